@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Imports real data through the `bolide` program and compares its answers with SQLite's.
 
-    scripts/compare_sqlite.py [--rows 100000] [--questions 200] [--kinds composite,lazy] [--spread ROUNDS]
+    scripts/compare_sqlite.py [--rows 100000] [--queries 200] [--kinds composite,lazy] [--spread ROUNDS]
                               [--sets posts,outage_ops] [--seed N] [--data DIR] [--keep]
 
 The data sets `posts`, `vehicles` and `outage_ops` (a change stream) are read from DIR (default: shared/data beside
 the repository); without them the script says so and ends with status 0. BOLIDE names the program (default: built in
 release mode). Both stores get the same rows; then some rows are put once more and some are deleted; then random
-questions are asked: equality, range, up to three of them joined by AND, in all orders, with and without a limit and a
+queries run: equality, range, up to three of them joined by AND, in all orders, with and without a limit and a
 limit for each value, as records, keys and counts, page by page, before and after a compaction. Any difference ends the
-script with status 1 and prints the question.
+script with status 1 and prints the query.
 
 KINDS are kinds of index with their options (`eager:split=off`); `all` stands for every kind with every option. Each gets
 a database of its own in which all indexes are of it; with several, one more database has them in turn. With `--spread`
 they are spread over the attributes of as few databases as will do, and once more for each further round, so that every
-kind is on ROUNDS attributes. All databases are asked the same questions. A kind that the program does not have in this
+kind is on ROUNDS attributes. All databases are given the same queries. A kind that the program does not have in this
 version is left out, and the script says so.
 """
 import argparse
@@ -38,7 +38,7 @@ DATASETS = {
         "synchronous": ["score"],
         "short": ["created_ms"],
         "include": "comments",
-        "asked": ["subreddit", "domain", "score", "created_ms", "flair", "is_self", "comments"],
+        "indexed": ["subreddit", "domain", "score", "created_ms", "flair", "is_self", "comments"],
     },
     "vehicles": {
         "key": "id",
@@ -46,7 +46,7 @@ DATASETS = {
         "synchronous": ["vehicle"],
         "short": [],
         "include": "lat",
-        "asked": ["vehicle", "route", "speed", "headsign", "lat"],
+        "indexed": ["vehicle", "route", "speed", "headsign", "lat"],
     },
     "outage_ops": {
         "key": "id",
@@ -55,7 +55,7 @@ DATASETS = {
         "synchronous": ["status"],
         "short": ["updated_ms"],
         "include": "hazard",
-        "asked": ["region", "status", "customers", "etor_ms", "updated_ms", "hazard"],
+        "indexed": ["region", "status", "customers", "etor_ms", "updated_ms", "hazard"],
     },
 }
 
@@ -144,15 +144,15 @@ class Comparison:
         self.bolide, self.name, self.shape = bolide, name, DATASETS[name]
         self.rng = random.Random(f"{seed}/{name}")
         self.databases = {folder / name / word: kinds for word, kinds in databases.items()}
-        self.asked = 0
+        self.query_count = 0
         self.compared = 0
         self.by_kind = {}
         self.lines = read_lines(source, rows)
         self.sqlite = sqlite3.connect(":memory:")
-        columns = "".join(f", k_{a} TEXT, v_{a}" for a in self.shape["asked"])
+        columns = "".join(f", k_{a} TEXT, v_{a}" for a in self.shape["indexed"])
         self.sqlite.execute(f"CREATE TABLE r (key TEXT PRIMARY KEY, seq INTEGER{columns})")
         self.records = {}
-        for attribute in self.shape["asked"]:
+        for attribute in self.shape["indexed"]:
             self.sqlite.execute(f"CREATE INDEX i_{attribute} ON r (v_{attribute}, seq)")
         self.sequence = 0
         self.imports = 0
@@ -175,8 +175,8 @@ class Comparison:
             if summary["rows"] != len(lines) or summary["bad_rows"] != 0:
                 raise Difference(f"{self.name}: {len(lines)} rows given, import says {out}")
         self.imports += 1
-        asked = self.shape["asked"]
-        insert = f"INSERT OR REPLACE INTO r VALUES (?, ?{', ?, ?' * len(asked)})"
+        indexed = self.shape["indexed"]
+        insert = f"INSERT OR REPLACE INTO r VALUES (?, ?{', ?, ?' * len(indexed)})"
         for line in lines:
             self.sequence += 1
             record = json.loads(line)
@@ -186,7 +186,7 @@ class Comparison:
                 continue
             self.records[key] = line
             values = []
-            for attribute in asked:
+            for attribute in indexed:
                 value = record.get(attribute)
                 present = attribute in record
                 values += [kind_of(value) if present else None, value]
@@ -219,7 +219,7 @@ class Comparison:
 
     def predicate(self):
         """Command line options, SQL condition, SQL values, attribute; or nothing where there is no value."""
-        attribute = self.rng.choice(self.shape["asked"])
+        attribute = self.rng.choice(self.shape["indexed"])
         if self.rng.random() < 0.5:
             classes = ["n", "s", "b", "z"]
             value = self.any_value(attribute, classes)
@@ -242,7 +242,7 @@ class Comparison:
             condition, values = f"{condition} AND v_{attribute} <= ?", values + [high]
         return ["--range", f"{attribute}={text(low)}..{text(high)}"], condition, values, attribute
 
-    def question(self):
+    def run_query(self):
         predicates = [p for p in (self.predicate() for _ in range(self.rng.choice([1, 1, 2, 2, 3]))) if p]
         if not predicates:
             return
@@ -278,7 +278,7 @@ class Comparison:
         # An index on attribute A is named A.
         options += {"records": [], "keys": ["--keys-only"], "count": ["--count"]}[form]
         pages = limit in (3, 10, 100) and form != "count" and self.rng.random() < 0.2
-        self.asked += 1
+        self.query_count += 1
         for db, kinds in self.databases.items():
             forced = index if not isinstance(kinds, dict) or index in kinds else None
             self.compare(db, options + (["--index", forced] if forced else []), form, expected)
@@ -331,7 +331,7 @@ def read_lines(source, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each data set (0: all)")
-    parser.add_argument("--questions", type=int, default=200, help="questions to each data set")
+    parser.add_argument("--queries", type=int, default=200, help="queries of each data set")
     parser.add_argument("--kinds", default="composite", help="kinds of index, separated by commas; all")
     parser.add_argument("--spread", type=int, default=0, help="spread the kinds over few databases, in so many rounds")
     parser.add_argument("--sets", default=",".join(DATASETS), help="the data sets, separated by commas")
@@ -376,11 +376,11 @@ def main():
         try:
             one.load(one.lines)
             one.churn()
-            for number in range(arguments.questions):
-                if number == arguments.questions // 3:
+            for number in range(arguments.queries):
+                if number == arguments.queries // 3:
                     for db in one.databases:
                         one.run("compact", db)
-                one.question()
+                one.run_query()
             for db in one.databases:
                 one.run("check", db, "--deep")
         except Difference as difference:
@@ -388,7 +388,7 @@ def main():
             return 1
         if not arguments.keep:
             shutil.rmtree(folder / name, ignore_errors=True)
-        words = f"{one.asked} questions to {', '.join(databases)}: {one.compared} answers, no difference"
+        words = f"{one.query_count} queries to {', '.join(databases)}: {one.compared} answers, no difference"
         print(f"{name}: {len(one.lines)} rows, {words}", flush=True)
         if arguments.spread:
             print("  by the index itself: " + ", ".join(f"{kind} {n}" for kind, n in sorted(one.by_kind.items())))

@@ -1,12 +1,10 @@
-//! Checksums that bind bytes to their place.
+//! Checksums that bind bytes to their location.
 //!
-//! A checksum covers the payload and, through its seed, the tag of the file and the byte offset. A tag
-//! is a random number that is drawn when the file is created, and the manifest stores it. A block that
-//! is intact but lies in the wrong place (another file, another offset, the file of the same number in a
-//! copy of the database) fails as surely as one with a flipped bit.
+//! A checksum covers the payload and, through its seed, the tag of the file and the byte offset. A tag is a random number
+//! that is drawn when the file is created and stored in the manifest. An intact block in the wrong place (another file,
+//! another offset, the file of the same number in a copy of the database) fails like one with a flipped bit.
 //!
-//! The function is XXH3 with 64 bits: 29 GB/s on blocks of 4 KiB here. It finds damage; it does not
-//! defend against somebody who forges files.
+//! The function is XXH3 with 64 bits: 29 GB/s on blocks of 4 KiB. It detects damage, not deliberate forgery.
 
 use std::fmt::Display;
 
@@ -14,10 +12,10 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128_with_seed};
 
 use crate::error::{Error, Result};
 
-/// Which file some bytes belong to.
+/// The identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// The number of the file, unique in its database and never reused. It names the file in messages;
+    /// The number of the file, unique in its database and never reused. It identifies the file in messages;
     /// checksums do not cover it.
     pub file_number: u64,
     /// The random number that was drawn when the file was created. Two files with one number, such as
@@ -58,8 +56,8 @@ pub fn check_tag(name: impl Display, offset: u64, found: u64, expected: u64) -> 
     Err(Error::corruption(name, offset, what))
 }
 
-/// The checksum of `bytes` that start at `offset` of a file and have a meaning only together with something else. `link`
-/// stands for both, the file and that: a checksum of it by [`FileIdentity::checksum`], or the sum of one and small numbers.
+/// The checksum of `bytes` at `offset` of a file that are valid only together with other data. `link` represents the file
+/// and that data: a checksum of it by [`FileIdentity::checksum`], or the sum of one and small numbers.
 ///
 /// ```
 /// use bolide_base::FileIdentity;
@@ -79,9 +77,9 @@ pub fn hash_key(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// A hash of a key that stands for the key itself, drawn from a family by `seed`.
+/// A hash of a key that stands for the key itself, from a family selected by `seed`.
 ///
-/// Of n keys some two have the same hash with a probability of about n² / 2¹²⁹: of four billion keys, one in 2⁶⁵.
+/// Among n keys two have the same hash with a probability of about n² / 2¹²⁹: among four billion keys, 2⁻⁶⁵.
 #[inline]
 pub fn hash_key_wide(seed: u64, key: &[u8]) -> u128 {
     xxh3_128_with_seed(key, seed)
@@ -108,7 +106,7 @@ mod tests {
         assert_eq!(sum, file.checksum(64, b"payload"));
         assert_ne!(sum, file.checksum(65, b"payload"));
         assert_ne!(sum, FileIdentity { tag: 11, ..file }.checksum(64, b"payload"));
-        // The number is known from the name of the file alone.
+        // The checksum does not cover the number, which only the file name contains.
         assert_eq!(sum, FileIdentity { file_number: 4, ..file }.checksum(64, b"payload"));
         assert_ne!(sum, file.checksum(64, b"payloae"));
     }

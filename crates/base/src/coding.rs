@@ -3,8 +3,8 @@
 //! Fixed integers are little-endian. A varint holds seven bits a byte, lowest first, with the top bit
 //! set on all bytes but the last. A byte string is its length as a varint, then its bytes.
 //!
-//! Reading never panics and never allocates: a [`Decoder`] hands out slices of its input and answers
-//! `None` when the input ends too early or a varint is malformed.
+//! Reading never panics and never allocates: a [`Decoder`] returns slices of its input, and `None` if the input ends too
+//! early or a varint is malformed.
 
 /// Longest varint of 64 bits, in bytes.
 pub const MAX_VARINT_BYTES: usize = 10;
@@ -19,7 +19,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] writes for `value`.
+/// The number of bytes that [`put_varint`] writes for `value`.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
@@ -43,7 +43,7 @@ pub fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends `bytes` behind its length as a varint.
+/// Appends the length of `bytes` as a varint, then `bytes`.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
@@ -70,25 +70,25 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads from the front of `input`.
+    /// A decoder at the start of `input`.
     #[inline]
     pub fn new(input: &'a [u8]) -> Self {
         Self { rest: input, start_len: input.len() }
     }
 
-    /// How many bytes were read so far.
+    /// The number of bytes read so far.
     #[inline]
     pub fn position(&self) -> usize {
         self.start_len - self.rest.len()
     }
 
-    /// The bytes not read yet.
+    /// The unread bytes.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// True when all was read.
+    /// Whether all bytes were read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -134,7 +134,7 @@ impl<'a> Decoder<'a> {
         Some(u64::from_le_bytes(*head))
     }
 
-    /// A varint of at most 64 bits; `None` also where it is longer than needed bits allow.
+    /// A varint of at most 64 bits; `None` also for a longer encoding.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
         if let Some((&first, rest)) = self.rest.split_first()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_varints_are_refused() {
+    fn overlong_varints_are_rejected() {
         assert_eq!(Decoder::new(&[0xff; 11]).varint(), None);
         let mut too_big = [0x80; 10];
         too_big[9] = 2;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_past_the_end_is_refused() {
+    fn a_length_past_the_end_is_rejected() {
         let mut out = Vec::new();
         put_varint(&mut out, u64::MAX);
         out.extend_from_slice(b"abc");

@@ -1,36 +1,35 @@
-//! One error type for the whole store.
+//! The error type of the whole store.
 //!
-//! An [`Error`] has a [`kind`](Error::kind) that says what the caller should do, a message that says
-//! what went wrong and where, and, where the operating system was involved, its own error as the
-//! [`source`](std::error::Error::source).
+//! An [`Error`] has a [`kind`](Error::kind), which determines what the caller can do, a message with the cause and the
+//! location, and, for an error of the operating system, that error as its [`source`](std::error::Error::source).
 
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The result of everything in Bolide that may fail.
+/// The result of every fallible operation of Bolide.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the caller should do about an [`Error`].
+/// The kind of an [`Error`], by what the caller can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input is wrong (a malformed predicate, broken JSON, a wrong type): fix it and call again.
+    /// The input is invalid (a malformed predicate, broken JSON, a wrong type): fix it and call again.
     InvalidInput,
     /// The input is over a documented limit: make it smaller.
     LimitExceeded,
     /// The named collection, index, file or key does not exist.
     NotFound,
-    /// The named thing exists already, or a concurrent operation holds it.
+    /// The named object exists already, or a concurrent operation uses it.
     Conflict,
     /// Another process, or another handle in this process, has the database open.
     Locked,
-    /// Bytes on disk are damaged: restore from a copy, run `bolide check` to see how much is hit, or copy what is left with
+    /// Bytes on disk are damaged: restore from a copy, run `bolide check` to see the extent, or copy the intact data with
     /// `bolide repair`.
     Corruption,
     /// The file was written by a newer version of Bolide, or is not a Bolide file: use a version that
-    /// knows it.
+    /// supports it.
     Unsupported,
     /// The disk, the quota, the limit of file sizes or memory is exhausted, and nothing was written: free some, then retry.
     NoSpace,
@@ -49,7 +48,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// One short phrase that tells the caller what to do.
+    /// A short phrase that states what the caller can do.
     pub fn advice(self) -> &'static str {
         match self {
             Self::InvalidInput => "fix the input and try again",
@@ -60,7 +59,7 @@ impl ErrorKind {
             Self::Corruption => {
                 "restore the file from a copy; `bolide check` shows the extent, and `bolide repair` copies what is left to a new database"
             }
-            Self::Unsupported => "use a version of Bolide that knows this format",
+            Self::Unsupported => "use a version of Bolide that supports this format",
             Self::NoSpace => "free space on the disk and try again",
             Self::Io => "see the operating system's message",
             Self::ReadOnly => "open the database for writing",
@@ -74,19 +73,18 @@ impl ErrorKind {
 
 /// An error: a kind, a message with its context, and perhaps a source.
 ///
-/// It is one pointer wide and cheap to clone, so that one failed group commit can report the same
-/// error to every waiting writer.
+/// One pointer wide and cheap to clone, so that a failed group commit can report the same error to every waiting writer.
 #[derive(Clone)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Arc<ErrorState>);
 
-struct Inner {
+struct ErrorState {
     kind: ErrorKind,
     message: String,
     source: Option<io::Error>,
 }
 
 impl Error {
-    /// An error of `kind` with a message that says what and where.
+    /// An error of `kind` with a message that contains the cause and the location.
     ///
     /// ```
     /// use bolide_base::{Error, ErrorKind};
@@ -95,7 +93,7 @@ impl Error {
     /// assert!(error.to_string().contains("posts"));
     /// ```
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, message: message.into(), source: None }))
+        Self(Arc::new(ErrorState { kind, message: message.into(), source: None }))
     }
 
     /// An [`ErrorKind::InvalidInput`] error.
@@ -103,12 +101,12 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// An [`ErrorKind::LimitExceeded`] error: `what` has `actual` units where `limit` are allowed.
+    /// An [`ErrorKind::LimitExceeded`] error: `what` has `actual` units, and `limit` are allowed.
     pub fn limit_exceeded(what: impl fmt::Display, actual: u64, limit: u64) -> Self {
         Self::new(ErrorKind::LimitExceeded, format!("{what} is {actual}; the limit is {limit}"))
     }
 
-    /// An [`ErrorKind::Internal`] error: an invariant does not hold.
+    /// An [`ErrorKind::Internal`] error: an invariant is violated.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }
@@ -134,10 +132,10 @@ impl Error {
         Self::new(ErrorKind::Unsupported, format!("{file}: {what}"))
     }
 
-    /// Wraps an error of the operating system; `context` says which operation on which file failed.
+    /// Wraps an error of the operating system; `context` names the failed operation and the file.
     ///
-    /// A full disk or quota, a file over the limit of file sizes and a lack of memory become [`ErrorKind::NoSpace`], a read-only medium
-    /// [`ErrorKind::ReadOnly`], a missing file [`ErrorKind::NotFound`], all else [`ErrorKind::Io`].
+    /// A full disk or quota, a file over the limit of file sizes and a lack of memory become [`ErrorKind::NoSpace`], a
+    /// read-only medium [`ErrorKind::ReadOnly`], a missing file [`ErrorKind::NotFound`], all others [`ErrorKind::Io`].
     pub fn io(context: impl fmt::Display, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::StorageFull
@@ -148,18 +146,18 @@ impl Error {
             io::ErrorKind::NotFound => ErrorKind::NotFound,
             _ => ErrorKind::Io,
         };
-        Self(Arc::new(Inner { kind, message: format!("{context}: {source}"), source: Some(source) }))
+        Self(Arc::new(ErrorState { kind, message: format!("{context}: {source}"), source: Some(source) }))
     }
 
-    /// The same error with `context` put before its message.
+    /// The same error with `context` before its message.
     #[must_use]
     pub fn context(self, context: impl fmt::Display) -> Self {
         let message = format!("{context}: {}", self.0.message);
         let source = self.0.source.as_ref().map(|source| io::Error::new(source.kind(), source.to_string()));
-        Self(Arc::new(Inner { kind: self.0.kind, message, source }))
+        Self(Arc::new(ErrorState { kind: self.0.kind, message, source }))
     }
 
-    /// What the caller should do about it.
+    /// The kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -169,7 +167,7 @@ impl Error {
         &self.0.message
     }
 
-    /// True where bytes on disk were found damaged.
+    /// Whether damaged bytes on disk were found.
     pub fn is_corruption(&self) -> bool {
         self.kind() == ErrorKind::Corruption
     }
@@ -197,7 +195,7 @@ impl std::error::Error for Error {
 mod tests {
     use super::*;
 
-    /// Numbers of Linux.
+    /// Error numbers of Linux.
     mod libc_codes {
         pub(super) const ENOMEM: i32 = 12;
         pub(super) const EFBIG: i32 = 27;
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn full_disk_is_told_apart_from_other_failures() {
+    fn a_full_disk_is_distinguished_from_other_failures() {
         let full = Error::io("write 000001.wal", io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(full.kind(), ErrorKind::NoSpace);
         for errno in [libc_codes::EFBIG, libc_codes::ENOMEM, libc_codes::EDQUOT] {

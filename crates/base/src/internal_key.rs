@@ -11,18 +11,18 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The position of a write in the one order of all writes of a database. The first write has 1; 0
+/// The position of a write in the total order of all writes of a database. The first write has 1; 0
 /// stands for "before every write".
 pub type SequenceNumber = u64;
 
-/// The largest sequence number: 47 bits, so that a PKey entry of a PS-Tree can hold it beside its
+/// The largest sequence number: 47 bits, so that a PKey entry of a PS-Tree can store it together with its
 /// obsolete flag (Perseid §4.2).
 pub const MAX_SEQUENCE: SequenceNumber = (1 << 47) - 1;
 
-/// Names a tree (a collection's records, or one stand-alone index) inside a database. Never reused.
+/// The id of a tree (a collection's records, or one stand-alone index) in a database. Never reused.
 pub type TreeId = u32;
 
-/// What an entry does to its key.
+/// The effect of an entry on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -82,13 +82,13 @@ impl Trailer {
         self.0 >> 8
     }
 
-    /// The kind; `None` where the bits hold a code that this version does not know.
+    /// The kind; `None` if the bits contain a code that this version does not support.
     #[inline]
     pub fn kind(self) -> Option<EntryKind> {
         EntryKind::from_code(self.0 as u8)
     }
 
-    /// True for a tombstone.
+    /// Whether the entry is a tombstone.
     #[inline]
     pub fn is_delete(self) -> bool {
         self.0 as u8 == EntryKind::Delete as u8

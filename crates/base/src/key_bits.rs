@@ -1,7 +1,7 @@
 //! Keys as strings of bits.
 
-/// The number of the first bit, counted from the highest of the first byte, in which two keys differ where zeros
-/// are thought behind the shorter one; `None` if there is none. Where there is one, it tells their order.
+/// The number of the first bit, counted from the highest bit of the first byte, in which two keys differ if the shorter one
+/// is padded with zeros; `None` if there is none. The value of this bit determines their order.
 ///
 /// ```
 /// use bolide_base::key_bits::first_difference;
@@ -29,7 +29,7 @@ pub fn first_difference(left: &[u8], right: &[u8]) -> Option<u32> {
     last_difference(left.get(at..).unwrap_or_default(), right.get(at..).unwrap_or_default(), bit)
 }
 
-/// One of the two is longer by whole chunks.
+/// The first difference if one key is longer by whole chunks.
 fn last_difference(left: &[u8], right: &[u8], mut bit: u32) -> Option<u32> {
     let (short, long) = if left.len() < right.len() { (left, right) } else { (right, left) };
     let short = short.iter().copied().chain(std::iter::repeat(0));
@@ -43,7 +43,7 @@ fn last_difference(left: &[u8], right: &[u8], mut bit: u32) -> Option<u32> {
     None
 }
 
-/// Fewer than eight bytes as a big-endian number, zeros behind them.
+/// Fewer than eight bytes as a big-endian number, padded with zeros.
 #[inline]
 fn padded(bytes: &[u8]) -> u64 {
     let number = bytes.iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte));
@@ -54,7 +54,7 @@ fn padded(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Bit by bit.
+    /// The expected result, bit by bit.
     fn plain(left: &[u8], right: &[u8]) -> Option<u32> {
         let bit = |key: &[u8], bit: usize| key.get(bit / 8).map_or(0, |byte| byte >> (7 - bit % 8) & 1);
         let bits = 8 * left.len().max(right.len());
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_those_of_a_plain_search() {
+    fn differences_match_a_search_bit_by_bit() {
         let mut state = 7_u64;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

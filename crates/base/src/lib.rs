@@ -1,8 +1,7 @@
-//! The vocabulary of the Bolide store. No input or output happens here.
+//! The basic types of the Bolide store. This crate does no input or output.
 //!
-//! Every other crate speaks in these words: [`SequenceNumber`], [`Trailer`], [`Error`], the
-//! bounded [`coding`] of integers and byte strings, keys as [bits](key_bits), and the [`checksum`] that binds a block to its
-//! place in its file.
+//! All other crates use these types: [`SequenceNumber`], [`Trailer`], [`Error`], the bounded [`coding`] of integers and byte
+//! strings, keys as [bits](key_bits), and the [`checksum`] that binds a block to its location in its file.
 #![forbid(unsafe_code)]
 
 pub mod checksum;

@@ -1,4 +1,4 @@
-//! The limits of the store, in one place. They are promises: each is tested at and over its edge.
+//! The limits of the store. They are guarantees: each is tested at and over its edge.
 
 /// Longest primary key, in bytes.
 pub const MAX_KEY_BYTES: usize = 65_535;
@@ -15,11 +15,11 @@ pub const MAX_BATCH_BYTES: usize = 256 << 20;
 pub const MAX_JSON_DEPTH: usize = 128;
 /// Longest name of a collection or an index, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Most collections of a database.
+/// Maximum number of collections of a database.
 pub const MAX_COLLECTIONS: usize = 1_024;
-/// Most indexes of a collection.
+/// Maximum number of indexes of a collection.
 pub const MAX_INDEXES_PER_COLLECTION: usize = 64;
-/// Most array elements of one record that one index may hold.
+/// Maximum number of array elements of one record that one index may contain.
 pub const MAX_INDEXED_ELEMENTS: usize = 10_000;
-/// Most range tombstones that one tree may hold at once.
+/// Maximum number of range tombstones that one tree may contain at once.
 pub const MAX_RANGE_TOMBSTONES: usize = 65_536;

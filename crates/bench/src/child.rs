@@ -24,7 +24,7 @@ pub enum Plan {
     Kinds(KindsPlan),
     /// Index blocks inside sstables.
     Next(NextPlan),
-    /// The same with points, asked for windows.
+    /// The same with points, queried by windows.
     NextWindows(NextPlan),
 }
 

@@ -115,12 +115,12 @@ impl Setting {
     }
 }
 
-/// What a row asks of a plain store, inside one batch.
+/// The operations of a row on a plain store, inside one batch.
 pub trait Session {
     /// Sets `key` to `value`.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Calls `read` with the value of `key`, if there is one, and says whether there was.
+    /// Calls `read` with the value of `key`, if there is one, and returns whether there is.
     fn get(&mut self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Visits at most `limit` records from the first key at or after `start` on, in key order.
@@ -157,10 +157,10 @@ pub enum Fetch {
     Records,
 }
 
-/// Called with a primary key and, if asked for, its record.
+/// Called with a primary key and, if requested, its record.
 pub type Visit<'v> = &'v mut dyn FnMut(&[u8], Option<&[u8]>);
 
-/// What a row asks of a store with an index on one attribute, inside one batch.
+/// The operations of a row on a store with an index on one attribute, inside one batch.
 ///
 /// A record's first eight bytes are its secondary key, big-endian; the next eight its version,
 /// which grows with every write ([`crate::data::indexed_record`]).

@@ -15,7 +15,7 @@
 //! Each engine runs in a child process of its own, so that memory and CPU time are its alone; the
 //! child prints its figures as JSON and the parent takes medians over `--runs`.
 
-// A program has no outside: `pub` here says what a module offers to the others.
+// A program has no outside: `pub` marks what a module offers to the rest of the program.
 #![allow(unreachable_pub)]
 
 mod child;
@@ -238,7 +238,7 @@ fn run(command: Command) -> Result<()> {
             figures::list();
             Ok(())
         }
-        Command::Figure { names, out, .. } if names == ["page"] => figures::page(&out, "figures"),
+        Command::Figure { names, out, .. } if names == ["pages"] => figures::write_pages(&out),
         Command::Figure { names, out, scale } => figures::run(&names, &scale, &out),
     }
 }

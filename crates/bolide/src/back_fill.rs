@@ -1,11 +1,11 @@
-//! The entries of an index for records that were there before it.
+//! Index entries of records that existed before the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, Slot, StagedBatch,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, ValueSlot, StagedBatch,
     StagedChange, slots_of,
 };
 use bolide_lsm::{ReadView, StoreBatch};
@@ -13,12 +13,12 @@ use bolide_lsm::{ReadView, StoreBatch};
 use crate::index_set::{Index, IndexSet};
 use crate::index_writes::StagedWrites;
 
-/// Writes the entries of one index for records that are there already.
+/// Writes the entries of one index for existing records.
 pub(crate) struct BackFill {
     index: Arc<Index>,
     extractor: Arc<dyn AttributeExtractor>,
     plan: AttributePlan,
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
     values: AttributeValues,
     key: Vec<u8>,
     /// Counts the malformed records of the collection.
@@ -26,7 +26,7 @@ pub(crate) struct BackFill {
 }
 
 impl BackFill {
-    /// For `index`, over the records of the collection that `set` is of.
+    /// For `index`, over the records of the collection of `set`.
     ///
     /// # Errors
     /// As [`IndexSet::extractor`].
@@ -40,14 +40,13 @@ impl BackFill {
         Ok(Self { index: index.clone(), extractor, plan, slots, values, key, malformed })
     }
 
-    /// Whether the index writes its lists at a number of the commit, of which a back-fill has none of its
-    /// own.
+    /// Whether the index writes its lists at a sequence number of the commit; a back-fill has none of its own.
     pub(crate) fn takes_a_number(&self) -> bool {
         self.index.structure.needs_stage() && self.index.spec().kind() != IndexKind::Composite
     }
 
-    /// Adds the entries of a record that was written at `sequence`, as a write of it would. A malformed record is counted
-    /// and has no attributes; one at which the extractor panics fails the build.
+    /// Adds the entries of a record that was written at `sequence`, as its write would. A malformed record is counted
+    /// and has no attributes; a panic of the extractor fails the build.
     ///
     /// # Errors
     /// As [`IndexSet::derive`], naming the record.
@@ -78,7 +77,7 @@ impl BackFill {
         self.index.structure.derive(&record, &mut self.key, &mut out).map_err(|error| named(error, key))
     }
 
-    /// Adds, inside a commit, what the index itself has to read first, for records that `view` shows.
+    /// Adds, inside a commit, entries for which the index reads first, for records that `view` contains.
     ///
     /// # Errors
     /// As [`IndexSet::stage`].
@@ -94,7 +93,7 @@ impl BackFill {
         }
         let extract = |&(key, record, _): &(&[u8], &[u8], SequenceNumber)| {
             let mut values = AttributeValues::new();
-            // Those that are malformed were counted when they were added.
+            // Malformed records were counted when they were added.
             let read = self.extractor.extract_stored(record, &self.plan, &mut values);
             read.map_err(|error| named(error, key))?;
             Ok(values)
@@ -113,7 +112,7 @@ impl BackFill {
     }
 }
 
-/// `error` with the record that it is about.
+/// `error` with the key of its record.
 fn named(error: Error, key: &[u8]) -> Error {
     error.context(format_args!("the record under key {}", crate::key::KeyFormat::Bytes.show(key)))
 }

@@ -5,21 +5,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bolide_base::{Error, Result};
 use parking_lot::Mutex;
 
-/// Errors that are kept; later ones are counted.
-const MAX_KEPT: usize = 16;
+/// The maximum number of retained errors; later ones are counted.
+const MAX_RETAINED: usize = 16;
 
-/// Errors and panics of background work that no call returns, in the order in which they came.
+/// Errors and panics of background work that no call returns, in the order of their occurrence.
 #[derive(Debug, Default)]
-pub(crate) struct BackgroundErrors(Mutex<Kept>);
+pub(crate) struct BackgroundErrors(Mutex<RetainedErrors>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RetainedErrors {
     errors: Vec<Error>,
     further: u64,
 }
 
 impl BackgroundErrors {
-    /// Does `work`, which is called `what`. An error or a panic of it is noted; then there is no result.
+    /// Runs `work`, named `what` in errors. Notes its error or panic and then returns nothing.
     pub(crate) fn watch<T>(&self, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
         let outcome = catch_unwind(AssertUnwindSafe(work))
             .map(|outcome| outcome.map_err(|error| error.context(what)))
@@ -29,21 +29,21 @@ impl BackgroundErrors {
 
     /// Notes an error, unless the last one was the same.
     fn note(&self, error: Error) {
-        let mut kept = self.0.lock();
-        if kept.errors.last().is_some_and(|last| last.message() == error.message()) {
+        let mut retained = self.0.lock();
+        if retained.errors.last().is_some_and(|last| last.message() == error.message()) {
             return;
         }
-        if kept.errors.len() == MAX_KEPT {
-            kept.further += 1;
+        if retained.errors.len() == MAX_RETAINED {
+            retained.further += 1;
             return;
         }
-        kept.errors.push(error);
+        retained.errors.push(error);
     }
 
-    /// The errors, and how many came after these.
+    /// The retained errors, and the number of later ones.
     pub(crate) fn all(&self) -> (Vec<Error>, u64) {
-        let kept = self.0.lock();
-        (kept.errors.clone(), kept.further)
+        let retained = self.0.lock();
+        (retained.errors.clone(), retained.further)
     }
 }
 
@@ -54,22 +54,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_and_panics_are_kept_and_bounded() {
+    fn errors_and_panics_are_retained_up_to_a_limit() {
         let errors = BackgroundErrors::default();
         let fail = |message: String| {
             let failed: Option<()> = errors.watch("the work", || Err(Error::new(ErrorKind::Io, message)));
             assert_eq!(failed, None);
         };
         assert_eq!(errors.watch("the work", || Ok(7)), Some(7));
-        let panicked: Option<()> = errors.watch("the work", || panic!("no idea"));
+        let panicked: Option<()> = errors.watch("the work", || panic!("unexpected state"));
         assert_eq!(panicked, None);
         (0..2).for_each(|_| fail("the disk fails".to_owned()));
         let (all, further) = errors.all();
-        assert_eq!((all.len(), further), (2, 0), "the same error is kept once");
-        assert!(all[0].message().contains("the work panicked: no idea"), "{all:?}");
+        assert_eq!((all.len(), further), (2, 0), "the same error is retained once");
+        assert!(all[0].message().contains("the work panicked: unexpected state"), "{all:?}");
         assert_eq!((all[0].kind(), all[1].kind()), (ErrorKind::Internal, ErrorKind::Io));
         (0..20).for_each(|number| fail(format!("failure {number}")));
         let (all, further) = errors.all();
-        assert_eq!((all.len(), further), (MAX_KEPT, 6));
+        assert_eq!((all.len(), further), (MAX_RETAINED, 6));
     }
 }

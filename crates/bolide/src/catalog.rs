@@ -1,4 +1,4 @@
-//! What the manifest keeps about a tree: the descriptor of a collection or of an index.
+//! The descriptor of a collection or of an index in the manifest.
 //!
 //! ```text
 //! descriptor  kind     u8       1 collection, 2 index, 3 key index
@@ -45,7 +45,7 @@ use bolide_index::IndexSpec;
 pub use crate::index_state::IndexState;
 use crate::key::KeyFormat;
 
-/// Longest text of an index specification, in bytes.
+/// The maximum length of an index specification's text, in bytes.
 pub(crate) const MAX_SPEC_BYTES: usize = 65_536;
 
 const KIND_COLLECTION: u8 = 1;
@@ -53,14 +53,14 @@ const KIND_INDEX: u8 = 2;
 const KIND_KEY_INDEX: u8 = 3;
 /// The only format of a collection, and the first of an index.
 const FIRST_FORMAT: u8 = 1;
-/// The format of indexes whose descriptor keeps how far their build is.
+/// The format of indexes whose descriptor stores the progress of their build.
 const BUILD_FORMAT: u8 = 2;
-/// Longest text of a problem, in bytes.
+/// The maximum length of the text of a problem, in bytes.
 const MAX_PROBLEM_BYTES: usize = 4_096;
 
-/// What the records of a collection are.
+/// The type of the records of a collection.
 ///
-/// Records of bytes can have indexes too, if the program says how to find attributes in them:
+/// Records of bytes can have indexes too, with an extractor that finds attributes in them:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -103,19 +103,18 @@ pub enum RecordKind {
     /// checked when it is written.
     #[default]
     Json,
-    /// Each record is any bytes; attributes come from the extractor that the program supplies, if
-    /// any.
+    /// Each record is any bytes; attributes come from the extractor of the program, if there is one.
     Bytes,
 }
 
-/// Where a collection stands in its life.
+/// The state of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CollectionState {
-    /// Its indexes are not all there yet; an open finds this only after a crash, and drops it.
+    /// Its indexes are not all created yet. An open finds this state only after a crash, and drops the collection.
     Creating,
     /// In use.
     Live,
-    /// Being dropped; an open finishes that.
+    /// Being dropped; an open completes the drop.
     Dropping,
 }
 
@@ -144,31 +143,31 @@ pub(crate) struct KeyIndexDescriptor {
     pub(crate) life: IndexLife,
 }
 
-/// Where an index stands in its life, and how far its build is.
+/// The state of an index and the progress of its build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IndexLife {
     pub(crate) state: IndexState,
     pub(crate) since: SequenceNumber,
-    /// The tree of the index that this one takes the place of once it is ready.
+    /// The tree of the index that this one replaces once it is ready.
     pub(crate) replaces: Option<TreeId>,
     pub(crate) filled: Option<Filled>,
     pub(crate) done: Done,
     /// Records and bytes a second that the build may read; 0 for no limit.
     pub(crate) limits: (u64, u64),
-    /// Why it failed, is damaged, or is being built again; empty where there is no such cause.
+    /// The cause of a failure, a damage or a new build; empty without a cause.
     pub(crate) problem: String,
 }
 
-/// Up to where a back-fill has come.
+/// The position of a back-fill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filled {
-    /// The last primary key whose record is done.
+    /// The last primary key whose record is indexed.
     pub(crate) key: Vec<u8>,
-    /// The sequence number of the view that it was read from.
+    /// The sequence number of the view that the record was read from.
     pub(crate) through: SequenceNumber,
 }
 
-/// What a back-fill has done.
+/// The work of a back-fill so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Done {
     pub(crate) records: u64,
@@ -264,7 +263,7 @@ impl KeyIndexDescriptor {
 }
 
 impl IndexLife {
-    /// Of an index that begins in `state`, complete since the first write if it is ready.
+    /// Of an index that starts in `state`, complete since the first write if it is ready.
     pub(crate) fn begins(state: IndexState) -> Self {
         Self {
             state,
@@ -328,7 +327,7 @@ impl IndexLife {
         Some(life)
     }
 
-    /// In words.
+    /// As text.
     fn describe(&self) -> String {
         let mut text = match self.state {
             IndexState::Building => format!("building, {} records done", self.done.records),
@@ -348,7 +347,7 @@ impl Descriptor {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where a newer version wrote it, `Corruption` where it is malformed.
+    /// `Unsupported` for a newer version's format, `Corruption` for malformed bytes.
     pub(crate) fn decode(tree: TreeId, bytes: &[u8]) -> Result<Self> {
         let mut decoder = Decoder::new(bytes);
         let damaged = || {
@@ -374,10 +373,10 @@ impl Descriptor {
     }
 }
 
-/// Says in words what a descriptor from the manifest means, for programs that show files to people.
+/// Describes a descriptor from the manifest as text, for programs that show files.
 ///
 /// # Errors
-/// `Unsupported` where a newer version wrote it, `Corruption` where it is malformed.
+/// `Unsupported` for a newer version's format, `Corruption` for malformed bytes.
 ///
 /// ```
 /// assert!(bolide::describe_descriptor(b"").unwrap_err().is_corruption());
@@ -410,11 +409,11 @@ pub fn describe_descriptor(bytes: &[u8]) -> Result<String> {
     })
 }
 
-/// The specification in the descriptor of an index from the manifest, for programs that show files to people; `None`
-/// for the descriptor of a collection or of a key index.
+/// The specification in the descriptor of an index from the manifest, for programs that show files; `None` for the
+/// descriptor of a collection or of a key index.
 ///
 /// # Errors
-/// As [`describe_descriptor`]; `InvalidInput` or `Unsupported` where this version does not know the specification.
+/// As [`describe_descriptor`]; `InvalidInput` or `Unsupported` for a specification that this version does not know.
 ///
 /// ```
 /// assert!(bolide::index_spec_of_descriptor(b"").unwrap_err().is_corruption());
@@ -441,7 +440,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     }
     if name.chars().any(char::is_control) {
         return Err(Error::invalid_input(format!(
-            "the name of {what} must not hold control characters: {name:?}"
+            "the name of {what} must not contain control characters: {name:?}"
         )));
     }
     Ok(())
@@ -516,13 +515,13 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_round_trip_and_every_cut_is_found() {
+    fn descriptors_round_trip_and_every_truncation_is_detected() {
         for sample in samples() {
             let bytes = encode(&sample);
             assert_eq!(Descriptor::decode(3, &bytes).unwrap(), sample);
             assert!(describe_descriptor(&bytes).unwrap().contains("index") || bytes[0] == KIND_COLLECTION);
-            for cut in (0..bytes.len()).filter(|cut| cut % 97 == 0 || cut + 64 > bytes.len()) {
-                assert!(Descriptor::decode(3, &bytes[..cut]).unwrap_err().is_corruption());
+            for len in (0..bytes.len()).filter(|len| len % 97 == 0 || len + 64 > bytes.len()) {
+                assert!(Descriptor::decode(3, &bytes[..len]).unwrap_err().is_corruption());
             }
             let mut longer = bytes;
             longer.push(0);
@@ -555,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_problem_is_cut_between_characters() {
+    fn a_long_problem_is_truncated_between_characters() {
         let mut life = life(IndexState::Failed);
         life.problem = "é".repeat(MAX_PROBLEM_BYTES);
         let bytes = KeyIndexDescriptor { owner: 1, life }.encode();

@@ -1,11 +1,12 @@
-//! Panics in a program's extractor as errors.
+//! Panics of a program's extractor as errors.
 //!
-//! An extractor is called by writers, readers, flushes, compactions and builds. There each of them has to be ready for an error;
-//! a panic would end a background thread, or leave what it was amid of half done.
+//! Writers, readers, flushes, compactions and builds call the extractor. All of them handle an error; a panic would end
+//! a background thread, or leave an operation half done.
 //!
-//! A caught panic is never taken for a malformed record: [`extract_stored`](AttributeExtractor::extract_stored) skips records that the
-//! extractor refuses, and returns the error of one that it panics at. A skipped record has no entries, so an index over it would answer
-//! otherwise than a scan once the extractor is repaired. Instead a build fails, stays unfinished, and goes on at the next opening.
+//! A caught panic does not count as a malformed record: [`extract_stored`](AttributeExtractor::extract_stored) skips
+//! records that the extractor refuses, and returns the error of one at which it panics. A skipped record has no
+//! entries, so an index without it would differ from a scan once the extractor is fixed. Instead the build fails, stays
+//! incomplete, and continues at the next opening.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) struct CaughtExtractor {
 }
 
 impl CaughtExtractor {
-    /// `inner`, which the program gave for `collection`.
+    /// `inner`, the program's extractor of `collection`.
     pub(crate) fn new(collection: &str, inner: Arc<dyn AttributeExtractor>) -> Self {
         Self { collection: collection.to_owned(), inner }
     }
@@ -63,15 +64,15 @@ mod tests {
 
     use super::*;
 
-    /// Refuses records that begin with `!`, and panics at those that begin with `?`.
+    /// Refuses records that start with `!`, and panics at those that start with `?`.
     #[derive(Debug)]
-    struct Particular;
+    struct PanickingExtractor;
 
-    impl AttributeExtractor for Particular {
+    impl AttributeExtractor for PanickingExtractor {
         fn extract_into(&self, record: &[u8], _: &AttributePlan, _: &mut AttributeValues) -> Result<()> {
             match record.first() {
                 Some(b'!') => Err(Error::new(ErrorKind::InvalidInput, "not a record")),
-                Some(b'?') => panic!("no idea"),
+                Some(b'?') => panic!("unexpected record"),
                 _ => Ok(()),
             }
         }
@@ -79,14 +80,14 @@ mod tests {
 
     #[test]
     fn a_stored_record_is_skipped_if_it_is_malformed_and_not_if_its_extractor_panics() {
-        let extractor = CaughtExtractor::new("docs", Arc::new(Particular));
+        let extractor = CaughtExtractor::new("docs", Arc::new(PanickingExtractor));
         let (plan, mut values) = (AttributePlan::new([]), AttributeValues::new());
         assert!(extractor.extract_stored(b"plain", &plan, &mut values).unwrap());
         assert!(!extractor.extract_stored(b"!", &plan, &mut values).unwrap());
         let error = extractor.extract_stored(b"?", &plan, &mut values).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
         assert!(
-            error.message().contains("the extractor of collection \"docs\" panicked: no idea"),
+            error.message().contains("the extractor of collection \"docs\" panicked: unexpected record"),
             "{error}"
         );
     }

@@ -1,4 +1,4 @@
-//! Looking for damage, and for indexes that would answer otherwise than a scan.
+//! Detection of damage, and of indexes that differ from their records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,10 @@ use crate::catalog::RecordKind;
 use crate::handle::Engine;
 use crate::schema::CollectionState;
 
-/// Most malformed records of a collection that a report names; all are counted.
+/// The maximum number of malformed records of a collection that a report names; all are counted.
 const MAX_NAMED_RECORDS: u64 = 10;
 
-/// What [`Db::check`](crate::Db::check) or
-/// [`Collection::check_indexes`](crate::Collection::check_indexes) found.
+/// The result of [`Db::check`](crate::Db::check) or [`Collection::check_indexes`](crate::Collection::check_indexes).
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -37,12 +36,12 @@ pub struct CheckedIndex {
     pub collection: String,
     /// The index.
     pub index: String,
-    /// What the comparison found.
+    /// The result of the comparison.
     pub found: IndexCheck,
 }
 
 impl CheckReport {
-    /// Everything that is wrong, in words; empty for a sound database.
+    /// All problems, as text; empty for a sound database.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -54,7 +53,7 @@ impl CheckReport {
         &self.problems
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no problem.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
@@ -102,7 +101,7 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
     let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
     for collection in &collections {
         for damage in &damages {
-            engine.set_damaged_aside(collection, damage);
+            engine.isolate_damaged(collection, damage);
         }
         let indexes = collection.indexes();
         let damage = indexes.all().iter().filter_map(|index| index.progress.damage());
@@ -121,7 +120,7 @@ fn check_records(engine: &Engine, collection: &CollectionState, report: &mut Che
         return Ok(());
     }
     match find_malformed(engine, collection, report) {
-        // Damaged files are reported by the check of the files; a dropped collection has no records.
+        // The check of the files reports damaged files; a dropped collection has no records.
         Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => Ok(()),
         other => other,
     }
@@ -149,7 +148,7 @@ fn find_malformed(engine: &Engine, collection: &CollectionState, report: &mut Ch
     Ok(())
 }
 
-/// `error` with the key of the record that it is about.
+/// `error` with the key of its record.
 pub(crate) fn of_record(error: Error, collection: &CollectionState, key: &[u8]) -> Error {
     error.context(format_args!("the record under key {}", collection.keys.show(key)))
 }
@@ -177,7 +176,7 @@ pub(crate) fn check_indexes(
         let mut found = IndexCheck::default();
         match index.structure.check(&view, &table, &mut found) {
             Ok(()) => {}
-            // Dropped meanwhile, or unreadable: the latter is a finding, not a failure of the check.
+            // Dropped meanwhile, or unreadable: the latter is a problem in the report, not a failure of the check.
             Err(_) if index.progress.is_cancelled() => continue,
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::InvalidInput) => {
                 let what = format!("index {:?} of {:?}: {error}", index.name, collection.name);

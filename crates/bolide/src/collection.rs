@@ -1,4 +1,4 @@
-//! What a collection does: single writes, reads, iteration, its indexes.
+//! Operations of a collection: single writes, reads, iteration, indexes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::snapshot::Snapshot;
 use crate::stale;
 use crate::write_batch::{WriteBatch, check_key};
 
-/// Keys that [`Collection::multi_get`] looks for at once.
+/// The number of keys that [`Collection::multi_get`] reads at once.
 const KEYS_AT_ONCE: usize = 256;
 
 impl Collection {
@@ -34,17 +34,17 @@ impl Collection {
         &self.state.name
     }
 
-    /// What its records are.
+    /// The type of its records.
     pub fn records(&self) -> RecordKind {
         self.state.records
     }
 
-    /// How people read its keys.
+    /// The text format of its keys.
     pub fn key_format(&self) -> KeyFormat {
         self.state.keys
     }
 
-    /// Puts `record` under `key`, in the place of the record that is there, if any.
+    /// Puts `record` under `key` and replaces an existing record.
     ///
     /// # Errors
     /// `LimitExceeded` for a key over 65,535 bytes, a record over 64 MiB or an attribute over its limit;
@@ -62,7 +62,7 @@ impl Collection {
         self.handle.engine.write(batch, None).map(drop)
     }
 
-    /// Deletes the record under `key`. That there is none is no error, and is not looked for.
+    /// Deletes the record under `key`. A missing record is no error and is not looked up.
     ///
     /// # Errors
     /// `LimitExceeded` for a key over 65,535 bytes; else as [`Db::write`](crate::Db::write).
@@ -85,8 +85,7 @@ impl Collection {
     /// Deletes all records whose keys lie in `range`, in constant time and space.
     ///
     /// # Errors
-    /// As [`delete`](Self::delete); `LimitExceeded` where too many ranges were deleted since the last
-    /// compaction.
+    /// As [`delete`](Self::delete); `LimitExceeded` if too many ranges were deleted since the last compaction.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -122,8 +121,8 @@ impl Collection {
         Ok(self.get_pinned(key)?.map(|(_, record)| record.to_vec()))
     }
 
-    /// The record under `key` where it lies in memory, with the sequence number of the write that put
-    /// it. The cheapest way to read one record: no lock and, from an sstable, no copy.
+    /// The record under `key`, lent from memory, with the sequence number of the write that put it. The cheapest way to
+    /// read one record: no lock and, from an sstable, no copy.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -153,8 +152,8 @@ impl Collection {
         Ok(found.map(|(_, record)| record.to_vec()))
     }
 
-    /// The records under `keys`, in their order, all of one moment. The reads wait for memory together, so that
-    /// many keys cost less than as many calls of [`get`](Self::get).
+    /// The records under `keys`, in their order, all at one sequence number. The reads overlap their memory latencies,
+    /// so many keys cost less than as many calls of [`get`](Self::get).
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -177,7 +176,7 @@ impl Collection {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut records = Vec::with_capacity(keys.len());
         let mut found = Vec::new();
-        // In parts: what is found pins its block.
+        // In parts: each found record pins its block.
         for keys in keys.chunks(KEYS_AT_ONCE) {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
             table.get_many(&keys, &mut found)?;
@@ -186,7 +185,7 @@ impl Collection {
         Ok(records)
     }
 
-    /// All records, from both ends.
+    /// All records; the iterator is double-ended.
     ///
     /// # Errors
     /// `NotFound` if the collection was dropped.
@@ -194,7 +193,7 @@ impl Collection {
         self.iter_with(&IterOptions::default())
     }
 
-    /// The records whose keys lie in `range`, from both ends.
+    /// The records whose keys lie in `range`; the iterator is double-ended.
     ///
     /// # Errors
     /// `NotFound` if the collection was dropped.
@@ -214,7 +213,7 @@ impl Collection {
         self.iter_with(&IterOptions::default().range(range))
     }
 
-    /// The records that `options` chooses, from both ends; see [`IterOptions`].
+    /// The records that `options` selects; the iterator is double-ended. See [`IterOptions`].
     ///
     /// # Errors
     /// `NotFound` if the collection was dropped; `InvalidInput` for a snapshot of another database.
@@ -223,7 +222,7 @@ impl Collection {
         Ok(Iter::new(view, self.state.tree, bounds(options)))
     }
 
-    /// A cursor over the records that `options` chooses. It lends records instead of copying them.
+    /// A cursor over the records that `options` selects. It lends records instead of copying them.
     ///
     /// # Errors
     /// As [`iter_with`](Self::iter_with); `Corruption` or `Io` from opening an sstable.
@@ -232,11 +231,11 @@ impl Collection {
         Cursor::new(&view, self.state.tree, bounds(options))
     }
 
-    /// Makes an index and fills it from the records that are there. Returns when queries can use it;
-    /// other threads read and write meanwhile.
+    /// Creates an index and fills it from the existing records. Returns when queries can use it; other threads read and
+    /// write meanwhile.
     ///
-    /// Killed on the way, the next open goes on with it: in the background where there are background
-    /// threads, else before it returns.
+    /// After a crash the next open continues the build: in background threads if there are any, otherwise before it
+    /// returns.
     ///
     /// # Errors
     /// `Conflict` if the name is taken, or the index was dropped while it was being built;
@@ -258,8 +257,7 @@ impl Collection {
         self.create_index_with(spec, &BuildOptions::default())
     }
 
-    /// Makes an index under settings of its own; see [`create_index`](Self::create_index) and
-    /// [`BuildOptions`].
+    /// Creates an index with settings of its own; see [`create_index`](Self::create_index) and [`BuildOptions`].
     ///
     /// # Errors
     /// As [`create_index`](Self::create_index).
@@ -267,29 +265,28 @@ impl Collection {
         index_build::create(&self.handle, &self.state, spec, options)
     }
 
-    /// Makes an index that is filled in the background, and returns at once: [`IndexBuild`] tells how far
-    /// it is. Without background threads it is filled before this returns.
+    /// Creates an index that is filled in the background, and returns at once; [`IndexBuild`] reports the progress.
+    /// Without background threads the index is filled before this returns.
     ///
-    /// Writes maintain the index from now on; queries go without it until it is filled.
+    /// Writes maintain the index from now on; queries do not use it until it is filled.
     ///
     /// # Errors
-    /// As [`create_index`](Self::create_index), but for what the records bring: that is told by
-    /// [`IndexBuild::wait`] and [`IndexInfo::problem`], and the index stays until it is dropped or rebuilt.
+    /// As [`create_index`](Self::create_index), except for errors of the records: [`IndexBuild::wait`] and
+    /// [`IndexInfo::problem`] report these, and the index stays until it is dropped or rebuilt.
     pub fn create_index_background(&self, spec: IndexSpec, options: &BuildOptions) -> Result<IndexBuild> {
         let index = index_build::create_in_background(&self.handle, &self.state, spec, options)?;
         Ok(self.build_of(index))
     }
 
-    /// Builds an index anew from the records and puts it in the place of the one of this name, which
-    /// queries use until then. It takes the space of both meanwhile. Queries of snapshots that are older
-    /// than its end go without the index.
+    /// Builds an index again from the records and replaces the one of this name, which queries use until then. Takes
+    /// the space of both meanwhile. Queries of snapshots that are older than its completion do not use the index.
     ///
-    /// For an index that is damaged, failed, or full of entries that compactions have not dropped yet.
+    /// For an index that is damaged, failed, or full of stale entries that compactions have not dropped yet.
     ///
     /// # Errors
-    /// `NotFound` if there is none of this name; `Conflict` if it is being rebuilt already, or was dropped
-    /// meanwhile; `Corruption` if it needs a key index that is damaged; else as [`create_index`](Self::create_index). After an
-    /// error all is as it was.
+    /// `NotFound` if there is none of this name; `Conflict` if it is being rebuilt already, or was dropped meanwhile;
+    /// `Corruption` if it needs a key index that is damaged; otherwise as [`create_index`](Self::create_index). An
+    /// error changes nothing.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, Query};
@@ -312,7 +309,7 @@ impl Collection {
     /// [`create_index_background`](Self::create_index_background).
     ///
     /// # Errors
-    /// As [`rebuild_index`](Self::rebuild_index), but for what the records bring.
+    /// As [`rebuild_index`](Self::rebuild_index), except for errors of the records.
     pub fn rebuild_index_background(&self, name: &str, options: &BuildOptions) -> Result<IndexBuild> {
         let index = index_build::rebuild_in_background(&self.handle, &self.state, name, options)?;
         Ok(self.build_of(index))
@@ -322,7 +319,7 @@ impl Collection {
         IndexBuild { index, runtime: self.handle.engine.components.runtime.clone() }
     }
 
-    /// Drops an index. Queries that use it go on to their end.
+    /// Drops an index. Running queries that use it complete.
     ///
     /// # Errors
     /// `NotFound` if there is none of this name; `Io`, `ReadOnly`, `Poisoned`.
@@ -340,7 +337,7 @@ impl Collection {
         index_build::drop_index(&self.handle, &self.state, name)
     }
 
-    /// The indexes, in the order they were made.
+    /// The indexes, in the order of their creation.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, IndexState, Options};
@@ -355,8 +352,8 @@ impl Collection {
         set.visible().map(|index| self.info_of(&set, index)).collect()
     }
 
-    /// Where the bytes of an index of kind `ps-tree` are: keys, pages and how well these are filled, garbage. `None` for
-    /// other kinds, and while it is built. Cost: goes through all of the index, in memory.
+    /// The space of an index of kind `ps-tree`: keys, pages and their fill, garbage. `None` for other kinds, and during
+    /// a build. Cost: reads the whole index, in memory.
     ///
     /// # Errors
     /// `NotFound` if there is none of this name; `Corruption`.
@@ -372,14 +369,14 @@ impl Collection {
     /// ```
     pub fn index_space(&self, name: &str) -> Result<Option<IndexSpace>> {
         let index = find_index(&self.state, name)?;
-        let kept = index.ps_tree.as_ref().and_then(|index| index.kept());
-        kept.map(|kept| kept.tree().stats()).transpose()
+        let external = index.ps_tree.as_ref().and_then(|index| index.kept());
+        external.map(|external| external.tree().stats()).transpose()
     }
 
     /// The index of this name.
     ///
     /// # Errors
-    /// `NotFound` if there is none; the message names those there are.
+    /// `NotFound` if there is none; the message lists the existing ones.
     ///
     /// ```
     /// use bolide::{Components, Db, ErrorKind, Options};
@@ -393,10 +390,10 @@ impl Collection {
         Ok(self.info_of(&self.state.indexes_guard(), &index))
     }
 
-    /// About which share of the entries of an index is stale, from 0 to 1: left by records that were replaced
-    /// or deleted, and not dropped by a compaction yet. Estimated from about `sample` entries, of which
-    /// each costs a lookup in the table; [`check_indexes`](Self::check_indexes) counts all. `None` for an index
-    /// without entries, and for kinds that cannot say.
+    /// The estimated share of stale entries of an index, from 0 to 1: those of records that were replaced or deleted,
+    /// before a compaction drops them. Estimated from about `sample` entries, each of which costs a lookup in the
+    /// table; [`check_indexes`](Self::check_indexes) counts all. `None` for an index without entries, and for kinds
+    /// without an estimate.
     ///
     /// # Errors
     /// `NotFound` if there is no such index; `Corruption` or `Io` from reading.
@@ -433,16 +430,16 @@ impl Collection {
     pub fn compact(&self) -> Result<()> {
         self.state.check_live()?;
         let store = &self.handle.engine.store;
-        // The records first: compactions of indexes drop entries by what they find there.
+        // The records first: compactions of indexes drop entries that are stale there.
         store.compact(self.state.tree)?;
         self.handle.engine.commit_repairs()?;
         let set = self.state.indexes();
         let whole = |index: &&Arc<Index>| index.progress.damage().is_none();
         for index in set.all().iter().chain(set.key_index()).filter(whole) {
             match store.compact(index.tree) {
-                // It is rebuilt instead.
-                Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) => {}
-                // Dropped meanwhile.
+                // A damaged index is rebuilt instead.
+                Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) => {}
+                // The index was dropped meanwhile.
                 Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -450,9 +447,9 @@ impl Collection {
         Ok(())
     }
 
-    /// Arranges the sorted runs of the records and of all indexes in another layout from now on; see
-    /// [`CollectionOptions::layout`](crate::CollectionOptions::layout()). Reads and writes go on. It is durable when it returns;
-    /// what has to be rewritten for it, at most everything once, is rewritten in the background.
+    /// Changes the layout of the sorted runs of the records and of all indexes; see
+    /// [`CollectionOptions::layout`](crate::CollectionOptions::layout()). Reads and writes continue. The change is
+    /// durable when this returns; background threads rewrite data for it, at most everything once.
     ///
     /// # Errors
     /// `NotFound` if the collection was dropped; `Io` or `NoSpace` from the manifest: then some trees may have the
@@ -469,12 +466,12 @@ impl Collection {
     pub fn set_layout(&self, layout: bolide_lsm::Layout) -> Result<()> {
         self.state.check_live()?;
         let store = &self.handle.engine.store;
-        // The records first: trees of indexes that are made meanwhile take after them.
+        // The records first: indexes that are created meanwhile inherit their layout.
         store.set_layout(self.state.tree, layout)?;
         let set = self.state.indexes();
         for index in set.all().iter().chain(set.key_index()) {
             match store.set_layout(index.tree, layout) {
-                // Dropped meanwhile.
+                // The index was dropped meanwhile.
                 Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -482,11 +479,11 @@ impl Collection {
         Ok(())
     }
 
-    /// Compares every index with the records, in both directions, and counts entries, stale ones among
-    /// them; see [`Db::check`](crate::Db::check). Reads the whole collection.
+    /// Compares every index with the records, in both directions, and counts entries, also stale ones; see
+    /// [`Db::check`](crate::Db::check). Reads the whole collection.
     ///
     /// # Errors
-    /// `Io` where the check itself could not go on; `NotFound` if the collection was dropped.
+    /// `Io` if the check itself cannot continue; `NotFound` if the collection was dropped.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, Options};
@@ -508,9 +505,9 @@ impl Collection {
     fn info_of(&self, set: &IndexSet, index: &Index) -> IndexInfo {
         let now = self.handle.engine.components.runtime.now_micros();
         let successor = set.successor(index.tree);
-        for one in successor.map(|one| &**one).into_iter().chain([index]) {
-            // Of a collection that is gone there is nothing to tell.
-            let _ = index_build::rewrite::note_carried(&self.handle.engine, &self.state, one);
+        for index in successor.map(|index| &**index).into_iter().chain([index]) {
+            // Fails for a dropped collection, which has no carried indexes.
+            let _ = index_build::rewrite::note_carried(&self.handle.engine, &self.state, index);
         }
         IndexInfo {
             spec: index.spec().clone(),
@@ -540,7 +537,7 @@ impl fmt::Debug for Collection {
     }
 }
 
-/// An index as it was when [`Collection::indexes`] was called.
+/// The state of an index when [`Collection::indexes`] was called.
 #[derive(Debug, Clone)]
 pub struct IndexInfo {
     spec: IndexSpec,
@@ -556,7 +553,7 @@ impl IndexInfo {
         self.spec.name()
     }
 
-    /// What it was declared as. Its `Display` is the text form.
+    /// Its declaration. Its `Display` is the text form.
     pub fn spec(&self) -> &IndexSpec {
         &self.spec
     }
@@ -566,24 +563,23 @@ impl IndexInfo {
         self.progress.state
     }
 
-    /// How far its build is, or what it read.
+    /// The progress of its build, or what the build read.
     pub fn progress(&self) -> &BuildProgress {
         &self.progress
     }
 
-    /// How far the index is that is being built to replace it; `None` where there is none.
+    /// The progress of the replacement index; `None` if none is being built.
     pub fn rebuild(&self) -> Option<&BuildProgress> {
         self.rebuild.as_ref()
     }
 
-    /// Why its last build or rebuild did not succeed. One that failed for lack of space, or because the
-    /// disk did, is taken up again by the next open of the database.
+    /// Why its last build or rebuild failed. The next open of the database continues a build that failed for lack of
+    /// space or by an error of the disk.
     pub fn problem(&self) -> Option<&bolide_base::Error> {
         self.problem.as_ref()
     }
 
-    /// The damage of its files because of which it is [damaged](IndexState::Damaged), or because of which it is being built
-    /// again.
+    /// The damage of its files because of which it is [damaged](IndexState::Damaged), or is being built again.
     pub fn damage(&self) -> Option<&bolide_base::Error> {
         self.damage.as_ref()
     }

@@ -10,11 +10,10 @@ use crate::key::KeyFormat;
 /// Bounds of [`CollectionOptions::block_bytes`].
 const MIN_BLOCK_BYTES: usize = 256;
 const MAX_BLOCK_BYTES: usize = 16 << 20;
-/// Most bits per key that make sense: beyond, more probes buy nothing.
+/// The maximum number of bits per key: beyond it, more probes have no effect.
 const MAX_BLOOM_BITS: usize = 32;
 
-/// Settings of a collection. They are kept in the database, except for the list of indexes to begin
-/// with.
+/// Settings of a collection. The database stores them, except for the list of initial indexes.
 ///
 /// ```
 /// use bolide::{CollectionOptions, Components, Compression, Db, Options};
@@ -27,7 +26,7 @@ const MAX_BLOOM_BITS: usize = 32;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CollectionOptions {
-    /// What the records are. Default: [`RecordKind::Json`]; see [`bytes`](Self::bytes).
+    /// The type of the records. Default: [`RecordKind::Json`]; see [`bytes`](Self::bytes).
     pub records: RecordKind,
     /// See [`keys`](Self::keys()).
     pub keys: KeyFormat,
@@ -75,8 +74,8 @@ impl CollectionOptions {
         Self::default()
     }
 
-    /// A collection whose records are any bytes. Nothing looks into them, except for the program's own
-    /// extractor where there is one; see [`RecordKind::Bytes`].
+    /// A collection whose records are any bytes. Only an extractor of the program reads their content; see
+    /// [`RecordKind::Bytes`].
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, Options};
@@ -89,8 +88,8 @@ impl CollectionOptions {
         Self { records: RecordKind::Bytes, ..Self::default() }
     }
 
-    /// How people read the keys. Default: [`KeyFormat::Bytes`]. The `bolide` command makes collections
-    /// of [`KeyFormat::Typed`]; it changes nothing in how keys are stored or compared.
+    /// The text format of the keys. Default: [`KeyFormat::Bytes`]. The `bolide` command creates collections of
+    /// [`KeyFormat::Typed`]. It does not change how keys are stored or compared.
     ///
     /// ```
     /// use bolide::CollectionOptions;
@@ -103,12 +102,11 @@ impl CollectionOptions {
         self
     }
 
-    /// How the sorted runs are arranged, of the records and of the indexes alike. Default:
-    /// [`Layout::Leveled`]. [`Layout::Tiered`] writes each byte about half as often and makes reads
-    /// look into more runs: for loads that mostly write. [`Layout::Partitioned`] cuts the keys into partitions of a few
-    /// sstables and writes straight into them: for large collections whose writes are near each other
-    /// (REMIX §4.2). [`Layout::Fragmented`] has several levels of such partitions. It can be changed at any time:
-    /// [`Collection::set_layout`](crate::Collection::set_layout).
+    /// The layout of the sorted runs, of the records and of the indexes. Default: [`Layout::Leveled`].
+    /// [`Layout::Tiered`] writes each byte about half as often, and reads search more runs: for loads that mostly
+    /// write. [`Layout::Partitioned`] divides the keys into partitions of a few sstables and writes directly into them:
+    /// for large collections whose writes are near each other (REMIX §4.2). [`Layout::Fragmented`] has several levels
+    /// of such partitions. It can be changed at any time: [`Collection::set_layout`](crate::Collection::set_layout).
     ///
     /// ```
     /// use bolide::{CollectionOptions, Layout};
@@ -120,9 +118,9 @@ impl CollectionOptions {
         self
     }
 
-    /// How data blocks are compressed, of the records and of the indexes alike. Default:
-    /// [`Compression::Lz4`]. [`Compression::Zstd`] (level 1 to 22) is smaller and slower;
-    /// [`Compression::None`] is for records that are compressed already.
+    /// The compression of data blocks, of the records and of the indexes. Default: [`Compression::Lz4`].
+    /// [`Compression::Zstd`] (level 1 to 22) is smaller and slower; [`Compression::None`] is for records that are
+    /// compressed already.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Compression};
@@ -134,8 +132,8 @@ impl CollectionOptions {
         self
     }
 
-    /// Size at which a data block ends, in bytes before compression. Default: 4096; other values are
-    /// brought into 256 bytes to 16 MiB. Larger blocks compress better and make a get read more.
+    /// Size at which a data block ends, in bytes before compression. Default: 4096; other values are clamped to 256
+    /// bytes to 16 MiB. Larger blocks compress better, and a get reads more.
     ///
     /// ```
     /// assert_eq!(bolide::CollectionOptions::default().block_bytes(16 << 10).block_bytes, 16 << 10);
@@ -146,9 +144,8 @@ impl CollectionOptions {
         self
     }
 
-    /// Bits of Bloom filter a key; 0 for none, at most 32. Default: 10, which lets about 1 % of the
-    /// needless reads through. Filters stay in memory: set 0 where keys that are asked for always exist in the
-    /// lowest level.
+    /// Bits of Bloom filter a key; 0 for none, at most 32. Default: 10, with about 1 % false positives. Filters stay in
+    /// memory: set 0 if queried keys always exist in the lowest level.
     ///
     /// ```
     /// assert_eq!(bolide::CollectionOptions::default().bloom_bits_per_key(0).bloom_bits_per_key, 0);
@@ -159,8 +156,8 @@ impl CollectionOptions {
         self
     }
 
-    /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB. Smaller ones make
-    /// compactions finer and files more.
+    /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB. Smaller sstables make compactions
+    /// smaller, and there are more files.
     ///
     /// ```
     /// assert_eq!(bolide::CollectionOptions::default().target_file_bytes(1 << 20).target_file_bytes, 1 << 20);
@@ -171,20 +168,21 @@ impl CollectionOptions {
         self
     }
 
-    /// Whether sorted views answer point reads, where the collection keeps them (see [`Options::sorted_views`](crate::Options::sorted_views())): each entry has a byte of its
-    /// key's hash there, and new sstables have no Bloom filters. Default: false. It saves a little memory, and has a get
-    /// cost the same whatever the number of runs (REMIX §5.1); sstables in partitions with one run have nothing instead of the filter.
+    /// Whether sorted views answer point reads, if the collection has them (see
+    /// [`Options::sorted_views`](crate::Options::sorted_views())): each entry has a byte of its key's hash there, and
+    /// new sstables have no Bloom filters. Default: false. It saves a little memory, and the cost of a get does not
+    /// depend on the number of runs (REMIX §5.1); sstables in partitions with one run then have no filter at all.
     ///
     /// ```
     /// assert!(bolide::CollectionOptions::default().view_tags(true).view_tags);
     /// ```
     #[must_use]
-    pub fn view_tags(mut self, kept: bool) -> Self {
-        self.view_tags = kept;
+    pub fn view_tags(mut self, enabled: bool) -> Self {
+        self.view_tags = enabled;
         self
     }
 
-    /// Begins with an index. More can be made at any time with
+    /// Adds an index. More can be created at any time with
     /// [`Collection::create_index`](crate::Collection::create_index).
     ///
     /// ```

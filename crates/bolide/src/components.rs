@@ -1,7 +1,6 @@
-//! The objects that a database works with: file system, runtime, block cache, extractors.
+//! The components of a database: file system, runtime, block cache, extractors.
 //!
-//! Settings are data and live in [`Options`](crate::Options); what lives here has behaviour, and tests
-//! put their own in its place.
+//! Settings are data and are in [`Options`](crate::Options); components have behaviour, and tests replace them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,12 +15,12 @@ use bolide_table::BlockCache;
 use crate::catch_panic::CaughtExtractor;
 use crate::index_set::Index;
 
-/// Puts something else in the place of an index over the records in a tree.
+/// Replaces an index over the records in a tree.
 #[doc(hidden)]
 pub type IndexWrapper =
     Arc<dyn Fn(Arc<dyn SecondaryIndex<ReadView>>, TreeId) -> Arc<dyn SecondaryIndex<ReadView>> + Send + Sync>;
 
-/// The objects that a database works with, for [`Db::open_with`](crate::Db::open_with).
+/// The components of a database, for [`Db::open_with`](crate::Db::open_with).
 ///
 /// ```
 /// use bolide::{Components, Db, Options};
@@ -41,17 +40,16 @@ pub struct Components {
     pub vfs: Arc<dyn Vfs>,
     /// Clock, random numbers and threads. Default: the machine's.
     pub runtime: Arc<dyn Runtime>,
-    /// The cache of data blocks; `None` makes one of
-    /// [`Options::cache_bytes`](crate::Options::cache_bytes).
+    /// The cache of data blocks; `None` creates one of [`Options::cache_bytes`](crate::Options::cache_bytes).
     pub cache: Option<Arc<BlockCache>>,
     /// The extractors of collections of bytes, by the collection's name.
     pub(crate) extractors: BTreeMap<String, Arc<dyn AttributeExtractor>>,
-    /// What stands between the database and its indexes; tests break these on purpose.
+    /// Wraps the indexes; tests inject errors with it.
     index_wrapper: Option<IndexWrapper>,
 }
 
 impl Components {
-    /// The disk and the threads of this machine.
+    /// The disk and the threads of the machine.
     ///
     /// ```
     /// let components = bolide::Components::system();
@@ -67,7 +65,7 @@ impl Components {
         }
     }
 
-    /// A file system in memory, which lives as long as the components and their clones.
+    /// A file system in memory, which exists as long as the components and their clones.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -79,7 +77,7 @@ impl Components {
         Self { vfs: Arc::new(MemVfs::new()), ..Self::system() }
     }
 
-    /// Works on `vfs`.
+    /// Uses the file system `vfs`.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -93,7 +91,7 @@ impl Components {
         self
     }
 
-    /// Takes time, random numbers and threads from `runtime`.
+    /// Uses clock, random numbers and threads of `runtime`.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -123,13 +121,12 @@ impl Components {
         self
     }
 
-    /// Takes the attributes of the records of the bytes collection named `collection` from
-    /// `extractor`.
+    /// Extracts the attributes of the records of the bytes collection named `collection` with `extractor`.
     ///
-    /// An extractor is code, so the database cannot keep it: give the same one at every open. It must
-    /// be a pure function of the record: entries that it no longer finds are taken for damage by a
-    /// deep check. A panic in it is an error of kind `Internal` of the call that needed it: a put is refused, a query or the
-    /// build of an index fails. See [`RecordKind::Bytes`](crate::RecordKind::Bytes) for an example.
+    /// An extractor is code, so the database cannot store it: pass the same one at every open. It must be a pure
+    /// function of the record: a deep check reports entries that it no longer finds as damage. A panic in it is an
+    /// error of kind `Internal` of the call that needs it: a put is refused, a query or the build of an index fails.
+    /// See [`RecordKind::Bytes`](crate::RecordKind::Bytes) for an example.
     #[must_use]
     pub fn extractor(mut self, collection: &str, extractor: Arc<dyn AttributeExtractor>) -> Self {
         let extractor = CaughtExtractor::new(collection, extractor);
@@ -137,8 +134,8 @@ impl Components {
         self
     }
 
-    /// Asks and feeds every index through `wrapper`. For tests that break an index to see that it is noticed: what
-    /// the wrapper changes can falsify answers and stored entries.
+    /// Reads and writes every index through `wrapper`. For tests that inject errors into an index: the changes of the
+    /// wrapper can falsify answers and stored entries.
     #[doc(hidden)]
     #[must_use]
     pub fn index_wrapper(mut self, wrapper: IndexWrapper) -> Self {
@@ -146,7 +143,7 @@ impl Components {
         self
     }
 
-    /// `index`, of the collection in `table`, as the database is to see it.
+    /// `index`, of the collection in `table`, with the wrapper.
     pub(crate) fn wrap(&self, mut index: Index, table: TreeId) -> Index {
         if let Some(wrapper) = &self.index_wrapper {
             index.structure = wrapper(index.structure, table);

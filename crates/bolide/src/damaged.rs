@@ -1,26 +1,28 @@
 //! Indexes whose files are damaged or missing.
 //!
-//! Only records are precious: an index can be built again from them. So damage of an index's own files never fails an
-//! open, a read or a write of records.
+//! Only records are irreplaceable: an index can be built again from them. So damage of an index's own files never fails
+//! an open, a read or a write of records.
 //!
 //! # Life of a damaged index
-//! 1. **Detection.** An open finds that a file is missing, or that a region does not load; a query, a commit, a build, a
-//!    check or a compaction meets a damaged sstable of the index's tree.
-//! 2. **Setting aside.** Its state becomes [`IndexState::Damaged`], in memory and, where the database is open for writing, in
-//!    its descriptor. Queries choose another plan. Once the descriptor is durable, commits that would read it leave it out.
-//! 3. **Emptying.** The next opening empties its tree before the log is replayed ([`reset_tree`]): no sstable, no root, and
-//!    no write of the log from before. The tree is that of an index that was just created.
-//! 4. **Build.** An opening for writing builds it as an interrupted build; see [`crate::index_build`]. A rebuild by hand
-//!    makes a new tree instead.
+//! 1. **Detection.** An open finds that a file is missing, or that a region does not load; a query, a commit, a build,
+//!    a check or a compaction reads a damaged sstable of the index's tree.
+//! 2. **Isolation.** The state becomes [`IndexState::Damaged`], in memory and, if the database is open for writing, in
+//!    its descriptor. Queries choose another plan. Once the descriptor is durable, commits that would read the index
+//!    skip it.
+//! 3. **Emptying.** The next opening empties its tree before the log is replayed ([`reset_tree`]): no sstable, no root,
+//!    and no earlier write of the log. The tree is that of an index that was just created.
+//! 4. **Build.** An opening for writing builds it as an interrupted build; see [`crate::index_build`]. An explicit
+//!    rebuild creates a new tree instead.
 //!
 //! # Why replay does not make it look complete
-//! The log carries index entries. Those from before the emptying are not replayed into the tree, those after it are what
-//! writers of an index under construction write. Its descriptor says *damaged* or *building* until the build is published.
+//! The log contains index entries. Those from before the emptying are not replayed into the tree; those after it are
+//! the writes to an index under construction. Its descriptor has the state *damaged* or *building* until the build is
+//! published.
 //!
 //! # Key index
-//! Indexes with `validation=key-index` depend on a shared tree. If that is damaged they are not used either: they are built
-//! again behind it, in trees that keep their entries, which a build writes again at the same keys and sequence numbers.
-
+//! Indexes with `validation=key-index` depend on a shared tree. If that is damaged they are not used either: they are
+//! built again after it, in trees that retain their entries, which a build writes again at the same keys and sequence
+//! numbers.
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result};
@@ -33,12 +35,12 @@ use crate::index_build::{Job, encode_life};
 use crate::index_set::Index;
 use crate::schema::CollectionState;
 
-/// What a user can do about a damaged index.
+/// Advice for the user about a damaged index.
 const ADVICE: &str = "open the database for writing, or rebuild the index from the records (`bolide index rebuild`, \
                       `Collection::rebuild_index`)";
 
-/// Decides which trees are emptied: those of indexes with missing files, and of indexes that are known to be damaged. See
-/// [`bolide_lsm::ResetTree`].
+/// Decides which trees are emptied: those of indexes with missing files, and of indexes whose descriptor is damaged.
+/// See [`bolide_lsm::ResetTree`].
 pub(crate) fn reset_tree(descriptor: &[u8], missing: Option<&Error>) -> Option<Vec<u8>> {
     match Descriptor::decode(0, descriptor).ok()? {
         Descriptor::Collection(_) => None,
@@ -72,8 +74,8 @@ fn emptied(life: IndexLife, name: &str, missing: Option<&Error>) -> Option<Index
     }
 }
 
-/// Prepares the indexes of a collection that was just opened: those that are damaged, or depend on a key index that is not
-/// complete, are built again; if `read_only`, they are not used.
+/// Prepares the indexes of a collection that was just opened: those that are damaged, or depend on an incomplete key
+/// index, are built again; with `read_only`, they are not used.
 pub(crate) fn prepare(indexes: &[Arc<Index>], key_index: Option<&Index>, read_only: bool) {
     let unfinished_keys = key_index.filter(|keys| keys.progress.state() != IndexState::Ready);
     for index in indexes {
@@ -81,7 +83,7 @@ pub(crate) fn prepare(indexes: &[Arc<Index>], key_index: Option<&Index>, read_on
         let lacks_keys = unfinished_keys.is_some() && index.needs_key_index() && state == IndexState::Ready;
         match (state == IndexState::Damaged, lacks_keys) {
             (true, _) | (_, true) if !read_only => index.progress.build_again(),
-            (_, true) => index.progress.set_aside(lack_of_keys(index)),
+            (_, true) => index.progress.isolate(lack_of_keys(index)),
             _ => {}
         }
     }
@@ -95,14 +97,14 @@ fn lack_of_keys(index: &Index) -> Error {
     Error::new(ErrorKind::Corruption, format!("{what}: {ADVICE}"))
 }
 
-/// Empties the tree of an index whose region did not load, before the store is started. The caller has it built.
+/// Empties the tree of an index whose region did not load, before the store is started. The caller starts its build.
 ///
 /// # Errors
 /// Those of [`Store::empty_tree`].
 pub(crate) fn empty(store: &Store, collection: &CollectionState, index: &Index, damage: Error) -> Result<()> {
     let damage = damage.context(format_args!("the index {:?} is damaged", index.name));
     store.empty_tree(index.tree, &damaged_descriptor(collection, index, &damage))?;
-    index.progress.set_aside(damage);
+    index.progress.isolate(damage);
     index.progress.build_again();
     Ok(())
 }
@@ -125,28 +127,28 @@ impl Job {
 }
 
 impl Collection {
-    /// The answer of an index alone; `None`, for the driver to answer, where the index is damaged and nothing was
-    /// `answered` yet.
+    /// The answer of a single index; `None`, for the driver to answer, if the index is damaged and no answer was
+    /// delivered yet (`answered`).
     ///
     /// # Errors
     /// The error of the answer.
     #[inline]
     pub(crate) fn without_damaged<T>(&self, answer: Result<Option<T>>, answered: bool) -> Result<Option<T>> {
         match answer {
-            Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) && !answered => Ok(None),
+            Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) && !answered => Ok(None),
             answer => answer,
         }
     }
 }
 
 impl Engine {
-    /// Sets the indexes of `collection` aside of which `error` names a damaged file, or of which background work met one.
-    /// True if there was one that was in use. To be called without the schema lock.
+    /// Isolates the indexes of `collection` of which `error` names a damaged file, or for which background work found
+    /// one. Returns true if one of them was in use. The caller must not hold the schema lock.
     ///
-    /// Cost: reads the sstable that is named; nothing for other errors.
+    /// Cost: reads the named sstable; nothing for other errors.
     #[cold]
-    pub(crate) fn set_damaged_aside(&self, collection: &CollectionState, error: &Error) -> bool {
-        // A damaged header is that of an unknown file.
+    pub(crate) fn isolate_damaged(&self, collection: &CollectionState, error: &Error) -> bool {
+        // A damaged header is reported as an unknown file.
         let kinds = [ErrorKind::Corruption, ErrorKind::NotFound, ErrorKind::Unsupported];
         let is_damage = kinds.contains(&error.kind());
         if !is_damage || collection.check_live().is_err() {
@@ -157,34 +159,34 @@ impl Engine {
         let mut any = false;
         for index in set.all().iter().chain(set.key_index()).filter(own_tree) {
             let Some(damage) = self.store.damage_of(index.tree, error) else { continue };
-            any |= self.set_aside(collection, index, damage);
+            any |= self.isolate(collection, index, damage);
         }
         if set.key_index().is_some_and(|keys| keys.progress.damage().is_some()) {
             let depends = |index: &&Arc<Index>| index.needs_key_index() && index.progress.damage().is_none();
-            set.all().iter().filter(depends).for_each(|index| index.progress.set_aside(lack_of_keys(index)));
+            set.all().iter().filter(depends).for_each(|index| index.progress.isolate(lack_of_keys(index)));
         }
         any
     }
 
-    /// Fails if the index `name` of `collection` needs a key index whose sstables are damaged, and sets that aside. To be called
-    /// without the schema lock.
+    /// Fails if the index `name` of `collection` needs a key index whose sstables are damaged, and isolates that. The
+    /// caller must not hold the schema lock.
     ///
-    /// Cost: reads the key index, where the index needs one.
+    /// Cost: reads the key index, if the index needs one.
     pub(crate) fn check_key_index(&self, collection: &CollectionState, name: &str) -> Result<()> {
         let set = collection.indexes();
         let needs_it = set.all().iter().any(|index| index.name == name && index.needs_key_index());
         let Some(keys) = set.key_index().filter(|_| needs_it) else { return Ok(()) };
         let Some(damage) = self.store.verify_tables(keys.tree).err() else { return Ok(()) };
-        self.set_damaged_aside(collection, &damage);
+        self.isolate_damaged(collection, &damage);
         let what = format_args!(
             "the index {name:?} needs the key index, which is damaged; the next opening for writing builds both again \
-             (`bolide check --mend` waits for it)"
+             (`bolide check --repair` waits for it)"
         );
         Err(damage.context(what))
     }
 
-    /// Sets `index` aside, durably where the database is open for writing. False if it was set aside meanwhile.
-    fn set_aside(&self, collection: &CollectionState, index: &Index, damage: Error) -> bool {
+    /// Isolates `index`, durably if the database is open for writing. Returns false if it was isolated meanwhile.
+    fn isolate(&self, collection: &CollectionState, index: &Index, damage: Error) -> bool {
         let _changing = self.changing.lock();
         if index.progress.damage().is_some() {
             return false;
@@ -195,10 +197,10 @@ impl Engine {
         }
         let damage = damage.context(format_args!("the index {:?} is damaged", index.name));
         let damage = Error::new(ErrorKind::Corruption, format!("{damage}; {ADVICE}"));
-        index.progress.set_aside(damage.clone());
+        index.progress.isolate(damage.clone());
         if !self.read_only {
             let descriptor = damaged_descriptor(collection, index, &damage);
-            // Where that fails, writes go on to maintain the index, and the next opening finds the damage again.
+            // If that fails, writes continue to maintain the index, and the next opening detects the damage again.
             if self.store.set_descriptor(index.tree, &descriptor).is_ok() {
                 index.progress.abandon();
             }

@@ -49,7 +49,7 @@ pub struct Db {
 impl Db {
     /// Opens the database in the directory `path`, creating it if there is none.
     ///
-    /// Cost: reads the manifest and the log of writes that are not in sstables yet.
+    /// Cost: reads the manifest, and the log of writes that are not in sstables yet.
     ///
     /// # Errors
     /// `Locked` if it is open already, here or in another process; `NotFound` if there is none and
@@ -59,7 +59,7 @@ impl Db {
         Self::open_with(path, options, Components::system())
     }
 
-    /// Opens a database that works with the given components; see [`open`](Self::open).
+    /// Opens a database with the given components; see [`open`](Self::open).
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -73,11 +73,11 @@ impl Db {
         Ok(Self { handle: open::open(path.as_ref(), options, components, false)? })
     }
 
-    /// Opens a database for reading: no byte of it is changed, so it may lie on a read-only medium.
+    /// Opens a database for reading: no byte of it is changed, so it may be on a read-only medium.
     ///
-    /// It shows what was written when it was opened. No lock is taken: that nobody writes meanwhile is
-    /// for the caller to see to (a [checkpoint](Self::checkpoint) is never written). Where somebody does, files that it reads may
-    /// go, and it fails with an error; [`has_writer`](Self::has_writer) tells.
+    /// It contains what was written when it was opened. It takes no lock: the caller must ensure that there is no
+    /// writer meanwhile (a [checkpoint](Self::checkpoint) is never written). A concurrent writer may remove files that
+    /// it reads; then reads fail with an error. [`has_writer`](Self::has_writer) reports a writer.
     ///
     /// # Errors
     /// As [`open`](Self::open). Later, every write fails with `ReadOnly`.
@@ -98,8 +98,7 @@ impl Db {
         Self::open_read_only_with(path, options, Components::system())
     }
 
-    /// Opens a database for reading that works with the given components; see
-    /// [`open_read_only`](Self::open_read_only).
+    /// Opens a database for reading with the given components; see [`open_read_only`](Self::open_read_only).
     ///
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
@@ -111,8 +110,8 @@ impl Db {
         Ok(Self { handle: open::open(path.as_ref(), options, components, true)? })
     }
 
-    /// Whether a database is open to write just now, in this process or another one. False where there is none. Changes
-    /// nothing, but who opens it to write at this very moment may be refused.
+    /// Whether a database is open for writing now, in this process or another one. False if there is no database.
+    /// Changes nothing, but a simultaneous opening for writing may be refused.
     ///
     /// # Errors
     /// Those of the file system.
@@ -168,7 +167,7 @@ impl Db {
         Ok(Collection { handle: self.handle.clone(), state })
     }
 
-    /// The collection of this name. Costs a look-up in a map.
+    /// The collection of this name. Cost: a lookup in a map.
     ///
     /// # Errors
     /// `NotFound` if there is none.
@@ -198,8 +197,8 @@ impl Db {
         self.engine().schema.read().keys().cloned().collect()
     }
 
-    /// Drops a collection with its records and indexes. Readers that have started go on; the files go
-    /// when the last of them is done. Handles to it fail with `NotFound` from now on.
+    /// Drops a collection with its records and indexes. Running readers complete; the files are removed after the last
+    /// of them. Handles to it fail with `NotFound` from now on.
     ///
     /// # Errors
     /// `NotFound` if there is none; `ReadOnly`, `Poisoned`, `Io`.
@@ -220,7 +219,7 @@ impl Db {
         let collection = engine.collection(name)?;
         let indexes = collection.indexes();
         if !indexes.is_empty() {
-            // From here on an open finishes the drop.
+            // From here on an open completes the drop.
             engine
                 .store
                 .set_descriptor(collection.tree, &descriptor(&collection, Life::Dropping).encode())?;
@@ -242,9 +241,9 @@ impl Db {
     /// Commits a batch: all its writes or none. Returns the sequence number of the last of them.
     ///
     /// # Errors
-    /// `NotFound` if one of its collections was dropped; `NoSpace` with nothing written;
-    /// `LimitExceeded`; `ReadOnly`; `Poisoned` after an earlier failure, until the database is reopened;
-    /// `Io`: the write may or may not be there after a reopen.
+    /// `NotFound` if one of its collections was dropped; `NoSpace` with nothing written; `LimitExceeded`; `ReadOnly`;
+    /// `Poisoned` after an earlier failure, until the database is reopened; `Io`: a reopen may recover the write or
+    /// not.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, WriteBatch};
@@ -269,7 +268,7 @@ impl Db {
         self.engine().write(batch, options.sync)
     }
 
-    /// The whole database as it is now; see [`Snapshot`].
+    /// A snapshot of the whole database as it is now; see [`Snapshot`].
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.handle.clone())
     }
@@ -291,8 +290,7 @@ impl Db {
         self.engine().store.sync()
     }
 
-    /// Writes all memtables to sstables and waits for it. Not needed for durability; it makes the next
-    /// open faster.
+    /// Writes all memtables to sstables and waits for it. Not needed for durability; makes the next open faster.
     ///
     /// # Errors
     /// `NoSpace`, `Io`, `ReadOnly`, `Poisoned`.
@@ -311,8 +309,8 @@ impl Db {
         self.engine().commit_repairs()
     }
 
-    /// Compacts all collections and indexes down to one sorted run each, and waits for it. Reads and
-    /// writes the whole database; not needed in normal use.
+    /// Compacts all collections and indexes to one sorted run each, and waits for it. Reads and writes the whole
+    /// database; not needed in normal use.
     ///
     /// # Errors
     /// `Corruption` from what is read; as [`flush`](Self::flush).
@@ -327,7 +325,7 @@ impl Db {
     pub fn compact(&self) -> Result<()> {
         for name in self.collections() {
             match self.collection(&name).and_then(|collection| collection.compact()) {
-                // Dropped meanwhile.
+                // The index was dropped meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -335,11 +333,11 @@ impl Db {
         Ok(())
     }
 
-    /// Waits until all flushes and compactions that are due were done: after a large load, or a change of layout. Garbage of
-    /// `ps-tree` indexes is collected, too, if there is enough of it.
+    /// Waits until all due flushes and compactions are done, after a large load or a change of layout. Also collects
+    /// the garbage of `ps-tree` indexes, if there is enough of it.
     ///
     /// # Errors
-    /// What the background work failed with; `Poisoned`, `ReadOnly`.
+    /// The errors of the background work; `Poisoned`, `ReadOnly`.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -351,12 +349,12 @@ impl Db {
         self.engine().store.wait_until_settled()
     }
 
-    /// Copies the database as it is now into the new directory `path`, which can then be opened as a
-    /// database of its own. Sstables are hard links, so this costs no space until they change; where `path` is on another file
-    /// system, or on one without links, they are copied. Writers go on meanwhile.
+    /// Copies the database as it is now into the new directory `path`, which can be opened as a database of its own.
+    /// Sstables are hard links, which cost no space; they are copied if `path` is on another file system, or on one
+    /// without links. Writers continue meanwhile.
     ///
     /// # Errors
-    /// `Conflict` if `path` is there already, even as an empty directory; `NoSpace`, `Io`: then nothing is left at `path`.
+    /// `Conflict` if `path` exists, even as an empty directory; `NoSpace`, `Io`: then nothing is left at `path`.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -374,7 +372,7 @@ impl Db {
         self.engine().store.checkpoint(path.as_ref())
     }
 
-    /// Figures about the database, its collections and its indexes. Takes short locks, does no I/O.
+    /// Statistics of the database, its collections and its indexes. Takes short locks, does no I/O.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -389,15 +387,15 @@ impl Db {
         stats::of(self.engine())
     }
 
-    /// Reads every sstable whole and verifies checksums, order, counts and ranges. With `deep` it also
-    /// compares every index with its collection, in both directions. Readers and writers go on.
+    /// Reads every sstable completely and verifies checksums, order, counts and ranges. With `deep` it also compares
+    /// every index with its collection, in both directions. Readers and writers continue.
     ///
-    /// What is damaged or wrong stands in the report; see [`CheckReport::problems`]. Sorted views whose files are damaged or missing are
-    /// built again in the background, unless the database is open to read alone; [`wait_until_settled`](Self::wait_until_settled)
-    /// waits for them.
+    /// The report contains all damage and all differences; see [`CheckReport::problems`]. Sorted views whose files are
+    /// damaged or missing are built again in the background, unless the database is open read-only;
+    /// [`wait_until_settled`](Self::wait_until_settled) waits for them.
     ///
     /// # Errors
-    /// `Io` where the check itself could not go on.
+    /// `Io` if the check itself cannot continue.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, Options};
@@ -413,15 +411,15 @@ impl Db {
         check::run(self.engine(), deep)
     }
 
-    /// Closes the database and says whether that went well. Dropping the last handle closes it too, but
-    /// cannot report an error.
+    /// Closes the database and returns the error of closing. Dropping the last handle closes it too, but cannot report
+    /// an error.
     ///
     /// The log is synced and marked as complete. Memtables are not flushed: the log has them, and the
     /// next open reads it.
     ///
     /// # Errors
-    /// `Conflict` where clones, collections, snapshots or iterators are still in use: the database then
-    /// stays open until they are gone. `Io`, `Poisoned`: the next open recovers as after a crash.
+    /// `Conflict` if clones, collections, snapshots or iterators are still in use: the database then stays open until
+    /// they are dropped. `Io`, `Poisoned`: the next open recovers as after a crash.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -473,8 +471,8 @@ impl fmt::Debug for Db {
     }
 }
 
-/// Makes the trees of a collection and its first indexes. After a failure nothing of them shows; what
-/// is left of them is dropped, at the next open if not now.
+/// Creates the trees of a collection and its first indexes. After a failure none of them is visible; leftovers are
+/// dropped, by the next open if not now.
 fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Result<CollectionState> {
     let own_extractor = engine.components.extractors.get(name).cloned();
     let set = IndexSet::new(options.records, own_extractor, Vec::new())?;
@@ -511,8 +509,8 @@ fn create_indexes(
     collection: &CollectionState,
     options: &CollectionOptions,
 ) -> Result<IndexSet> {
-    let asks = |spec: &IndexSpec| spec.validation() == ValidationStrategy::KeyIndex;
-    let keys = options.indexes.iter().any(asks);
+    let needs_key_index = |spec: &IndexSpec| spec.validation() == ValidationStrategy::KeyIndex;
+    let keys = options.indexes.iter().any(needs_key_index);
     let keys = keys.then(|| index_build::new_key_index(engine, collection, IndexState::Ready)).transpose()?;
     let create = |spec: &IndexSpec| {
         let tree = index_build::new_tree(engine, collection, spec, IndexLife::begins(IndexState::Ready))?;
@@ -521,14 +519,14 @@ fn create_indexes(
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         let index = engine.components.wrap(index, collection.tree);
         install_upkeep(&engine.store, collection.tree, &index)?;
-        engine.keep(collection.tree, &index)?;
+        engine.attach_external_tree(collection.tree, &index)?;
         Ok(Arc::new(index))
     };
     let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;
     Ok(collection.indexes().with_indexes(indexes)?.with_key_index(keys))
 }
 
-/// Checks the indexes that a new collection is to have.
+/// Checks the indexes of a new collection.
 fn check_indexes(options: &CollectionOptions, set: &IndexSet) -> Result<()> {
     index_build::check_count(options.indexes.len())?;
     if !options.indexes.is_empty() {

@@ -1,5 +1,5 @@
-//! What indexes that lie in sstables have to do with their collection: its records, and the sstables that carry their
-//! meta blocks.
+//! Indexes inside sstables in relation to their collection: its records, and the sstables that contain their meta
+//! blocks.
 
 use std::sync::Arc;
 
@@ -12,13 +12,12 @@ use bolide_lsm::{CollectorFactory, Store};
 
 use crate::catalog::RecordKind;
 
-/// The collection of an index, as far as the index depends on it.
+/// The collection of an index, for the index.
 #[derive(Clone, Default)]
 pub(crate) struct Owner {
     /// The tree of the records.
     pub(crate) table: TreeId,
-    /// What finds the attributes of the records; `None` for records of bytes for which the program gave
-    /// no extractor.
+    /// The extractor of the attributes; `None` for records of bytes without an extractor of the program.
     pub(crate) extractor: Option<Arc<dyn AttributeExtractor>>,
 }
 
@@ -38,11 +37,10 @@ impl Owner {
     }
 }
 
-/// Lets the sstables of `owner` that are written from now on carry the meta blocks of `indexes`, and of no
-/// others.
+/// Adds the meta blocks of `indexes`, and of no others, to the sstables of `owner` that are written from now on.
 ///
 /// # Errors
-/// `NotFound` where the collection's tree is not there.
+/// `NotFound` if the collection's tree does not exist.
 pub(crate) fn install_collectors(
     store: &Store,
     owner: Owner,
@@ -57,19 +55,19 @@ pub(crate) fn install_collectors(
     store.set_meta_collectors(owner.table, factory)
 }
 
-/// What an index of kind `next` takes in the sstables of the collection in `table`, and in memory.
+/// The space of an index of kind `next` in the sstables of the collection in `table`, and in memory.
 pub(crate) fn next_figures(store: &Store, table: TreeId, index: &NextIndex) -> NextFigures {
     let mut sum = NextFigures::default();
-    // Where the tree was just dropped there is nothing to add.
+    // A tree that was just dropped adds nothing.
     let _ = store.visit_tables(table, |meta, attachments| sum += index.figures(meta, attachments));
     let _ = store.visit_version(table, |attachments| index.add_global_figures(attachments, &mut sum));
     sum
 }
 
-/// What an embedded index takes in the sstables of the collection in `table`.
+/// The space of an embedded index in the sstables of the collection in `table`.
 pub(crate) fn figures(store: &Store, table: TreeId, index: &EmbeddedIndex) -> EmbeddedFigures {
     let mut sum = EmbeddedFigures::default();
-    // Where the tree was just dropped there is nothing to add.
+    // A tree that was just dropped adds nothing.
     let _ = store.visit_tables(table, |meta, attachments| sum += index.figures(meta, attachments));
     sum
 }

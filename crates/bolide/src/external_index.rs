@@ -1,8 +1,8 @@
-//! Indexes that are kept in memory, and written down by cuts: those of kind `ps-tree`.
+//! Indexes in external trees, held in memory and written by checkpoints: those of kind `ps-tree`.
 //!
-//! Such an index has a tree like every other. While it is built its entries go there, by the rules of
-//! [`crate::index_build`]; when it is complete its tree is handed to a keeper, and from then on the keeper takes what is
-//! written to the tree. At an opening the keeper is made from what the manifest names, before anything is written.
+//! Such an index has a tree like every other. During the build its entries go there, by the rules of
+//! [`crate::index_build`]. When the build is complete, an external tree is attached, which receives all later writes of
+//! the tree. An opening creates the external tree from what the manifest names, before anything is written.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -36,13 +36,13 @@ impl DeletedRanges for RangesOf {
     }
 }
 
-/// Has `index`, of the records in `table`, kept from now on, if it is of a kind that is kept and is not kept yet. `dir` is
-/// the directory of the database, `dax_dir` that of persistent memory.
+/// Attaches the external tree of `index`, over the records in `table`, if its kind has one and it is not attached yet.
+/// `dir` is the directory of the database, `dax_dir` that of persistent memory.
 ///
 /// # Errors
-/// `Corruption` or `Io` from its files; `Unsupported` without persistent memory where it is asked for; `NoSpace` for
-/// want of memory.
-pub(crate) fn keep(
+/// `Corruption` or `Io` from its files; `Unsupported` if it requires persistent memory that is missing; `NoSpace` if
+/// memory is exhausted.
+pub(crate) fn attach(
     store: &Store,
     components: &Components,
     dir: &Path,
@@ -53,7 +53,7 @@ pub(crate) fn keep(
     let Some(ps_tree) = index.ps_tree.as_ref().filter(|ps_tree| ps_tree.kept().is_none()) else {
         return Ok(());
     };
-    let home = RegionLocation {
+    let location = RegionLocation {
         vfs: components.vfs.clone(),
         runtime: components.runtime.clone(),
         dir: dir.to_owned(),
@@ -66,27 +66,27 @@ pub(crate) fn keep(
     };
     let root = store.external_root(index.tree);
     let name_root = |root| store.name_external_root(index.tree, root);
-    let kept = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), &home, &name_root)?);
-    store.set_external_tree(index.tree, kept.clone())?;
-    ps_tree.keep(kept)
+    let external = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), &location, &name_root)?);
+    store.set_external_tree(index.tree, external.clone())?;
+    ps_tree.keep(external)
 }
 
-/// Drops the tree of an index with everything in it. With an heir, a tree and what is kept with it from then on, both
-/// happen or neither.
+/// Drops the tree of an index with its whole content. With `replacement`, the tree of a replacement index and its new
+/// descriptor, both happen or neither.
 ///
 /// # Errors
-/// Those of [`Store::drop_tree`]. A file that could not be removed is removed when the database is opened next, if it
-/// lies in its directory.
+/// Those of [`Store::drop_tree`]. A file that could not be removed is removed by the next opening, if it lies in the
+/// directory of the database.
 pub(crate) fn drop_tree(
     store: &Store,
     components: &Components,
     dax_dir: Option<&Path>,
     tree: TreeId,
-    heir: Option<(TreeId, &[u8])>,
+    replacement: Option<(TreeId, &[u8])>,
 ) -> Result<()> {
     let root = store.external_root(tree);
-    match heir {
-        Some((heir, descriptor)) => store.drop_tree_for(tree, heir, descriptor)?,
+    match replacement {
+        Some((replacement, descriptor)) => store.drop_tree_for(tree, replacement, descriptor)?,
         None => store.drop_tree(tree)?,
     }
     let file = root.and_then(|root| file_in_place(&root, &store.options().dir, dax_dir));
@@ -96,13 +96,13 @@ pub(crate) fn drop_tree(
     Ok(())
 }
 
-/// Removes files of regions in the directory of the database that no index has: those of a drop that was cut off.
+/// Removes region files in the directory of the database that no index has: those of an interrupted drop.
 pub(crate) fn remove_unknown_files(store: &Store, components: &Components) -> Result<()> {
     let dir = &store.options().dir;
     let is_region = |name: &String| is_file_in_place(name, store.database_id());
     let mut unknown: Vec<String> = components.vfs.list(dir)?.into_iter().filter(is_region).collect();
     for tree in store.trees() {
-        // By name alone, which no other region has: the directory of persistent memory may be this one by another path.
+        // Compares names alone, which are unique: the directory of persistent memory may be this one by another path.
         let known = store.external_root(tree.id).and_then(|root| file_in_place(&root, dir, None));
         let name = known.as_deref().and_then(Path::file_name);
         unknown.retain(|other| Some(OsStr::new(other)) != name);

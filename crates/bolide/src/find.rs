@@ -1,11 +1,11 @@
-//! Asking a collection: glue between a collection and the one lookup driver.
+//! Queries of a collection: glue between a collection and the lookup driver.
 
 use std::fmt;
 use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, NewestTold, Query, SecondaryIndex, Value};
+use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, NewestStatistics, Query, SecondaryIndex, Value};
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
@@ -28,7 +28,7 @@ pub struct Answer {
     pub values: Vec<Vec<Value>>,
 }
 
-/// A record that satisfies a query, where it lies: nothing is copied.
+/// A record that satisfies a query, lent without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnswerRef<'a> {
@@ -43,7 +43,7 @@ pub struct AnswerRef<'a> {
 }
 
 impl AnswerRef<'_> {
-    /// A copy that can be kept.
+    /// An owned copy.
     pub fn to_answer(&self) -> Answer {
         Answer {
             key: self.key.to_vec(),
@@ -74,26 +74,25 @@ pub struct Answers {
     outcome: Outcome,
 }
 
-/// What is told about the answers to a query: their number, what they cost, where a further query goes on.
+/// The statistics of the answers to a query: their number, their cost, and the cursor token of the next page.
 #[derive(Debug, Clone)]
-pub struct Outcome(Told);
+pub struct Outcome(AnswerSource);
 
-impl From<NewestTold> for Outcome {
-    fn from(told: NewestTold) -> Self {
-        Self(Told::Index(told, OnceLock::new()))
+impl From<NewestStatistics> for Outcome {
+    fn from(statistics: NewestStatistics) -> Self {
+        Self(AnswerSource::Index(statistics, OnceLock::new()))
     }
 }
 
 #[derive(Debug, Clone)]
-enum Told {
+enum AnswerSource {
     Driver(Box<Explain>),
-    /// Told by an index alone; it is put in words when somebody asks.
-    Index(NewestTold, OnceLock<Box<Explain>>),
+    /// Answered by a single index; the explanation is built on demand.
+    Index(NewestStatistics, OnceLock<Box<Explain>>),
 }
 
 impl Answers {
-    /// How many records satisfy the query, up to its limit; also for [`Query::count`], which brings no
-    /// answers.
+    /// How many records satisfy the query, up to its limit; also for [`Query::count`], which returns no answers.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, Query};
@@ -112,13 +111,13 @@ impl Answers {
         self.outcome.explain()
     }
 
-    /// Where a further query goes on: with it, [`Query::after`] brings the answers behind the last of these. `None`
-    /// where there are no more.
+    /// The cursor token of the next page: with it, [`Query::after`] returns the answers after the last of these. `None`
+    /// if there are no more.
     ///
-    /// Of a query at a [`Snapshot`] the token goes on at that snapshot, passed again; all pages together are
-    /// exactly one answer. Without it the token has expired ([`ErrorKind::Expired`]). Of a query at the
-    /// latest state it goes on, now or after a reopen, at what is the latest state then, behind the same
-    /// position: a record that was written in between has another place in the order.
+    /// The token of a query at a [`Snapshot`] continues at that snapshot, which must be passed again; all pages
+    /// together are exactly one answer. Without the snapshot the token has expired ([`ErrorKind::Expired`]). The token
+    /// of a query at the latest state continues at the latest state of its next use, also after a reopen, after the
+    /// same position: a record that was written in between has another position in the order.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, Query};
@@ -141,7 +140,7 @@ impl Answers {
         self.outcome.next_token()
     }
 
-    /// The answers alone.
+    /// The answers without the statistics.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, Query};
@@ -159,32 +158,32 @@ impl Outcome {
     /// How many records satisfy the query, up to its limit.
     pub fn count(&self) -> u64 {
         match &self.0 {
-            Told::Driver(explain) => explain.answers,
-            Told::Index(told, _) => told.answers,
+            AnswerSource::Driver(explain) => explain.answers,
+            AnswerSource::Index(statistics, _) => statistics.answers,
         }
     }
 
     /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
     pub fn explain(&self) -> &Explain {
         match &self.0 {
-            Told::Driver(explain) => explain,
-            Told::Index(told, words) => words.get_or_init(|| Box::new(told.explain())),
+            AnswerSource::Driver(explain) => explain,
+            AnswerSource::Index(statistics, explain) => explain.get_or_init(|| Box::new(statistics.explain())),
         }
     }
 
-    /// As [`explain`](Self::explain), to keep.
+    /// As [`explain`](Self::explain), owned.
     pub fn into_explain(self) -> Explain {
         match self.0 {
-            Told::Driver(explain) => *explain,
-            Told::Index(told, _) => told.explain(),
+            AnswerSource::Driver(explain) => *explain,
+            AnswerSource::Index(statistics, _) => statistics.explain(),
         }
     }
 
-    /// Where a further query goes on; see [`Answers::next_token`].
+    /// The cursor token of the next page; see [`Answers::next_token`].
     pub fn next_token(&self) -> Option<&CursorToken> {
         match &self.0 {
-            Told::Driver(explain) => explain.next.as_ref(),
-            Told::Index(told, _) => told.next.as_ref(),
+            AnswerSource::Driver(explain) => explain.next.as_ref(),
+            AnswerSource::Index(statistics, _) => statistics.next.as_ref(),
         }
     }
 }
@@ -215,7 +214,7 @@ impl<'a> IntoIterator for &'a Answers {
     }
 }
 
-/// Settings of one query, apart from what it asks.
+/// Settings of one query, apart from its predicates, order and limit.
 ///
 /// ```
 /// use bolide::{Components, Db, FindOptions, Options, Query};
@@ -258,15 +257,15 @@ impl Default for FindOptions {
 }
 
 impl FindOptions {
-    /// Answers as of `snapshot`. Default: as of now. An index that was made later is not used.
+    /// Reads as of `snapshot`. Default: as of now. An index that was created later is not used.
     #[must_use]
     pub fn snapshot(mut self, snapshot: &Snapshot) -> Self {
         self.snapshot = Some(snapshot.clone());
         self
     }
 
-    /// Measures the time of each stage, for [`Answers::explain`]. Default: off; reading the clock costs
-    /// about as much as settling a candidate.
+    /// Measures the time of each stage, for [`Answers::explain`]. Default: off; reading the clock costs about as much
+    /// as validating a candidate.
     ///
     /// ```
     /// use bolide::{Components, Db, FindOptions, Options, Query};
@@ -282,8 +281,8 @@ impl FindOptions {
         self
     }
 
-    /// Memory for candidates that have to be sorted, in bytes. Default: 32 MiB. With less, an order that
-    /// the index does not deliver may take several passes over it; the answers are the same.
+    /// Memory for sorting candidates, in bytes. Default: 32 MiB. With less, an order that the index does not yield may
+    /// take several passes over it; the answers are the same.
     ///
     /// ```
     /// assert_eq!(bolide::FindOptions::default().collect_bytes(1 << 20).collect_bytes, 1 << 20);
@@ -294,8 +293,8 @@ impl FindOptions {
         self
     }
 
-    /// Threads that fetch the records of this query together. Default: as
-    /// [`Options::fetch_threads`](crate::Options::fetch_threads()) says.
+    /// Threads that fetch the records of this query together. Default: that of
+    /// [`Options::fetch_threads`](crate::Options::fetch_threads()).
     ///
     /// ```
     /// assert_eq!(bolide::FindOptions::default().fetch_threads(1).fetch_threads, Some(1));
@@ -306,8 +305,8 @@ impl FindOptions {
         self
     }
 
-    /// Records from which on several threads share them. Default: as
-    /// [`Options::fetch_shared_from`](crate::Options::fetch_shared_from()) says.
+    /// The number of records from which several threads share them. Default: that of
+    /// [`Options::fetch_shared_from`](crate::Options::fetch_shared_from()).
     ///
     /// ```
     /// assert_eq!(bolide::FindOptions::default().fetch_shared_from(500).fetch_shared_from, Some(500));
@@ -318,8 +317,8 @@ impl FindOptions {
         self
     }
 
-    /// Whether records are looked for by their sequence numbers. Default: as
-    /// [`Options::fetch_by_sequence`](crate::Options::fetch_by_sequence()) says.
+    /// Whether records are read by their sequence numbers. Default: that of
+    /// [`Options::fetch_by_sequence`](crate::Options::fetch_by_sequence()).
     ///
     /// ```
     /// assert_eq!(bolide::FindOptions::default().fetch_by_sequence(false).fetch_by_sequence, Some(false));
@@ -340,16 +339,17 @@ impl FindOptions {
 }
 
 impl Collection {
-    /// The records that satisfy `query`, newest first unless it says otherwise, all of one moment.
+    /// The records that satisfy `query`, newest first unless it sets another order, all at one sequence number.
     ///
-    /// The plan is chosen by its estimated cost: one index, several intersected, or a scan of the collection, as
-    /// where no index serves; [`Explain`] tells. All answers are held in memory; use
-    /// [`find_each`](Self::find_each) for queries without a limit.
+    /// The plan is chosen by its estimated cost: one index, several intersected, or a scan of the collection, also if
+    /// no index serves; [`Explain`] reports it. All answers are in memory at a time; use [`find_each`](Self::find_each)
+    /// for queries without a limit.
     ///
     /// # Errors
-    /// `InvalidInput` for a malformed query, for a cursor token of another query, for predicates on bytes without an extractor, or where the
-    /// index that the query names cannot serve it; `NotFound` where there is no such index or the
-    /// collection was dropped; `Expired` for a cursor token of a snapshot that is not passed; `Conflict` where it is being built; `Corruption` or `Io` from reading.
+    /// `InvalidInput` for a malformed query, for a cursor token of another query, for predicates on bytes without an
+    /// extractor, or if the index that the query names cannot serve it; `NotFound` if there is no such index or the
+    /// collection was dropped; `Expired` for a cursor token of a snapshot that is not passed; `Conflict` while the
+    /// index is being built; `Corruption` or `Io` from reading.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, Options, Order, Query};
@@ -401,10 +401,10 @@ impl Collection {
             Ok(ControlFlow::Continue(()))
         });
         let by_index = self.without_damaged(by_index, false)?;
-        // Of a damaged index.
+        // Drops the answers of a damaged index.
         answers.truncate(if by_index.is_some() { answers.len() } else { 0 });
         let outcome = match by_index {
-            Some(told) => told.into(),
+            Some(statistics) => statistics.into(),
             None => self.find_by_driver(query, options, &mut |answer| {
                 answers.push(answer.to_answer());
                 Ok(ControlFlow::Continue(()))
@@ -413,11 +413,11 @@ impl Collection {
         Ok(Answers { answers, outcome })
     }
 
-    /// Hands the records that satisfy `query` to `each`, one by one in the query's order, until it
-    /// breaks or fails. Memory stays bounded however many there are. Returns the plan and what it cost.
+    /// Passes the records that satisfy `query` to `each`, one by one in the query's order, until it breaks or fails.
+    /// Memory is bounded for any number of records. Returns the plan and its cost.
     ///
     /// # Errors
-    /// As [`find`](Self::find), and what `each` returns.
+    /// As [`find`](Self::find), and the errors of `each`.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -442,8 +442,8 @@ impl Collection {
         self.visit(query, options, |answer| each(answer.to_answer())).map(Outcome::into_explain)
     }
 
-    /// As [`find_each`](Self::find_each), but keys and records are lent where they lie instead of copied: the cheapest
-    /// way to ask. Returns what is told of them.
+    /// As [`find_each`](Self::find_each), but keys and records are lent instead of copied: the cheapest way to query.
+    /// Returns the statistics.
     ///
     /// # Errors
     /// As [`find_each`](Self::find_each).
@@ -476,12 +476,12 @@ impl Collection {
             each(answer)
         });
         match self.without_damaged(by_index, answered)? {
-            Some(told) => Ok(told.into()),
+            Some(statistics) => Ok(statistics.into()),
             None => self.find_by_driver(query, options, &mut each),
         }
     }
 
-    /// Has the lookup driver answer.
+    /// Runs `query` with the lookup driver.
     pub(crate) fn find_by_driver(
         &self,
         query: &Query,
@@ -498,7 +498,7 @@ impl Collection {
                     &latest
                 }
             };
-            // Later than the view: the writes that it sees are in every index that is still here.
+            // Loaded after the view: the writes that it contains are in every index of the set.
             let set = self.state.indexes();
             let mut answered = false;
             let found = self.find_among(&set, view, query, options, &mut |answer| {
@@ -511,9 +511,9 @@ impl Collection {
                     if error.kind() == ErrorKind::NotFound
                         && !answered
                         && !Arc::ptr_eq(&set, &self.state.indexes_guard()) => {}
-                // Another plan goes without the index whose file is damaged.
-                Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) && !answered => {}
-                other => return other.map(|explain| Outcome(Told::Driver(Box::new(explain)))),
+                // Another plan avoids the index whose file is damaged.
+                Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) && !answered => {}
+                other => return other.map(|explain| Outcome(AnswerSource::Driver(Box::new(explain)))),
             }
         }
     }
@@ -560,10 +560,10 @@ impl Collection {
     }
 }
 
-/// Says clearly why the index that a query names cannot be used at `sequence`, if it cannot.
+/// Reports why the index that a query names cannot be used at `sequence`, if it cannot.
 fn check_forced_index(set: &IndexSet, query: &Query, sequence: SequenceNumber) -> Result<()> {
     let Some(name) = query.forced_index() else { return Ok(()) };
-    // That there is no such index at all is for the driver to say.
+    // The driver reports an index that does not exist.
     let Some(index) = set.visible().find(|index| index.name == name) else { return Ok(()) };
     if index.progress.serves(sequence) {
         return Ok(());

@@ -1,16 +1,17 @@
-//! The short cut for the newest records of one value: index alone, without plan, driver and registered view.
+//! Fast path for the newest records of one value: a single index answers, without a plan, the lookup driver and a
+//! registered view.
 //!
-//! # Why it needs no registered view
-//! It reads as of the newest published number. What such a reader needs is taken away only by somebody who saw a newer
-//! number published. So if the same number is still the newest one afterwards, nothing that it needs was taken; else it asks
-//! again, with a view.
+//! # Why no registered view is needed
+//! The query reads as of the newest published sequence number. Data that such a reader needs is removed only after a
+//! newer number is published. If the same number is still the newest one afterwards, nothing was removed; otherwise the
+//! query runs again with a registered view.
 //!
 //! # Records
-//! Where records are wanted and not keys alone, the index says which writes they are, and they are read by their sequence
-//! numbers, all at once and where they lie. What a write put never changes, so whichever is found is right; where one
-//! is not, because it was replaced since and compacted away, the driver answers. It does so too where there are
-//! [many](MAX_RECORDS), and where they come from files, since it has several threads for these. Each record is looked at
-//! as the driver does: it has to have the value.
+//! If a query returns records, the index yields their writes. All records are read at once by sequence number and are
+//! lent without a copy. A write never changes, so every record that is found is right. If one is missing because it was
+//! replaced and compacted away, the driver answers. The driver also answers for [many records](MAX_RECORDS), and for
+//! records in files, because it fetches with several threads. Each record is checked as in the driver: it must have the
+//! value.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use bolide_base::{ErrorKind, Result, SequenceNumber};
 use bolide_index::{
-    AttributeValues, CursorToken, FetchedTold, NewestKeys, NewestQuestion, NewestTold, Query,
+    AttributeValues, CursorToken, FetchStatistics, NewestKeys, NewestQuery, NewestStatistics, Query,
 };
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
@@ -28,97 +29,98 @@ use crate::find::{AnswerRef, FindOptions};
 use crate::handle::Collection;
 use crate::index_set::{Index, IndexSet};
 
-/// The most records that are fetched here: all of them are held at a time.
+/// The maximum number of records that are fetched here; all of them are in memory at a time.
 const MAX_RECORDS: usize = 64;
-/// Records from which on several threads are worth it where they come from files.
+/// The number of records from which several threads are worthwhile if the records are in files.
 const WORTH_SHARING: usize = 8;
-/// Questions that are left to the driver after one whose records came from files.
-const LEFT_TO_THREADS: u32 = 16;
+/// Queries that run in the driver after one whose records were in files.
+const DRIVER_QUERIES: u32 = 16;
 
 thread_local! {
-    /// Memory that is used again.
+    /// Reused memory.
     static FOUND: Cell<Option<Box<NewestKeys>>> = const { Cell::new(None) };
-    /// How many more questions for records are left to the driver.
-    static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// The number of further queries for records that run in the driver.
+    static DRIVER_QUERIES_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Collection {
-    /// Answers `query` by a short cut: hands the answers to `give` until it breaks. `None` where there is no short cut;
-    /// then nothing was given.
+    /// Answers `query` on the fast path and passes the answers to `each` until it breaks. Returns `None` if there is no
+    /// fast path; then `each` was not called.
     ///
     /// # Errors
-    /// Those of `give`; `InvalidInput` for a snapshot of another database; `NotFound` if the collection was dropped;
+    /// Those of `each`; `InvalidInput` for a snapshot of another database; `NotFound` if the collection was dropped;
     /// `Corruption` or `Io`.
     #[inline]
     pub(crate) fn find_newest(
         &self,
         query: &Query,
         options: &FindOptions,
-        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<NewestTold>> {
-        let Some(question) = query.newest_of_value().filter(|_| !options.measure) else {
+        each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<NewestStatistics>> {
+        let Some(newest) = query.newest_query().filter(|_| !options.measure) else {
             return Ok(None);
         };
         let mut names = None;
         let mut found = FOUND.take().unwrap_or_default();
-        let ask = &mut |question: &NewestQuestion<'_>, at: SequenceNumber, found: &mut NewestKeys| {
-            // Later than the number: writes up to it are in every index that is still here.
+        let run = &mut |newest: &NewestQuery<'_>, at: SequenceNumber, found: &mut NewestKeys| {
+            // Loaded after the number: writes up to it are in every index of the set.
             let set = self.state.indexes_guard();
-            let index = set.only_index_on(question.path, at);
-            let wanted = |index: &&Arc<Index>| query.forced_index().is_none_or(|name| name == index.name);
-            let Some(index) = index.filter(wanted) else { return Ok(false) };
-            let is_told = self.prefetch_index(index, question, at, found)?;
-            names = is_told.then(|| Names::of(index));
-            Ok(is_told)
+            let index = set.only_index_on(newest.path, at);
+            let is_allowed = |index: &&Arc<Index>| query.forced_index().is_none_or(|name| name == index.name);
+            let Some(index) = index.filter(is_allowed) else { return Ok(false) };
+            let has_answers = self.query_index(index, newest, at, found)?;
+            names = has_answers.then(|| IndexNames::of(index));
+            Ok(has_answers)
         };
-        let given = self.answer_newest(question, options, &mut found, ask, give);
-        let told = given.map(|given| {
-            let (given, names) = given.zip(names)?;
+        let delivered = self.answer_newest(newest, options, &mut found, run, each);
+        let statistics = delivered.map(|delivered| {
+            let (delivered, names) = delivered.zip(names)?;
             let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.sequence());
-            let next = given.last.map(|last| CursorToken::behind(query, snapshot, last));
-            Some(names.told(given, &found, next))
+            let next = delivered.last.map(|last| CursorToken::behind(query, snapshot, last));
+            Some(names.statistics(delivered, &found, next))
         });
         found.shrink();
         FOUND.set(Some(found));
-        told
+        statistics
     }
 
-    /// Has `ask` answer `question` as of a number that it is given, fetches the records if they are wanted, and hands
-    /// the answers to `give`. `None` where that is left to the driver; then nothing was given.
+    /// Runs `newest` with `run` at a sequence number, fetches the records if the query returns them, and passes the
+    /// answers to `each`. Returns `None` if the driver has to answer; then `each` was not called.
     ///
     /// # Errors
     /// As [`find_newest`](Self::find_newest).
     #[inline]
     pub(crate) fn answer_newest(
         &self,
-        mut question: NewestQuestion<'_>,
+        mut newest: NewestQuery<'_>,
         options: &FindOptions,
         found: &mut NewestKeys,
-        ask: &mut impl FnMut(&NewestQuestion<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
-        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<Given>> {
-        let limit = question.limit;
-        let most = if question.records { self.fetched_here(options, limit) } else { usize::MAX };
-        if most == 0 {
+        run: &mut impl FnMut(&NewestQuery<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
+        each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<DeliveredAnswers>> {
+        let limit = newest.limit;
+        let max_records = if newest.records { self.max_records(options, limit) } else { usize::MAX };
+        if max_records == 0 {
             return Ok(None);
         }
-        // One more is asked for, to see whether there are too many.
-        question.limit = limit.min(most.saturating_add(1));
-        let Some(at) = self.prefetch_as_of_now(&question, options, found, ask)? else { return Ok(None) };
-        if !question.records {
+        // One more is read, to detect that there are too many.
+        newest.limit = limit.min(max_records.saturating_add(1));
+        let Some(at) = self.query_at_snapshot_or_now(&newest, options, found, run)? else { return Ok(None) };
+        if !newest.records {
             let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
-            return give_rows(limit, rows, give).map(Some);
+            return deliver(limit, rows, each).map(Some);
         }
-        match found.len() > most {
+        match found.len() > max_records {
             true => Ok(None),
-            false => self.give_records(&question, limit, at, found, give),
+            false => self.deliver_records(&newest, limit, at, found, each),
         }
     }
 
-    /// How many records at most are fetched here, of a query for `limit`: where several threads would share them, fewer.
-    fn fetched_here(&self, options: &FindOptions, limit: usize) -> usize {
+    /// The maximum number of records that this path fetches for a query with `limit`: fewer if several threads would
+    /// share them, 0 if the driver answers.
+    fn max_records(&self, options: &FindOptions, limit: usize) -> usize {
         let fetch = self.handle.engine.fetching.options(options.fetch_settings());
-        let left = LEFT.get();
+        let left = DRIVER_QUERIES_LEFT.get();
         if !fetch.by_sequence {
             return 0;
         }
@@ -126,163 +128,170 @@ impl Collection {
             return MAX_RECORDS;
         }
         if left > 0 && limit >= WORTH_SHARING {
-            LEFT.set(left - 1);
+            DRIVER_QUERIES_LEFT.set(left - 1);
             return 0;
         }
         MAX_RECORDS.min(fetch.shared_from.saturating_sub(1))
     }
 
-    /// Has `ask` answer a question at the snapshot of `options`, or as of now: returns the number that it was answered at.
+    /// Runs `newest` with `run` at the snapshot of `options`, or as of now. Returns the sequence number of the answers.
     #[inline]
-    fn prefetch_as_of_now(
+    fn query_at_snapshot_or_now(
         &self,
-        question: &NewestQuestion<'_>,
+        newest: &NewestQuery<'_>,
         options: &FindOptions,
         found: &mut NewestKeys,
-        ask: &mut impl FnMut(&NewestQuestion<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
+        run: &mut impl FnMut(&NewestQuery<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
     ) -> Result<Option<SequenceNumber>> {
         self.state.check_live()?;
         let store = &self.handle.engine.store;
         if let Some(snapshot) = &options.snapshot {
             let at = snapshot.view_of(&self.handle)?.sequence();
-            return Ok(ask(question, at, found)?.then_some(at));
+            return Ok(run(newest, at, found)?.then_some(at));
         }
         let at = store.published_sequence();
-        if !ask(question, at, found)? {
+        if !run(newest, at, found)? {
             return Ok(None);
         }
-        // What was read before is read before the number is.
+        // The reads above are ordered before the read of the number.
         fence(Ordering::Acquire);
         if store.published_sequence() == at {
             return Ok(Some(at));
         }
         let view = self.handle.engine.read_view();
-        Ok(ask(question, view.sequence(), found)?.then_some(view.sequence()))
+        Ok(run(newest, view.sequence(), found)?.then_some(view.sequence()))
     }
 
-    /// Has `index` answer a question, into `found`. False if it cannot.
+    /// Reads the answers of `index` to `newest` into `found`. Returns false if the index cannot answer.
     #[inline]
-    pub(crate) fn prefetch_index(
+    pub(crate) fn query_index(
         &self,
         index: &Index,
-        question: &NewestQuestion<'_>,
+        newest: &NewestQuery<'_>,
         at: SequenceNumber,
         found: &mut NewestKeys,
     ) -> Result<bool> {
         let oldest_in_use = || self.handle.engine.store.oldest_in_use();
-        index.structure.newest_keys(question.value, question.limit, at, &oldest_in_use, found)
+        index.structure.newest_keys(newest.value, newest.limit, at, &oldest_in_use, found)
     }
 
-    /// Fetches the records of what was found and hands at most `limit` to `give`; `None` if that is left to the driver.
-    fn give_records(
+    /// Fetches the records of `found` and passes at most `limit` of them to `each`. Returns `None` if the driver has to
+    /// answer.
+    fn deliver_records(
         &self,
-        question: &NewestQuestion<'_>,
+        newest: &NewestQuery<'_>,
         limit: usize,
         at: SequenceNumber,
         found: &NewestKeys,
-        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<Given>> {
+        each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<DeliveredAnswers>> {
         let before = ReadCounters::of_this_thread();
         let writes: Vec<KnownWrite<'_>> =
             found.iter().map(|(sequence, key)| KnownWrite { key, sequence }).collect();
         let fetched = self.handle.engine.store.with_exact(self.state.tree, at, &writes, |records| {
             let reads = ReadCounters::of_this_thread() - before;
             if 2 * reads.blocks_read >= records.len() as u64 && records.len() >= WORTH_SHARING {
-                LEFT.set(LEFT_TO_THREADS);
+                DRIVER_QUERIES_LEFT.set(DRIVER_QUERIES);
             }
-            if !have_value(&self.state.indexes_guard(), question, records)? {
+            if !have_value(&self.state.indexes_guard(), newest, records)? {
                 return Ok(None);
             }
             let bytes = records.iter().map(|record| record.len() as u64).sum();
-            let fetched = Box::new(FetchedTold { records: records.len() as u64, bytes, reads });
+            let fetched = Box::new(FetchStatistics { records: records.len() as u64, bytes, reads });
             let rows =
                 found.iter().zip(records).map(|((sequence, key), record)| (sequence, key, Some(*record)));
-            let given = give_rows(limit, rows, give)?;
-            Ok(Some(Given { fetched: Some(fetched), ..given }))
+            let delivered = deliver(limit, rows, each)?;
+            Ok(Some(DeliveredAnswers { fetched: Some(fetched), ..delivered }))
         });
         match fetched {
             Ok(fetched) => Ok(fetched.flatten()),
-            // Dropped meanwhile: that is for the driver to say.
+            // The collection was dropped meanwhile: the driver reports it.
             Err(error) if error.kind() == ErrorKind::NotFound && self.state.check_live().is_err() => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Whether each of `records` has the value that is asked for: false also where no index is on its path any more.
-fn have_value(set: &IndexSet, question: &NewestQuestion<'_>, records: &[&[u8]]) -> Result<bool> {
-    let (extractor, Some(slot)) = (set.extractor()?, set.plan.slot(question.path)) else {
+/// Whether each of `records` has the queried value; false if no index on its path exists any more.
+fn have_value(set: &IndexSet, newest: &NewestQuery<'_>, records: &[&[u8]]) -> Result<bool> {
+    let (extractor, Some(slot)) = (set.extractor()?, set.plan.slot(newest.path)) else {
         return Ok(false);
     };
     let mut values = AttributeValues::new();
     for record in records {
-        // Where the record is malformed, the driver skips and counts it.
+        // The driver skips and counts a malformed record.
         if !extractor.extract_stored(record, &set.plan, &mut values)? {
             return Ok(false);
         }
-        if !values.values(slot).any(|found| found == question.value) {
+        if !values.values(slot).any(|found| found == newest.value) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// What an index that answered is called.
-pub(crate) struct Names {
+/// Names of an index that answered, for the query statistics.
+pub(crate) struct IndexNames {
     index: Arc<str>,
     access: &'static str,
     validation: &'static str,
 }
 
-impl Names {
+impl IndexNames {
     #[inline]
     pub(crate) fn of(index: &Index) -> Self {
         Self {
-            index: index.shown_name.clone(),
+            index: index.public_name.clone(),
             access: index.spec().kind().name(),
             validation: index.structure.validator().name(),
         }
     }
 
-    /// What is told of answers of this index.
+    /// The query statistics of answers of this index.
     #[inline]
-    pub(crate) fn told(self, given: Given, found: &NewestKeys, next: Option<CursorToken>) -> NewestTold {
-        NewestTold {
+    pub(crate) fn statistics(
+        self,
+        delivered: DeliveredAnswers,
+        found: &NewestKeys,
+        next: Option<CursorToken>,
+    ) -> NewestStatistics {
+        NewestStatistics {
             index: self.index,
             access: self.access,
             validation: self.validation,
             current: found.len() as u64,
-            answers: given.answers,
+            answers: delivered.answers,
             costs: found.costs(),
-            fetched: given.fetched,
+            fetched: delivered.fetched,
             next,
         }
     }
 }
 
-/// How many answers were given, behind which write a further query goes on, and what was fetched for them.
+/// The number of answers passed to the caller, the last write among them if there may be more, and the cost of the
+/// fetched records.
 #[derive(Debug, Clone)]
-pub(crate) struct Given {
+pub(crate) struct DeliveredAnswers {
     pub(crate) answers: u64,
     pub(crate) last: Option<SequenceNumber>,
-    pub(crate) fetched: Option<Box<FetchedTold>>,
+    pub(crate) fetched: Option<Box<FetchStatistics>>,
 }
 
-/// Hands at most `limit` answers to `give`.
+/// Passes at most `limit` answers to `each`.
 #[inline]
-fn give_rows<'f>(
+fn deliver<'f>(
     limit: usize,
     rows: impl Iterator<Item = (SequenceNumber, &'f [u8], Option<&'f [u8]>)>,
-    mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-) -> Result<Given> {
+    mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+) -> Result<DeliveredAnswers> {
     let (mut answers, mut last) = (0, None);
     for (sequence, key, record) in rows {
         answers += 1;
-        let flow = give(AnswerRef { key, sequence, record, values: &[] })?;
+        let flow = each(AnswerRef { key, sequence, record, values: &[] })?;
         if flow.is_break() || answers as usize == limit {
             last = Some(sequence);
             break;
         }
     }
-    Ok(Given { answers, last, fetched: None })
+    Ok(DeliveredAnswers { answers, last, fetched: None })
 }

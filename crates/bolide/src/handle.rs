@@ -1,4 +1,4 @@
-//! What all handles of one open database share.
+//! The state that all handles of an open database share.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -40,15 +40,15 @@ pub(crate) struct Engine {
     pub(crate) cache: Arc<BlockCache>,
     /// The schema lock: see [`crate::schema`].
     pub(crate) schema: RwLock<Schema>,
-    /// Serialises those who change the schema. Taken before the schema lock.
+    /// Serialises changes of the schema. Taken before the schema lock.
     pub(crate) changing: Mutex<()>,
-    /// Deletions of stale index entries that wait to be committed.
+    /// Deletions of stale index entries that wait for their commit.
     pub(crate) repairs: Arc<Repairs>,
     /// Errors and panics of threads that no call waits for.
     pub(crate) background_errors: Arc<BackgroundErrors>,
-    /// Set when the last handle goes: builders stop.
+    /// Set when the last handle is dropped: builders stop.
     pub(crate) closing: AtomicBool,
-    /// Whether indexes may be built in threads of their own.
+    /// Whether indexes may be built in background threads.
     pub(crate) builds_in_background: bool,
 }
 
@@ -70,10 +70,10 @@ impl Engine {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
     }
 
-    /// Has `index`, of the records in `table`, kept from now on; see [`external_index::keep`].
-    pub(crate) fn keep(&self, table: TreeId, index: &Index) -> Result<()> {
+    /// Attaches the external tree of `index`, over the records in `table`; see [`external_index::attach`].
+    pub(crate) fn attach_external_tree(&self, table: TreeId, index: &Index) -> Result<()> {
         let dax_dir = self.dax_dir.as_deref();
-        external_index::keep(&self.store, &self.components, &self.path, dax_dir, table, index)
+        external_index::attach(&self.store, &self.components, &self.path, dax_dir, table, index)
     }
 
     /// Drops a tree with all its files.
@@ -81,10 +81,10 @@ impl Engine {
         external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
     }
 
-    /// Drops a tree with all its files, and gives `heir` this descriptor; or does neither.
-    pub(crate) fn drop_tree_for(&self, tree: TreeId, heir: TreeId, descriptor: &[u8]) -> Result<()> {
-        let heir = Some((heir, descriptor));
-        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, heir)
+    /// Drops a tree with all its files, and gives the tree `replacement` this descriptor; or does neither.
+    pub(crate) fn drop_tree_for(&self, tree: TreeId, replacement: TreeId, descriptor: &[u8]) -> Result<()> {
+        let replacement = Some((replacement, descriptor));
+        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, replacement)
     }
 
     /// Fails on a database that was opened read-only.
@@ -109,8 +109,8 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// The engine as the user's handles hold it. When the last of them goes, builders are stopped and
-/// waited for, and the store closes.
+/// The engine as the user's handles own it. When the last of them is dropped, it stops the builders, waits for them,
+/// and closes the store.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
@@ -119,15 +119,15 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Stops the threads that build indexes and waits for them. The next open goes on with what they did.
+    /// Stops the threads that build indexes and waits for them. The next open continues their work.
     pub(crate) fn stop_builders(&self) {
         self.engine.closing.store(true, Ordering::Release);
         self.engine.repairs.wake();
         for builder in std::mem::take(&mut *self.builders.lock()) {
-            // A builder that panicked left its index unpublished; the next open goes on with it.
+            // A builder that panicked left its index unpublished; the next open continues.
             let _ = builder.join();
         }
-        // What cannot be committed any more leaves stale entries, which cost no answer.
+        // Repairs that cannot be committed any more leave stale entries, which change no answer.
         let _ = self.engine.commit_repairs();
     }
 }
@@ -140,8 +140,8 @@ impl Drop for Handle {
 
 /// A collection: records under primary keys, in the order of the keys as bytes, with its indexes.
 ///
-/// Cheap to clone, and keeps the database open. All methods may be called from many threads; each write
-/// is atomic, together with all that it means to the indexes.
+/// Cheap to clone, and keeps the database open. All methods may be called from many threads; each write is atomic,
+/// together with its index entries.
 ///
 /// ```
 /// use bolide::{CollectionOptions, Components, Db, Options, Query};

@@ -1,62 +1,62 @@
-//! Making, rebuilding and dropping indexes while the collection is in use.
+//! Creation, rebuild and drop of indexes while the collection is in use.
 //!
 //! # Algorithm
-//! 1. **Hook.** A tree for the index is made; its descriptor says *building*. Then the index joins, under the
-//!    schema lock held for writing (no commit is on its way), the set that writers derive entries for.
-//! 2. **Back-fill.** The records are read in key order through a view taken after that, and their entries
-//!    committed in small batches, each entry at the sequence number of its record. After each *section*
-//!    (some megabytes, or two seconds) the log is synced, the descriptor takes down the last primary key and
-//!    the number of the view, and the next section begins with a fresh view behind that key.
-//! 3. **Barrier.** One more write, that changes nothing, takes a sequence number. The log is synced, then the
-//!    descriptor says *ready, complete since S*, where S is what was published last: queries at S or later use
-//!    the index, queries of older snapshots go without. Entries of the back-fill take no numbers of their own,
-//!    so without that write a view could have the number S and miss the entries, or the tree itself.
+//! 1. **Hook.** A tree for the index is created; its descriptor has the state *building*. Then the index joins, under
+//!    the schema lock held for writing (no commit is in progress), the set for which writers derive entries.
+//! 2. **Back-fill.** The records are read in key order through a view that is created after that, and their entries are
+//!    committed in small batches, each entry at the sequence number of its record. After each *section* (some
+//!    megabytes, or two seconds) the log is synced, the descriptor records the last primary key and the number of the
+//!    view, and the next section starts with a fresh view after that key.
+//! 3. **Barrier.** One more write, which changes nothing, takes a sequence number. The log is synced, then the
+//!    descriptor gets the state *ready, complete since S*, where S is the number published last: queries at S or later
+//!    use the index, queries of older snapshots do not. Entries of the back-fill take no numbers of their own, so
+//!    without that write a view could have the number S and miss the entries, or the tree itself.
 //!
-//! Killed on the way, the next open puts the hook in before the first write, and goes on behind the key in the descriptor,
-//! with a view of its own. So a section of a running build and an attempt of a resumed one are the same thing.
+//! After a crash, the next open hooks the index in before the first write, and continues after the key in the
+//! descriptor, with a view of its own. So a section of a running build and an attempt of a resumed one are the same.
 //!
 //! # Why nothing is lost, though every section reads another view
-//! Let the sections read the key ranges `R1, R2, …` at views `V1 ≤ V2 ≤ …`, all taken after the hook, and let a
-//! query read at `Q ≥ S`. Let record `r` be what `Q` sees under a key of `Ri`, written at sequence `s`.
-//! * `s ≤ Vi`: the key's newest write at `Q` is not newer than `Vi`, so it is its newest at `Vi` too. The section
-//!   read it and committed its entry at `s`, before S was published; so `Q` sees the entry.
-//! * `s > Vi`: `Vi` was taken after the hook, so the write of `r` carried its entry in its own batch.
+//! Let the sections read the key ranges `R1, R2, …` at views `V1 ≤ V2 ≤ …`, all created after the hook, and let a query
+//! read at `Q ≥ S`. Let record `r` be visible at `Q` under a key of `Ri`, written at sequence `s`.
+//! * `s ≤ Vi`: the key's newest write at `Q` is not newer than `Vi`, so it is its newest at `Vi` too. The section read
+//!   it and committed its entry at `s`, before S was published; so the entry is visible at `Q`.
+//! * `s > Vi`: `Vi` was created after the hook, so the batch of the write of `r` contains its entry.
 //!
-//! A crash loses an end of the log and nothing before it, and a write and its entry are one record of it. The descriptor
-//! covers only what was synced before, and records up to `Vi` stand in the log before the entries of section `i`; so all the
-//! above holds of what is found after the crash. (A descriptor whose view is newer than what the log holds was not written by
-//! this order; the build then starts over.) What was committed behind the last descriptor is committed again: at the same
-//! key and sequence number, which replaces the entry by itself.
+//! A crash loses a suffix of the log, and a write and its entry are one record of it. The descriptor covers only what
+//! was synced before, and the log contains records up to `Vi` before the entries of section `i`; so the proof holds for
+//! the recovered state. (A descriptor whose view is newer than the end of the log violates this order; the build then
+//! starts over.) Commits after the last descriptor are repeated: at the same key and sequence number, which replaces
+//! the entry.
 //!
-//! # Why nothing comes back
-//! An entry of a record that was replaced or deleted since its view was taken is *stale*, and blind kinds
-//! live with that: validation asks for the newest write of the primary key, and compactions drop it. Three
-//! kinds do not, and look at each record again inside the commit (see [`fill`]), where nothing can come between:
+//! # Why no stale entry returns
+//! An entry of a record that was replaced or deleted since its view was created is *stale*. Blind kinds tolerate that:
+//! validation reads the newest write of the primary key, and compactions drop the entry. Three kinds do not, and check
+//! each record again inside the commit (see [`fill`]), which excludes concurrent writes:
 //! * `maintenance=synchronous`: the writer that replaced the record has deleted the entry already, and a
 //!   compaction may have dropped that tombstone;
-//! * kinds whose keys hold no sequence number (`order=primary-key`, the key index): an old version would
-//!   come to lie above a newer one in the tree;
+//! * kinds whose keys contain no sequence number (`order=primary-key`, the key index): an old version would be above a
+//!   newer one in the tree;
 //! * kinds that read their lists before they write them.
 //!
-//! If the commit finds the record current, then no newer write of its key was ever committed, so none has
-//! touched the index either; a later write finds the entry and deals with it as usual.
+//! If the commit finds the record current, then no newer write of its key was ever committed, so none has changed the
+//! index either; a later write finds the entry and handles it as usual.
 //!
-//! # Rebuilding
+//! # Rebuild
 //! A second index of the same name, in a tree of its own, is built beside the old one and hidden from queries; its
-//! descriptor says which tree it *replaces*. Writers maintain both. The edit that says *ready* decides: before
-//! it an open goes on building, after it an open drops the old tree.
+//! descriptor names the tree that it *replaces*. Writers maintain both. The edit to *ready* decides: before it an open
+//! continues the build, after it an open drops the old tree.
 //!
 //! # Indexes in sstables
-//! One of kind `embedded` or `next` needs no back-fill: it is published at once, and sstables without its blocks are read whole. For
-//! `next` they are then written again; see [`rewrite`].
+//! An index of kind `embedded` or `next` needs no back-fill: it is published at once, and queries read sstables without
+//! its blocks completely. For `next` they are then rewritten; see [`rewrite`].
 //!
 //! # The key index
-//! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them has it
-//! made: it joins in the same moment as the index and is filled first, under the same rules. It goes with the last.
+//! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them creates
+//! it: it joins together with the index and is filled first, under the same rules. It is dropped with the last one.
 //!
 //! # Locks
-//! A build holds none while it reads or sleeps. Joining and leaving hold the schema lock for a swap of pointers: writers
-//! wait for the commits on their way and for nothing else. A batch holds the log for well under a millisecond.
+//! A build holds none while it reads or sleeps. Joining and leaving hold the schema lock for a swap of pointers:
+//! writers wait only for the commits in progress. A batch holds the log for well under a millisecond.
 
 pub(crate) mod options;
 
@@ -91,7 +91,7 @@ pub(crate) struct Job {
     pub(crate) options: BuildOptions,
 }
 
-/// Makes an index of `collection` and fills it. Returns when queries can use it.
+/// Creates an index of `collection` and fills it. Returns when queries can use it.
 pub(crate) fn create(
     handle: &Handle,
     collection: &Arc<CollectionState>,
@@ -103,7 +103,7 @@ pub(crate) fn create(
     run_or_remove(&handle.engine, &job)
 }
 
-/// Makes an index of `collection` that is filled in the background.
+/// Creates an index of `collection` that is filled in the background.
 pub(crate) fn create_in_background(
     handle: &Handle,
     collection: &Arc<CollectionState>,
@@ -117,7 +117,7 @@ pub(crate) fn create_in_background(
     Ok(index)
 }
 
-/// Makes an index anew beside the one that is there, and puts it in its place.
+/// Builds an index again beside the existing one, and replaces that.
 pub(crate) fn rebuild(
     handle: &Handle,
     collection: &Arc<CollectionState>,
@@ -153,7 +153,7 @@ pub(crate) fn drop_index(handle: &Handle, collection: &Arc<CollectionState>, nam
     leave(engine, collection, |index| index.name == name)
 }
 
-/// Goes on with the builds of an earlier process; in a thread of their own where there may be threads.
+/// Continues the builds of an earlier process; in a thread of its own if background threads are allowed.
 pub(crate) fn resume(handle: &Handle, jobs: Vec<Job>, in_background: bool) -> Result<()> {
     for job in jobs {
         if job.index.progress.state() == IndexState::Ready
@@ -169,14 +169,14 @@ pub(crate) fn resume(handle: &Handle, jobs: Vec<Job>, in_background: bool) -> Re
         if in_background {
             start(handle, vec![job])?;
         } else {
-            // How it ended is noted in its progress.
+            // The progress contains the result.
             let _ = run(&handle.engine, &job);
         }
     }
     Ok(())
 }
 
-/// Lets a new index join its collection.
+/// Adds a new index to its collection.
 fn add(
     handle: &Handle,
     collection: &Arc<CollectionState>,
@@ -191,7 +191,7 @@ fn add(
     add_tree(engine, collection, spec, None, options)
 }
 
-/// Lets an index join its collection that is to replace the one of this name.
+/// Adds an index to its collection that replaces the one of this name once it is ready.
 fn add_beside(
     handle: &Handle,
     collection: &Arc<CollectionState>,
@@ -210,7 +210,7 @@ fn add_beside(
         return Err(Error::new(ErrorKind::Conflict, what));
     }
     if old.progress.state() != IndexState::Ready {
-        // Nobody reads it; its builder has nothing to do any more.
+        // No query reads it; its builder has ended.
         old.progress.cancel();
     }
     add_tree(engine, collection, old.spec().clone(), Some(old.tree), options)
@@ -223,7 +223,7 @@ fn add_tree(
     replaces: Option<TreeId>,
     options: &BuildOptions,
 ) -> Result<Job> {
-    // The key index comes first and goes last: no index is ever found without it.
+    // The key index is added first and dropped last: an index is never found without it.
     let mut key_index = None;
     if spec.validation() == ValidationStrategy::KeyIndex && collection.indexes().key_index().is_none() {
         key_index = Some(new_key_index(engine, collection, IndexState::Building)?);
@@ -252,23 +252,23 @@ fn add_tree(
     }
 }
 
-/// Runs a build to its end in this thread. An index that could not be built is removed: it is of no use.
+/// Runs a build to its end in this thread. An index that could not be built is removed.
 fn run_or_remove(engine: &Engine, job: &Job) -> Result<()> {
     let outcome = run(engine, job);
     if outcome.is_err() && !engine.is_closing() {
-        // Where even that fails, the next open goes on with the build.
+        // If that fails too, the next open continues the build.
         let _changing = engine.changing.lock();
         let _ = leave(engine, &job.collection, |index| index.tree == job.index.tree);
     }
     outcome
 }
 
-/// Runs builds in a thread of their own; in this one where there may be no threads.
+/// Runs builds in a thread of their own; in this one without background threads.
 fn start(handle: &Handle, jobs: Vec<Job>) -> Result<()> {
     let engine = handle.engine.clone();
     let run = move || {
         for job in jobs {
-            // How it ended is noted in its progress.
+            // The progress contains the result.
             let _ = run(&engine, &job);
         }
     };
@@ -283,7 +283,7 @@ fn start(handle: &Handle, jobs: Vec<Job>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a build to its end and notes how it ended.
+/// Runs a build to its end and notes its result.
 fn run(engine: &Engine, job: &Job) -> Result<()> {
     let runtime = &engine.components.runtime;
     let outcome = match job.index.progress.state() {
@@ -294,14 +294,14 @@ fn run(engine: &Engine, job: &Job) -> Result<()> {
         _ => caught(job, || fill_and_publish(engine, job)).map_err(|error| fill::name_end(engine, error)),
     };
     if let Err(problem) = &outcome {
-        engine.set_damaged_aside(&job.collection, problem);
-        // What panics here leaves the next open to build the index again, or to fail in the same way.
+        engine.isolate_damaged(&job.collection, problem);
+        // After a panic here the next open builds the index again, or fails in the same way.
         let _ = caught(job, || {
             give_up(engine, job, problem);
             Ok(())
         });
     }
-    // It answers already: what keeps old sstables from being written again takes nothing away.
+    // The index answers already: an error that stops the rewriting of old sstables does not affect it.
     let rewritten = if outcome.is_ok() { caught(job, || rewrite::old_sstables(engine, job)) } else { Ok(()) };
     job.index.progress.end(runtime.now_micros(), &outcome);
     let ends_early = |problem: &Error| matches!(problem.kind(), ErrorKind::Closed | ErrorKind::Conflict);
@@ -320,9 +320,9 @@ fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
     }
     match (index.is_in_sstables(), index.replaces) {
         (false, _) => Fill::new(engine, collection, index, index, options).run()?,
-        // Sstables without its blocks are read whole, so there is nothing to wait for.
+        // Queries read sstables without its blocks completely, so there is nothing to wait for.
         (true, None) => {}
-        // Who wants it made anew wants its blocks, of which a full compaction writes new ones.
+        // A rebuild is requested for new blocks, which a full compaction writes.
         (true, Some(_)) => engine.store.compact(collection.tree)?,
     }
     publish(engine, job, index)
@@ -331,9 +331,9 @@ fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
 /// Fills the key index of the collection, unless it is complete.
 fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
     let Job { collection, index, options } = job;
-    // Of two builds that need it the second waits for the first, or goes on where that was given up.
+    // Of two builds that need it the second waits for the first, or continues if the first stopped.
     let _filling = collection.filling_keys.lock();
-    // Even if the database is closing: each opening gets a batch further.
+    // Even if the database is closing: each opening completes at least one batch.
     check_in_use(collection, index)?;
     let set = collection.indexes();
     let keys = set.key_index().ok_or_else(|| Error::internal("an index lacks the key index it needs"))?;
@@ -347,30 +347,30 @@ fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
     publish(engine, job, keys)
 }
 
-/// Lets queries use `index`, and takes away the one that it replaces.
+/// Lets queries use `index`, and removes the one that it replaces.
 fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     let Job { collection, index: wanted, options } = job;
     let _changing = engine.changing.lock();
     // Even if the database is closing, which waits for this.
     check_in_use(collection, wanted)?;
     check_in_use(collection, index)?;
-    engine.keep(collection.tree, index)?;
-    // A write of its own, of a key that no entry has: views that were taken while entries came in must not
-    // have the number that the index is complete since. (A key index may have that key: a record may.)
+    engine.attach_external_tree(collection.tree, index)?;
+    // A write of its own, of a key that no entry has: views that were created during the back-fill must not have the
+    // number that the index is complete since. (A key index may have that key: a record may.)
     let mut barrier = StoreBatch::new();
     barrier.delete(wanted.tree, b"")?;
     engine.store.commit(barrier, None, SyncMode::None)?;
-    // The descriptor must not become durable before the entries that it speaks for.
+    // The descriptor must not become durable before the entries that it covers.
     engine.store.sync()?;
-    // An index in the sstables finds everything that is there, however old.
+    // An index in the sstables finds every existing record, however old.
     let since = if index.is_in_sstables() { 0 } else { engine.store.published_sequence() };
     let done = index.progress.done();
-    // Sstables may be left to be written again.
+    // Some sstables may still be without its blocks.
     let limits = if index.next.is_some() { options.limits() } else { (0, 0) };
     let life = IndexLife { since, done, limits, ..IndexLife::begins(IndexState::Ready) };
     let descriptor = encode_life(collection, index, life);
     match index.replaces {
-        Some(old) => take_place(engine, collection, index, old, &descriptor, since),
+        Some(old) => replace_old(engine, collection, index, old, &descriptor, since),
         None => {
             engine.store.set_descriptor(index.tree, &descriptor)?;
             index.progress.publish(since);
@@ -379,8 +379,8 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     }
 }
 
-/// Puts `index` in the place of the one in the tree `old`, in memory and in the manifest, or in neither.
-fn take_place(
+/// Replaces the index in the tree `old` by `index`, in memory and in the manifest, or in neither.
+fn replace_old(
     engine: &Engine,
     collection: &CollectionState,
     index: &Arc<Index>,
@@ -397,13 +397,13 @@ fn take_place(
         let set = collection.indexes().with_indexes(indexes)?;
         put_in_use(engine, collection, set)
     };
-    // Held to the end: where the manifest cannot be written the old one comes back, and must not have missed a write.
+    // Held to the end: if the manifest cannot be written, the old index is restored and must not have missed a write.
     let _schema = engine.schema.write();
     let before = collection.indexes();
     index.progress.publish(since);
     replace(before.all().iter().filter_map(swap).collect())?;
-    // From here on no commit on its way has an entry for the old tree: see `crate::schema`. One edit, or after a crash
-    // both would be there, the old one without what was written since.
+    // From here on no commit in progress has an entry for the old tree: see `crate::schema`. One edit: with two, a
+    // crash in between would leave both, the old one without the writes since.
     if let Err(error) = engine.drop_tree_for(old, index.tree, descriptor) {
         replace(before.all().to_vec())?;
         return Err(error);
@@ -411,7 +411,7 @@ fn take_place(
     engine.store.remove_attachments(collection.tree, old.into())
 }
 
-/// Notes durably that a build failed for good; others are resumed by the next open.
+/// Notes durably that a build failed for good; the next open resumes other builds.
 fn give_up(engine: &Engine, job: &Job, problem: &Error) {
     let Job { collection, index, .. } = job;
     let _changing = engine.changing.lock();
@@ -419,7 +419,7 @@ fn give_up(engine: &Engine, job: &Job, problem: &Error) {
         return;
     }
     if let Some(old) = index.replaces {
-        // The old one stays in use; it tells of the failure.
+        // The old index stays in use; it reports the failure.
         let set = collection.indexes();
         if let Some(old) = set.all().iter().find(|other| other.tree == old) {
             old.progress.note_problem(problem.clone());
@@ -435,12 +435,12 @@ fn give_up(engine: &Engine, job: &Job, problem: &Error) {
             problem: problem.to_string(),
             ..IndexLife::begins(IndexState::Failed)
         };
-        // Where that fails too, the next open tries again.
+        // If that fails too, the next open tries again.
         let _ = engine.store.set_descriptor(index.tree, &encode_life(collection, index, life));
     }
 }
 
-/// About how many records `table` has: deleted and replaced ones count until they are compacted away.
+/// The estimated number of records of `table`: deleted and replaced ones count until they are compacted away.
 fn expected_records(engine: &Engine, table: TreeId) -> u64 {
     let stats = engine.store.stats();
     let Some(tree) = stats.trees.iter().find(|tree| tree.tree == table) else { return 0 };
@@ -448,7 +448,7 @@ fn expected_records(engine: &Engine, table: TreeId) -> u64 {
     tree.entries().saturating_sub(tombstones)
 }
 
-/// Checks that `collection` can have one more index, this one.
+/// Checks that this index can be added to `collection`.
 pub(crate) fn check_new_index(collection: &CollectionState, spec: &IndexSpec) -> Result<()> {
     let indexes = collection.indexes_guard();
     check_spec(spec)?;
@@ -460,7 +460,7 @@ pub(crate) fn check_new_index(collection: &CollectionState, spec: &IndexSpec) ->
     check_count(indexes.all().len() + 1)
 }
 
-/// Checks how many indexes a collection is to have.
+/// Checks the number of indexes of a collection.
 pub(crate) fn check_count(count: usize) -> Result<()> {
     if count > MAX_INDEXES_PER_COLLECTION {
         let limit = MAX_INDEXES_PER_COLLECTION as u64;
@@ -481,7 +481,7 @@ pub(crate) fn check_spec(spec: &IndexSpec) -> Result<()> {
     Ok(())
 }
 
-/// Makes the tree of an index.
+/// Creates the tree of an index.
 pub(crate) fn new_tree(
     engine: &Engine,
     collection: &CollectionState,
@@ -489,12 +489,12 @@ pub(crate) fn new_tree(
     life: IndexLife,
 ) -> Result<TreeId> {
     let mut options = table_options(engine, collection)?;
-    // No one looks for whole keys in it.
+    // No lookup is for whole keys of it.
     options.bloom_bits_per_key = 0;
     engine.store.create_tree(options, &descriptor(collection, spec, life).encode())
 }
 
-/// Makes the tree of a key index.
+/// Creates the tree of a key index.
 pub(crate) fn new_key_index(
     engine: &Engine,
     collection: &CollectionState,
@@ -507,7 +507,7 @@ pub(crate) fn new_key_index(
     Index::of_keys(tree, progress).map(Arc::new)
 }
 
-/// Index trees are laid out and compressed as their table.
+/// The options of index trees: layout and compression of their table.
 fn table_options(engine: &Engine, collection: &CollectionState) -> Result<TreeOptions> {
     let trees = engine.store.trees();
     let owner = trees.into_iter().find(|tree| tree.id == collection.tree);
@@ -519,7 +519,7 @@ fn descriptor(collection: &CollectionState, spec: &IndexSpec, life: IndexLife) -
     IndexDescriptor { owner: collection.tree, name, spec, life }
 }
 
-/// The descriptor of `index`, or of the key index, at this point of its life.
+/// The descriptor of `index`, or of the key index, in this state.
 pub(crate) fn encode_life(collection: &CollectionState, index: &Index, life: IndexLife) -> Vec<u8> {
     if index.is_key_index {
         return KeyIndexDescriptor { owner: collection.tree, life }.encode();
@@ -527,7 +527,7 @@ pub(crate) fn encode_life(collection: &CollectionState, index: &Index, life: Ind
     descriptor(collection, index.spec(), life).encode()
 }
 
-/// Lets writers derive entries for `index`, and for a key index if there is to be one.
+/// Lets writers derive entries for `index`, and for its key index if that is new.
 fn join(
     engine: &Engine,
     collection: &CollectionState,
@@ -552,15 +552,15 @@ fn put_in_use(engine: &Engine, collection: &CollectionState, set: IndexSet) -> R
     Ok(())
 }
 
-/// Takes the indexes that `leaves` names out of their collection and drops their trees. The caller holds
-/// the lock of those who change the schema.
+/// Removes the indexes selected by `leaves` from their collection and drops their trees. The caller holds the lock for
+/// changes of the schema.
 fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) -> bool) -> Result<()> {
-    // Held to the end: where a tree cannot be dropped its index comes back, and must not have missed a write.
+    // Held to the end: if a tree cannot be dropped, its index is restored and must not have missed a write.
     let _schema = engine.schema.write();
     let set = collection.indexes();
     let (mut gone, staying): (Vec<_>, Vec<_>) = set.all().iter().cloned().partition(|index| leaves(index));
     gone.iter().for_each(|index| index.progress.cancel());
-    // A rebuilt index goes before the one it was to replace: after a crash in between all is as before.
+    // A rebuilt index is dropped before the one it was to replace: a crash in between then restores the old state.
     gone.sort_by_key(|index| index.replaces.is_none());
     let keys_stay = staying.iter().any(|index| index.needs_key_index());
     let key_index = set.key_index().filter(|_| !keys_stay).cloned();
@@ -569,7 +569,7 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
         put_in_use(engine, collection, set.with_key_index(key_index))
     };
     replace(staying, if keys_stay { set.key_index().cloned() } else { None })?;
-    // From here on no commit on its way has an entry for these trees: see `crate::schema`.
+    // From here on no commit in progress has an entry for these trees: see `crate::schema`.
     let mut dropped = Vec::new();
     for index in gone.iter().chain(&key_index) {
         index.progress.cancel();

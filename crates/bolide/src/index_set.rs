@@ -1,4 +1,4 @@
-//! The indexes of one collection, and what a write means to them.
+//! The indexes of one collection, and the index writes that a write of a record causes.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,7 +12,7 @@ use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
     EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex, PsTreeIndex,
-    SecondaryIndex, Slot, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, slots_of,
+    SecondaryIndex, ValueSlot, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
@@ -25,13 +25,12 @@ use crate::stale_deletions::{self, Repairs};
 /// One index of an open database.
 pub(crate) struct Index {
     pub(crate) name: String,
-    /// The name, for answers that tell of the index.
-    pub(crate) shown_name: Arc<str>,
+    /// The name, for query statistics.
+    pub(crate) public_name: Arc<str>,
     pub(crate) tree: TreeId,
     pub(crate) structure: Arc<dyn SecondaryIndex<ReadView>>,
     pub(crate) progress: Arc<Progress>,
-    /// The tree of the index of the same name that this one takes the place of once it is ready. Until then
-    /// it is hidden from everybody but writers.
+    /// The tree of the index of the same name that this one replaces once it is ready. Until then only writers use it.
     pub(crate) replaces: Option<TreeId>,
     /// Whether it is the key index of its collection.
     pub(crate) is_key_index: bool,
@@ -39,7 +38,7 @@ pub(crate) struct Index {
     pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
     /// The same, for an index of kind `next`.
     pub(crate) next: Option<Arc<NextIndex>>,
-    /// The same, for an index that is kept in memory; see [`crate::external_index`].
+    /// The same, for an index in an external tree; see [`crate::external_index`].
     pub(crate) ps_tree: Option<Arc<PsTreeIndex>>,
 }
 
@@ -63,7 +62,7 @@ fn structure(
     }
 }
 
-/// Refuses what this version does not have, before anything is made for it.
+/// Refuses what this version does not support, before anything is created for it.
 ///
 /// # Errors
 /// `Unsupported` for a kind or a setting that this version does not have, `InvalidInput` for a kind that its attributes
@@ -74,8 +73,8 @@ pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
 }
 
 impl Index {
-    /// The index of `owner` that `spec` declares, with its entries in `tree` (one that lies in sstables has none: the
-    /// tree is its place in the catalogue); `keys` is the key index of the collection, if it has one.
+    /// The index of `owner` that `spec` declares, with its entries in `tree`. (An index in sstables has no entries
+    /// there: the tree is its entry in the catalogue.) `keys` is the key index of the collection, if it has one.
     ///
     /// # Errors
     /// `Unsupported` for a kind that this version does not have.
@@ -103,7 +102,7 @@ impl Index {
         Ok(Self { embedded, next, ps_tree, ..Self::plain(name, tree, structure, progress) })
     }
 
-    /// An index that is no more than its structure.
+    /// An index with its structure alone.
     fn plain(
         name: String,
         tree: TreeId,
@@ -111,7 +110,7 @@ impl Index {
         progress: Progress,
     ) -> Self {
         Self {
-            shown_name: name.as_str().into(),
+            public_name: name.as_str().into(),
             name,
             tree,
             structure,
@@ -127,18 +126,18 @@ impl Index {
     /// The key index of a collection, in `tree`.
     ///
     /// # Errors
-    /// Never, as long as its own declaration can be read.
+    /// Never, as long as its built-in declaration is valid.
     pub(crate) fn of_keys(tree: TreeId, progress: Progress) -> Result<Self> {
         let structure = Arc::new(KeyIndex::new(tree)?);
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
         Ok(Self { is_key_index: true, ..Self::plain(name, tree, structure, progress) })
     }
 
-    /// The same index, now in the place of the one that it was to replace.
+    /// The same index after it has replaced its predecessor.
     pub(crate) fn in_place(&self) -> Self {
         Self {
             name: self.name.clone(),
-            shown_name: self.shown_name.clone(),
+            public_name: self.public_name.clone(),
             tree: self.tree,
             structure: self.structure.clone(),
             progress: self.progress.clone(),
@@ -154,12 +153,12 @@ impl Index {
         self.structure.spec()
     }
 
-    /// Whether it lies in the sstables of the records, and has no tree of its own.
+    /// Whether it is in the sstables of the records, and has no tree of its own.
     pub(crate) fn is_in_sstables(&self) -> bool {
         self.embedded.is_some() || self.next.is_some()
     }
 
-    /// What sstables of the records have to carry of it.
+    /// Its part in the sstables of the records.
     pub(crate) fn in_sstables(&self) -> Option<Arc<dyn SstableIndex>> {
         let embedded = self.embedded.as_ref().map(|index| index.in_sstables());
         embedded.or_else(|| self.next.as_ref().map(|index| index.in_sstables()))
@@ -170,8 +169,7 @@ impl Index {
         self.spec().validation() == ValidationStrategy::KeyIndex && !self.is_key_index
     }
 
-    /// Whether a back-fill has to make sure, inside the commit, that a record was not replaced; see
-    /// [`crate::index_build`].
+    /// Whether a back-fill must check, inside the commit, that a record was not replaced; see [`crate::index_build`].
     pub(crate) fn fills_current_alone(&self) -> bool {
         self.is_key_index
             || self.structure.needs_stage()
@@ -189,33 +187,33 @@ impl fmt::Debug for Index {
     }
 }
 
-/// All indexes of a collection at one moment, with what finds their attributes. Immutable.
+/// All indexes of a collection at one moment, with the extractor of their attributes. Immutable.
 #[derive(Debug)]
 pub(crate) struct IndexSet {
     records: RecordKind,
-    /// `None` for records of bytes for which the program gave no extractor.
+    /// `None` for records of bytes without an extractor of the program.
     extractor: Option<Arc<dyn AttributeExtractor>>,
-    /// The attributes of all indexes, found in one pass.
+    /// The attributes of all indexes, extracted in one pass.
     pub(crate) plan: AttributePlan,
     indexes: Vec<Arc<Index>>,
-    /// Where in the plan the attributes of each index are.
-    slots: Vec<Vec<Slot>>,
-    /// Whether there are indexes, none of which derives anything from a record that is put, nor combines its attributes to
-    /// ever more keys.
+    /// The slots in the plan of the attributes of each index.
+    slots: Vec<Vec<ValueSlot>>,
+    /// Whether there are indexes, none of which derives entries from a record that is put, or combines its attributes
+    /// to an unbounded number of keys.
     derives_nothing: bool,
     /// Whether some index works inside the commit.
     needs_stage: bool,
-    /// Whether some index has to see the records that a batch replaces.
+    /// Whether some index needs the records that a batch replaces.
     needs_old_records: bool,
-    /// Whether some index has to know of deletes.
-    knows_deletes: bool,
+    /// Whether some index needs deletes.
+    needs_deletes: bool,
     /// The tree of primary keys and sequence numbers alone, if some index validates by it.
     key_index: Option<Arc<Index>>,
     /// Malformed records that builds and writes of indexes skipped since the database was opened.
     malformed: Arc<AtomicU64>,
 }
 
-/// Memory that extraction uses again and again.
+/// Reused memory for extraction.
 #[derive(Default)]
 struct Scratch {
     values: AttributeValues,
@@ -226,7 +224,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Runs `work` with the thread's scratch memory; with fresh memory where an extractor calls back.
+/// Runs `work` with the thread's scratch memory; with fresh memory if an extractor calls back.
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
         Ok(mut scratch) => work(&mut scratch),
@@ -252,7 +250,7 @@ impl IndexSet {
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
         let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
         let Owner { extractor, .. } = Owner::new(0, records, extractor);
-        let knows_deletes = indexes.iter().any(|index| index.structure.knows_deletes());
+        let needs_deletes = indexes.iter().any(|index| index.structure.needs_deletes());
         Ok(Self {
             records,
             extractor,
@@ -262,7 +260,7 @@ impl IndexSet {
             derives_nothing,
             needs_stage,
             needs_old_records,
-            knows_deletes,
+            needs_deletes,
             key_index: None,
             malformed: Arc::default(),
         })
@@ -292,13 +290,13 @@ impl IndexSet {
         self.key_index.as_ref().map(|index| index.tree)
     }
 
-    /// The indexes that a user knows of: those that are being rebuilt show once.
+    /// The indexes that are visible to the user: one that is being rebuilt is listed once.
     pub(crate) fn visible(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.iter().filter(|index| index.replaces.is_none())
     }
 
-    /// The one index that serves conditions on the attribute at `path` to a view at `sequence`; `None` where there are
-    /// several, or where it is of further attributes too.
+    /// The one index that serves predicates on the attribute at `path` for a view at `sequence`; `None` if there are
+    /// several, or if it has further attributes.
     #[inline]
     pub(crate) fn only_index_on(
         &self,
@@ -328,14 +326,14 @@ impl IndexSet {
         self.indexes.is_empty()
     }
 
-    /// Whether nothing at all looks into the records when they are written.
+    /// Whether writes need not read the records at all.
     #[inline]
     pub(crate) fn is_blind(&self) -> bool {
         self.indexes.is_empty() && self.records == RecordKind::Bytes
     }
 
-    /// Whether a put of `record` leaves nothing but the record: nothing looks into it, or it is well-formed and what there is of
-    /// indexes is made of it later, when sstables are written.
+    /// Whether a put of `record` writes nothing but the record: no index reads it, or it is well-formed and the indexes
+    /// are built from it later, when sstables are written.
     ///
     /// # Errors
     /// As [`derive`](Self::derive).
@@ -347,12 +345,12 @@ impl IndexSet {
         Ok(!self.needs_stage && self.key_index.is_none() && self.extractor()?.accepts(record)?)
     }
 
-    /// Counts malformed records that builds and writes of indexes skip.
+    /// The counter of malformed records that builds and writes of indexes skip.
     pub(crate) fn malformed(&self) -> &Arc<AtomicU64> {
         &self.malformed
     }
 
-    /// What finds the attributes of the records, to be kept; that of JSON where there is [none](Self::extractor).
+    /// The extractor of the attributes, shared; that of JSON if there is [none](Self::extractor).
     pub(crate) fn shared_extractor(&self) -> Arc<dyn AttributeExtractor> {
         self.extractor.clone().unwrap_or_else(|| Arc::new(JsonExtractor))
     }
@@ -362,8 +360,8 @@ impl IndexSet {
         self.needs_stage
     }
 
-    /// Has the meta blocks of those among them that lie in sstables written from now on, and stale entries of those with
-    /// `repair=primary-compaction` told to `repairs`. Fails where `table` is gone.
+    /// Installs the collectors of meta blocks for indexes in sstables, and the reports of stale entries to `repairs`
+    /// for indexes with `repair=primary-compaction`. Fails if `table` does not exist any more.
     pub(crate) fn install_collectors(
         &self,
         store: &Store,
@@ -381,10 +379,10 @@ impl IndexSet {
         Owner { table, extractor: self.extractor.clone() }
     }
 
-    /// What finds the attributes of the records.
+    /// The extractor of the attributes.
     ///
     /// # Errors
-    /// `InvalidInput` where the program did not give the extractor of a collection of bytes.
+    /// `InvalidInput` for a collection of bytes without an extractor of the program.
     pub(crate) fn extractor(&self) -> Result<&dyn AttributeExtractor> {
         self.extractor.as_deref().ok_or_else(|| {
             Error::invalid_input(
@@ -394,12 +392,12 @@ impl IndexSet {
         })
     }
 
-    /// Checks a record that is about to be put, and adds the entries that the indexes derive from it to
-    /// `batch`, behind the put itself.
+    /// Checks a record that is about to be put, and adds the entries that the indexes derive from it to `batch`, after
+    /// the put itself.
     ///
     /// # Errors
-    /// `InvalidInput` for a record that is not what the collection holds; `LimitExceeded` for an
-    /// attribute or a batch over its limit.
+    /// `InvalidInput` for a record that does not fit the collection; `LimitExceeded` for an attribute or a batch over
+    /// its limit.
     pub(crate) fn derive(&self, key: &[u8], record: &[u8], batch: &mut StoreBatch) -> Result<()> {
         if self.is_blind() {
             return Ok(());
@@ -412,16 +410,16 @@ impl IndexSet {
         })
     }
 
-    /// Adds what a delete of the record under `key` leaves in the indexes to `batch`, behind the delete itself.
+    /// Adds the index entries of a delete of the record under `key` to `batch`, after the delete itself.
     ///
     /// # Errors
     /// `LimitExceeded` for a batch over its limit.
     pub(crate) fn derive_delete(&self, key: &[u8], batch: &mut StoreBatch) -> Result<()> {
-        if !self.knows_deletes {
+        if !self.needs_deletes {
             return Ok(());
         }
         with_scratch(|scratch| {
-            let knowing = self.indexes.iter().filter(|index| index.structure.knows_deletes());
+            let knowing = self.indexes.iter().filter(|index| index.structure.needs_deletes());
             for index in knowing {
                 index.structure.derive_delete(key, &mut scratch.key, &mut DerivedWrites { batch })?;
             }
@@ -448,15 +446,15 @@ impl IndexSet {
         })
     }
 
-    /// Whether some index has to see the records that a batch replaces.
+    /// Whether some index needs the records that a batch replaces.
     pub(crate) fn needs_old_records(&self) -> bool {
         self.needs_old_records
     }
 
-    /// Lets every index that asks for it see what a batch does to the records, inside its commit.
+    /// Passes the changes of a batch to every index that works inside its commit.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading; `LimitExceeded` where the batch grows over its limit.
+    /// `Corruption` or `Io` from reading; `LimitExceeded` if the batch grows over its limit.
     pub(crate) fn stage(
         &self,
         table: TreeId,
@@ -494,7 +492,7 @@ impl IndexSet {
         Ok(())
     }
 
-    /// The attributes of the record that goes, and of the one that comes. A malformed record that goes has none.
+    /// The attributes of the old and of the new record. A malformed old record has none.
     fn extract_change(&self, change: &Change<'_>) -> Result<(AttributeValues, AttributeValues)> {
         let extractor = self.extractor()?;
         let (mut old, mut new) = (AttributeValues::new(), AttributeValues::new());
@@ -520,13 +518,13 @@ fn deleted_ranges(table: TreeId, batch: &StoreBatch) -> Vec<DeletedRange> {
     batch.operations().filter_map(range).collect()
 }
 
-/// What a write does to one record.
+/// The change of one record by a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'r> {
     pub(crate) key: &'r [u8],
-    /// The record that goes, with the sequence number of its write.
+    /// The old record, with the sequence number of its write.
     pub(crate) old: Option<(SequenceNumber, &'r [u8])>,
-    /// The record that comes; `None` for a delete.
+    /// The new record; `None` for a delete.
     pub(crate) new: Option<&'r [u8]>,
     /// The sequence number of the write.
     pub(crate) sequence: SequenceNumber,

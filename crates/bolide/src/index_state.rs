@@ -1,24 +1,23 @@
-//! Where an index stands in its life.
+//! The state of an index.
 
-/// Where an index stands in its life.
+/// The state of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IndexState {
-    /// Writes maintain it, but the records that were there before are still being added. Queries do
-    /// not use it yet.
+    /// Writes maintain it, but the earlier records are still being added. Queries do not use it yet.
     Building,
     /// Complete: queries use it.
     Ready,
-    /// A record could not be indexed, so it was given up. Writes maintain it still; queries do not use it. Fix the record
-    /// and rebuild the index, or drop it.
+    /// A record could not be indexed, so the build stopped. Writes still maintain it; queries do not use it. Fix the
+    /// record and rebuild the index, or drop it.
     Failed,
-    /// Its files are damaged or missing. Queries do not use it; records are read and written as before. It is rebuilt from
-    /// the records by the next opening for writing, or by a rebuild.
+    /// Its files are damaged or missing. Queries do not use it; reads and writes of records are not affected. The next
+    /// opening for writing rebuilds it from the records; so does an explicit rebuild.
     Damaged,
 }
 
 impl IndexState {
-    /// The word for it in lists.
+    /// The name of the state in lists.
     ///
     /// ```
     /// assert_eq!(bolide::IndexState::Ready.name(), "ready");

@@ -1,4 +1,4 @@
-//! What flushes and compactions of an index's own tree do for it.
+//! The filters and merge operators of an index's own tree in flushes and compactions.
 
 use std::sync::Arc;
 
@@ -13,28 +13,27 @@ use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
 use bolide_lsm::store::TreeReader;
 
 use crate::index_set::Index;
-use crate::posting_filter::{LeftOut, TableWrites};
+use crate::posting_filter::{DroppedPostings, TableWrites};
 use crate::stale_deletions::repairs;
 
-/// Lets compactions drop entries that no reader needs any more, and merge the posting lists of a lazy index; lets
-/// postings be counted, for estimates.
+/// Installs the filters with which compactions drop entries that no reader needs, the merge of the posting lists of a
+/// lazy index, and the count of postings for estimates.
 ///
-/// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
-/// a wrong answer. So the filter may leave some, and range tombstones need not wait for it: validation
-/// asks the records themselves. With `repair=primary-compaction` nothing is dropped: entries go by what
-/// compactions of the records tell. With `maintenance=synchronous` entries of deleted ranges are told by the
-/// range tombstones of the records alone: the filter drops every one of them, and the tombstones are
-/// kept until it did.
+/// With `maintenance=validation` the filter only saves space: a stale entry costs space and a validation, never a wrong
+/// answer. So the filter may leave some, and range tombstones need not wait for it: validation reads the records
+/// themselves. With `repair=primary-compaction` the filter drops nothing: compactions of the records report stale
+/// entries. With `maintenance=synchronous` only the range tombstones of the records identify the entries of deleted
+/// ranges: the filter drops every one of them, and the tombstones are retained until it did.
 ///
 /// # Errors
-/// `NotFound` where one of the trees is not there.
+/// `NotFound` if one of the trees does not exist.
 pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Result<()> {
     if index.is_key_index || index.is_in_sstables() {
-        // The first has the tombstones and deleted ranges of the records themselves, the second no entries.
+        // The first reads tombstones and deleted ranges of the records, the second has no entries.
         return Ok(());
     }
     if index.ps_tree.is_some() {
-        // Its keeper collects garbage itself; tombstones of deleted ranges wait for that.
+        // Its external tree collects garbage itself; tombstones of deleted ranges wait for that.
         return store.add_dependent(table, index.tree);
     }
     let (spec, reader) = (index.spec(), store.tree_reader(table)?);
@@ -44,12 +43,12 @@ pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Res
     }
     match spec.kind() {
         IndexKind::Lazy => {
-            let operator = LazyMerge::new(spec, LeftOut::of(spec, reader));
+            let operator = LazyMerge::new(spec, DroppedPostings::of(spec, reader));
             store.set_merge_operator(index.tree, Arc::new(operator))?;
         }
         _ if repairs(spec) => {}
         IndexKind::Eager => {
-            let pieces = StalePieces::new(spec, LeftOut::of(spec, reader));
+            let pieces = StalePieces::new(spec, DroppedPostings::of(spec, reader));
             store.set_compaction_filter(index.tree, Arc::new(Pieces(pieces)))?;
         }
         _ if is_synchronous => {
@@ -66,10 +65,10 @@ pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Res
 
 /// The filter of an eager index.
 #[derive(Debug)]
-struct Pieces(StalePieces<LeftOut>);
+struct Pieces(StalePieces<DroppedPostings>);
 
 impl CompactionFilter for Pieces {
-    /// A piece is written again and again, so none may go whole.
+    /// A piece is written repeatedly, so none may be dropped whole.
     fn drops(&self, _: &[u8], _: SequenceNumber, _: &[u8], _: SequenceNumber) -> Result<bool> {
         Ok(false)
     }
@@ -119,7 +118,7 @@ impl CompactionFilter for EntriesOfDeletedRanges {
         _value: &[u8],
         oldest_in_use: SequenceNumber,
     ) -> Result<bool> {
-        // A malformed entry stays, for the check to report.
+        // A malformed entry stays, so that the check reports it.
         let Some(entry) = self.layout.parse(key, sequence) else { return Ok(false) };
         Ok(self.table.newest_range_tombstone_at(entry.primary_key, oldest_in_use) > entry.sequence)
     }

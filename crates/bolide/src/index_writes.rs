@@ -1,4 +1,4 @@
-//! How the writes of indexes come into the batch of the records that caused them.
+//! Index writes in the batch of the records that cause them.
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_index::IndexWrites;
@@ -47,7 +47,7 @@ impl IndexWrites for StagedWrites<'_> {
         self.key.extend_from_slice(key);
         let place = self.key.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>);
         let place =
-            place.ok_or_else(|| Error::internal("the place of a sequence number lies outside its key"))?;
+            place.ok_or_else(|| Error::internal("the offset of a sequence number is outside its key"))?;
         *place = (!self.sequence).to_be_bytes();
         self.batch.put_at(tree, &self.key, value, self.sequence)
     }

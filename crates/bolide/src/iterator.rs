@@ -1,16 +1,15 @@
-//! Walking through a collection in key order, in both directions.
+//! Iteration over a collection in key order, in both directions.
 
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::cursor::Source;
+use bolide_lsm::cursor::ComponentCursor;
 use bolide_lsm::{Bounds, ReadView, TreeView, VisibleCursor};
 
-/// A position among the records of a collection, as they are at one moment.
+/// A position among the records of a collection at one sequence number.
 ///
-/// A cursor lends out keys and values instead of copying them: the cheapest way to read many records.
-/// It is invalid until it was positioned, and behind either end. It keeps its snapshot and the
-/// database open.
+/// A cursor lends keys and values instead of copying them: the cheapest way to read many records. It is invalid until
+/// it was positioned, and outside both ends. It pins its snapshot and keeps the database open.
 ///
 /// ```
 /// use bolide::{Components, Db, IterOptions, Options};
@@ -29,8 +28,8 @@ use bolide_lsm::{Bounds, ReadView, TreeView, VisibleCursor};
 /// # Ok::<(), bolide::Error>(())
 /// ```
 pub struct Cursor {
-    inner: VisibleCursor<Source>,
-    /// Keeps the sequence number registered, and what the cursor reads in place.
+    inner: VisibleCursor<ComponentCursor>,
+    /// Pins the sequence number, and the data that the cursor reads in place.
     _pin: TreeView,
 }
 
@@ -40,39 +39,39 @@ impl Cursor {
         Ok(Self { inner: pin.cursor(bounds)?, _pin: pin })
     }
 
-    /// Whether it stands on a record.
+    /// Whether it is positioned at a record.
     #[inline]
     pub fn valid(&self) -> bool {
         self.inner.valid()
     }
 
-    /// The key of the record; empty where the cursor is not valid.
+    /// The key of the record; empty if the cursor is not valid.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.inner.valid() { self.inner.key() } else { &[] }
     }
 
-    /// The record; empty where the cursor is not valid.
+    /// The record; empty if the cursor is not valid.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.inner.valid() { self.inner.value() } else { &[] }
     }
 
-    /// The sequence number of the write that put the record; 0 where the cursor is not valid.
+    /// The sequence number of the write that put the record; 0 if the cursor is not valid.
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
         if self.inner.valid() { self.inner.sequence() } else { 0 }
     }
 
-    /// Goes to the first record within the bounds.
+    /// Moves to the first record within the bounds.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading an sstable, as for all that moves the cursor.
+    /// `Corruption` or `Io` from reading an sstable, as for all moves of the cursor.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.inner.seek_to_first()
     }
 
-    /// Goes to the last record within the bounds.
+    /// Moves to the last record within the bounds.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
@@ -80,7 +79,7 @@ impl Cursor {
         self.inner.seek_to_last()
     }
 
-    /// Goes to the first record within the bounds whose key is at or after `key`.
+    /// Moves to the first record within the bounds whose key is at or after `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
@@ -89,7 +88,7 @@ impl Cursor {
         self.inner.seek(key)
     }
 
-    /// Goes to the last record within the bounds whose key is at or before `key`.
+    /// Moves to the last record within the bounds whose key is at or before `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
@@ -97,17 +96,17 @@ impl Cursor {
         self.inner.seek_for_prev(key)
     }
 
-    /// Goes to the next record; does nothing where the cursor is not valid.
+    /// Moves to the next record; does nothing if the cursor is not valid.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
     #[inline]
-    #[allow(clippy::should_implement_trait)] // It lends what it stands on, which no `Iterator` can.
+    #[allow(clippy::should_implement_trait)] // It lends the record of its position, which no `Iterator` can.
     pub fn next(&mut self) -> Result<()> {
         if self.inner.valid() { self.inner.next() } else { Ok(()) }
     }
 
-    /// Goes to the record before; does nothing where the cursor is not valid.
+    /// Moves to the previous record; does nothing if the cursor is not valid.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
@@ -128,7 +127,7 @@ impl fmt::Debug for Cursor {
 
 /// The records of a collection as a double-ended iterator of `(key, record)`.
 ///
-/// Both ends read the same snapshot and meet without overlap. After an error there is nothing more.
+/// Both ends read the same snapshot and meet without overlap. The iterator ends after an error.
 ///
 /// ```
 /// use bolide::{Components, Db, Options};
@@ -149,9 +148,9 @@ pub struct Iter {
     view: ReadView,
     tree: TreeId,
     bounds: Bounds,
-    /// On the record that `next` returned last; made when it is first called.
+    /// At the record that `next` returned last; created by its first call.
     front: Option<Cursor>,
-    /// On the record that `next_back` returned last.
+    /// At the record that `next_back` returned last.
     back: Option<Cursor>,
     finished: bool,
 }
@@ -196,10 +195,10 @@ impl Iter {
         Ok((back.valid() && !met).then(|| (back.key().to_vec(), back.value().to_vec())))
     }
 
-    fn give(&mut self, advanced: Result<Option<Record>>) -> Option<Result<Record>> {
-        let given = advanced.transpose();
-        self.finished = !matches!(given, Some(Ok(_)));
-        given
+    fn finish_on_end(&mut self, advanced: Result<Option<Record>>) -> Option<Result<Record>> {
+        let item = advanced.transpose();
+        self.finished = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -211,7 +210,7 @@ impl Iterator for Iter {
             return None;
         }
         let advanced = self.advance_front();
-        self.give(advanced)
+        self.finish_on_end(advanced)
     }
 }
 
@@ -221,7 +220,7 @@ impl DoubleEndedIterator for Iter {
             return None;
         }
         let advanced = self.advance_back();
-        self.give(advanced)
+        self.finish_on_end(advanced)
     }
 }
 

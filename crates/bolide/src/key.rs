@@ -1,7 +1,7 @@
 //! Typed primary keys: integers that sort as numbers, strings that sort as strings.
 //!
-//! A collection takes any bytes as keys. Programs that want keys with a type, as the `bolide` command
-//! does, encode them here. The encoding keeps the order and never takes two values for one:
+//! A collection accepts any bytes as keys. Programs that need keys with a type, as the `bolide` command does, encode
+//! them here. The encoding preserves the order and is the same for equal values only:
 //!
 //! ```text
 //! integer   [0x10 + n][n bytes]        value > 0: its n = 1..8 significant bytes, big-endian
@@ -18,21 +18,21 @@ use std::str::FromStr;
 
 use bolide_base::{Error, Result};
 
-/// First byte of zero; integers of `n` bytes lie `n` above or below.
+/// First byte of zero; integers of `n` bytes are `n` above or below.
 const INTEGER_ZERO: u8 = 0x10;
-/// Most bytes of an integer.
+/// The maximum number of bytes of an integer.
 const INTEGER_BYTES: usize = 8;
 /// First byte of a string.
 const STRING: u8 = 0x1c;
 
-/// How the keys of a collection are to be read by people.
+/// The text format of the keys of a collection.
 ///
-/// The store itself compares keys as bytes either way; this is what the `bolide` command and
-/// [`KeyFormat::parse`] go by. A collection keeps it in its descriptor.
+/// The store compares keys as bytes with either format; the `bolide` command and [`KeyFormat::parse`] use it. A
+/// collection stores it in its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum KeyFormat {
-    /// Any bytes, shown as text where they are UTF-8, else as hexadecimal digits.
+    /// Any bytes, shown as text if they are UTF-8, otherwise as hexadecimal digits.
     #[default]
     Bytes,
     /// Integers and strings in the encoding of this module.
@@ -40,11 +40,11 @@ pub enum KeyFormat {
 }
 
 impl KeyFormat {
-    /// The key of a collection of this format that a person means by `text`.
+    /// The key of a collection of this format with the text form `text`.
     ///
-    /// `0x` and an even number of hexadecimal digits stand for those bytes. Otherwise, with
-    /// [`KeyFormat::Typed`], an integer is an integer and all else a string (as it is, or quoted as in
-    /// JSON); with [`KeyFormat::Bytes`] the text stands for its own bytes.
+    /// `0x` and an even number of hexadecimal digits denote those bytes. Otherwise, with [`KeyFormat::Typed`], an
+    /// integer is an integer and everything else a string (as it is, or quoted as in JSON); with [`KeyFormat::Bytes`]
+    /// the text denotes its own bytes.
     ///
     /// ```
     /// use bolide::key::{self, KeyFormat};
@@ -81,17 +81,17 @@ impl KeyFormat {
 
 /// A primary key with its type.
 ///
-/// Its text form is an integer, a string (quoted as in JSON only where it would be read as something
-/// else), or `0x` and hexadecimal digits for bytes that are no typed key. [`PrimaryKey::parse`] reads
-/// back what [`Display`](fmt::Display) wrote.
+/// Its text form is an integer, a string (quoted as in JSON only if it would be read as another type), or `0x` and
+/// hexadecimal digits for bytes that are no typed key. [`PrimaryKey::parse`] reads back what [`Display`](fmt::Display)
+/// wrote.
 ///
 /// ```
 /// use bolide::key::PrimaryKey;
 /// let keys = ["-5", "7", "40", "\"7\"", "seven"].map(PrimaryKey::parse);
 /// let mut encoded = keys.clone().map(|key| key.encode());
 /// encoded.sort();
-/// let shown = encoded.map(|key| PrimaryKey::decode(&key).to_string());
-/// assert_eq!(shown, ["-5", "7", "40", "\"7\"", "seven"]);
+/// let texts = encoded.map(|key| PrimaryKey::decode(&key).to_string());
+/// assert_eq!(texts, ["-5", "7", "40", "\"7\"", "seven"]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PrimaryKey {
@@ -107,8 +107,7 @@ pub enum PrimaryKey {
 }
 
 impl PrimaryKey {
-    /// The key that a person means by `text`: see the type. Never fails: what is nothing else is a
-    /// string.
+    /// The key with the text form `text`: see the type. Never fails: text of no other form is a string.
     pub fn parse(text: &str) -> Self {
         if let Some(key) = integer_literal(text) {
             return key;
@@ -167,7 +166,7 @@ impl PrimaryKey {
         }
     }
 
-    /// The bytes that sort as the key does.
+    /// The encoded key, which sorts as the key does.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Int(value) => encode_int(*value),
@@ -177,7 +176,7 @@ impl PrimaryKey {
         }
     }
 
-    /// The key that `bytes` encode; [`PrimaryKey::Bytes`] where they are no typed key.
+    /// The key that `bytes` encode; [`PrimaryKey::Bytes`] if they are no typed key.
     pub fn decode(bytes: &[u8]) -> Self {
         decode(bytes)
     }
@@ -240,7 +239,7 @@ pub fn encode_int(value: i64) -> Vec<u8> {
     key
 }
 
-/// The key of an integer that is not negative: 1 to 9 bytes, equal to [`encode_int`] where both apply.
+/// The key of an integer that is not negative: 1 to 9 bytes, equal to [`encode_int`] in the common range.
 ///
 /// ```
 /// use bolide::key::{encode_int, encode_uint};
@@ -268,8 +267,8 @@ pub fn encode_string(text: &str) -> Vec<u8> {
     key
 }
 
-/// The key that `bytes` encode; [`PrimaryKey::Bytes`] where they are not exactly what this module
-/// writes for an integer or a text.
+/// The key that `bytes` encode; [`PrimaryKey::Bytes`] if they are not exactly the encoding of an integer or a text by
+/// this module.
 ///
 /// ```
 /// use bolide::key::{PrimaryKey, decode, encode_int};
@@ -341,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_keep_their_order_and_round_trip() {
+    fn integers_preserve_their_order_and_round_trip() {
         let mut values = vec![i128::from(i64::MIN), i128::from(u64::MAX)];
         for shift in 0..64 {
             for step in -1..=1_i128 {
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn the_text_form_is_parsed_to_the_same_key() {
         let texts =
             ["", "a", "42", "-1", "0", "-0", "007", "+3", "1e3", "0x", "0xff", "0xF", "\"", "\"a\"", "é\n"];
         for text in texts {

@@ -1,11 +1,11 @@
-//! Ranges of keys, in every way that Rust writes ranges.
+//! Ranges of keys, in every form of Rust ranges.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// A range of keys: `a..b`, `a..=b`, `a..`, `..b`, `..=b`, `..` of anything that is bytes, or a pair of
 /// [`Bound`]s.
 ///
-/// (The standard library's `RangeBounds` would leave the compiler in doubt about ranges of references.)
+/// (With the standard library's `RangeBounds`, type inference would fail for ranges of references.)
 ///
 /// ```
 /// use std::ops::Bound;
@@ -20,7 +20,7 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 /// # Ok::<(), bolide::Error>(())
 /// ```
 pub trait KeyRange {
-    /// The first and the last bound, with keys of their own.
+    /// The first and the last bound, with owned keys.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 

@@ -1,10 +1,9 @@
-//! Bolide: an embedded key-value store whose secondary indexes are first class.
+//! Bolide: an embedded key-value store with first-class secondary indexes.
 //!
-//! A database is a directory; a program opens it and works with it directly, without a server. It holds
-//! **collections** of records under primary keys. Any attribute of a record can be asked for as fast as
-//! its key, by declaring an **index** on it, before or after the records are there. A record and what
-//! its indexes need are written together, atomically, to one log: an index never answers otherwise than
-//! a scan of its collection would.
+//! A database is a directory; a program opens it and accesses it directly, without a server. It contains
+//! **collections** of records under primary keys. An **index** on any attribute, declared before or after the records
+//! are written, makes queries by that attribute as fast as by key. A record and its index entries are written together,
+//! atomically, to one log: an index always returns the same records as a scan of its collection.
 //!
 //! # A tour
 //!
@@ -27,7 +26,7 @@
 //! let newest = posts.find(&Query::new().eq("subreddit", "rust").limit(10))?;
 //! assert_eq!(newest.iter().map(|answer| &answer.key[..]).collect::<Vec<_>>(), [b"p2", b"p1"]);
 //!
-//! // An index may come later: it is filled from the records that are there.
+//! // An index may be created later: it is filled from the existing records.
 //! posts.create_index("tags[*]".parse()?)?;
 //! posts.create_index("score".parse()?)?;
 //! let query = Query::new().eq("tags[*]", "io").range("score", 10..).order(Order::Value);
@@ -53,29 +52,29 @@
 //! # Ok::<(), bolide::Error>(())
 //! ```
 //!
-//! # Where to look
+//! # Overview
 //!
 //! | to | see |
 //! |---|---|
 //! | open, create, drop, copy, check | [`Db`] |
 //! | copy what is left of a damaged database | [`repair()`] |
-//! | read and write records, make indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
-//! | walk in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
-//! | ask by attributes | [`Query`], [`Collection::find`], [`FindOptions`], [`PreparedQuery`] |
+//! | read and write records, create indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
+//! | iterate in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
+//! | query by attributes | [`Query`], [`Collection::find`], [`FindOptions`], [`PreparedQuery`] |
 //! | declare an index | [`IndexSpec`] |
 //! | tune | [`Options`], [`CollectionOptions`], [`WriteOptions`] |
-//! | keep records that are not JSON | [`RecordKind::Bytes`], [`AttributeExtractor`] |
-//! | keys that sort as numbers | [`key`] |
-//! | know what may fail, and what to do | [`Error`], [`ErrorKind`] |
-//! | know how large things may be | [`limits`] |
-//! | bring your own file system, clock or threads | [`Components`], [`storage`] |
+//! | store records that are not JSON | [`RecordKind::Bytes`], [`AttributeExtractor`] |
+//! | use keys that sort as numbers | [`key`] |
+//! | handle errors | [`Error`], [`ErrorKind`] |
+//! | look up size limits | [`limits`] |
+//! | replace the file system, the clock or the threads | [`Components`], [`storage`] |
 //!
 //! # Durability
 //!
-//! Every acknowledged write survives the end of the process. What survives a power cut is chosen per
-//! database and per write with [`SyncMode`]. After a failed write or sync the handle refuses further
-//! writes ([`ErrorKind::Poisoned`]); reads go on, and a reopen recovers what had been acknowledged.
-//! A full disk ([`ErrorKind::NoSpace`]) changes nothing: free space and write again.
+//! Every acknowledged write survives the end of the process. [`SyncMode`] determines, per database and per write, what
+//! survives a power cut. After a failed write or sync the handle refuses further writes ([`ErrorKind::Poisoned`]);
+//! reads continue, and a reopen recovers the acknowledged writes. A full disk ([`ErrorKind::NoSpace`]) changes nothing:
+//! free space and write again.
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -122,13 +121,13 @@ mod write_batch;
 
 pub use bolide_base::limits;
 pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
-/// Which index suits an attribute.
+/// Advice on which index suits an attribute.
 pub use bolide_index::advisor;
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
     EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
     JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
-    Slot, Value, ValueRange,
+    ValueSlot, Value, ValueRange,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
@@ -140,7 +139,7 @@ pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
 pub use bolide_index::perseid::PsTreeFigures;
-/// Where the bytes of an index of kind `ps-tree` are; see [`Collection::index_space`].
+/// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::standalone::describe_entry;
 pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};

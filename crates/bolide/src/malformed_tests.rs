@@ -1,4 +1,4 @@
-//! Malformed records: refused by every write path; where an older version stored them, skipped, counted and named.
+//! Malformed records: every write path refuses them; those that an older version stored are skipped, counted and named.
 
 use bolide_base::ErrorKind;
 use bolide_index::Query;
@@ -6,7 +6,7 @@ use bolide_lsm::{StoreBatch, SyncMode};
 
 use crate::{Collection, CollectionOptions, Components, Db, Options, WriteBatch};
 
-/// One record of each way to be malformed.
+/// One record for each kind of malformation.
 fn malformed() -> [String; 5] {
     [
         r#"{"id":1,"a":1,"s":"\ud800"}"#.to_owned(),
@@ -33,14 +33,14 @@ fn open() -> Db {
     Db::open_with("db", Options::default(), Components::in_memory()).unwrap()
 }
 
-/// Stores a record below the validation.
+/// Stores a record without validation.
 fn store(collection: &Collection, key: &[u8], record: &str) {
     let mut batch = StoreBatch::new();
     batch.put(collection.state.tree, key, record.as_bytes()).unwrap();
     collection.handle.engine.store.commit(batch, None, SyncMode::None).unwrap();
 }
 
-/// The keys of the records with `a` = 1, and how many malformed records were skipped.
+/// The keys of the records with `a` = 1, and the number of skipped malformed records.
 fn found(collection: &Collection) -> (Vec<String>, u64) {
     let answers = collection.find(&Query::new().eq("a", 1)).unwrap();
     let mut keys: Vec<String> =
@@ -70,7 +70,7 @@ fn every_write_path_refuses_malformed_records_and_names_the_key() {
             assert!(batch.is_empty());
         }
         assert_eq!(c.iter().unwrap().count(), 0, "{spec:?}");
-        // Records of bytes are not looked into.
+        // Records of bytes are not validated.
         let bytes = db.create_collection("bytes", CollectionOptions::bytes()).unwrap();
         bytes.put(b"1", malformed()[0].as_bytes()).unwrap();
     }
@@ -107,7 +107,7 @@ fn stored_malformed_records_are_skipped_counted_and_named() {
         assert_eq!(found(&c).0, good, "{spec}");
         assert_eq!(c.profile(&"a".parse().unwrap()).unwrap().records, 11);
 
-        // One more beside the index, in the memtable, and writes over all of them.
+        // Another malformed record beside the index, in the memtable, and writes over all of them.
         store(&c, b"m5", &malformed()[0]);
         assert_eq!(found(&c).0, good, "{spec}");
         c.put(b"m0", br#"{"id":10,"a":1}"#).unwrap();

@@ -1,20 +1,20 @@
-//! From a store to a database: the collections and indexes that its trees stand for.
+//! Construction of a database from a store: the collections and indexes of its trees.
 //!
-//! # What an open finishes
+//! # What an open completes
 //! * A collection that was being created or dropped when the process ended is dropped, with its
 //!   indexes.
-//! * An index whose collection is gone is dropped.
-//! * The building of an index goes on where it was; queries do not use it until it is done. One that was to
-//!   replace another of its name is dropped or takes its place, as its descriptor says.
+//! * An index without a collection is dropped.
+//! * The build of an index continues; queries do not use the index until it is complete. A replacement index is dropped
+//!   or replaces the old one, according to its descriptor.
 //! * A key index that no index uses is dropped.
 //!
 //! # Indexes with damaged or missing files
-//! Only records are precious. An index of which a file is missing or damaged is *damaged*: queries do not use it, and its
-//! name and the cause are in lists, statistics and checks. An open for writing empties its tree and builds it again, as an
-//! interrupted build; see [`crate::damaged`]. A region in persistent memory is not given up, as it may be mounted later:
-//! its index is set aside until an open finds the region, or until it is rebuilt by hand.
+//! Only records are irreplaceable. An index of which a file is missing or damaged is *damaged*: queries do not use it;
+//! lists, statistics and checks report its name and the cause. An open for writing empties its tree and builds it
+//! again, as an interrupted build; see [`crate::damaged`]. A region in persistent memory is not discarded, as it may be
+//! mounted later: its index is isolated until an open finds the region, or until an explicit rebuild.
 //!
-//! A read-only open changes nothing: it goes without damaged indexes, and does not show unfinished collections.
+//! A read-only open changes nothing: it does not use damaged indexes, and hides incomplete collections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,11 +48,11 @@ use crate::repair;
 use crate::stale_deletions::Repairs;
 use crate::schema::{CollectionState, Schema};
 
-/// The work of the thread that frees what a crash left, for messages.
+/// The name of the thread's work that frees space after a crash, for messages.
 const RECLAIM: &str = "freeing unreachable space in the region of an index";
 
-/// Single records take one part in so many of the bytes for caches.
-const ROWS_PART: usize = 16;
+/// The row cache gets this fraction of the cache bytes.
+const ROW_CACHE_FRACTION: usize = 16;
 
 /// Opens the database in `path`.
 pub(crate) fn open(
@@ -76,22 +76,22 @@ pub(crate) fn open(
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
             install_upkeep(&store, collection.tree, index)?;
-            // One that is being built has its entries in its tree still, unless it was all but ready.
+            // The entries of an index that is being built are still in its tree, unless it was almost ready.
             let is_ready = index.progress.state() == IndexState::Ready;
             let root = store.external_root(index.tree);
             if !is_ready && root.is_none() {
                 continue;
             }
-            let kept = external_index::keep(&store, &components, path, dax_dir, collection.tree, index);
+            let attached = external_index::attach(&store, &components, path, dax_dir, collection.tree, index);
             let in_place = root.and_then(|root| file_in_place(&root, path, dax_dir)).is_some();
-            match kept {
+            match attached {
                 Err(damage) if damage.is_corruption() && !in_place && !read_only => {
                     damaged::empty(&store, collection, index, damage)?;
                     if is_ready {
                         unfinished.push(Job::resumed(collection, index, (0, 0)));
                     }
                 }
-                kept => set_aside_or(kept, &collection.name, index)?,
+                attached => isolate_or_fail(attached, &collection.name, index)?,
             }
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
@@ -127,36 +127,36 @@ pub(crate) fn open(
     Ok(handle)
 }
 
-/// Sets an index aside whose region cannot be taken over. What has nothing to do with the region fails the open.
-fn set_aside_or(kept: Result<()>, collection: &str, index: &Index) -> Result<()> {
+/// Isolates an index whose region cannot be loaded. Errors that do not concern the region fail the open.
+fn isolate_or_fail(attached: Result<()>, collection: &str, index: &Index) -> Result<()> {
     let of_region = [ErrorKind::Corruption, ErrorKind::NotFound, ErrorKind::Unsupported];
-    match kept {
+    match attached {
         Err(error) if of_region.contains(&error.kind()) => {
             let name = &index.name;
-            index.progress.set_aside(error.context(format_args!(
-                "the index {name:?} of {collection:?} is set aside: put its file back and open the database again, or \
+            index.progress.isolate(error.context(format_args!(
+                "the index {name:?} of {collection:?} is not used: put its file back and open the database again, or \
                  rebuild the index from the records (`bolide index rebuild`, `Collection::rebuild_index`)"
             )));
             Ok(())
         }
-        kept => kept,
+        attached => attached,
     }
 }
 
-/// Frees what a crash left in the regions of indexes without a way to it: beside everything else, if there are threads
-/// for it.
+/// Frees space that a crash left unreachable in the regions of indexes: in a thread of its own if background threads
+/// are allowed.
 fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     let schema = handle.engine.schema.read();
     let indexes = schema.values().flat_map(|collection| collection.indexes_guard().all().to_vec());
-    let kept = indexes.filter_map(|index| index.ps_tree.as_ref()?.kept().cloned());
-    let waiting: Vec<Arc<Kept>> = kept.filter(|kept| kept.needs_reclaim()).collect();
+    let external = indexes.filter_map(|index| index.ps_tree.as_ref()?.kept().cloned());
+    let waiting: Vec<Arc<Kept>> = external.filter(|tree| tree.needs_reclaim()).collect();
     drop(schema);
     if waiting.is_empty() || handle.engine.read_only {
         return Ok(());
     }
-    // A failure leaves space allocated that nothing refers to. The statistics report it.
+    // A failure leaves unreachable space allocated. The statistics report it.
     let errors = handle.engine.background_errors.clone();
-    let reclaim_one = move |kept: &Arc<Kept>| _ = errors.watch(RECLAIM, || kept.reclaim());
+    let reclaim_one = move |tree: &Arc<Kept>| _ = errors.watch(RECLAIM, || tree.reclaim());
     let work = move || waiting.iter().for_each(reclaim_one);
     if !in_background {
         work();
@@ -167,13 +167,13 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     Ok(())
 }
 
-/// The bytes for single records, and the cache of blocks.
+/// The bytes of the row cache, and the cache of blocks.
 fn caches(options: &Options, components: &Components) -> (usize, Arc<BlockCache>) {
     if let Some(cache) = &components.cache {
         return (options.row_cache_bytes.unwrap_or(0), cache.clone());
     }
     let for_rows =
-        options.row_cache_bytes.unwrap_or(options.cache_bytes / ROWS_PART).min(options.cache_bytes);
+        options.row_cache_bytes.unwrap_or(options.cache_bytes / ROW_CACHE_FRACTION).min(options.cache_bytes);
     (for_rows, BlockCache::new((options.cache_bytes - for_rows) as u64))
 }
 
@@ -182,7 +182,7 @@ fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_byte
     store.row_cache_bytes = row_cache_bytes;
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
-    // Background work may begin once the filters of the indexes are in place.
+    // Background work starts once the filters of the indexes are installed.
     store.start_paused = true;
     store.sync = options.sync;
     store.sync_interval = options.sync_interval;
@@ -200,12 +200,12 @@ fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_byte
     store
 }
 
-/// The trees of a store, sorted by what they are.
+/// The trees of a store by their kinds.
 struct Catalog {
     collections: BTreeMap<TreeId, CollectionDescriptor>,
     indexes: BTreeMap<TreeId, IndexDescriptor>,
     key_indexes: BTreeMap<TreeId, KeyIndexDescriptor>,
-    /// Trees of collections and indexes that never came to be, or were on their way out.
+    /// Trees of collections and indexes that were not created completely, or were being dropped.
     leftover: Vec<TreeId>,
 }
 
@@ -237,8 +237,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Sets aside indexes without a collection, and of several of one name those that were replaced or
-    /// given up: the newest that is ready stays, and with it the newest that is to replace it.
+    /// Sorts out indexes without a collection, and of several of one name those that were replaced or failed: the
+    /// newest ready one stays, and its newest replacement.
     fn sort_out_indexes(&mut self) {
         let mut by_name: BTreeMap<(TreeId, &str), Vec<TreeId>> = BTreeMap::new();
         for (&tree, index) in &self.indexes {
@@ -261,20 +261,20 @@ impl Catalog {
             self.leftover.extend(trees.iter().copied().filter(|&tree| !stays(tree)));
             first.extend(newest.filter(|_| ready.is_none()));
         }
-        // What was to be replaced is gone: these are the first of their names.
+        // The index that these were to replace does not exist: they are the first of their names.
         for tree in first {
             if let Some(index) = self.indexes.get_mut(&tree) {
                 index.life.replaces = None;
             }
         }
-        // Indexes go before their collections: a crash in between leaves no index without one.
+        // Indexes are dropped before their collections: a crash in between leaves no index without one.
         self.leftover.sort_unstable_by_key(|tree| !self.indexes.contains_key(tree));
         for tree in &self.leftover {
             self.indexes.remove(tree);
         }
     }
 
-    /// Sets aside key indexes that no index uses: they are made before the first and dropped after the last.
+    /// Sorts out key indexes that no index uses: they are created before the first and dropped after the last.
     fn sort_out_key_indexes(&mut self) -> Result<()> {
         let mut users: BTreeMap<TreeId, usize> = BTreeMap::new();
         for index in self.indexes.values() {

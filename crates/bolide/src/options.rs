@@ -13,7 +13,7 @@ use crate::fetching::FetchSettings;
 use crate::key_range::KeyRange;
 use crate::snapshot::Snapshot;
 
-/// Settings of a database for the time it is open. None is kept in the database.
+/// Settings of a database while it is open. The database stores none of them.
 ///
 /// ```
 /// use bolide::{Options, SyncMode};
@@ -91,8 +91,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Creates the database where there is none. Default: true. Turn it off where a missing database
-    /// means a wrong path.
+    /// Creates the database if it does not exist. Default: true. Turn it off if a missing database means a wrong path.
     ///
     /// ```
     /// use bolide::{Components, Db, ErrorKind, Options};
@@ -106,11 +105,10 @@ impl Options {
         self
     }
 
-    /// When a write is safe from a power cut, for writes that do not say so themselves. Default:
-    /// [`SyncMode::Batch`], which syncs the log for many writes together: the end of the process
-    /// loses nothing, a power cut at most [`sync_interval`](Self::sync_interval()) of acknowledged
-    /// writes. Choose [`SyncMode::Always`] where an acknowledged write must never be lost, and
-    /// [`SyncMode::None`] for loads that could be repeated.
+    /// When a write is safe from a power cut, for writes without a mode of their own. Default: [`SyncMode::Batch`],
+    /// which syncs the log for many writes together: the end of the process loses nothing, a power cut at most
+    /// [`sync_interval`](Self::sync_interval()) of acknowledged writes. Choose [`SyncMode::Always`] if an acknowledged
+    /// write must never be lost, and [`SyncMode::None`] for loads that can be repeated.
     ///
     /// ```
     /// use bolide::{Options, SyncMode};
@@ -122,8 +120,8 @@ impl Options {
         self
     }
 
-    /// Longest time that [`SyncMode::Batch`] leaves a write unsynced. Default: 50 ms. Lower it to lose
-    /// less in a power cut, at the price of more syncs.
+    /// The maximum time that [`SyncMode::Batch`] leaves a write unsynced. Default: 50 ms. Lower it to lose less in a
+    /// power cut, at the price of more syncs.
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,9 +134,9 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for data blocks of all collections and indexes, and for [single
-    /// records](Self::row_cache_bytes()). Default: 128 MiB. The best size is that of the data that is read again and again. Without
-    /// effect where [`Components::cache`](crate::Components::cache()) brings a cache.
+    /// Bytes of memory for data blocks of all collections and indexes, and for the [row
+    /// cache](Self::row_cache_bytes()). Default: 128 MiB. The best size is that of the data that is read repeatedly. No
+    /// effect if [`Components::cache`](crate::Components::cache()) provides a cache.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().cache_bytes(0).cache_bytes, 0);
@@ -149,11 +147,11 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for single records that were asked for by their keys more than once: a part of
-    /// [`cache_bytes`](Self::cache_bytes()), beside the blocks. A record that is found there waits for memory twice, one in a cached block
-    /// some seven times; it takes less memory where records that are asked for often lie far apart. Default: a sixteenth of `cache_bytes`;
-    /// nothing where [`Components::cache`](crate::Components::cache()) brings a cache, beside which it may be asked for.
-    /// Raise it where most reads are gets of a few hot keys; 0 turns it off.
+    /// Bytes of memory for the row cache, which holds single records that were read by their keys more than once: a
+    /// part of [`cache_bytes`](Self::cache_bytes()), beside the blocks. A hit there waits for memory twice, one in a
+    /// cached block about seven times; hot records in distant blocks take less memory there. Default: a sixteenth of
+    /// `cache_bytes`; 0 if [`Components::cache`](crate::Components::cache()) provides a cache, beside which it can be
+    /// set. Raise it if most reads are gets of a few hot keys; 0 turns it off.
     ///
     /// ```
     /// let options = bolide::Options::default().cache_bytes(64 << 20).row_cache_bytes(16 << 20);
@@ -165,9 +163,9 @@ impl Options {
         self
     }
 
-    /// Bytes of memory that the writable memtables of all collections and indexes take together before
-    /// they are flushed. Default: 64 MiB. Larger ones write less in compactions; recovery after a
-    /// crash reads the log again, of up to this size times the number of memtables.
+    /// Bytes of memory of the writable memtables of all collections and indexes together before they are flushed.
+    /// Default: 64 MiB. Larger ones write less in compactions; recovery after a crash replays the log, of up to this
+    /// size times the number of memtables.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().memtable_bytes(1 << 20).memtable_bytes, 1 << 20);
@@ -178,8 +176,8 @@ impl Options {
         self
     }
 
-    /// How many generations of full memtables may wait to be flushed before writers wait. Default: 3.
-    /// Raise it to ride out longer bursts of writes, at the price of memory.
+    /// The number of generations of full memtables that may wait for a flush before writers wait. Default: 3. Raise it
+    /// to absorb longer bursts of writes, at the price of memory.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().max_immutable_memtables(1).max_immutable_memtables, 1);
@@ -190,9 +188,8 @@ impl Options {
         self
     }
 
-    /// Threads for flushes and compactions. Default: 2. With 0 that work runs inside the writing
-    /// calls, in an order that depends on nothing but the calls: for tests, and for places without
-    /// threads.
+    /// Threads for flushes and compactions. Default: 2. With 0 that work runs inside the writing calls, in an order
+    /// that depends only on the calls: for tests, and for platforms without threads.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().background_threads(0).background_threads, 0);
@@ -203,7 +200,7 @@ impl Options {
         self
     }
 
-    /// Most sstables held open at once. Default: 512. Lower it where the process may open few files.
+    /// The maximum number of open sstables. Default: 512. Lower it if the process may open few files.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().max_open_files(64).max_open_files, 64);
@@ -214,8 +211,8 @@ impl Options {
         self
     }
 
-    /// Size at which the manifest is written anew. Default: 4 MiB. Smaller ones open faster; tests use
-    /// tiny ones to meet the switch often.
+    /// Size at which the manifest is rewritten. Default: 4 MiB. Smaller ones open faster; tests use tiny ones to
+    /// rewrite it often.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().manifest_bytes(4096).manifest_bytes, 4096);
@@ -226,8 +223,9 @@ impl Options {
         self
     }
 
-    /// Bytes of the disk that are reserved in a file beside the data and released when the disk is full, so that deletes, flushes and
-    /// compactions still work. Writes of records are refused then (`NoSpace`) until the space is there again. 0: no reserve. Default: 1 MiB.
+    /// Bytes of the disk that are reserved in a file beside the data and released when the disk is full, so that
+    /// deletes, flushes and compactions still work. Writes of records are refused (`NoSpace`) until the space is free
+    /// again. 0: no reserve. Default: 1 MiB.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().reserve_bytes, 1 << 20);
@@ -238,11 +236,11 @@ impl Options {
         self
     }
 
-    /// Which collections and indexes keep sorted views over their sorted runs, so that scans go through them instead of
-    /// merging the runs (REMIX §3). A view takes two to three bytes for each entry, in a file and, once it is read, in memory. It is
-    /// written by flushes and compactions, read when its partition is, and built again where its file is damaged. Default:
-    /// [`SortedViews::Partitions`], those of layout `partitioned` and `fragmented`. `true` stands for tiered ones too,
-    /// `false` for none at all. Say `true` where there are many scans of tiered collections.
+    /// The collections and indexes with sorted views over their sorted runs: scans read a view instead of merging the
+    /// runs (REMIX §3). A view takes two to three bytes for each entry, in a file and, once it is read, in memory.
+    /// Flushes and compactions write it, the first read of its partition loads it, and it is built again if its file is
+    /// damaged. Default: [`SortedViews::Partitions`], those of layout `partitioned` and `fragmented`. `true` includes
+    /// tiered ones, `false` means none. Set `true` for many scans of tiered collections.
     ///
     /// ```
     /// use bolide::{Options, SortedViews};
@@ -250,15 +248,16 @@ impl Options {
     /// assert_eq!(Options::default().sorted_views(true).sorted_views, SortedViews::Always);
     /// ```
     #[must_use]
-    pub fn sorted_views(mut self, kept: impl Into<SortedViews>) -> Self {
-        self.sorted_views = kept.into();
+    pub fn sorted_views(mut self, views: impl Into<SortedViews>) -> Self {
+        self.sorted_views = views.into();
         self
     }
 
-    /// How many entries, for 100 that the sorted view of a partition has, are to be written to the partition before the view is built
-    /// again; readers merge them with it until then, and at most four sorted runs. Default: 0, any will do: the view is renewed after a
-    /// flush if somebody read since the last time, else with the first read or the first pause of writes. Raise it where writes go all over the keys
-    /// and scans are few (REMIX §4.3).
+    /// The number of entries, per 100 entries of the sorted view of a partition, that are written to the partition
+    /// before the view is built again; until then readers merge them with it, and at most four sorted runs. Default: 0,
+    /// one entry suffices: the view is renewed after a flush if there was a read since the last time, otherwise with
+    /// the first read or the first pause of writes. Raise it if writes are spread over the keys and scans are rare
+    /// (REMIX §4.3).
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().view_delay_percent(20).view_delay_percent, 20);
@@ -269,8 +268,11 @@ impl Options {
         self
     }
 
-    /// Most sorted runs that flushes leave in a partition of layout `partitioned` by adding alone, and half of the most sstables; with more
-    /// of either it is merged or split (T in REMIX §4.2). Default: 10; brought into 2 to 60. With more, less is written, and reads meet more sorted runs.
+    /// The maximum number of sorted runs that flushes add to a partition of layout `partitioned`, and half of the
+    /// maximum number of sstables; with more of either it is merged or split (T in REMIX §4.2). Default: 10; clamped to
+    /// 2 to
+    /// 60. With
+    /// more, less is written, and reads search more sorted runs.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().partition_tables(6).partition_tables, 6);
@@ -281,10 +283,11 @@ impl Options {
         self
     }
 
-    /// Whether full memtables of which a quarter or more is hidden by newer versions are put together in memory instead of being flushed, as
-    /// long as what is left takes no more than [`memtable_bytes`](Self::memtable_bytes()). Default: true. Records that are written again and again are rarely
-    /// written to sstables then. It takes as much memory as another full memtable at most, and a crash leaves up to five
-    /// segments of the log to be replayed. Turn it off where the start after a crash should be as short as can be.
+    /// Whether full memtables with a quarter or more entries hidden by newer versions are merged in memory instead of
+    /// being flushed, as long as the result takes at most [`memtable_bytes`](Self::memtable_bytes()). Default: true.
+    /// Records that are rewritten often are then rarely written to sstables. It takes at most the memory of another
+    /// full memtable, and a crash leaves up to five segments of the log to replay. Turn it off for the shortest start
+    /// after a crash.
     ///
     /// ```
     /// assert!(!bolide::Options::default().memory_compaction(false).memory_compaction);
@@ -295,10 +298,10 @@ impl Options {
         self
     }
 
-    /// Threads that fetch the records of one query together, the caller's included: each takes the next few records from a
-    /// shared queue (Perseid §4.4.2). Default: 0, which means as many as the machine runs at once, at most four. With
-    /// 1 the caller fetches alone, as it does anyway for [few records](Self::fetch_shared_from()). The threads beside
-    /// the caller's are started when they are first wanted, shared by all queries, and 64 at most.
+    /// Threads that fetch the records of one query together, including the caller's: each takes the next few records
+    /// from a shared queue (Perseid §4.4.2). Default: 0, which means the number of threads that the machine runs at
+    /// once, at most four. With 1 the caller fetches alone, as it does for [few records](Self::fetch_shared_from()).
+    /// The other threads are started on first use, shared by all queries, and at most 64.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().fetch_threads(1).fetch_threads, 1);
@@ -309,9 +312,9 @@ impl Options {
         self
     }
 
-    /// Records that a query must have to fetch for several threads to share them; a 128th of that, two at least, where the first
-    /// of them had to be read from files. Default: 1024, so that eight are shared where files are read, and what lies in the
-    /// cache is left to one thread, which is as fast. Raise it where many queries run at once anyway.
+    /// The number of records of a query from which several threads share the fetch; a 128th of that, at least two, if
+    /// the first of them were read from files. Default: 1024: eight records are shared if files are read, and cached
+    /// records are left to one thread, which is as fast. Raise it if many queries run at once.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().fetch_shared_from(500).fetch_shared_from, 500);
@@ -322,8 +325,8 @@ impl Options {
         self
     }
 
-    /// Whether records are looked for only in those memtables and sstables whose range of sequence numbers can matter, as
-    /// the sequence number of each is known from the index (Perseid §4.4.1). Default: true. Turn it off to compare.
+    /// Whether records are searched only in memtables and sstables whose range of sequence numbers contains that of the
+    /// record, which is known from the index (Perseid §4.4.1). Default: true. Turn it off to compare.
     ///
     /// ```
     /// assert!(!bolide::Options::default().fetch_by_sequence(false).fetch_by_sequence);
@@ -342,9 +345,9 @@ impl Options {
         }
     }
 
-    /// The directory for indexes of kind `ps-tree` with `region=dax`: an absolute path, on a file system that lies on
+    /// The directory for indexes of kind `ps-tree` with `region=dax`: an absolute path, on a file system that is on
     /// persistent memory and maps files synchronously (`mount -o dax`). Default: the directory of the database. The
-    /// database remembers where it made the region of an index; set this when the directory has moved since.
+    /// database stores the location of an index's region; set this if the directory has moved since.
     ///
     /// ```
     /// let options = bolide::Options::default().dax_dir("/mnt/pmem/bolide");
@@ -376,7 +379,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// When this write is safe from a power cut. Default: as [`Options::sync`](Options::sync()) says.
+    /// When this write is safe from a power cut. Default: that of [`Options::sync`](Options::sync()).
     #[must_use]
     pub fn sync(mut self, sync: SyncMode) -> Self {
         self.sync = Some(sync);
@@ -384,7 +387,7 @@ impl WriteOptions {
     }
 }
 
-/// Which records an iteration visits, and as of when.
+/// The records of an iteration, and their snapshot.
 ///
 /// ```
 /// use bolide::{Components, Db, IterOptions, Options};
@@ -417,8 +420,7 @@ impl Default for IterOptions {
 }
 
 impl IterOptions {
-    /// Visits keys within `range` alone. Default: all keys. A range whose start is behind its end is
-    /// empty.
+    /// Visits only keys within `range`. Default: all keys. A range whose start is after its end is empty.
     ///
     /// ```
     /// use bolide::IterOptions;
@@ -431,7 +433,7 @@ impl IterOptions {
         self
     }
 
-    /// Visits keys that start with `prefix` alone.
+    /// Visits only keys that start with `prefix`.
     ///
     /// ```
     /// use std::ops::Bound;
@@ -454,7 +456,7 @@ impl IterOptions {
     }
 }
 
-/// The first key behind all that start with `prefix`; `None` where there is no such key.
+/// The first key after all that start with `prefix`; `None` if there is no such key.
 fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix.get(..=last)?.to_vec();

@@ -1,9 +1,9 @@
-//! Which postings of a lazy or eager index flushes and compactions may leave out.
+//! Postings of a lazy or eager index that flushes and compactions drop.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::standalone::composite::{EntryLayout, NewestWrites, StaleEntryFilter};
 use bolide_index::standalone::lazy::PostingFilter;
-use bolide_index::{IndexSpec, Maintenance, Repair};
+use bolide_index::{IndexSpec, Maintenance, RepairStrategy};
 use bolide_lsm::store::TreeReader;
 
 /// The newest writes of a collection's keys.
@@ -27,32 +27,31 @@ impl NewestWrites for TableWrites {
     }
 }
 
-/// Which postings are left out.
+/// The postings that are dropped.
 #[derive(Debug)]
-pub(crate) enum LeftOut {
-    /// None, with `repair=primary-compaction`: compactions of the records tell which have become stale.
+pub(crate) enum DroppedPostings {
+    /// None, with `repair=primary-compaction`: compactions of the records report the stale ones.
     None,
-    /// With `maintenance=validation`: stale ones, as far as it is worth while to look for them.
+    /// With `maintenance=validation`: stale ones, as far as a lookup is worthwhile.
     Stale(StaleEntryFilter<TableWrites>),
-    /// With `maintenance=synchronous`: all of records in deleted ranges. They are told by the range
-    /// tombstones alone, which are kept until compactions left them out everywhere. Since all that writes
-    /// fragments or pieces leaves them out of what it writes, what is in one that is newer than a range
-    /// tombstone is not covered by it.
+    /// With `maintenance=synchronous`: all of records in deleted ranges. Only the range tombstones identify them, and
+    /// these are retained until compactions dropped the postings everywhere. Every writer of fragments or pieces drops
+    /// such postings, so a range tombstone does not cover postings in a fragment or piece that is newer.
     InDeletedRanges(TreeReader),
 }
 
-impl LeftOut {
+impl DroppedPostings {
     /// For the index that `spec` declares, over the records in `table`.
     pub(crate) fn of(spec: &IndexSpec, table: TreeReader) -> Self {
         match (spec.maintenance(), spec.repair()) {
             (Maintenance::Synchronous, _) => Self::InDeletedRanges(table),
-            (_, Repair::PrimaryCompaction) => Self::None,
+            (_, RepairStrategy::PrimaryCompaction) => Self::None,
             _ => Self::Stale(StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table })),
         }
     }
 }
 
-impl PostingFilter for LeftOut {
+impl PostingFilter for DroppedPostings {
     fn are_dead(
         &self,
         writes: &[(&[u8], SequenceNumber)],
@@ -61,7 +60,7 @@ impl PostingFilter for LeftOut {
         out: &mut Vec<bool>,
     ) -> Result<()> {
         match self {
-            // Looking reads the table, and a flush should be done soon.
+            // The check reads the table, and a flush should complete soon.
             Self::Stale(filter) if !flush => return filter.are_stale_writes(writes, read_from, out),
             Self::None | Self::Stale(_) => out.resize(out.len() + writes.len(), false),
             Self::InDeletedRanges(table) => out.extend(writes.iter().map(|(primary_key, sequence)| {

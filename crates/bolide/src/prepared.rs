@@ -1,29 +1,29 @@
-//! A question that is made ready once and asked about many values.
+//! Prepared query: prepared once, run for many values.
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bolide_base::{Error, Result, SequenceNumber};
-use bolide_index::{AttributePath, CursorToken, NewestKeys, NewestQuestion, Query, Value};
+use bolide_index::{AttributePath, CursorToken, NewestKeys, NewestQuery, Query, Value};
 
 use crate::find::{AnswerRef, FindOptions, Outcome};
-use crate::find_newest::{Given, Names};
+use crate::find_newest::{DeliveredAnswers, IndexNames};
 use crate::handle::Collection;
 use crate::index_set::{Index, IndexSet};
 use crate::schema::WatchedIndexes;
 use crate::snapshot::Snapshot;
 
-/// A query that is asked again and again, each time for another value of its first [`eq`](Query::eq); made by
+/// A prepared query: runs repeatedly, each time for another value of its first [`eq`](Query::eq). Made by
 /// [`Collection::prepare`].
 ///
-/// Building a query, finding the index for it and telling of its answers cost about as much as ten keys from an index in
-/// memory. Here the first two are done once, the last on demand, and memory is used again: for the newest few records of a
-/// value, or their keys, from an index of kind `ps-tree` a question takes none, but for what fetching the records needs.
-/// Any other query can be prepared too; it is answered as [`Collection::visit`] answers it.
+/// Building a query, choosing its index and building its statistics cost about as much as ten keys from an index in
+/// memory. A prepared query does the first two once and the last on demand, and reuses its memory. The newest few
+/// records or keys of a value from an index of kind `ps-tree` allocate nothing, except to fetch the records. Any other
+/// query can be prepared too; it runs as in [`Collection::visit`].
 ///
-/// One thread asks at a time; each thread prepares its own. It keeps the database open, and the indexes that the last
-/// question saw. Drop it when it is not asked any more.
+/// One thread uses it at a time; each thread prepares its own. It keeps the database open, and the indexes of the last
+/// run pinned. Drop it after the last run.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -48,39 +48,41 @@ use crate::snapshot::Snapshot;
 pub struct PreparedQuery {
     collection: Collection,
     options: FindOptions,
-    /// With the value of the last question that the driver answered, or was told of.
+    /// With the value of the last run of the driver or the last call of [`outcome`](Self::outcome).
     query: Query,
-    /// What it asks, if an index may answer it alone.
+    /// The query for a single index, if one index may answer it alone.
+    single: Option<SingleIndexQuery>,
     plain: Option<Plain>,
     indexes: WatchedIndexes,
-    /// The indexes that were looked through, and which of them is asked.
+    /// The index set of the last resolution, and the position of the index that answers.
     resolved: Option<(Arc<IndexSet>, Option<usize>)>,
     found: NewestKeys,
-    /// The value of the last question, encoded.
+    /// The encoded value of the last run.
     value: Vec<u8>,
-    last: Last,
+    last: LastRun,
 }
 
-/// A question for the newest few records of one value, whichever that is.
-struct Plain {
+/// A query for the newest few records of any one value.
+struct SingleIndexQuery {
     path: AttributePath,
     limit: usize,
     records: bool,
 }
 
-/// What is known of the last question.
-enum Last {
-    Unasked,
+/// The result of the last run.
+enum LastRun {
+    None,
+    Index(DeliveredAnswers),
     Index(Given),
     Driver(Outcome),
 }
 
 impl Collection {
-    /// Makes `query` ready to be asked about many values: that of its first [`eq`](Query::eq) is replaced each time.
+    /// Prepares `query` to run for many values: the value of its first [`eq`](Query::eq) is replaced each time.
     ///
     /// # Errors
-    /// `InvalidInput` for a malformed query, for one without such a predicate, and for one that goes on behind a cursor
-    /// token.
+    /// `InvalidInput` for a malformed query, for one without such a predicate, and for one that continues after a
+    /// cursor token.
     ///
     /// ```
     /// use bolide::{Components, Db, FindOptions, Options, Query};
@@ -94,33 +96,33 @@ impl Collection {
         query.check()?;
         if query.token().is_some() {
             return Err(Error::invalid_input(
-                "a prepared query begins with its first answer: it takes no token",
+                "a prepared query starts with its first answer: it takes no token",
             ));
         }
-        // Fails where there is no value to be replaced.
+        // Fails if there is no value to replace.
         query.clone().set_equal(0)?;
-        let plain = query.newest_of_value().filter(|_| !options.measure).map(|question| Plain {
-            path: question.path.clone(),
-            limit: question.limit,
-            records: question.records,
+        let single = query.newest_query().filter(|_| !options.measure).map(|newest| SingleIndexQuery {
+            path: newest.path.clone(),
+            limit: newest.limit,
+            records: newest.records,
         });
         Ok(PreparedQuery {
             collection: self.clone(),
             options,
             query,
-            plain,
+            single,
             indexes: self.state.indexes_watched(),
             resolved: None,
             found: NewestKeys::new(),
             value: Vec::new(),
-            last: Last::Unasked,
+            last: LastRun::None,
         })
     }
 }
 
 impl PreparedQuery {
-    /// Asks about `value`: hands the answers to `each`, one by one in the query's order and where they lie, until it
-    /// breaks or fails. Returns how many there were; [`outcome`](Self::outcome) tells the rest.
+    /// Runs the query for `value`: passes the answers to `each`, one by one in the query's order and without a copy,
+    /// until it breaks or fails. Returns their number; [`outcome`](Self::outcome) returns the other statistics.
     ///
     /// # Errors
     /// As [`Collection::find`], and what `each` returns; `InvalidInput` for NaN.
@@ -129,53 +131,53 @@ impl PreparedQuery {
         value: &Value,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<u64> {
-        self.last = Last::Unasked;
+        self.last = LastRun::None;
         self.value.clear();
         value.encode(&mut self.value)?;
         let mut answered = false;
-        let given = self.prefetch_index_alone(|answer| {
+        let delivered = self.query_index_alone(|answer| {
             answered = true;
             each(answer)
         });
-        if let Some(given) = self.collection.without_damaged(given, answered)? {
-            let answers = given.answers;
-            self.last = Last::Index(given);
+        if let Some(delivered) = self.collection.without_damaged(delivered, answered)? {
+            let answers = delivered.answers;
+            self.last = LastRun::Index(delivered);
             return Ok(answers);
         }
         self.query.set_equal(value.clone())?;
-        let outcome = match self.plain {
+        let outcome = match self.single {
             Some(_) => self.collection.find_by_driver(&self.query, &self.options, &mut each)?,
             None => self.collection.visit(&self.query, &self.options, each)?,
         };
         let answers = outcome.count();
-        self.last = Last::Driver(outcome);
+        self.last = LastRun::Driver(outcome);
         Ok(answers)
     }
 
     #[inline]
-    fn prefetch_index_alone(
+    fn query_index_alone(
         &mut self,
         each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<Given>> {
-        let Self { collection, options, query, plain, indexes, resolved, found, value, .. } = self;
-        let Some(Plain { path, limit, records }) = plain else { return Ok(None) };
-        let ask = &mut |question: &NewestQuestion<'_>, at: SequenceNumber, found: &mut NewestKeys| {
-            // Later than the number: writes up to it are in every index that is still here.
-            let Some(index) = index_now(indexes, resolved, query, question.path) else { return Ok(false) };
-            Ok(index.progress.serves(at) && collection.prefetch_index(index, question, at, found)?)
+    ) -> Result<Option<DeliveredAnswers>> {
+        let Self { collection, options, query, single, indexes, resolved, found, value, .. } = self;
+        let Some(SingleIndexQuery { path, limit, records }) = single else { return Ok(None) };
+        let run = &mut |newest: &NewestQuery<'_>, at: SequenceNumber, found: &mut NewestKeys| {
+            // Loaded after the number: writes up to it are in every index of the set.
+            let Some(index) = index_now(indexes, resolved, query, newest.path) else { return Ok(false) };
+            Ok(index.progress.serves(at) && collection.query_index(index, newest, at, found)?)
         };
-        let question = NewestQuestion { path, value, limit: *limit, records: *records };
+        let newest = NewestQuery { path, value, limit: *limit, records: *records };
         found.shrink();
-        collection.answer_newest(question, options, found, ask, each)
+        collection.answer_newest(newest, options, found, run, each)
     }
 
-    /// Asks as of `snapshot` from now on, or as of the moment of each question.
+    /// Reads as of `snapshot` from now on; with `None`, as of the moment of each run.
     pub fn set_snapshot(&mut self, snapshot: Option<&Snapshot>) {
         self.options.snapshot = snapshot.cloned();
     }
 
-    /// The number of answers to the last question, what they cost, and where a further query goes on; `None` before the
-    /// first one, and after one that failed. Cost: what [`visit`](Self::visit) saves.
+    /// The number of answers of the last run, their cost, and the cursor token of the next page. `None` before the
+    /// first run, and after one that failed. Cost: what [`visit`](Self::visit) saves.
     ///
     /// ```
     /// # use std::ops::ControlFlow;
@@ -186,29 +188,29 @@ impl PreparedQuery {
     /// let query = Query::new().eq("author", "").limit(2);
     /// let mut newest = posts.prepare(query.clone(), FindOptions::default())?;
     /// newest.visit(&"ann".into(), |_| Ok(ControlFlow::Continue(())))?;
-    /// let outcome = newest.outcome().expect("it was asked");
+    /// let outcome = newest.outcome().expect("a successful run");
     /// assert_eq!(outcome.explain().index.as_deref(), Some("author"));
     /// let rest = Query::new().eq("author", "ann").limit(2).after(outcome.next_token().cloned().expect("a third"));
     /// assert_eq!(posts.find(&rest)?[0].key, [1]);
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn outcome(&mut self) -> Option<Outcome> {
-        let given = match &self.last {
-            Last::Unasked => return None,
-            Last::Driver(outcome) => return Some(outcome.clone()),
-            Last::Index(given) => given.clone(),
+        let delivered = match &self.last {
+            LastRun::None => return None,
+            LastRun::Driver(outcome) => return Some(outcome.clone()),
+            LastRun::Index(delivered) => delivered.clone(),
         };
         let (set, index) = self.resolved.as_ref()?;
         let index = set.all().get((*index)?)?;
         let (value, _) = Value::decode(&self.value)?;
         self.query.set_equal(value).ok()?;
         let snapshot = self.options.snapshot.as_ref().map(Snapshot::sequence);
-        let next = given.last.map(|last| CursorToken::behind(&self.query, snapshot, last));
-        Some(Names::of(index).told(given, &self.found, next).into())
+        let next = delivered.last.map(|last| CursorToken::behind(&self.query, snapshot, last));
+        Some(IndexNames::of(index).statistics(delivered, &self.found, next).into())
     }
 }
 
-/// The one index on `path` that may answer `query` alone, if there is one now.
+/// The single index on `path` that may answer `query` alone, if one exists now.
 #[inline]
 fn index_now<'r>(
     indexes: &mut WatchedIndexes,
@@ -224,15 +226,15 @@ fn index_now<'r>(
     set.all().get((*index)?).map(|index| &**index)
 }
 
-/// Which of the indexes of a set is the only one on `path`, and of nothing else. Where it is still being built there may be
-/// no answer from it yet; where there are several, the driver chooses.
+/// The position of the index of a set that is the only one on `path`, and has no other attribute. An index that is
+/// being built may not answer yet; among several indexes, the driver chooses.
 #[cold]
 fn resolve(set: &IndexSet, query: &Query, path: &AttributePath) -> Option<usize> {
     let of_path = |index: &Index| index.replaces.is_none() && index.spec().attributes().first() == Some(path);
     let mut on_path = set.all().iter().enumerate().filter(|(_, index)| of_path(index));
     let (at, index) = on_path.next().filter(|(_, index)| index.spec().attributes().len() == 1)?;
-    let is_wanted = query.forced_index().is_none_or(|name| name == index.name);
-    (on_path.next().is_none() && is_wanted && set.extractor().is_ok()).then_some(at)
+    let is_allowed = query.forced_index().is_none_or(|name| name == index.name);
+    (on_path.next().is_none() && is_allowed && set.extractor().is_ok()).then_some(at)
 }
 
 impl fmt::Debug for PreparedQuery {

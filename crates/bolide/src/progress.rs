@@ -1,4 +1,4 @@
-//! How far the making of an index is, shared by its builder, writers and queries.
+//! Progress of an index build, shared by its builder, writers and queries.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,26 +8,26 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::{Done, Filled, IndexLife, IndexState};
 
-/// How far the making of an index is.
+/// The progress of an index build.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Complete for every view at or after this sequence number; `u64::MAX` while it is being built.
     complete_since: AtomicU64,
     /// Set when the index is dropped: a builder stops.
     cancelled: AtomicBool,
-    /// Set once its descriptor durably says that it is damaged: the tree is emptied before the index is used again, so
+    /// Set once its descriptor durably has the state *damaged*: the tree is emptied before the index is used again, so
     /// writes need not maintain it.
     is_abandoned: AtomicBool,
     records: AtomicU64,
     bytes: AtomicU64,
     entries: AtomicU64,
     malformed: AtomicU64,
-    /// About how many records there are to read in all.
+    /// The estimated number of records to read.
     expected_records: AtomicU64,
     /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks, and of all.
     carried_bytes: AtomicU64,
     sstable_bytes: AtomicU64,
-    /// What was done before this open of the database.
+    /// The work before this open of the database.
     before: Done,
     attempt: Mutex<Attempt>,
     ended: Condvar,
@@ -36,22 +36,22 @@ pub(crate) struct Progress {
 /// One attempt to build an index, of which an open of the database makes at most one.
 #[derive(Debug, Default)]
 struct Attempt {
-    /// Up to where an earlier attempt came.
+    /// The position of an earlier attempt.
     filled: Option<Filled>,
     started_micros: Option<u64>,
     ended_micros: Option<u64>,
-    /// Why it failed.
+    /// The cause of the failure.
     problem: Option<Error>,
-    /// The problem is one of the records, or of the index's own files: trying again would not help.
+    /// The problem is one of the records, or of the index's own files: another attempt would not help.
     given_up: bool,
     /// The problem is one of its files.
-    set_aside: bool,
-    /// The damage because of which it is built again.
+    isolated: bool,
+    /// The damage because of which the index is built again.
     rebuilt_after: Option<Error>,
 }
 
 impl Progress {
-    /// Of an index as its descriptor describes it.
+    /// Of an index with this descriptor.
     pub(crate) fn of(life: &IndexLife) -> Self {
         let is_ready = life.state == IndexState::Ready;
         let attempt = Attempt {
@@ -62,7 +62,7 @@ impl Progress {
                 IndexState::Building | IndexState::Ready => None,
             },
             given_up: matches!(life.state, IndexState::Failed | IndexState::Damaged),
-            set_aside: life.state == IndexState::Damaged,
+            isolated: life.state == IndexState::Damaged,
             rebuilt_after: (life.state == IndexState::Building && !life.problem.is_empty())
                 .then(|| Error::new(ErrorKind::Corruption, life.problem.clone())),
             ..Attempt::default()
@@ -98,7 +98,7 @@ impl Progress {
         match self.complete_since.load(Ordering::Acquire) {
             u64::MAX => {
                 let attempt = self.attempt.lock();
-                match (attempt.set_aside, attempt.given_up) {
+                match (attempt.isolated, attempt.given_up) {
                     (true, _) => IndexState::Damaged,
                     (false, true) => IndexState::Failed,
                     (false, false) => IndexState::Building,
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// Whether a view at `sequence` finds everything in the index.
+    /// Whether the index is complete for a view at `sequence`.
     #[inline]
     pub(crate) fn serves(&self, sequence: SequenceNumber) -> bool {
         self.complete_since.load(Ordering::Acquire) <= sequence
@@ -131,12 +131,12 @@ impl Progress {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Up to where an earlier attempt came.
+    /// The position of an earlier attempt.
     pub(crate) fn filled(&self) -> Option<Filled> {
         self.attempt.lock().filled.clone()
     }
 
-    /// An attempt begins, which will read about so many records in all.
+    /// Starts an attempt with the estimated number of records to read.
     pub(crate) fn begin(&self, now_micros: u64, expected_records: u64) {
         let mut attempt = self.attempt.lock();
         attempt.started_micros = Some(now_micros);
@@ -144,13 +144,13 @@ impl Progress {
         self.expected_records.store(expected_records, Ordering::Relaxed);
     }
 
-    /// So many bytes of the collection's sstables have its blocks, of so many in all.
+    /// Notes how many bytes of the collection's sstables have its blocks, and the bytes of all.
     pub(crate) fn carry(&self, carried_bytes: u64, sstable_bytes: u64) {
         self.carried_bytes.store(carried_bytes, Ordering::Relaxed);
         self.sstable_bytes.store(sstable_bytes, Ordering::Relaxed);
     }
 
-    /// Counts what was just committed; the result is the sum.
+    /// Counts committed work; returns the sum.
     pub(crate) fn count(&self, more: Done) -> Done {
         let add = |sum: &AtomicU64, more: u64| sum.fetch_add(more, Ordering::Relaxed) + more;
         Done {
@@ -165,7 +165,7 @@ impl Progress {
         self.malformed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts from nothing again.
+    /// Resets the counts.
     pub(crate) fn start_over(&self) {
         for sum in [&self.records, &self.bytes, &self.entries, &self.malformed] {
             sum.store(0, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Progress {
         self.attempt.lock().filled = None;
     }
 
-    /// What was done, in this open of the database and before.
+    /// The work in this open of the database and before.
     pub(crate) fn done(&self) -> Done {
         Done {
             records: self.records.load(Ordering::Relaxed),
@@ -182,7 +182,7 @@ impl Progress {
         }
     }
 
-    /// The attempt ended, well or not.
+    /// Ends the attempt, successfully or not.
     pub(crate) fn end(&self, now_micros: u64, outcome: &Result<()>) {
         let mut attempt = self.attempt.lock();
         attempt.ended_micros = Some(now_micros);
@@ -197,49 +197,49 @@ impl Progress {
         self.start_over();
         let mut attempt = self.attempt.lock();
         attempt.given_up = false;
-        attempt.set_aside = false;
+        attempt.isolated = false;
         attempt.rebuilt_after = attempt.problem.take();
         self.complete_since.store(u64::MAX, Ordering::Release);
     }
 
-    /// Stops its maintenance by writes. Its descriptor must durably say that it is damaged.
+    /// Stops its maintenance by writes. Its descriptor must durably have the state *damaged*.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
     }
 
-    /// Whether writes may leave it out.
+    /// Whether writes may skip it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Acquire)
     }
 
-    /// Has nobody use the index while the database is open: its files are damaged, or not to be had.
-    pub(crate) fn set_aside(&self, problem: Error) {
+    /// Excludes the index from all use while the database is open: its files are damaged or unavailable.
+    pub(crate) fn isolate(&self, problem: Error) {
         let mut attempt = self.attempt.lock();
         attempt.problem = Some(problem);
         attempt.given_up = true;
-        attempt.set_aside = true;
+        attempt.isolated = true;
         self.complete_since.store(u64::MAX, Ordering::Release);
     }
 
-    /// Why it was set aside, if it was.
+    /// Why it was isolated, if it was.
     pub(crate) fn damage(&self) -> Option<Error> {
         let attempt = self.attempt.lock();
-        attempt.problem.clone().filter(|_| attempt.set_aside)
+        attempt.problem.clone().filter(|_| attempt.isolated)
     }
 
-    /// The damage because of which it was set aside or is built again.
+    /// The damage because of which it was isolated or is built again.
     pub(crate) fn damage_or_cause(&self) -> Option<Error> {
         let attempt = self.attempt.lock();
-        let damage = attempt.problem.clone().filter(|_| attempt.set_aside);
+        let damage = attempt.problem.clone().filter(|_| attempt.isolated);
         damage.or_else(|| attempt.rebuilt_after.clone())
     }
 
-    /// Notes why an attempt on another index that was to replace this one failed.
+    /// Notes why the build of its replacement index failed.
     pub(crate) fn note_problem(&self, problem: Error) {
         self.attempt.lock().problem = Some(problem);
     }
 
-    /// Waits until the attempt has ended. The result is what came of it.
+    /// Waits until the attempt has ended. Returns its result.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut attempt = self.attempt.lock();
         while attempt.ended_micros.is_none() {
@@ -257,7 +257,7 @@ impl Progress {
         self.attempt.lock().problem.clone()
     }
 
-    /// How far it is, for people.
+    /// The public progress report.
     pub(crate) fn figures(&self, now_micros: u64) -> BuildProgress {
         let state = self.state();
         let (done, attempt) = (self.done(), self.attempt.lock());
@@ -282,23 +282,23 @@ impl Progress {
     }
 }
 
-/// Whether a build failed because of what is in the records, so that trying again does not help.
+/// Whether a build failed because of the content of the records, so that another attempt does not help.
 pub(crate) fn is_about_records(problem: &Error) -> bool {
     matches!(problem.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
 }
 
-/// How far the building of an index is: what [`IndexBuild::progress`](crate::IndexBuild::progress) and
-/// [`IndexInfo::progress`](crate::IndexInfo::progress) say.
+/// The progress of an index build: returned by [`IndexBuild::progress`](crate::IndexBuild::progress) and
+/// [`IndexInfo::progress`](crate::IndexInfo::progress).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuildProgress {
     /// Whether queries use it yet.
     pub state: IndexState,
-    /// Records that were read and whose entries are in the index, those of earlier opens of the database
-    /// included. Records written since the build began are not among them: they bring their entries.
+    /// Records that were read and whose entries are in the index, including those of earlier opens of the database.
+    /// Records written since the start of the build are not counted: their writes add their entries.
     pub records: u64,
-    /// About how many records there are to read in all: replaced versions count too until a compaction
-    /// drops them, so this may be too large.
+    /// The estimated number of records to read: replaced versions count until a compaction drops them, so this may be
+    /// too large.
     pub expected_records: u64,
     /// Bytes of the keys and records that were read.
     pub bytes: u64,
@@ -307,23 +307,23 @@ pub struct BuildProgress {
     /// Malformed records among those that this open of the database read: they have no entries, and
     /// [`Db::check`](crate::Db::check) names them.
     pub malformed: u64,
-    /// Time since this open of the database began to build it, or that it took.
+    /// Time since the start of the build in this open of the database, or its duration.
     pub elapsed: Duration,
     /// Records among [`records`](Self::records) that an earlier open of the database read.
     pub records_before: u64,
     /// Bytes among [`bytes`](Self::bytes) that an earlier open of the database read.
     pub bytes_before: u64,
-    /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks. Queries use such an index at
-    /// once, and read the other sstables whole until these are written again, for the index or by compactions. 0 for other kinds.
+    /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks. Queries use such an index
+    /// at once, and read the other sstables completely until the build or compactions rewrite these. 0 for other kinds.
     pub carried_bytes: u64,
     /// Of an index of kind `next`: bytes of all sstables of the collection. 0 for other kinds.
     pub sstable_bytes: u64,
-    /// Something is being done about it in this open of the database: it is filled, or sstables are written again for it.
+    /// Whether it is being filled in this open of the database, or sstables are being rewritten for it.
     pub at_work: bool,
 }
 
 impl BuildProgress {
-    /// The share that is done, from 0 to 1; 1 for an index that is ready. Of an index of kind `next`, which is ready at
+    /// The completed share, from 0 to 1; 1 for an index that is ready. Of an index of kind `next`, which is ready at
     /// once, the share of bytes of sstables that have its blocks.
     pub fn share(&self) -> f64 {
         match (self.state, self.expected_records) {
@@ -334,12 +334,12 @@ impl BuildProgress {
         }
     }
 
-    /// Records read a second, in this open of the database; 0 before it began.
+    /// Records read per second, in this open of the database; 0 before its start.
     pub fn records_per_second(&self) -> f64 {
         per_second(self.records.saturating_sub(self.records_before), self.elapsed)
     }
 
-    /// Bytes of records read a second, in this open of the database; 0 before it began.
+    /// Bytes of records read per second, in this open of the database; 0 before its start.
     pub fn bytes_per_second(&self) -> f64 {
         per_second(self.bytes.saturating_sub(self.bytes_before), self.elapsed)
     }

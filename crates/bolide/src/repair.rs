@@ -1,5 +1,5 @@
-//! Takes out the stale index entries that compactions of the records told of (see [`crate::stale_deletions`]), by
-//! ordinary commits: of a thread, or, without background threads, of writers before they write.
+//! Removes stale index entries that compactions of the records report (see [`crate::stale_deletions`]), with ordinary
+//! commits: of a thread, or, without background threads, of writers before they write.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,51 +14,51 @@ use crate::handle::{Engine, Handle};
 use crate::index_writes::StagedWrites;
 use crate::stale_deletions::{Stale, repairs};
 
-/// How often the thread looks whether the database is being closed.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The interval at which the thread checks whether the database is being closed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Engine {
-    /// Takes out all stale entries that wait. To be called without the schema lock.
+    /// Removes all pending stale entries. The caller must not hold the schema lock.
     ///
     /// # Errors
-    /// As any commit; what was not committed goes on waiting.
+    /// As any commit; deletions that were not committed stay pending.
     pub(crate) fn commit_repairs(&self) -> Result<()> {
         let _committing = self.repairs.committing.lock();
         while self.repairs.is_due() {
-            // Held until the commit is done: no tree goes meanwhile.
+            // Held until the commit is done: no tree is dropped meanwhile.
             let schema = self.schema.read();
-            let taken = self.repairs.take();
+            let stale = self.repairs.take();
             let mut indexes = HashMap::new();
             for collection in schema.values() {
-                // What waits for a damaged index is dropped: its rebuild has no stale entries.
+                // Deletions of a damaged index are dropped: its rebuild has no stale entries.
                 let set = collection.indexes();
                 for index in set.all().iter().filter(|index| index.progress.damage().is_none()) {
                     indexes.insert(index.tree, (index.structure.clone(), collection.tree));
                 }
             }
-            if let Err(error) = self.commit_stale(&taken, &indexes) {
-                self.repairs.add(taken);
+            if let Err(error) = self.commit_stale(&stale, &indexes) {
+                self.repairs.add(stale);
                 let collections: Vec<_> = schema.values().cloned().collect();
                 drop(schema);
-                let set_aside = |collection| self.set_damaged_aside(collection, &error);
-                // The next attempt goes without the index.
-                collections.iter().for_each(|collection| _ = set_aside(collection));
+                let isolate = |collection| self.isolate_damaged(collection, &error);
+                // The next attempt skips the index.
+                collections.iter().for_each(|collection| _ = isolate(collection));
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Takes `stale` out of its indexes. Where pieces of lists are too long to be written again together, they are
-    /// written in several commits; what is too long alone stays, as it would without the repair.
+    /// Removes `stale` from its indexes. If pieces of lists are too long to be rewritten together, they are rewritten
+    /// in several commits; a piece that is too long alone retains its stale postings.
     fn commit_stale(&self, stale: &[Stale], indexes: &Indexes) -> Result<()> {
-        let stage = TakeOut::new(stale, indexes);
+        let stage = RemovalStage::new(stale, indexes);
         let Some(tree) = stage.of_indexes.first().map(|(index, ..)| index.trees()).and_then(<[_]>::first)
         else {
             return Ok(());
         };
         let mut batch = StoreBatch::new();
-        // No entry has this key: it only takes the number that all is written at.
+        // No entry has this key: the delete only takes the sequence number of all writes of the batch.
         batch.delete(*tree, &[])?;
         match self.store.commit(batch, Some(Box::new(stage)), SyncMode::None) {
             Err(error) if error.kind() == ErrorKind::LimitExceeded => {
@@ -74,19 +74,19 @@ impl Engine {
     }
 }
 
-type Structure = Arc<dyn SecondaryIndex<ReadView>>;
+type IndexStructure = Arc<dyn SecondaryIndex<ReadView>>;
 
 /// The indexes of a database by their trees, with the trees of the records.
-type Indexes = HashMap<TreeId, (Structure, TreeId)>;
+type Indexes = HashMap<TreeId, (IndexStructure, TreeId)>;
 
-/// Takes stale entries out of their indexes, inside a commit.
-struct TakeOut {
+/// Removes stale entries from their indexes, inside a commit.
+struct RemovalStage {
     /// Each index with the tree of its records and its entries.
-    of_indexes: Vec<(Structure, TreeId, Vec<StaleEntry>)>,
+    of_indexes: Vec<(IndexStructure, TreeId, Vec<StaleEntry>)>,
 }
 
-impl TakeOut {
-    /// Of indexes that are not there any more nothing is taken.
+impl RemovalStage {
+    /// Entries of dropped indexes are skipped.
     fn new(stale: &[Stale], indexes: &Indexes) -> Self {
         let mut by_tree: BTreeMap<TreeId, Vec<StaleEntry>> = BTreeMap::new();
         for (tree, entry) in stale {
@@ -102,7 +102,7 @@ impl TakeOut {
     }
 }
 
-impl CommitStage for TakeOut {
+impl CommitStage for RemovalStage {
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         let sequence = batch.first_sequence();
         for (index, table, stale) in &self.of_indexes {
@@ -113,8 +113,8 @@ impl CommitStage for TakeOut {
     }
 }
 
-/// Starts the thread that takes out stale entries, if an index of the database needs one and there is none. Without
-/// background threads writers do it before they write.
+/// Starts the thread that removes stale entries, if an index of the database needs it and it is not running. Without
+/// background threads writers remove them before they write.
 ///
 /// # Errors
 /// Those of starting a thread.
@@ -140,12 +140,12 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
 
 fn run(engine: &Engine) {
     while !engine.is_closing() {
-        // What failed goes on waiting. What panicked stays in its index, stale.
+        // Failed deletions stay pending. After a panic the stale entries stay in the index.
         let committed =
-            engine.background_errors.watch("taking out stale index entries", || engine.commit_repairs());
+            engine.background_errors.watch("removing stale index entries", || engine.commit_repairs());
         let failed = committed.is_none();
         if !engine.is_closing() {
-            engine.repairs.wait(failed, LOOK_EVERY);
+            engine.repairs.wait(failed, CHECK_INTERVAL);
         }
     }
 }
@@ -163,15 +163,15 @@ mod tests {
     use super::*;
     use crate::{CollectionOptions, Components, Db, Options};
 
-    /// Takes out entries as long as there are few of them, and never the one of the write 3.
+    /// Removes entries in batches of at most two, and never the entry of the write 3.
     #[derive(Debug)]
-    struct FewAtOnce {
+    struct SmallBatches {
         spec: IndexSpec,
         tree: [TreeId; 1],
-        taken: Mutex<Vec<u64>>,
+        removed: Mutex<Vec<u64>>,
     }
 
-    impl SecondaryIndex<ReadView> for FewAtOnce {
+    impl SecondaryIndex<ReadView> for SmallBatches {
         fn spec(&self) -> &IndexSpec {
             &self.spec
         }
@@ -185,10 +185,10 @@ mod tests {
         }
 
         fn retract(&self, batch: &Retraction<'_>, _: &ReadView, _: &mut dyn IndexWrites) -> Result<()> {
-            if batch.stale.len() > 2 || batch.stale.iter().any(|one| one.sequence == 3) {
+            if batch.stale.len() > 2 || batch.stale.iter().any(|entry| entry.sequence == 3) {
                 return Err(Error::limit_exceeded("a batch in bytes", u64::MAX, MAX_BATCH_BYTES as u64));
             }
-            self.taken.lock().extend(batch.stale.iter().map(|one| one.sequence));
+            self.removed.lock().extend(batch.stale.iter().map(|entry| entry.sequence));
             Ok(())
         }
 
@@ -198,7 +198,7 @@ mod tests {
             _: Order,
             _: &'v ReadView,
         ) -> Result<Box<dyn CandidateCursor + 'v>> {
-            Err(Error::internal("it is not asked"))
+            Err(Error::internal("no query is expected"))
         }
 
         fn validator(&self) -> &dyn Validator<TreeView> {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_for_one_commit_goes_in_several() -> Result<()> {
+    fn a_removal_too_large_for_one_commit_is_split() -> Result<()> {
         let options = Options::default().background_threads(0);
         let db = Db::open_with("db", options, Components::in_memory())?;
         db.create_collection("c", CollectionOptions::json().index("a".parse()?))?;
@@ -221,13 +221,13 @@ mod tests {
             let collection = schema.values().next().ok_or_else(|| Error::internal("no collection"))?;
             (collection.tree, collection.indexes().all()[0].tree)
         };
-        let index = Arc::new(FewAtOnce { spec: "a".parse()?, tree: [tree], taken: Mutex::default() });
-        let indexes = Indexes::from([(tree, (index.clone() as Structure, table))]);
+        let index = Arc::new(SmallBatches { spec: "a".parse()?, tree: [tree], removed: Mutex::default() });
+        let indexes = Indexes::from([(tree, (index.clone() as IndexStructure, table))]);
         let stale = |sequence| (tree, StaleEntry { key: b"list"[..].into(), sequence });
         engine.commit_stale(&(0..7).map(stale).collect::<Vec<_>>(), &indexes)?;
-        let mut taken = index.taken.lock().clone();
-        taken.sort_unstable();
-        assert_eq!(taken, [0, 1, 2, 4, 5, 6]);
+        let mut removed = index.removed.lock().clone();
+        removed.sort_unstable();
+        assert_eq!(removed, [0, 1, 2, 4, 5, 6]);
         Ok(())
     }
 }

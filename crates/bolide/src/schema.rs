@@ -2,12 +2,11 @@
 //!
 //! # How writers and builders agree on the indexes
 //!
-//! Which indexes a collection has is one immutable [`IndexSet`], swapped as a whole. A writer derives
-//! the index entries of its batch under the set that it found, and commits while it holds the schema
-//! lock for reading, after making sure that the set is still the same (else it derives again). Whoever
-//! adds or drops an index swaps the set while holding the lock for writing. So at the moment of a swap
-//! no commit is on its way: every write before it is in the snapshot that a back-fill reads, every
-//! write after it carries the entries of the new index, and none does both or neither.
+//! The indexes of a collection are one immutable [`IndexSet`], swapped as a whole. A writer derives the index entries
+//! of its batch for the current set, and commits while it holds the schema lock for reading, after it has checked that
+//! the set is still the same (otherwise it derives again). A thread that adds or drops an index swaps the set while it
+//! holds the lock for writing. So no commit is in progress at a swap: every write before it is in the snapshot that a
+//! back-fill reads, and every write after it contains the entries of the new index. None does both or neither.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +27,7 @@ pub(crate) type Schema = BTreeMap<String, Arc<CollectionState>>;
 
 /// A collection of an open database.
 pub(crate) struct CollectionState {
-    /// Which database it belongs to: unique among those of the process.
+    /// The database of the collection: unique among those of the process.
     pub(crate) owner: u64,
     pub(crate) tree: TreeId,
     pub(crate) name: String,
@@ -55,18 +54,18 @@ impl CollectionState {
         }
     }
 
-    /// The indexes, to keep.
+    /// The indexes, shared.
     pub(crate) fn indexes(&self) -> Arc<IndexSet> {
         self.indexes.load_full()
     }
 
-    /// The indexes, for a moment.
+    /// The indexes, for a short use.
     #[inline]
     pub(crate) fn indexes_guard(&self) -> arc_swap::Guard<Arc<IndexSet>> {
         self.indexes.load()
     }
 
-    /// The indexes, for one who asks again and again: as long as they are the same, a look compares two pointers.
+    /// The indexes, for repeated reads: as long as they are the same, a read compares two pointers.
     pub(crate) fn indexes_watched(self: &Arc<Self>) -> WatchedIndexes {
         Cache::new(IndexesOf(self.clone()))
     }
@@ -80,7 +79,7 @@ impl CollectionState {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Fails where the collection was dropped after the caller got hold of it.
+    /// Fails if the collection was dropped after the caller got its handle.
     #[inline]
     pub(crate) fn check_live(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) { Err(self.gone()) } else { Ok(()) }
@@ -117,13 +116,13 @@ impl Deref for IndexesOf {
     }
 }
 
-/// The index of this name, or an error that says which there are.
+/// The index of this name, or an error that lists the existing ones.
 pub(crate) fn find_index(collection: &CollectionState, name: &str) -> Result<Arc<Index>> {
     let indexes = collection.indexes_guard();
     indexes.visible().find(|index| index.name == name).cloned().ok_or_else(|| {
         let names: Vec<&str> = indexes.visible().map(|index| index.name.as_str()).collect();
-        let there_is = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let what = format!("the collection {:?} has no index {name:?}; it has: {there_is}", collection.name);
+        let existing = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let what = format!("the collection {:?} has no index {name:?}; it has: {existing}", collection.name);
         Error::new(ErrorKind::NotFound, what)
     })
 }

@@ -1,4 +1,4 @@
-//! A database as it was at one moment.
+//! A snapshot of a database.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bolide_lsm::ReadView;
 
 use crate::handle::Handle;
 
-/// All collections of a database as they were when the snapshot was taken: later writes do not show.
+/// All collections of a database at the sequence number of the snapshot: later writes are not visible.
 ///
-/// Taking one costs about as much as a get, and no I/O. As long as it or a clone lives, compactions
-/// keep the versions that it shows, and the database stays open: drop it when done.
+/// Creating one costs about as much as a get, and no I/O. As long as it or a clone exists, compactions retain the
+/// visible versions, and the database stays open: drop it when done.
 ///
 /// ```
 /// use bolide::{Components, Db, Options};
@@ -35,7 +35,7 @@ impl Snapshot {
         Self { view: Arc::new(handle.engine.store.read_view()), handle }
     }
 
-    /// The sequence number of the last write that it shows; 0 if there was none yet.
+    /// The sequence number of the last visible write; 0 if there was none yet.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -50,7 +50,7 @@ impl Snapshot {
         self.view.sequence()
     }
 
-    /// The view, if the snapshot is of the database behind `handle`.
+    /// The view, if the snapshot is of the database of `handle`.
     pub(crate) fn view_of(&self, handle: &Arc<Handle>) -> Result<&Arc<ReadView>> {
         if Arc::ptr_eq(&self.handle.engine, &handle.engine) {
             Ok(&self.view)

@@ -1,30 +1,30 @@
-//! `repair=primary-compaction`: what a flush or a compaction of the records leaves out tells which index entries
-//! have become stale, and these are deleted: the deferred maintenance of DELI.
+//! `repair=primary-compaction`: the versions that a flush or a compaction of the records drops identify stale index
+//! entries, and these are deleted: the deferred maintenance of DELI.
 //!
 //! ```text
 //! flush, compaction of the table --(version no view can see)--> entries that it has --> Repairs
 //! Repairs --> batches of them, ordinary commits --> SecondaryIndex::retract --> tree of the index
 //! ```
 //!
-//! A blind write does not know which entry it makes stale; the compaction that merges the two versions of a record
-//! has both in its hands, and reads nothing further. So stale entries go without a lookup, neither in writes nor
-//! in compactions of the index, which do not look for them under this option.
+//! A blind write cannot detect which entry it makes stale; the compaction that merges the two versions of a record has
+//! both, and reads nothing more. So stale entries are deleted without a lookup, neither in writes nor in compactions of
+//! the index, which do not search them under this option.
 //!
-//! What a commit does depends on the kind: it deletes a composite entry, adds a removal to a lazy list, and takes
-//! the posting out of its piece of an eager list, which it reads and writes again.
+//! The deletion depends on the kind: a delete of a composite entry, a removal in a lazy list, and for an eager list a
+//! rewrite of the piece without the posting.
 //!
 //! # Why nothing visible is lost
-//! * An entry goes that is named by secondary key and sequence number, which one write of one record has, and
-//!   which that write alone has. That version is hidden from every view, those that are alive and those to come.
-//! * Where several writes share an entry (`order=primary-key`) or a piece, the commit looks at it as it then is,
-//!   and nothing is written between that look and the commit.
-//! * The deletion is committed after the compaction is durable, and so are the writes that hide the version: the log
-//!   is synced before. What is in the log behind them cannot survive without them.
+//! * A deleted entry is named by secondary key and sequence number, which one write of one record has, and which only
+//!   that write has. That version is hidden from every view, current and future.
+//! * If several writes share an entry (`order=primary-key`) or a piece, the commit checks its current state, and
+//!   nothing is written between that check and the commit.
+//! * The deletion is committed after the compaction is durable, and so are the writes that hide the version: the log is
+//!   synced before. Later parts of the log cannot survive without them.
 //!
-//! # What may be left
-//! What waits is in memory alone, at most [`MAX_WAITING_BYTES`] of it. A crash, or a burst that is over that,
-//! leaves stale entries behind that nothing looks for again: they cost space and a validation, never an answer,
-//! and a rebuild of the index is without them.
+//! # Remaining stale entries
+//! Pending deletions are in memory only, at most [`MAX_WAITING_BYTES`] of them. A crash, or a burst above that limit,
+//! leaves stale entries that nothing deletes later: they cost space and a validation, never an answer, and a rebuild of
+//! the index removes them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,30 +34,30 @@ use std::time::Duration;
 
 use bolide_base::{EntryKind, Result, Trailer, TreeId};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexedRecord, Repair, SecondaryIndex,
-    Slot, StaleEntry, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexedRecord, RepairStrategy, SecondaryIndex,
+    ValueSlot, StaleEntry, slots_of,
 };
 use bolide_lsm::{DropCollector, DropListener, ReadView, Store};
 use parking_lot::{Condvar, Mutex};
 
-/// Deletions that wait take at most so many bytes, those of one flush or compaction as well.
+/// The maximum number of bytes of pending deletions, and of those of one flush or compaction.
 const MAX_WAITING_BYTES: usize = 32 << 20;
-/// Memory that one takes besides its bytes, about.
+/// The approximate memory of one deletion besides its bytes.
 const ENTRY_BYTES: usize = 48;
 /// Deletions in one batch.
 const BATCH_ENTRIES: usize = 512;
-/// An entry to take out, and the tree of its index.
+/// An entry to delete, and the tree of its index.
 pub(crate) type Stale = (TreeId, StaleEntry);
 
-/// Deletions that wait to be committed, of all indexes of a database.
+/// Pending deletions of all indexes of a database.
 #[derive(Default)]
 pub(crate) struct Repairs {
     waiting: Mutex<VecDeque<Stale>>,
     arrived: Condvar,
     bytes: AtomicUsize,
-    /// Held while they are committed, so that nobody believes that all is done while another still does it.
+    /// Held during a commit, so that no thread finds the queue empty while another still commits.
     pub(crate) committing: Mutex<()>,
-    /// A thread commits them.
+    /// Whether a thread commits them.
     pub(crate) has_thread: AtomicBool,
 }
 
@@ -72,7 +72,7 @@ fn bytes_of(stale: &Stale) -> usize {
 }
 
 impl Repairs {
-    /// Adds as many as there is room for.
+    /// Adds as many as the limit allows.
     pub(crate) fn add(&self, found: Vec<Stale>) {
         let mut waiting = self.waiting.lock();
         for stale in found {
@@ -85,22 +85,22 @@ impl Repairs {
         self.arrived.notify_all();
     }
 
-    /// Takes as many as go into one batch.
+    /// Takes the deletions of one batch.
     pub(crate) fn take(&self) -> Vec<Stale> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(BATCH_ENTRIES);
-        let taken: Vec<Stale> = waiting.drain(..count).collect();
-        self.bytes.fetch_sub(taken.iter().map(bytes_of).sum(), Ordering::Relaxed);
-        taken
+        let batch: Vec<Stale> = waiting.drain(..count).collect();
+        self.bytes.fetch_sub(batch.iter().map(bytes_of).sum(), Ordering::Relaxed);
+        batch
     }
 
-    /// True if something waits.
+    /// Whether a deletion is pending.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until something has arrived, or `limit` is over; with `pause` even where something waits already.
+    /// Waits until a deletion is added, or for `limit`; with `pause` even if one is pending already.
     pub(crate) fn wait(&self, pause: bool, limit: Duration) {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() || pause {
@@ -108,22 +108,22 @@ impl Repairs {
         }
     }
 
-    /// Has the thread look whether it should end.
+    /// Wakes the thread, so that it checks whether to end.
     pub(crate) fn wake(&self) {
         self.arrived.notify_all();
     }
 }
 
-/// Whether stale entries of the index that `spec` declares are told by compactions of the records.
+/// Whether compactions of the records report stale entries of the index that `spec` declares.
 pub(crate) fn repairs(spec: &IndexSpec) -> bool {
-    spec.repair() == Repair::PrimaryCompaction
+    spec.repair() == RepairStrategy::PrimaryCompaction
 }
 
-/// Has the flushes and compactions of `table` tell which entries of `indexes` have become stale. Without an
-/// extractor, and where no index wants it, nothing listens.
+/// Makes the flushes and compactions of `table` report which entries of `indexes` have become stale. Without an
+/// extractor, or without an index with this option, no listener is installed.
 ///
 /// # Errors
-/// `NotFound` where the collection's tree is not there.
+/// `NotStaleBatch` if the collection's tree does not exist.
 pub(crate) fn listen(
     store: &Store,
     table: TreeId,
@@ -136,26 +136,26 @@ pub(crate) fn listen(
     let Some(extractor) = extractor else { return store.set_drop_listener(table, None) };
     let plan = AttributePlan::new(indexes.iter().flat_map(|index| index.spec().paths().cloned()));
     let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
-    let work = Arc::new(Work { extractor, plan, indexes, slots, repairs: repairs_of.clone() });
+    let work = Arc::new(StaleEntryExtraction { extractor, plan, indexes, slots, repairs: repairs_of.clone() });
     store.set_drop_listener(table, Some(Arc::new(StaleVersions(work))))
 }
 
-/// What is to be found in versions that are left out.
+/// The indexes and their attributes to extract from dropped versions.
 #[derive(Debug)]
-struct Work {
+struct StaleEntryExtraction {
     extractor: Arc<dyn AttributeExtractor>,
     plan: AttributePlan,
     indexes: Vec<Arc<dyn SecondaryIndex<ReadView>>>,
-    slots: Vec<Vec<Slot>>,
+    slots: Vec<Vec<ValueSlot>>,
     repairs: Arc<Repairs>,
 }
 
 #[derive(Debug)]
-struct StaleVersions(Arc<Work>);
+struct StaleVersions(Arc<StaleEntryExtraction>);
 
 impl DropListener for StaleVersions {
     fn begin(&self) -> Box<dyn DropCollector> {
-        let found = Found::default();
+        let found = StaleBatch::default();
         Box::new(StaleEntries {
             work: self.0.clone(),
             values: AttributeValues::new(),
@@ -165,16 +165,16 @@ impl DropListener for StaleVersions {
     }
 }
 
-/// The entries of the versions that one flush or compaction leaves out.
+/// The entries of the versions that one flush or compaction drops.
 struct StaleEntries {
-    work: Arc<Work>,
+    work: Arc<StaleEntryExtraction>,
     values: AttributeValues,
     key: Vec<u8>,
-    found: Found,
+    found: StaleBatch,
 }
 
 #[derive(Default)]
-struct Found {
+struct StaleBatch {
     entries: Vec<Stale>,
     bytes: usize,
 }
@@ -185,7 +185,7 @@ impl DropCollector for StaleEntries {
         if trailer.kind() != Some(EntryKind::Put) || self.found.bytes >= MAX_WAITING_BYTES {
             return;
         }
-        // A record that cannot be looked into has no entries.
+        // A record that cannot be extracted has no entries.
         if work.extractor.extract(value, &work.plan, &mut self.values).is_err() {
             return;
         }
@@ -198,7 +198,7 @@ impl DropCollector for StaleEntries {
             };
             let found = &mut self.found;
             let tree = index.trees().first().copied().unwrap_or_default();
-            // One that is over a limit was refused, and has none either.
+            // A key over a limit was refused, and has no entry either.
             let _ = index.name_entries(&record, &mut self.key, &mut |entry| {
                 found.add((tree, StaleEntry { key: entry.into(), sequence: trailer.sequence() }));
                 Ok(())
@@ -213,7 +213,7 @@ impl DropCollector for StaleEntries {
     }
 }
 
-impl Found {
+impl StaleBatch {
     fn add(&mut self, stale: Stale) {
         self.bytes += bytes_of(&stale);
         self.entries.push(stale);

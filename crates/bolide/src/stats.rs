@@ -1,4 +1,4 @@
-//! Figures about an open database.
+//! Statistics of an open database.
 
 use std::sync::atomic::Ordering;
 
@@ -14,41 +14,41 @@ use crate::catalog::{IndexState, RecordKind};
 use crate::embedded;
 use crate::handle::Engine;
 
-/// A database at one moment: what [`Db::stats`](crate::Db::stats) returns.
+/// A database at one moment: returned by [`Db::stats`](crate::Db::stats).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DbStats {
     /// Its collections, by name.
     pub collections: Vec<CollectionStats>,
-    /// What was written since it was opened.
+    /// Writes since the database was opened.
     pub writes: WriteCounters,
     /// The cache of data blocks, which other databases may share.
     pub cache: BlockCacheStats,
-    /// The cache of records that were asked for by their keys more than once.
+    /// The cache of records that were read by their keys more than once.
     pub rows: RowCacheStats,
-    /// The sequence number of the last write that readers see.
+    /// The sequence number of the last visible write.
     pub sequence: SequenceNumber,
-    /// The oldest sequence number that some snapshot, cursor or query still reads.
+    /// The oldest sequence number that a snapshot, cursor or query reads.
     pub oldest_view: SequenceNumber,
-    /// Snapshots, cursors, iterators and queries that are alive.
+    /// The number of open snapshots, cursors, iterators and queries.
     pub views: usize,
     /// Length of the log segment in use, in bytes.
     pub log_segment_bytes: u64,
-    /// Finished log segments that some memtable still needs.
+    /// The number of finished log segments that a memtable still needs.
     pub old_log_segments: usize,
-    /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
-    /// Each follows everything that is known to have been synced.
+    /// Ends of log segments that recoveries cut off, oldest first, as long as the files that contain them exist. Each
+    /// is after everything that is known to have been synced.
     pub cut_tails: Vec<CutTail>,
-    /// The log segment that the opening read last, if its synced length was not known: the marker `SYNCED` was missing or
-    /// invalid, although machine and mount are the same since the segment was written. Writes at its end that were
-    /// acknowledged as synced may be missing, which nothing else would show.
+    /// The log segment that the opening read last, if its synced length was not known: the marker `SYNCED` was missing
+    /// or invalid, although machine and mount are the same since the segment was written. Writes at its end that were
+    /// acknowledged as synced may be missing, which nothing else would indicate.
     pub unmarked_log: Option<u64>,
-    /// What the threads that help queries to fetch records did since it was opened.
+    /// Statistics of the threads that help queries to fetch records.
     pub fetch: FetchPoolStats,
-    /// Errors and panics of background work that no call returns, since it was opened: the first sixteen. They cost no answer and no
-    /// write. Of the building of an index see [`IndexInfo::problem`](crate::IndexInfo::problem).
+    /// Errors and panics of background work that no call returns, since the database was opened: the first sixteen.
+    /// They affect no answer and no write. For index builds see [`IndexInfo::problem`](crate::IndexInfo::problem).
     pub background_errors: Vec<Error>,
-    /// How many errors came after [`background_errors`](Self::background_errors).
+    /// The number of errors after [`background_errors`](Self::background_errors).
     pub further_background_errors: u64,
 }
 
@@ -90,7 +90,7 @@ impl DbStats {
 pub struct CollectionStats {
     /// Its name.
     pub name: String,
-    /// What its records are.
+    /// The type of its records.
     pub records: RecordKind,
     /// The tree of its records.
     pub table: TreeFigures,
@@ -109,7 +109,7 @@ pub struct CollectionStats {
 pub struct IndexStats {
     /// Its name.
     pub name: String,
-    /// What it was declared as.
+    /// Its declaration.
     pub spec: String,
     /// Whether queries use it.
     pub state: IndexState,
@@ -117,11 +117,11 @@ pub struct IndexStats {
     pub damage: Option<Error>,
     /// The tree of its entries; empty for an index that lies in the sstables of the records.
     pub tree: TreeFigures,
-    /// What an embedded index takes in the sstables of its collection.
+    /// The space of an embedded index in the sstables of its collection.
     pub embedded: Option<EmbeddedFigures>,
-    /// What an index of kind `next` takes in the sstables of its collection, and in memory.
+    /// The space of an index of kind `next` in the sstables of its collection, and in memory.
     pub next: Option<NextFigures>,
-    /// What an index of kind `ps-tree` takes in memory and on disk, and how far its files are behind.
+    /// The space of an index of kind `ps-tree` in memory and on disk, and the lag of its files.
     pub kept: Option<PsTreeFigures>,
 }
 
@@ -129,9 +129,9 @@ pub struct IndexStats {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct TreeFigures {
-    /// How its sorted runs are arranged.
+    /// The layout of its sorted runs.
     pub layout: Layout,
-    /// Levels on disk that hold something.
+    /// Levels on disk that are not empty.
     pub levels: Vec<LevelStats>,
     /// Entries on disk and in memtables, with replaced versions and tombstones that no compaction
     /// dropped yet.
@@ -144,24 +144,24 @@ pub struct TreeFigures {
     pub memtable_entries: usize,
     /// Full memtables that wait to be flushed.
     pub immutable_memtables: usize,
-    /// Bytes of the log with entries that the last flush kept back, in the partitioned layout.
+    /// Bytes of the log with entries that the last flush retained, in the partitioned layout.
     pub retained_bytes: u64,
-    /// Bytes that the filters and block indexes of its open sstables, and its sorted views, take in memory.
+    /// Bytes of memory of the filters and block indexes of its open sstables, and of its sorted views.
     pub resident_bytes: usize,
-    /// Bytes of its sorted views in memory, part of [`resident_bytes`](Self::resident_bytes); a view comes to memory when its
+    /// Bytes of its sorted views in memory, part of [`resident_bytes`](Self::resident_bytes); a view is loaded when its
     /// partition is first read.
     pub sorted_view_bytes: usize,
-    /// Bytes of the files of its sorted views; no part of [`disk_bytes`](Self::disk_bytes).
+    /// Bytes of the files of its sorted views; not part of [`disk_bytes`](Self::disk_bytes).
     pub sorted_view_file_bytes: u64,
-    /// Deleted ranges that are remembered.
+    /// The number of range tombstones.
     pub range_tombstones: usize,
-    /// Bytes of files that flushes and compactions wrote for it since it was made, whatever closed and opened the
-    /// database meanwhile; the log is not counted.
+    /// Bytes of files that flushes and compactions wrote for it since its creation, across all opens of the database;
+    /// the log is not counted.
     pub written_bytes: u64,
 }
 
 impl TreeFigures {
-    /// How many sstables it has.
+    /// The number of sstables.
     ///
     /// ```
     /// assert_eq!(bolide::TreeFigures::default().sstables(), 0);
@@ -170,7 +170,7 @@ impl TreeFigures {
         self.levels.iter().map(|level| level.tables).sum()
     }
 
-    /// How many sorted runs on disk a read may have to look into.
+    /// The maximum number of sorted runs on disk that a read searches.
     ///
     /// ```
     /// assert_eq!(bolide::TreeFigures::default().runs(), 0);

@@ -1,16 +1,15 @@
-//! The way of a write from a handle to the store.
+//! The path of a write from a handle to the store.
 //!
-//! The entries of blind indexes are in the batch already when it comes here; see
-//! [`crate::write_batch`]. What is left is to make sure that they are those of the indexes that the
-//! collections have now (see [`crate::schema`]), and to read old records inside the commit for indexes
-//! with `maintenance=synchronous`.
+//! The batch already contains the entries of blind indexes; see [`crate::write_batch`]. This module ensures that they
+//! are those of the current indexes of the collections (see [`crate::schema`]), and reads old records inside the commit
+//! for indexes with `maintenance=synchronous`.
 //!
 //! # Synchronous indexes
 //!
-//! Inside the commit every key of the batch is looked at once, for its last write: the old record is
-//! read and its entries are deleted. A write that is superseded within its batch gets no entries at all,
-//! so that there are none to delete. Entries of a deleted range stay: its range tombstone speaks for them
-//! until compactions have dropped them (see [`crate::index_upkeep::install_upkeep`]).
+//! The commit handles every key of the batch once, for its last write: it reads the old record and deletes its entries.
+//! A write that is superseded within its batch gets no entries at all, so there are none to delete. Entries of a
+//! deleted range stay: its range tombstone covers them until compactions have dropped them (see
+//! [`crate::index_upkeep::install_upkeep`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,26 +24,26 @@ use crate::schema::CollectionState;
 use crate::write_batch::{Part, WriteBatch};
 
 impl Engine {
-    /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is set aside,
-    /// and the batch is committed without it.
+    /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is
+    /// isolated, and the batch is committed without it.
     pub(crate) fn write(&self, batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
         // Only work inside the commit reads indexes.
         let again = batch.parts.iter().any(|part| part.indexes.needs_stage()).then(|| batch.clone());
         let committed = self.write_once(batch, sync);
         let (Err(error), Some(again)) = (&committed, again) else { return committed };
-        let mut set_aside = false;
+        let mut isolated = false;
         for part in &again.parts {
-            set_aside |= self.set_damaged_aside(&part.collection, error);
+            isolated |= self.isolate_damaged(&part.collection, error);
         }
-        if set_aside { self.write(again, sync) } else { committed }
+        if isolated { self.write(again, sync) } else { committed }
     }
 
     fn write_once(&self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
         if !self.builds_in_background && self.repairs.is_due() {
-            // Where it fails this write fails too, or can do without.
+            // If it fails, this write fails too, or can succeed without it.
             let _ = self.commit_repairs();
         }
-        // Held until the commit is done: the indexes stay what they are.
+        // Held until the commit is done: the indexes do not change.
         let _schema = self.schema.read();
         for part in &batch.parts {
             self.check_own(&part.collection)?;
@@ -66,8 +65,8 @@ impl Engine {
         self.store.commit(batch.store, stage, sync.unwrap_or(self.sync))
     }
 
-    /// Commits one put that leaves nothing but its record in the batch; `None` where it may leave more, and has to go the
-    /// other way.
+    /// Commits one put whose batch contains nothing but its record; `None` if the batch may contain more, and the
+    /// general path must be used.
     pub(crate) fn put_alone(
         &self,
         collection: &CollectionState,
@@ -94,8 +93,8 @@ impl Engine {
     }
 }
 
-/// The positions, among the writes of the batch, of puts that a later write of the same batch replaces
-/// or deletes; `None` where there are none.
+/// The positions, among the writes of the batch, of puts that a later write of the same batch replaces or deletes;
+/// `None` if there are none.
 fn superseded_puts(batch: &WriteBatch) -> Option<HashSet<usize>> {
     let writes: Vec<_> = batch.store.operations().filter(|placed| !placed.derived).collect();
     if writes.len() < 2 {
@@ -121,7 +120,7 @@ fn superseded_puts(batch: &WriteBatch) -> Option<HashSet<usize>> {
     (!superseded.is_empty()).then_some(superseded)
 }
 
-/// Shows old records to the indexes that ask for them.
+/// Passes old records to the indexes that need them.
 struct OldRecords {
     parts: Vec<Part>,
 }

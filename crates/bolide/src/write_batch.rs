@@ -1,4 +1,4 @@
-//! Writes to one or several collections that happen together.
+//! Atomic batches of writes to one or several collections.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,12 +13,11 @@ use crate::index_set::IndexSet;
 use crate::key_range::KeyRange;
 use crate::schema::CollectionState;
 
-/// Writes to one or several collections, committed together by [`Db::write`](crate::Db::write): a
-/// crash or a reader meets all of them or none.
+/// Writes to one or several collections, committed together by [`Db::write`](crate::Db::write): after a crash, and for
+/// a reader, all of them are visible or none.
 ///
-/// The writes apply in order, each with its own sequence number, so a later one to the same key wins.
-/// A batch with all that its indexes add may take up to
-/// [`MAX_BATCH_BYTES`](crate::limits::MAX_BATCH_BYTES).
+/// The writes apply in order, each with its own sequence number, so a later one to the same key overrides an earlier
+/// one. A batch including all its index entries may take up to [`MAX_BATCH_BYTES`](crate::limits::MAX_BATCH_BYTES).
 ///
 /// ```
 /// use bolide::{Components, Db, Options, WriteBatch};
@@ -36,9 +35,9 @@ use crate::schema::CollectionState;
 #[derive(Debug, Clone, Default)]
 pub struct WriteBatch {
     pub(crate) store: StoreBatch,
-    /// The collections it writes to, each once, with the indexes that its entries were derived for.
+    /// The collections of its writes, each once, with the indexes that its entries were derived for.
     pub(crate) parts: Vec<Part>,
-    /// Writes of the user; index entries are not counted.
+    /// Number of writes of the user; index entries are not counted.
     writes: usize,
 }
 
@@ -114,7 +113,7 @@ impl WriteBatch {
         self.delete_range_in(&collection.state, &start, &end)
     }
 
-    /// How many writes it has.
+    /// The number of writes.
     ///
     /// ```
     /// assert_eq!(bolide::WriteBatch::new().len(), 0);
@@ -132,8 +131,7 @@ impl WriteBatch {
         self.writes == 0
     }
 
-    /// Its size as it will be written to the log, with all that its indexes add, in bytes. Loads cut
-    /// their batches by it.
+    /// Its size in the log, including all its index entries, in bytes. Loads use it to limit their batches.
     ///
     /// ```
     /// assert!(bolide::WriteBatch::new().len_bytes() < 100);
@@ -142,7 +140,7 @@ impl WriteBatch {
         self.store.len_bytes()
     }
 
-    /// Removes all writes and keeps the memory.
+    /// Removes all writes and retains the memory.
     ///
     /// ```
     /// let mut batch = bolide::WriteBatch::new();
@@ -227,7 +225,7 @@ impl WriteBatch {
         self.parts.get(position)?.indexes.key_tree()
     }
 
-    /// The position of the collection among the parts; notes it where it is new.
+    /// The position of the collection among the parts; adds a new one.
     fn part(&mut self, collection: &Arc<CollectionState>) -> usize {
         let known = self.parts.iter().rposition(|part| Arc::ptr_eq(&part.collection, collection));
         known.unwrap_or_else(|| {
@@ -236,8 +234,8 @@ impl WriteBatch {
         })
     }
 
-    /// The same writes with the entries of the indexes that the collections have now. Entries are
-    /// derived from those puts alone for which `derives`, given their position, says so.
+    /// The same writes with entries of the current indexes of the collections. Entries are derived only from puts at
+    /// the positions for which `derives` returns true.
     pub(crate) fn derived_anew(&self, derives: impl Fn(usize) -> bool) -> Result<Self> {
         let mut anew = Self { store: StoreBatch::with_capacity(self.len_bytes()), ..Self::default() };
         let writes = self.store.operations().filter(|placed| !placed.derived);
@@ -250,7 +248,7 @@ impl WriteBatch {
                 Operation::Entry { kind: EntryKind::Delete, key, .. } => anew.delete_in(collection, key)?,
                 Operation::RangeDelete { start, end } => anew.delete_range_in(collection, start, end)?,
                 Operation::Entry { kind: EntryKind::Merge, .. } => {
-                    return Err(Error::internal("a write batch holds a merge"));
+                    return Err(Error::internal("a write batch contains a merge"));
                 }
             }
         }
@@ -259,7 +257,7 @@ impl WriteBatch {
 
     fn collection_of(&self, tree: TreeId) -> Result<&Arc<CollectionState>> {
         let part = self.parts.iter().find(|part| part.collection.tree == tree);
-        let part = part.ok_or_else(|| Error::internal("a write batch forgot one of its collections"))?;
+        let part = part.ok_or_else(|| Error::internal("a write batch lacks one of its collections"))?;
         Ok(&part.collection)
     }
 }
@@ -276,7 +274,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A range as its first key and the first key behind it; `None` where it is empty.
+/// A range as its first key and the first key after it; `None` if it is empty.
 fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let behind = |mut key: Vec<u8>| {
         key.push(0);
@@ -294,7 +292,7 @@ fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         Bound::Excluded(key) => behind(key),
     };
     let end = match upper {
-        // Behind every primary key: longer than the longest, and nothing sorts above its bytes.
+        // After every primary key: longer than the longest, and nothing sorts above its bytes.
         Bound::Unbounded => vec![0xff; MAX_KEY_BYTES + 1],
         Bound::Included(key) => behind(key),
         Bound::Excluded(key) => key,

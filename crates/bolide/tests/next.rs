@@ -301,7 +301,7 @@ fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
 }
 
 /// Asks for many single values, half of which no record has; returns the index blocks met, spared by filters, and read in vain.
-fn prefetch_single_values(one: &Collection, attribute: &str) -> (u64, u64, u64) {
+fn query_single_values(one: &Collection, attribute: &str) -> (u64, u64, u64) {
     let (mut met, mut filtered, mut vain) = (0, 0, 0);
     for value in (0..2 * SPREAD).step_by(111) {
         let found = one.find(&Query::new().eq(attribute, value).using_index(attribute)).unwrap();
@@ -339,12 +339,12 @@ fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
         }
         db.flush().unwrap();
         let asked = 2 * SPREAD / 111;
-        let (met, filtered, vain) = prefetch_single_values(&one, "a");
+        let (met, filtered, vain) = query_single_values(&one, "a");
         println!("{layout:?}: {met} met, {filtered} spared, {vain} in vain");
         // Most sstables have a block around each value.
         assert!(met > 2 * asked && filtered > (met - asked) / 10 * 8, "{met} {filtered}");
         assert!(vain < filtered / 2, "{vain} {filtered}");
-        let (met, filtered, vain) = prefetch_single_values(&one, "b");
+        let (met, filtered, vain) = query_single_values(&one, "b");
         assert!(filtered == 0 && vain > (met - asked) / 10 * 9, "{met} {filtered} {vain}");
         assert!(db.check(true).unwrap().is_sound());
         // A range has no single value to ask a filter for.
@@ -352,7 +352,7 @@ fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
         assert_eq!((range.len(), range.explain().next_costs.index_blocks_filtered), (10, 0));
         drop((range, one, db));
         let db = open(&vfs, options);
-        let (_, again, _) = prefetch_single_values(&db.collection("one").unwrap(), "a");
+        let (_, again, _) = query_single_values(&db.collection("one").unwrap(), "a");
         assert!(again > 0);
         let figures = db.stats().collections[0].indexes[0].next.unwrap();
         assert!(figures.resident_bytes() as u64 * 50 < figures.table_bytes, "{figures:?}");

@@ -349,7 +349,7 @@ pub(crate) struct Stats {
 #[command(after_help = "\
 Example:
   bolide check ./db --deep
-  bolide check ./db --mend
+  bolide check ./db --repair
 
 Exit status 1 where anything is damaged or an index differs from its collection.
 Sorted views and indexes are derived from the records: where they are damaged, no record is lost.")]
@@ -361,7 +361,7 @@ pub(crate) struct Check {
     pub(crate) deep: bool,
     /// Open the database to write, rebuild sorted views and indexes whose files are damaged or missing, and check again
     #[arg(long)]
-    pub(crate) mend: bool,
+    pub(crate) repair: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,4 +1,4 @@
-//! How an index can serve a query: which part of its keys to read, and what that settles.
+//! The access of an index for a query: the range of keys to read, and the predicates that it covers.
 
 use bolide_base::SequenceNumber;
 
@@ -9,53 +9,52 @@ use crate::space::Rect;
 use crate::space::nearness::{Near, Nearness};
 use crate::spec::IndexSpec;
 
-/// The part of an index over certain attributes that holds all matches of a query.
+/// The part of an index over certain attributes that contains all matches of a query.
 ///
-/// The keys of an index start with the encoded values of its attributes, one after the other. Equalities
-/// on its first attributes fix a prefix; a range on the next attribute bounds what follows.
+/// The keys of an index start with the encoded values of its attributes, concatenated. Equalities on its first attributes
+/// fix a prefix; a range on the next attribute bounds the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// First key to read.
     pub(crate) low: Vec<u8>,
-    /// First key behind; nothing is to be read where it is not above `low`.
+    /// End of the keys to read, exclusive; the range is empty unless it is above `low`.
     pub(crate) end: Vec<u8>,
-    /// True if every attribute is fixed: there is one secondary key, and it is `low`.
+    /// Whether every attribute is fixed: there is one secondary key, and it is `low`.
     pub(crate) point: bool,
     /// The predicates that every entry within the bounds satisfies, ascending.
     pub(crate) covered: Vec<usize>,
-    /// How many attributes are fixed.
+    /// Number of fixed attributes.
     pub(crate) fixed: usize,
-    /// Which attribute of the index is the one that value orders go by, if its range bounds the access.
+    /// The attribute of the index that determines value orders, if its range bounds the access.
     pub(crate) order_attribute: Option<usize>,
-    /// Bytes of `low` and `end` that the fixed attributes take.
+    /// Length of the common prefix of `low` and `end` that the fixed attributes determine, in bytes.
     pub(crate) prefix_len: usize,
-    /// Candidates are to bring the attributes of the key too, in front of those that the entries include: the query
-    /// selects some of them.
-    pub(crate) brings_keys: bool,
-    /// Predicates on attributes that the entries include, each with its place among what candidates bring.
+    /// Whether candidates contain the attributes of the key, before those that the entries include: the query selects some
+    /// of them.
+    pub(crate) includes_key_attributes: bool,
+    /// Predicates on attributes that the entries include, each with its position among the attributes of candidates.
     pub(crate) included: Vec<(usize, usize)>,
-    /// The included attribute that value orders go by.
+    /// The included attribute that determines value orders.
     pub(crate) order_included: Option<usize>,
-    /// Of the rectangles from `low` on and below `end`, those that intersect this one.
+    /// Restricts rectangles in `low..end` to those that intersect this one.
     pub(crate) window: Option<Rect>,
-    /// The question is for the nearest, in the order of their distances: candidates bring these as their values.
+    /// The point of a nearest query: candidates come by distance, with their distances as their values.
     pub(crate) near: Option<Near>,
-    /// Answers that are wanted, at most: so many candidates may be enough.
+    /// Maximum number of answers, which may be enough candidates.
     pub(crate) limit: usize,
-    /// The answers start behind the candidate with this sequence number: those that come before it in the
-    /// order need not be proposed. Only for an access to one secondary key in an order of recency.
+    /// The answers start after the candidate with this sequence number: candidates before it in the order may be
+    /// skipped. Only for an access to one secondary key in an order of recency.
     pub(crate) resume: Option<SequenceNumber>,
 }
 
 impl Access {
-    /// The first key to read and the first key behind, as an index over the attributes alone would have them.
+    /// The first key to read and the exclusive end, for an index whose keys are only the attributes.
     #[doc(hidden)]
     pub fn bounds(&self) -> (&[u8], &[u8]) {
         (&self.low, &self.end)
     }
 
-    /// How an index over `attributes` serves `query`; `None` if it does not, because no predicate is on
-    /// its first attribute.
+    /// The access of an index over `attributes` for `query`; `None` if no predicate is on its first attribute.
     pub fn plan(attributes: &[AttributePath], query: &CompiledQuery<'_>) -> Option<Self> {
         let mut access = Self {
             low: Vec::new(),
@@ -65,7 +64,7 @@ impl Access {
             fixed: 0,
             order_attribute: None,
             prefix_len: 0,
-            brings_keys: false,
+            includes_key_attributes: false,
             included: Vec::new(),
             order_included: None,
             window: None,
@@ -88,8 +87,7 @@ impl Access {
                 continue;
             }
             range = on_attribute(false);
-            // The order goes by the query's first range, so it is this one or on another attribute.
-            // Keys do not tell distances.
+            // The order is by the query's first range: this range or one on another attribute. Keys contain no distances.
             if range.is_some() && range == query.order_predicate && query.order != Order::Nearest {
                 access.order_attribute = Some(position);
             }
@@ -116,18 +114,18 @@ impl Access {
         Some(access)
     }
 
-    /// Whether the question wants `secondary_key`, one from `low` on and below `end`.
+    /// Whether `secondary_key`, a key in `low..end`, matches the window of the query.
     #[inline]
-    pub(crate) fn wants(&self, secondary_key: &[u8]) -> bool {
+    pub(crate) fn matches_window(&self, secondary_key: &[u8]) -> bool {
         let Some(window) = &self.window else { return true };
         attribute::decode_rect(secondary_key).is_some_and(|rect| rect.intersects(window))
     }
 
-    /// Notes what the entries of the index that `spec` declares have for `query` beyond the predicates that the key
-    /// settles: selected attributes, and further predicates.
+    /// Determines what the entries of the index with declaration `spec` contain for `query` beyond the covered predicates:
+    /// selected attributes, and attributes of further predicates.
     pub(crate) fn add_included(&mut self, spec: &IndexSpec, query: &CompiledQuery<'_>) {
-        // Others have no entries of their own, and read the record anyway.
-        self.brings_keys = spec.kind().is_standalone()
+        // Indexes of other kinds have no entries of their own and read the record anyway.
+        self.includes_key_attributes = spec.kind().is_standalone()
             && query.selected().iter().any(|path| spec.attributes().contains(path))
             && query.selected().iter().all(|path| spec.paths().any(|known| known == path));
         for (number, predicate) in query.predicates.iter().enumerate() {
@@ -135,7 +133,7 @@ impl Access {
                 continue;
             }
             if let Some(position) = spec.included().iter().position(|path| path == predicate.path) {
-                let position = position + self.keys_brought(spec);
+                let position = position + self.key_attributes(spec);
                 self.included.push((number, position));
                 if query.order_predicate == Some(number) && self.order_attribute.is_none() {
                     self.order_included = Some(position);
@@ -144,28 +142,28 @@ impl Access {
         }
     }
 
-    /// How many attributes of the key candidates bring in front of the included ones.
-    pub(crate) fn keys_brought(&self, spec: &IndexSpec) -> usize {
-        if self.brings_keys { spec.attributes().len() } else { 0 }
+    /// Number of attributes of the key that candidates contain before the included ones.
+    pub(crate) fn key_attributes(&self, spec: &IndexSpec) -> usize {
+        if self.includes_key_attributes { spec.attributes().len() } else { 0 }
     }
 
-    /// The place of an attribute among what candidates bring.
-    pub(crate) fn place_of(&self, path: &AttributePath, spec: &IndexSpec) -> Option<usize> {
-        let left_out = spec.attributes().len() - self.keys_brought(spec);
-        spec.paths().skip(left_out).position(|known| known == path)
+    /// The position of an attribute among the attributes of candidates.
+    pub(crate) fn position_of(&self, path: &AttributePath, spec: &IndexSpec) -> Option<usize> {
+        let skipped = spec.attributes().len() - self.key_attributes(spec);
+        spec.paths().skip(skipped).position(|known| known == path)
     }
 
-    /// True if the key or the entry settles predicate number `predicate`.
-    pub(crate) fn settles(&self, predicate: usize) -> bool {
+    /// Whether the key or the entry covers predicate number `predicate`.
+    pub(crate) fn covers_predicate(&self, predicate: usize) -> bool {
         self.covered.contains(&predicate) || self.included.iter().any(|(number, _)| *number == predicate)
     }
 
-    /// True if candidates bring the value that the order of the query goes by.
-    pub(crate) fn knows_order_value(&self) -> bool {
+    /// Whether candidates contain the value that determines the order of the query.
+    pub(crate) fn has_order_value(&self) -> bool {
         self.order_attribute.is_some() || self.order_included.is_some() || self.near.is_some()
     }
 
-    /// Leaves out what comes before `value` and `sequence` in `order`, where the keys tell.
+    /// Skips candidates before `value` and `sequence` in `order`, as far as the keys determine it.
     pub(crate) fn resume_at(&mut self, order: Order, value: &[u8], sequence: SequenceNumber) {
         match order {
             Order::Newest | Order::Oldest if self.point => self.resume = Some(sequence),
@@ -188,7 +186,7 @@ impl Access {
         }
     }
 
-    /// Sorts plans by how much they narrow: equalities first, then a range, then neither.
+    /// A sort key of plans by selectivity: equalities first, then a range, then neither.
     pub(crate) fn rank(&self) -> (bool, usize, usize) {
         (self.point, self.fixed, self.covered.len())
     }

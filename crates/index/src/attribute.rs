@@ -1,4 +1,4 @@
-//! Values of attributes, their one total order, and the bytes that sort like them.
+//! Values of attributes, their total order, and their order-preserving encoding.
 //!
 //! ```text
 //! null     10
@@ -13,12 +13,12 @@
 //! every float and for integers up to 2^53, at most 1024 either way for the rest of `i64` and `u64`.
 //! So integers and floats compare by value and without loss, and `1` and `1.0` have the same bytes.
 //!
-//! Invariants: the bytes of two values compare like the values; no value's bytes are a prefix of
-//! another's, so that keys may be joined from several values and still sort attribute by attribute;
-//! equal values have equal bytes (`-0.0` is `0`); NaN has none.
+//! Invariants: the encodings of two values compare like the values. No encoding is a prefix of another, so that the
+//! concatenation of several values sorts attribute by attribute. Equal values have equal encodings (`-0.0` is `0`); NaN has
+//! none.
 //!
-//! The order of types is null, bool, number, string, rectangle. Strings sort by code point, rectangles by
-//! their coordinates one after the other.
+//! The order of types is null, bool, number, string, rectangle. Strings sort by code point, rectangles
+//! lexicographically by their coordinates.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -27,7 +27,7 @@ use bolide_base::{Error, Result};
 
 use crate::space::Rect;
 
-/// Stands for an absent attribute inside a key of several attributes; sorts before every value.
+/// Represents an absent attribute inside a key of several attributes; sorts before every value.
 pub(crate) const TAG_ABSENT: u8 = 0x08;
 const TAG_NULL: u8 = 0x10;
 const TAG_FALSE: u8 = 0x20;
@@ -41,7 +41,7 @@ const NUMBER_BYTES: usize = 11;
 /// Bytes of an encoded rectangle.
 const RECT_BYTES: usize = 1 + Rect::ENCODED_BYTES;
 const SIGN_BIT: u64 = 1 << 63;
-/// Added to the difference between an integer and its `f64`, so that it sorts without a sign.
+/// Bias of the difference between an integer and its `f64`, so that it sorts as an unsigned number.
 const DIFFERENCE_BIAS: i128 = 0x8000;
 /// Largest difference between an integer of 64 bits and the `f64` nearest to it.
 const MAX_DIFFERENCE: i128 = 1024;
@@ -50,9 +50,9 @@ const EXACT_INTEGERS: u64 = 1 << 53;
 
 /// The value of an attribute.
 ///
-/// The total order is null < false < true < numbers < strings < rectangles; numbers compare by value across the
-/// three number variants, so `Int(1)`, `Uint(1)` and `Float(1.0)` are equal. NaN compares as above all
-/// numbers, but no key can hold it.
+/// The total order is null < false < true < numbers < strings < rectangles. Numbers compare by value across the
+/// three number variants, so `Int(1)`, `Uint(1)` and `Float(1.0)` are equal. NaN compares as greater than all
+/// numbers, but no key can contain it.
 ///
 /// ```
 /// use bolide_index::Value;
@@ -62,23 +62,23 @@ const EXACT_INTEGERS: u64 = 1 << 53;
 /// ```
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// JSON's `null`. An absent attribute is not null: it has no value at all.
+    /// JSON's `null`. An absent attribute is not null: it has no value.
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// An integer; the variant of those above `i64::MAX`.
+    /// An integer above `i64::MAX`.
     Uint(u64),
     /// Any other number.
     Float(f64),
     /// Text.
     String(String),
-    /// A rectangle, or a point: the value of an attribute of [space](crate::space).
+    /// A rectangle or a point: the value of a [spatial](crate::space) attribute.
     Rect(Rect),
 }
 
-/// The type of a value, as far as order and ranges see it.
+/// The type of a value, for order and ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ValueClass {
     Null,
@@ -89,18 +89,18 @@ pub(crate) enum ValueClass {
 }
 
 impl ValueClass {
-    /// What users call it.
+    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
-            Self::Bool => "a truth value",
+            Self::Bool => "a boolean",
             Self::Number => "a number",
             Self::String => "a string",
             Self::Rect => "a rectangle",
         }
     }
 
-    /// First byte string of this class and first behind it.
+    /// The first byte of the encodings of this class, and the exclusive end.
     pub(crate) fn bounds(self) -> (u8, u8) {
         match self {
             Self::Null => (TAG_NULL, TAG_NULL + 1),
@@ -123,7 +123,7 @@ impl Value {
         }
     }
 
-    /// Appends the bytes that sort like this value.
+    /// Appends the encoding, which sorts like this value.
     ///
     /// ```
     /// use bolide_index::Value;
@@ -151,10 +151,10 @@ impl Value {
         Ok(())
     }
 
-    /// Reads one value from the front of `input` and says how many bytes it took.
+    /// Decodes one value at the front of `input`. Returns it with the length of its encoding.
     ///
-    /// Numbers come back as `Int` where they are integers that fit it, then as `Uint`, else as
-    /// `Float`. `None` for bytes that [`encode`](Self::encode) cannot have written.
+    /// Numbers become `Int` if they are integers in its range, else `Uint` if possible, else `Float`.
+    /// `None` for bytes that [`encode`](Self::encode) does not write.
     ///
     /// ```
     /// use bolide_index::Value;
@@ -199,7 +199,7 @@ impl Value {
         })
     }
 
-    /// The value as JSON; floats that JSON cannot write become null, a rectangle the array of its coordinates.
+    /// The value as JSON. Floats that JSON does not support become null, a rectangle the array of its coordinates.
     ///
     /// ```
     /// assert_eq!(bolide_index::Value::from("a").to_json(), serde_json::json!("a"));
@@ -217,7 +217,7 @@ impl Value {
     }
 }
 
-/// Writes the value as JSON does.
+/// Prints the value as JSON.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to_json())
@@ -299,7 +299,7 @@ fn float(value: &Value) -> f64 {
 }
 
 fn compare_rects(left: &Rect, right: &Rect) -> Ordering {
-    // Without NaN there is always an answer.
+    // Rectangles contain no NaN, so every comparison has a result.
     left.corners().partial_cmp(&right.corners()).unwrap_or(Ordering::Equal)
 }
 
@@ -349,13 +349,13 @@ pub(crate) fn encode_u64(out: &mut Vec<u8>, value: u64) {
 #[inline]
 pub(crate) fn encode_f64(out: &mut Vec<u8>, value: f64) -> Result<()> {
     if value.is_nan() {
-        return Err(Error::invalid_input("NaN is not a value that can be ordered"));
+        return Err(Error::invalid_input("NaN cannot be ordered"));
     }
     encode_finite_f64(out, value);
     Ok(())
 }
 
-/// As [`encode_f64`] where the caller knows that `value` is not NaN.
+/// As [`encode_f64`] for a `value` that is not NaN.
 #[inline]
 pub(crate) fn encode_finite_f64(out: &mut Vec<u8>, value: f64) {
     debug_assert!(!value.is_nan());
@@ -455,9 +455,9 @@ fn decode_string(escaped: &[u8]) -> Option<Value> {
     String::from_utf8(bytes).ok().map(Value::String)
 }
 
-/// How many bytes the first value of `input` takes; `None` where there is none.
+/// The length of the first encoded value in `input`; `None` if there is none.
 ///
-/// It looks for the end only; bytes inside a number or a string are not checked.
+/// Searches only its end; the bytes inside of a number or a string are not checked.
 #[inline]
 pub(crate) fn encoded_len(input: &[u8]) -> Option<usize> {
     let len = match *input.first()? {
@@ -480,9 +480,9 @@ pub(crate) fn encoded_len(input: &[u8]) -> Option<usize> {
     (len <= input.len()).then_some(len)
 }
 
-/// Turns `key` into the first byte string behind all that start with it.
+/// Turns `key` into the first byte string after all that start with it.
 ///
-/// Encoded values start with a tag below `FF`, so there always is one.
+/// Encoded values start with a tag below `FF`, so it always exists.
 pub(crate) fn make_successor(key: &mut Vec<u8>) {
     while key.last() == Some(&0xff) {
         key.pop();

@@ -1,22 +1,21 @@
-//! Which attributes to take from a record: a set of paths, compiled once into a trie.
+//! The set of attributes to extract from a record, compiled into a trie of paths.
 
 use bolide_base::Result;
 
 use crate::attribute::{self, Value};
-use crate::path::{AttributePath, Shape, Step};
+use crate::path::{AttributePath, PathShape, PathStep};
 use crate::space::Rect;
 
-/// Memory that each of the two buffers of [`AttributeValues`] keeps for the next record, in bytes.
-const KEPT_BYTES: usize = 1 << 20;
+/// Maximum memory of each of the two buffers of [`AttributeValues`] that is retained for the next record, in bytes.
+const MAX_RETAINED_BYTES: usize = 1 << 20;
 
-/// Names one path of an [`AttributePlan`]; counts from 0.
-pub type Slot = usize;
+/// The number of a path in an [`AttributePlan`], from 0.
+pub type ValueSlot = usize;
 
-/// From here on slots are of the coordinates of points while a record is read: of each slot of a point the two
-/// coordinates, one after the other.
-const COORDINATES: Slot = 1 << 31;
+/// First slot of the coordinates of points during the extraction: two consecutive slots per slot of a point.
+const COORDINATES: ValueSlot = 1 << 31;
 
-/// A set of attribute paths, each with a [`Slot`], ready to be looked for in one pass over a record.
+/// A set of attribute paths, each with a [`ValueSlot`], for extraction in one pass over a record.
 ///
 /// ```
 /// use bolide_index::AttributePlan;
@@ -29,35 +28,35 @@ const COORDINATES: Slot = 1 << 31;
 pub struct AttributePlan {
     paths: Vec<AttributePath>,
     /// The trie; node 0 is the record itself.
-    nodes: Vec<Node>,
-    /// Some path is a point.
+    nodes: Vec<PathNode>,
+    /// Whether a path is a point.
     has_points: bool,
 }
 
-/// A place in a record that some path passes or ends at.
+/// A location in a record that a path passes or ends at.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Node {
-    /// The fields that some path goes on with, and their nodes.
-    fields: Vec<(Box<str>, NodeId)>,
-    /// The node of the elements, where some path goes on with `[*]`.
-    pub(crate) elements: Option<NodeId>,
-    /// The path that ends here.
-    pub(crate) slot: Option<Slot>,
-    /// The path of rectangles that ends here.
-    pub(crate) rect: Option<Slot>,
-    /// The points of which the number here is a coordinate, by the slots of these.
-    pub(crate) coordinates: Vec<Slot>,
+pub(crate) struct PathNode {
+    /// The fields that continue a path, with their nodes.
+    fields: Vec<(Box<str>, PathNodeId)>,
+    /// The node of the elements, if a path continues with `[*]`.
+    pub(crate) elements: Option<PathNodeId>,
+    /// The slot of the path that ends here.
+    pub(crate) slot: Option<ValueSlot>,
+    /// The slot of the path of rectangles that ends here.
+    pub(crate) rect: Option<ValueSlot>,
+    /// The coordinate slots of the points with a coordinate here.
+    pub(crate) coordinates: Vec<ValueSlot>,
 }
 
-pub(crate) type NodeId = usize;
+pub(crate) type PathNodeId = usize;
 
 /// The node of the record itself.
-pub(crate) const ROOT: NodeId = 0;
+pub(crate) const ROOT: PathNodeId = 0;
 
 impl AttributePlan {
-    /// Compiles `paths`; a path that is there twice gets one slot.
+    /// Compiles `paths`; repeated paths share one slot.
     pub fn new(paths: impl IntoIterator<Item = AttributePath>) -> Self {
-        let mut plan = Self { paths: Vec::new(), nodes: vec![Node::default()], has_points: false };
+        let mut plan = Self { paths: Vec::new(), nodes: vec![PathNode::default()], has_points: false };
         for path in paths {
             plan.add(path);
         }
@@ -70,11 +69,11 @@ impl AttributePlan {
     }
 
     /// The slot of `path`.
-    pub fn slot(&self, path: &AttributePath) -> Option<Slot> {
+    pub fn slot(&self, path: &AttributePath) -> Option<ValueSlot> {
         self.paths.iter().position(|known| known == path)
     }
 
-    pub(crate) fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: PathNodeId) -> &PathNode {
         &self.nodes[id]
     }
 
@@ -84,15 +83,15 @@ impl AttributePlan {
         }
         let slot = self.paths.len();
         match path.shape() {
-            Shape::Scalar => {
+            PathShape::Scalar => {
                 let node = self.reach(path.steps());
                 self.nodes[node].slot = Some(slot);
             }
-            Shape::Rect => {
+            PathShape::Rect => {
                 let node = self.reach(path.steps());
                 self.nodes[node].rect = Some(slot);
             }
-            Shape::Point(second) => {
+            PathShape::Point(second) => {
                 self.has_points = true;
                 let coordinates = COORDINATES + 2 * slot;
                 for (steps, coordinate) in [(path.steps(), coordinates), (second, coordinates + 1)] {
@@ -105,11 +104,11 @@ impl AttributePlan {
     }
 
     /// The node at the end of `steps`.
-    fn reach(&mut self, steps: &[Step]) -> NodeId {
+    fn reach(&mut self, steps: &[PathStep]) -> PathNodeId {
         steps.iter().fold(ROOT, |node, step| self.child(node, step))
     }
 
-    /// Makes points of the coordinates that were found.
+    /// Combines the extracted coordinates into points.
     #[inline]
     pub(crate) fn join_points(&self, values: &mut AttributeValues) {
         if self.has_points {
@@ -117,26 +116,26 @@ impl AttributePlan {
         }
     }
 
-    fn child(&mut self, parent: NodeId, step: &Step) -> NodeId {
+    fn child(&mut self, parent: PathNodeId, step: &PathStep) -> PathNodeId {
         let new = self.nodes.len();
         let node = &mut self.nodes[parent];
         let known = match step {
-            Step::Field(name) => node.fields.iter().find(|(field, _)| **field == **name).map(|(_, id)| *id),
-            Step::Elements => node.elements,
+            PathStep::Field(name) => node.fields.iter().find(|(field, _)| **field == **name).map(|(_, id)| *id),
+            PathStep::Elements => node.elements,
         };
         if let Some(known) = known {
             return known;
         }
         match step {
-            Step::Field(name) => node.fields.push(((**name).into(), new)),
-            Step::Elements => node.elements = Some(new),
+            PathStep::Field(name) => node.fields.push(((**name).into(), new)),
+            PathStep::Elements => node.elements = Some(new),
         }
-        self.nodes.push(Node::default());
+        self.nodes.push(PathNode::default());
         new
     }
 }
 
-impl Node {
+impl PathNode {
     /// True if no path goes on through an object here.
     pub(crate) fn has_no_fields(&self) -> bool {
         self.fields.is_empty()
@@ -144,24 +143,24 @@ impl Node {
 
     /// The node of the field `name`.
     #[inline]
-    pub(crate) fn field(&self, name: &str) -> Option<NodeId> {
-        // Records have few indexed fields: a scan over lengths and bytes beats hashing the name.
+    pub(crate) fn field(&self, name: &str) -> Option<PathNodeId> {
+        // Records have few indexed fields: a scan over lengths and bytes is faster than hashing the name.
         self.fields.iter().find(|(field, _)| **field == *name).map(|(_, node)| *node)
     }
 }
 
-/// The encoded values that a record has at each path of a plan. Reused from record to record, so that
-/// extraction allocates nothing in the long run.
+/// The encoded values of a record at each path of a plan. Reused from record to record, so that extraction usually
+/// allocates nothing.
 ///
-/// A slot has no value where the attribute is absent, one for a scalar, several for an array.
+/// A slot has no value if the attribute is absent, one for a scalar, several for an array.
 #[derive(Debug, Clone, Default)]
 pub struct AttributeValues {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<ValueSpan>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ValueSpan {
     slot: u32,
     start: u32,
     end: u32,
@@ -173,19 +172,19 @@ impl AttributeValues {
         Self::default()
     }
 
-    /// Removes all values. Keeps the memory, unless a huge record made it huge.
+    /// Removes all values. Retains the memory up to a limit.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
+        self.bytes.shrink_to(MAX_RETAINED_BYTES);
         self.entries.clear();
-        self.entries.shrink_to(KEPT_BYTES / size_of::<Entry>());
+        self.entries.shrink_to(MAX_RETAINED_BYTES / size_of::<ValueSpan>());
     }
 
-    /// Adds `value` to the values at `slot`. Equal values of one slot count once.
+    /// Adds `value` to the values at `slot`. Repeated values of one slot count once.
     ///
     /// # Errors
     /// `InvalidInput` for NaN.
-    pub fn push(&mut self, slot: Slot, value: &Value) -> Result<()> {
+    pub fn push(&mut self, slot: ValueSlot, value: &Value) -> Result<()> {
         let mut refused = Ok(());
         self.push_encoded(slot, |out| refused = value.encode(out));
         if refused.is_err() {
@@ -196,28 +195,28 @@ impl AttributeValues {
 
     /// The distinct encoded values at `slot`, in ascending order; see [`Value::decode`].
     #[inline]
-    pub fn values(&self, slot: Slot) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+    pub fn values(&self, slot: ValueSlot) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         let start = self.entries.partition_point(|entry| (entry.slot as usize) < slot);
         let len = self.entries[start..].iter().take_while(|entry| entry.slot as usize == slot).count();
         self.entries[start..start + len].iter().map(|entry| self.encoded(entry))
     }
 
-    /// Lets `encode` append the bytes of one value for `slot`.
+    /// Adds a value for `slot` whose bytes `encode` appends.
     #[inline]
-    pub(crate) fn push_encoded(&mut self, slot: Slot, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push_encoded(&mut self, slot: ValueSlot, encode: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len() as u32;
         encode(&mut self.bytes);
-        self.entries.push(Entry { slot: slot as u32, start, end: self.bytes.len() as u32 });
+        self.entries.push(ValueSpan { slot: slot as u32, start, end: self.bytes.len() as u32 });
     }
 
-    /// Adds a coordinate for one of the slots that a plan has for them.
-    pub(crate) fn push_coordinate(&mut self, coordinate: Slot, value: f64) {
+    /// Adds a coordinate for a coordinate slot of the plan.
+    pub(crate) fn push_coordinate(&mut self, coordinate: ValueSlot, value: f64) {
         self.push_encoded(coordinate, |out| out.extend_from_slice(&value.to_le_bytes()));
     }
 
-    /// Replaces the coordinates of each point by the point, if both are there.
+    /// Replaces the coordinates of each point by the point, if both are present.
     fn join_points(&mut self) {
-        let is_coordinate = |entry: &Entry| entry.slot as Slot >= COORDINATES;
+        let is_coordinate = |entry: &ValueSpan| entry.slot as ValueSlot >= COORDINATES;
         for position in 0..self.entries.len() {
             let first = self.entries[position];
             if !is_coordinate(&first) || !first.slot.is_multiple_of(2) {
@@ -229,14 +228,14 @@ impl AttributeValues {
             if let (Some(x), Some(y)) = (x, y)
                 && let Some(point) = Rect::valid([x, y, x, y])
             {
-                let slot = (first.slot as Slot - COORDINATES) / 2;
+                let slot = (first.slot as ValueSlot - COORDINATES) / 2;
                 self.push_encoded(slot, |out| attribute::encode_rect(out, &point));
             }
         }
         self.entries.retain(|entry| !is_coordinate(entry));
     }
 
-    fn coordinate(&self, entry: &Entry) -> Option<f64> {
+    fn coordinate(&self, entry: &ValueSpan) -> Option<f64> {
         self.bytes.get(entry.start as usize..)?.first_chunk().map(|bytes| f64::from_le_bytes(*bytes))
     }
 
@@ -247,7 +246,7 @@ impl AttributeValues {
             return;
         }
         let bytes = &self.bytes;
-        let value = |entry: &Entry| &bytes[entry.start as usize..entry.end as usize];
+        let value = |entry: &ValueSpan| &bytes[entry.start as usize..entry.end as usize];
         self.entries.sort_unstable_by(|left, right| {
             left.slot.cmp(&right.slot).then_with(|| value(left).cmp(value(right)))
         });
@@ -255,7 +254,7 @@ impl AttributeValues {
     }
 
     #[inline]
-    fn encoded(&self, entry: &Entry) -> &[u8] {
+    fn encoded(&self, entry: &ValueSpan) -> &[u8] {
         &self.bytes[entry.start as usize..entry.end as usize]
     }
 }

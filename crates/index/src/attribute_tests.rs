@@ -72,7 +72,7 @@ fn all_pairs_of_extremes_sort_like_their_bytes() {
 
 #[test]
 fn the_order_of_numbers_is_the_order_of_their_values() {
-    // Independent of both the encoding and `Ord`: hand-sorted.
+    // Independent of both the encoding and `Ord`: sorted manually.
     let sorted = [
         Value::Float(f64::NEG_INFINITY),
         Value::Float(-9.3e18),
@@ -109,7 +109,7 @@ fn equal_numbers_have_equal_bytes_and_other_types_do_not() {
 }
 
 #[test]
-fn nan_is_refused() {
+fn nan_is_rejected() {
     let error = Value::Float(f64::NAN).encode(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), bolide_base::ErrorKind::InvalidInput);
     assert!(Value::Float(f64::NAN) > Value::Float(f64::INFINITY));
@@ -117,7 +117,7 @@ fn nan_is_refused() {
 }
 
 #[test]
-fn bytes_that_no_value_has_are_refused() {
+fn invalid_encodings_are_rejected() {
     let number = |nearest: f64, difference: u16| {
         let mut bytes = encoded(&Value::Float(nearest));
         bytes[9..].copy_from_slice(&difference.to_be_bytes());
@@ -143,7 +143,7 @@ fn bytes_that_no_value_has_are_refused() {
 }
 
 #[test]
-fn the_successor_is_behind_all_extensions() {
+fn the_successor_sorts_after_all_extensions() {
     for value in [Value::Null, Value::Bool(true), Value::Uint(u64::MAX), Value::from("a\u{10ffff}")] {
         let key = encoded(&value);
         let mut successor = key.clone();
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn values_round_trip_behind_each_other(first in any_value(), second in any_value()) {
+    fn concatenated_values_round_trip(first in any_value(), second in any_value()) {
         let mut bytes = encoded(&first);
         bytes.extend(encoded(&second));
         let (decoded, len) = Value::decode(&bytes).unwrap();
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
+    fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
         if let Some((value, len)) = Value::decode(&bytes) {
             prop_assert_eq!(encoded(&value), &bytes[..len]);
         }

@@ -1,64 +1,63 @@
-//! What an index proposes: records that may satisfy a query.
+//! Candidates: the records that an index proposes for a query.
 
 use bolide_base::{Result, SequenceNumber};
 
 use crate::explain::Explain;
 use crate::query::Order;
 
-/// A record that an index proposes, as it was written at one sequence number.
+/// A record that an index proposes, in the version of one sequence number.
 ///
-/// It borrows from its cursor: nothing is copied for candidates that turn out obsolete.
+/// Borrows from its cursor: nothing is copied for obsolete candidates.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Candidate<'c> {
     /// The record's key.
     pub primary_key: &'c [u8],
-    /// The sequence number of the write that the index entry stems from.
+    /// The sequence number of the write that produced the index entry.
     pub sequence: SequenceNumber,
-    /// The value for a value order, encoded; empty where the cursor does not know it.
+    /// The encoded value for a value order; empty if the cursor does not have it.
     pub order_value: &'c [u8],
-    /// True if the same write may be proposed again, under another value.
+    /// Whether the same write may be proposed again, with another value.
     pub repeated: bool,
-    /// What the entry stores of the attributes that its index includes, as
-    /// [`covering`](crate::standalone::covering) writes it; empty where it stores nothing. Where the query
-    /// selects attributes of the key, parts of these stand in front.
+    /// The included attributes of the entry in the format of [`covering`](crate::standalone::covering); empty if the
+    /// index includes none. If the query selects attributes of the key, these precede them.
     pub included: &'c [u8],
-    /// What the cursor knows beside, where it read the record itself.
-    pub origin: Origin<'c>,
+    /// Further results of the cursor, if it read the record itself.
+    pub origin: CandidateOrigin<'c>,
 }
 
-/// What a cursor knows of a candidate, beside what it proposes. Nothing is known by default.
+/// Properties of a candidate beyond its key and write. All are unknown by default.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Origin<'c> {
-    /// It is the newest version in its sstable that the view sees, and so many sorted runs of the table, the
-    /// newest first, may hold a newer one: see [`FoundInRun`](bolide_lsm::store::FoundInRun).
+pub struct CandidateOrigin<'c> {
+    /// The candidate is the newest version in its sstable that the view contains, and only this number of newest sorted
+    /// runs of the table may contain a newer one: see [`FoundInRun`](bolide_lsm::store::FoundInRun).
     pub newer_runs: Option<u32>,
-    /// The index knows it to be the newest write of its key that the view sees, but for deleted ranges.
+    /// The index validated that it is the newest write of its key in the view, except for deleted ranges.
     pub validated: bool,
-    /// The record as it was written.
+    /// The record of this write.
     pub record: Option<&'c [u8]>,
-    /// What the index settles, it read from this very version of the record, so that the record need not be looked
-    /// into again for that.
+    /// The index evaluated its covered predicates on this version of the record, so that they need no evaluation on the
+    /// record.
     pub checked: bool,
 }
 
 impl<'c> Candidate<'c> {
-    /// A candidate of which nothing more is known than its key and its write.
+    /// A candidate without further properties.
     pub fn new(primary_key: &'c [u8], sequence: SequenceNumber) -> Self {
-        let origin = Origin::default();
+        let origin = CandidateOrigin::default();
         Self { primary_key, sequence, order_value: &[], repeated: false, included: &[], origin }
     }
 }
 
-impl Origin<'_> {
-    /// What is still known where the components of the table are others.
+impl CandidateOrigin<'_> {
+    /// The properties that stay valid if the components of the table change.
     pub(crate) fn moved(self) -> Self {
-        // Of one that is known to be current the record is the same wherever it lies.
+        // The record of a current candidate is the same in all components.
         Self { newer_runs: None, record: self.record.filter(|_| self.validated), ..self }
     }
 }
 
-/// Streams the candidates of one query.
+/// A stream of the candidates of one query.
 pub trait CandidateCursor {
     /// The next candidate.
     ///
@@ -66,21 +65,19 @@ pub trait CandidateCursor {
     /// `Corruption` or `Io` from the files below.
     fn next(&mut self) -> Result<Option<Candidate<'_>>>;
 
-    /// No candidate still to come is newer than this. Lets the driver stop early and stay exact.
+    /// Upper bound of the sequence numbers of further candidates. Allows the driver to stop early without loss.
     fn sequence_bound(&self) -> SequenceNumber;
 
-    /// The order in which all candidates come, if they come in one. The driver then passes them on as they
-    /// come; else it collects and sorts.
+    /// The order of the candidates, if they have one. The driver then streams them; else it collects and sorts.
     fn order(&self) -> Option<Order>;
 
-    /// Which components of the table the places of the candidates are in, as
-    /// [`components_id`](crate::source::TreeSource::components_id) tells; without it, or with another one than that of
-    /// the driver, their places are not used.
+    /// The [`components_id`](crate::source::TreeSource::components_id) of the table that the origins of the candidates
+    /// refer to. Without it, or if it differs from that of the driver, the driver ignores them.
     fn components_id(&self) -> Option<usize> {
         None
     }
 
-    /// Adds to `explain` what reading the candidates cost so far. Called once, when no more are wanted.
+    /// Adds the costs of reading the candidates to `explain`. Called once, after the last candidate.
     fn report(&self, explain: &mut Explain) {
         let _ = explain;
     }

@@ -1,22 +1,22 @@
-//! Comparing an index with its table.
+//! The comparison of an index with its table.
 
 use bolide_base::TreeId;
 
 use crate::extractor::AttributeExtractor;
 
-/// Most problems that a report describes one by one; all are counted.
+/// Maximum number of problems that a report describes; all are counted.
 const MAX_EXAMPLES: usize = 10;
 
-/// The table that an index is compared with.
+/// The table of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedTable<'t> {
     /// The tree of the records.
     pub tree: TreeId,
-    /// Finds the attributes of the records.
+    /// Extracts the attributes of the records.
     pub extractor: &'t dyn AttributeExtractor,
 }
 
-/// What comparing an index with its table, in both directions, found.
+/// The result of the comparison of an index with its table, in both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexCheck {
@@ -24,27 +24,27 @@ pub struct IndexCheck {
     pub records: u64,
     /// Entries of the index.
     pub entries: u64,
-    /// Entries whose record was replaced or deleted since, as the maintenance of the index allows.
+    /// Entries of records that were replaced or deleted since, as the maintenance of the index allows.
     pub stale: u64,
     /// Values of records without an entry.
     pub missing: u64,
-    /// Entries for a value that their record does not have, or whose record should have taken them along.
+    /// Entries with a value that their record does not have, or that the write of their record should have deleted.
     pub wrong: u64,
-    /// Entries that stand in the index more than once.
+    /// Entries that occur more than once.
     pub duplicate: u64,
-    /// Entries that cannot be read.
+    /// Entries that do not decode.
     pub malformed: u64,
-    /// The first problems in words.
+    /// Descriptions of the first problems.
     pub examples: Vec<String>,
 }
 
 impl IndexCheck {
-    /// True if the index answers as a scan of its table would.
+    /// Whether the index returns the same answers as a scan of its table.
     pub fn is_sound(&self) -> bool {
         self.missing == 0 && self.wrong == 0 && self.duplicate == 0 && self.malformed == 0
     }
 
-    /// Describes a problem, unless there are enough descriptions already.
+    /// Adds a description of a problem, up to the maximum number.
     pub(crate) fn describe(&mut self, problem: impl FnOnce() -> String) {
         if self.examples.len() < MAX_EXAMPLES {
             self.examples.push(problem());

@@ -1,4 +1,4 @@
-//! Where a query stopped, as text that a later query goes on from.
+//! Cursor tokens: the position where a query stopped, as text, from which a later query continues.
 //!
 //! ```text
 //! token    hexadecimal digits of:
@@ -6,23 +6,22 @@
 //!          query         8 bytes   fingerprint of predicates, order and limit per value, little-endian
 //!          snapshot      varint    0: the latest state; else 1 + the snapshot's sequence number
 //!          sequence      varint    of the last answer
-//!          value         n bytes   by which the last answer stands in a value order, encoded; else empty
-//!          checksum      4 bytes   of all before it, little-endian
+//!          value         n bytes   encoded value of the last answer in a value order; else empty
+//!          checksum      4 bytes   of all preceding bytes, little-endian
 //! ```
 //!
-//! # What a token promises
+//! # Guarantees
 //!
-//! A token is a position in the order of the answers: the value (in value orders) and the sequence number of
-//! the last answer. A query with it is answered by *the answers that lie behind that position*.
+//! A token is a position in the order of the answers: the value (in value orders) and the sequence number of the last
+//! answer. A query with a token returns *the answers after that position*.
 //!
-//! * Of a query **at a snapshot** the token goes on at that snapshot, which the caller still holds and
-//!   passes again: all pages together are exactly the one answer at that moment. Where the snapshot is not
-//!   passed, or another one is, the token has expired ([`ErrorKind::Expired`]): the versions that it speaks
-//!   of may be compacted away.
-//! * Of a query **at the latest state** the token goes on at what is the latest state then, in the same
-//!   process or another: the answers that this state has behind the position. No write is answered twice.
-//!   A record that is written between two pages gets a new sequence number, so it may leave a page that is
-//!   still to come, or appear on one (oldest first: at the end) although an earlier version was answered.
+//! * **At a snapshot**: the query continues at that snapshot, which the caller retains and passes again. All pages together
+//!   are exactly the answer at that sequence number. Without the snapshot, or with another one, the token has expired
+//!   ([`ErrorKind::Expired`]): its versions may have been compacted away.
+//! * **At the latest state**: the query continues at the state that is the latest then, in the same process or another, and
+//!   returns the answers of this state after the position. No write is returned twice. A record that is written between
+//!   two pages gets a new sequence number. So it may disappear from a later page, or appear on one (oldest first: at the
+//!   end) although an earlier version was returned.
 //!
 //! [`ErrorKind::Expired`]: bolide_base::ErrorKind::Expired
 
@@ -36,7 +35,7 @@ use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Where a query stopped; see the [module](self) for what it promises. Its text form is opaque.
+/// The position where a query stopped; see the [module](self) for its guarantees. Its text form is opaque.
 ///
 /// ```
 /// use bolide_index::CursorToken;
@@ -48,14 +47,14 @@ pub struct CursorToken {
     pub(crate) query: u64,
     /// The sequence number of the snapshot; `None` for the latest state.
     pub(crate) snapshot: Option<SequenceNumber>,
-    /// The last answer's.
+    /// The sequence number of the last answer.
     pub(crate) sequence: SequenceNumber,
-    /// The last answer's value in a value order, encoded; empty in other orders.
+    /// The encoded value of the last answer in a value order; empty in other orders.
     pub(crate) value: Vec<u8>,
 }
 
 impl CursorToken {
-    /// The sequence number of the snapshot that it belongs to; `None` for the latest state.
+    /// The sequence number of the snapshot of the query; `None` for the latest state.
     pub fn snapshot(&self) -> Option<SequenceNumber> {
         self.snapshot
     }
@@ -78,7 +77,7 @@ impl FromStr for CursorToken {
 
     fn from_str(text: &str) -> Result<Self> {
         decode(text.trim())
-            .ok_or_else(|| Error::invalid_input("this is not a cursor token, or not all of one"))
+            .ok_or_else(|| Error::invalid_input("this is not a complete cursor token"))
     }
 }
 
@@ -139,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_refused(text in ".{0,40}") {
+        fn any_text_is_rejected(text in ".{0,40}") {
             prop_assert!(text.parse::<CursorToken>().is_err());
         }
     }

@@ -1,4 +1,4 @@
-//! What a query did and cost.
+//! The execution report of a query: its plan and its costs.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use crate::fetch::FetchCosts;
 use crate::next::NextCosts;
 use crate::perseid::PsCosts;
 
-/// A way to answer a query that was considered.
+/// An alternative of the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Alternative {
-    /// The indexes, intersected if there are several; none for a scan.
+    /// The indexes, intersected if there are several; empty for a scan.
     pub indexes: Vec<String>,
-    /// About how many candidates they have within the query's bounds; of a scan, the records.
+    /// Estimated number of candidates within the query's bounds; for a scan the number of records.
     pub candidates: u64,
-    /// What it was estimated to take, in nanoseconds.
+    /// Estimated cost, in nanoseconds.
     pub estimated_nanos: u64,
-    /// True for the one that was chosen.
+    /// Whether it was chosen.
     pub chosen: bool,
 }
 
@@ -36,44 +36,44 @@ impl fmt::Display for Alternative {
     }
 }
 
-/// What the lookup driver did for one query.
+/// The execution report of the lookup driver for one query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explain {
-    /// The index used; `None` for a scan of the table. Of several intersected, the one that leads.
+    /// The index used; `None` for a scan of the table. For an intersection the first index.
     pub index: Option<String>,
     /// Further indexes, whose candidates are intersected with those of the first.
     pub intersected: Vec<String>,
-    /// True where the table was scanned although an index could have served: the scan was cheaper.
+    /// Whether the planner chose a scan over an applicable index because of its lower cost.
     pub scans_by_choice: bool,
-    /// The ways to answer that were considered, the chosen one first, then by cost. Only with a clock.
+    /// The alternatives, the chosen one first, then by cost. Only with a clock.
     pub alternatives: Vec<Alternative>,
-    /// The predicates that entries of the index settled by what they include, as written.
+    /// The predicates that were evaluated on the included attributes of entries, as text.
     pub included: Vec<String>,
-    /// Its kind, or `scan`.
+    /// The kind of the index, or `scan`.
     pub access: &'static str,
-    /// How candidates were validated where the record was not fetched.
+    /// The validation strategy for candidates without fetched records.
     pub validation: &'static str,
-    /// The predicates that the index settled, as written.
+    /// The predicates that the index covers, as text.
     pub covered: Vec<String>,
-    /// The predicates that were left to the records, as written.
+    /// The predicates that were evaluated on the records, as text.
     pub filtered: Vec<String>,
-    /// True if answers came in the order of the index, without collecting and sorting.
+    /// Whether answers were streamed in the order of the index, without collecting and sorting.
     pub streamed: bool,
-    /// How often the index was read: more than once where more candidates came than memory held.
+    /// Passes over the index: more than one if the candidates exceeded the memory budget.
     pub passes: u64,
-    /// Candidates that the index proposed, or records that the scan met.
+    /// Candidates that the index proposed, or records that the scan read.
     pub candidates: u64,
     /// Candidates found to be the newest version of their record.
     pub current: u64,
     /// Candidates found to be replaced or deleted.
     pub obsolete: u64,
-    /// Candidates that the validator could not judge, so that the table was asked.
+    /// Candidates that the validator could not decide, so that the table was read.
     pub unknown: u64,
-    /// Records that did not satisfy all predicates, told by themselves or by what an entry includes.
+    /// Records that did not satisfy all predicates, evaluated on themselves or on included attributes.
     pub mismatched: u64,
     /// Malformed records that were skipped: an older version stored them without validation. A check of the
-    /// database names their keys.
+    /// database reports their keys.
     pub malformed: u64,
     /// Records fetched from the table by key.
     pub records_fetched: u64,
@@ -81,41 +81,41 @@ pub struct Explain {
     pub record_bytes: u64,
     /// Records that did not have to be fetched: the index had read them itself, as an embedded one does.
     pub records_in_hand: u64,
-    /// How records were fetched.
+    /// Costs of fetching records.
     pub fetch: FetchCosts,
-    /// What an embedded index read and passed over.
+    /// Costs of an embedded index.
     pub embedded: EmbeddedCosts,
-    /// What an index of kind `next` read and passed over.
+    /// Costs of an index of kind `next`.
     pub next_costs: NextCosts,
-    /// What an index of kind `ps-tree` read.
+    /// Costs of an index of kind `ps-tree`.
     pub ps_tree: PsCosts,
     /// Answers.
     pub answers: u64,
-    /// Where a further query may go on: set where answers may follow that were not given, because of the
-    /// limit or because the receiver stopped.
+    /// The token for a further query; set if further answers may exist, because of the limit or because the receiver
+    /// stopped.
     pub next: Option<CursorToken>,
-    /// What was read from sstables for the query, by all threads that worked for it.
+    /// Reads from sstables for the query, by all threads that executed it.
     pub reads: ReadCounters,
-    /// Nanoseconds spent choosing the plan. Measured only with a clock, as the next four.
+    /// Nanoseconds for planning. Measured only with a clock, as the next four.
     pub plan_nanos: u64,
-    /// Nanoseconds spent reading the index, or scanning.
+    /// Nanoseconds for reading the index, or for scanning.
     pub candidates_nanos: u64,
-    /// Nanoseconds spent validating candidates without their records.
+    /// Nanoseconds for validating candidates without their records.
     pub validate_nanos: u64,
-    /// Nanoseconds spent fetching records.
+    /// Nanoseconds for fetching records.
     pub fetch_nanos: u64,
-    /// Nanoseconds spent checking predicates on records.
+    /// Nanoseconds for evaluating predicates on records.
     pub check_nanos: u64,
 }
 
 impl Explain {
-    /// True if the whole table was read, because no index serves the query or because that was cheaper.
+    /// Whether the whole table was read, because no index serves the query or because that was cheaper.
     pub fn is_full_scan(&self) -> bool {
         self.index.is_none()
     }
 }
 
-/// For people: one fact a line.
+/// For human readers: one property per line.
 impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.index {
@@ -151,12 +151,12 @@ impl fmt::Display for Explain {
             self.candidates, self.current, self.obsolete, self.unknown, self.mismatched
         )?;
         if self.malformed > 0 {
-            writeln!(f, "malformed     {} records skipped; `check` names them", self.malformed)?;
+            writeln!(f, "malformed     {} records skipped; `check` lists them", self.malformed)?;
         }
         write!(f, "records       {} fetched, {} bytes", self.records_fetched, self.record_bytes)?;
         match self.records_in_hand {
             0 => writeln!(f)?,
-            in_hand => writeln!(f, "; {in_hand} had by the index")?,
+            in_hand => writeln!(f, "; {in_hand} read by the index")?,
         }
         let reads = &self.reads;
         writeln!(

@@ -1,4 +1,4 @@
-//! What a query did and cost, as JSON: for programs, under the names of the fields.
+//! The execution report of a query as JSON, for programs. Members have the names of the fields.
 
 use bolide_table::ReadCounters;
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ use crate::next::NextCosts;
 use crate::perseid::PsCosts;
 
 impl Explain {
-    /// All of it as a JSON object, whose members are named as the fields of this type. A cursor token is its text.
+    /// The report as a JSON object, with a member for each field of this type. A cursor token is its text.
     ///
     /// ```
-    /// let told = bolide_index::Explain::default().to_json();
-    /// assert_eq!(told["fetch"]["exact"], 0);
-    /// assert!(told["index"].is_null());
+    /// let json = bolide_index::Explain::default().to_json();
+    /// assert_eq!(json["fetch"]["exact"], 0);
+    /// assert!(json["index"].is_null());
     /// ```
     pub fn to_json(&self) -> Value {
-        // Taken apart, so that no field can be forgotten.
+        // An exhaustive pattern, so that the compiler reports a missing field.
         let Self {
             index,
             intersected,
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_is_told() {
+    fn all_counters_are_in_the_json() {
         let mut explain = Explain { index: Some("by_n".to_owned()), answers: 3, ..Explain::default() };
         explain.fetch.exact = 5;
         explain.fetch.by_helpers = 2;
@@ -202,11 +202,11 @@ mod tests {
         explain.ps_tree.keys = 9;
         explain.embedded.bloom_hits = 8;
         explain.next_costs.false_positives = 6;
-        let told = explain.to_json();
-        assert_eq!((&told["index"], &told["answers"]), (&json!("by_n"), &json!(3)));
-        assert_eq!((&told["fetch"]["exact"], &told["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
-        assert_eq!((&told["reads"]["filters_skipped"], &told["ps_tree"]["keys"]), (&json!(4), &json!(9)));
-        assert_eq!(told["embedded"]["bloom_hits"], json!(8));
-        assert_eq!(told["next_costs"]["false_positives"], json!(6));
+        let json = explain.to_json();
+        assert_eq!((&json["index"], &json["answers"]), (&json!("by_n"), &json!(3)));
+        assert_eq!((&json["fetch"]["exact"], &json["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
+        assert_eq!((&json["reads"]["filters_skipped"], &json["ps_tree"]["keys"]), (&json!(4), &json!(9)));
+        assert_eq!(json["embedded"]["bloom_hits"], json!(8));
+        assert_eq!(json["next_costs"]["false_positives"], json!(6));
     }
 }

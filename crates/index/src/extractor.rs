@@ -1,4 +1,4 @@
-//! Takes the values of declared attributes out of a record.
+//! Extraction of the values of declared attributes from a record.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use bolide_base::{ErrorKind, Result};
 
 use crate::attribute_plan::{AttributePlan, AttributeValues};
 
-/// Finds the values of attributes in the bytes of a record.
+/// Extracts the values of attributes from the bytes of a record.
 ///
-/// The default for JSON records is [`JsonExtractor`](crate::JsonExtractor). Another record format
-/// brings its own. An extractor must be a pure function of the record: an index holds what it found
-/// when the record was written, and expects to find the same again.
+/// The default for JSON records is [`JsonExtractor`](crate::JsonExtractor). Another record format provides its own
+/// extractor. An extractor must be a pure function of the record: an index stores its results at the time of the write,
+/// and relies on the same results later.
 ///
 /// ```
 /// use bolide_base::Result;
@@ -36,13 +36,12 @@ use crate::attribute_plan::{AttributePlan, AttributeValues};
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 pub trait AttributeExtractor: Send + Sync + fmt::Debug {
-    /// Pushes the values that `record` has at the paths of `plan` to `out`, in any order.
+    /// Pushes the values of `record` at the paths of `plan` to `out`, in any order.
     ///
-    /// An attribute that the record lacks gets no value.
+    /// An absent attribute has no value.
     ///
     /// # Errors
-    /// `InvalidInput` or `LimitExceeded` where the record is malformed; the write that brought it is
-    /// then refused.
+    /// `InvalidInput` or `LimitExceeded` for a malformed record, whose write is then rejected.
     fn extract_into(&self, record: &[u8], plan: &AttributePlan, out: &mut AttributeValues) -> Result<()>;
 
     /// Replaces the contents of `values` by the values of `record`, sorted and distinct.
@@ -56,12 +55,11 @@ pub trait AttributeExtractor: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// As [`extract`](Self::extract), for a record that is stored already. One that is malformed has no values, and
-    /// the result is false: queries, builds and index writes skip it. It was written before its format was
-    /// validated as it is now.
+    /// As [`extract`](Self::extract), for a stored record. Returns false, without values, for a malformed record: queries,
+    /// builds and index writes skip it. Such a record was written before the current validation existed.
     ///
     /// # Errors
-    /// Those of `extract`, but for the kinds `InvalidInput` and `LimitExceeded`.
+    /// Those of `extract`, except the kinds `InvalidInput` and `LimitExceeded`.
     fn extract_stored(
         &self,
         record: &[u8],
@@ -78,10 +76,10 @@ pub trait AttributeExtractor: Send + Sync + fmt::Debug {
         }
     }
 
-    /// True if the record is well-formed and so short and plain that none of its attributes, whatever their paths,
-    /// can be over a limit: [`extract`](Self::extract) would succeed with at most
-    /// [`MAX_INDEXED_ELEMENTS`](bolide_base::limits::MAX_INDEXED_ELEMENTS) values, none of them too long for an
-    /// index. False where that takes a closer look. Lets writers do without the values where nobody needs them.
+    /// Whether the record is well-formed and so short that no attribute at any path can exceed a limit:
+    /// [`extract`](Self::extract) would succeed with at most
+    /// [`MAX_INDEXED_ELEMENTS`](bolide_base::limits::MAX_INDEXED_ELEMENTS) values, none of them too long for an index. False
+    /// if only `extract` decides it. Writers skip the extraction if no index needs the values.
     ///
     /// # Errors
     /// As [`extract_into`](Self::extract_into).

@@ -1,17 +1,17 @@
-//! Attributes of JSON records, in one pass.
+//! Extraction of attributes from JSON records, in one pass.
 //!
-//! What a path finds:
+//! Values at a path:
 //!
 //! | at the end of the path | values |
 //! |---|---|
-//! | null, truth value, number, string | that value |
+//! | null, boolean, number, string | that value |
 //! | array | each of its elements that is one of the above, repeated ones once (`tags` and `tags[*]` alike) |
 //! | empty array, object | none: the attribute is absent |
 //!
-//! A field step through anything but an object, and a `[*]` step through anything but an array, finds
-//! nothing: the attribute is absent. Arrays within arrays are reached by a further `[*]`.
+//! A field step through anything but an object, and a `[*]` step through anything but an array, yields nothing: the
+//! attribute is absent. Arrays within arrays need a further `[*]`.
 //!
-//! What a path of [space](crate::space) finds:
+//! Values at a [spatial](crate::space) path:
 //!
 //! | at the end of the path | rectangles of `rect(path)` |
 //! |---|---|
@@ -25,7 +25,7 @@
 //!
 //! # Validation
 //!
-//! The same pass validates the whole record, also where no path leads. A record is refused for:
+//! The same pass validates the whole record, including parts without a path. A record is rejected for:
 //!
 //! - bytes that are not UTF-8, or anything but one JSON object;
 //! - a lone surrogate in a string or a name (`"\ud800"`);
@@ -40,16 +40,16 @@ use bolide_base::{Error, Result};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::attribute;
-use crate::attribute_plan::{AttributePlan, AttributeValues, NodeId, ROOT, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, PathNodeId, ROOT, ValueSlot};
 use crate::extractor::AttributeExtractor;
-use crate::json_names::{Names, ObjectNames};
+use crate::json_names::{NameStack, ObjectNames};
 use crate::json_scan::is_plain_object;
 use crate::space::Rect;
 
-/// Takes attributes from JSON objects; see the [module](self) for what a path finds.
+/// Extracts attributes from JSON objects; see the [module](self) for the values at a path.
 ///
-/// One streaming pass validates the whole record and collects the values. It builds no tree; its memory
-/// is 8 bytes for each name of the objects that are open. `examples/json_speed.rs` measures its cost.
+/// One streaming pass validates the whole record and collects the values. It builds no tree; its memory is 8 bytes for
+/// each name of the open objects. `examples/json_speed.rs` measures its cost.
 ///
 /// ```
 /// use bolide_index::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor, Value};
@@ -71,7 +71,7 @@ impl AttributeExtractor for JsonExtractor {
         Ok(())
     }
 
-    /// A record of at most `MAX_PLAIN_BYTES` bytes cannot hold a value or an array over a limit.
+    /// A record of at most `MAX_PLAIN_BYTES` bytes cannot contain a value or an array over a limit.
     fn accepts(&self, record: &[u8]) -> Result<bool> {
         if record.len() > MAX_PLAIN_BYTES {
             return Ok(false);
@@ -81,7 +81,7 @@ impl AttributeExtractor for JsonExtractor {
 }
 
 impl JsonExtractor {
-    /// Validates a record without collecting values; see the [module](self) for what is refused.
+    /// Validates a record without collecting values; see the [module](self) for the rules.
     ///
     /// # Errors
     /// `InvalidInput` for a malformed record, `LimitExceeded` for one that nests too deeply.
@@ -96,36 +96,36 @@ impl JsonExtractor {
     }
 }
 
-/// Longest record that is called plain: its values are fewer and shorter than any limit.
+/// Maximum length of a plain record: its values are fewer and shorter than any limit.
 const MAX_PLAIN_BYTES: usize = 300;
 
-/// Validates `record` and pushes what the paths from `node` on find in it.
+/// Validates `record` and pushes the values at the paths below `node`.
 fn read_record(
     record: &[u8],
     plan: &AttributePlan,
-    node: Option<NodeId>,
+    node: Option<PathNodeId>,
     out: &mut AttributeValues,
 ) -> Result<()> {
     let text = std::str::from_utf8(record)
-        .map_err(|error| refuse(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
+        .map_err(|error| rejected(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
     if node.is_none() && is_plain_object(text) {
         return Ok(());
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    // Its limit is one level lower than the engine's, which `Pass` watches.
+    // The limit of serde_json is one level lower than that of the store, which `Pass` enforces.
     deserializer.disable_recursion_limit();
-    let mut pass = Pass { plan, out, names: Names::new(text), depth: 0 };
+    let mut pass = Pass { plan, out, names: NameStack::new(text), depth: 0 };
     let outcome =
         ObjectSeed { pass: &mut pass, node }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     if pass.depth > MAX_JSON_DEPTH {
         let (depth, limit) = (pass.depth as u64, MAX_JSON_DEPTH as u64);
         return Err(Error::limit_exceeded("the nesting of a JSON record", depth, limit));
     }
-    outcome.map_err(refuse)
+    outcome.map_err(rejected)
 }
 
 #[cold]
-fn refuse(why: impl fmt::Display) -> Error {
+fn rejected(why: impl fmt::Display) -> Error {
     Error::invalid_input(format!("the record is not a valid JSON object: {why}"))
 }
 
@@ -133,8 +133,8 @@ fn refuse(why: impl fmt::Display) -> Error {
 struct Pass<'a> {
     plan: &'a AttributePlan,
     out: &'a mut AttributeValues,
-    names: Names<'a>,
-    /// How many arrays and objects are open.
+    names: NameStack<'a>,
+    /// Number of open arrays and objects.
     depth: usize,
 }
 
@@ -151,10 +151,10 @@ impl Pass<'_> {
     }
 }
 
-/// Reads the object that is the record.
+/// Reads the object of the record.
 struct ObjectSeed<'s, 'a> {
     pass: &'s mut Pass<'a>,
-    node: Option<NodeId>,
+    node: Option<PathNodeId>,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_, '_> {
@@ -177,31 +177,31 @@ impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
     }
 }
 
-/// Reads the fields of an object whose place in the record is `node`; `None` where no path leads.
+/// Reads the fields of an object at `node`; `None` if no path passes it.
 fn read_fields<'de, A: MapAccess<'de>>(
     pass: &mut Pass<'_>,
-    node: Option<NodeId>,
+    node: Option<PathNodeId>,
     mut map: A,
 ) -> std::result::Result<(), A::Error> {
     pass.enter()?;
     let mut object = pass.names.begin();
     while let Some(child) = map.next_key_seed(KeySeed { pass, node, object: &mut object })? {
-        map.next_value_seed(ValueSeed { pass, node: child, around: Around::Object })?;
+        map.next_value_seed(ValueSeed { pass, node: child, around: EnclosingArray::Object })?;
     }
     pass.names.end(&object)?;
     pass.leave();
     Ok(())
 }
 
-/// Reads a name, and finds the field of the node that it is, if any.
+/// Reads a name and returns the node of its field, if any.
 struct KeySeed<'s, 'a> {
     pass: &'s mut Pass<'a>,
-    node: Option<NodeId>,
+    node: Option<PathNodeId>,
     object: &'s mut ObjectNames,
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
-    type Value = Option<NodeId>;
+    type Value = Option<PathNodeId>;
 
     fn deserialize<D: Deserializer<'de>>(
         self,
@@ -212,7 +212,7 @@ impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
 }
 
 impl Visitor<'_> for KeySeed<'_, '_> {
-    type Value = Option<NodeId>;
+    type Value = Option<PathNodeId>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -225,57 +225,57 @@ impl Visitor<'_> for KeySeed<'_, '_> {
     }
 }
 
-/// Reads a value and pushes what paths find in it.
+/// Reads a value and pushes the values at its paths.
 struct ValueSeed<'s, 'a, 'o> {
     pass: &'s mut Pass<'a>,
-    /// The value's place in the trie; `None` where no path comes.
-    node: Option<NodeId>,
-    around: Around<'o>,
+    /// The value's node in the trie; `None` if no path passes it.
+    node: Option<PathNodeId>,
+    around: EnclosingArray<'o>,
 }
 
-/// What an array around a value wants of it.
-enum Around<'o> {
-    /// There is no array around it, or none that a path ends at.
+/// The array around a value.
+enum EnclosingArray<'o> {
+    /// No array around the value, or none that a path ends at.
     Object,
-    /// This slot takes it if it is a scalar.
-    Array(Slot),
+    /// The path of this slot ends at the array: a scalar element is a value of it.
+    Array(ValueSlot),
     /// A path of rectangles ends at the array.
     Space(&'o mut Elements),
 }
 
 /// The elements of an array where a path of rectangles ends.
 struct Elements {
-    /// The slot of that path, which takes an element that is a rectangle.
-    rect: Option<Slot>,
+    /// The slot of that path, for elements that are rectangles.
+    rect: Option<ValueSlot>,
     /// The slot of a plain path that ends there too.
-    array: Option<Slot>,
+    array: Option<ValueSlot>,
     corners: Corners,
 }
 
-/// The elements of an array, as long as they may be the corners of a rectangle.
+/// The elements of an array as candidates for the corners of a rectangle.
 #[derive(Default)]
 struct Corners {
     numbers: [f64; 4],
     count: usize,
-    others: bool,
+    has_other_elements: bool,
 }
 
 impl Corners {
     fn add(&mut self, number: Option<f64>) {
         match (self.numbers.get_mut(self.count), number) {
             (Some(corner), Some(number)) => *corner = number,
-            _ => self.others = true,
+            _ => self.has_other_elements = true,
         }
         self.count += 1;
     }
 
     fn rect(&self) -> Option<Rect> {
-        (self.count == 4 && !self.others).then(|| Rect::valid(self.numbers)).flatten()
+        (self.count == 4 && !self.has_other_elements).then(|| Rect::valid(self.numbers)).flatten()
     }
 }
 
 impl<'a> ValueSeed<'_, 'a, '_> {
-    /// Pushes a scalar: a `number`, if it is one.
+    /// Pushes a scalar. `number` is its value if it is a number.
     #[inline]
     fn push(self, number: Option<f64>, encode: impl Fn(&mut Vec<u8>)) {
         if let Some(node) = self.node {
@@ -290,9 +290,9 @@ impl<'a> ValueSeed<'_, 'a, '_> {
             }
         }
         match self.around {
-            Around::Object => {}
-            Around::Array(slot) => self.pass.out.push_encoded(slot, &encode),
-            Around::Space(elements) => {
+            EnclosingArray::Object => {}
+            EnclosingArray::Array(slot) => self.pass.out.push_encoded(slot, &encode),
+            EnclosingArray::Space(elements) => {
                 if let Some(slot) = elements.array {
                     self.pass.out.push_encoded(slot, &encode);
                 }
@@ -309,16 +309,16 @@ impl<'a> ValueSeed<'_, 'a, '_> {
         let (own, array_slot) = (node.and_then(|node| node.rect), node.and_then(|node| node.slot));
         let element_node = node.and_then(|node| node.elements);
         let outer = match self.around {
-            Around::Space(elements) => {
+            EnclosingArray::Space(elements) => {
                 elements.corners.add(None);
                 elements.rect
             }
-            Around::Object | Around::Array(_) => None,
+            EnclosingArray::Object | EnclosingArray::Array(_) => None,
         };
         self.pass.enter()?;
         let mut elements = Elements { rect: own, array: array_slot, corners: Corners::default() };
         loop {
-            let around = Around::Space(&mut elements);
+            let around = EnclosingArray::Space(&mut elements);
             let seed = ValueSeed { pass: &mut *self.pass, node: element_node, around };
             if array.next_element_seed(seed)?.is_none() {
                 break;
@@ -386,14 +386,14 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
         let plan = self.pass.plan;
         let node = self.node.map(|node| plan.node(node));
-        if node.is_some_and(|node| node.rect.is_some()) || matches!(self.around, Around::Space(_)) {
+        if node.is_some_and(|node| node.rect.is_some()) || matches!(self.around, EnclosingArray::Space(_)) {
             return self.read_corners(array);
         }
         let element_node = node.and_then(|node| node.elements);
         let array_slot = node.and_then(|node| node.slot);
         self.pass.enter()?;
         loop {
-            let around = array_slot.map_or(Around::Object, Around::Array);
+            let around = array_slot.map_or(EnclosingArray::Object, EnclosingArray::Array);
             let seed = ValueSeed { pass: &mut *self.pass, node: element_node, around };
             if array.next_element_seed(seed)?.is_none() {
                 self.pass.leave();
@@ -403,7 +403,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<(), A::Error> {
-        if let Around::Space(elements) = self.around {
+        if let EnclosingArray::Space(elements) = self.around {
             elements.corners.add(None);
         }
         let node = self.node.filter(|&node| !self.pass.plan.node(node).has_no_fields());

@@ -1,41 +1,41 @@
 //! A fast check that accepts most valid JSON records.
 //!
-//! The scan accepts a subset of what the full pass of [`crate::json`] accepts, and collects nothing. What it does not accept
-//! is read by the full pass, which gives the verdict and the error. So the scan leaves out what is rare: names with
-//! escapes, surrogates, long numbers, large exponents. Strings are searched sixteen bytes at a time for the bytes that end them
-//! or need a closer look, and digits are counted eight at a time: a loop over bytes costs a misprediction at the end of each.
+//! The scan accepts a subset of the records that the full pass of [`crate::json`] accepts, and collects nothing. The full
+//! pass decides on all other records and produces the error. So the scan omits rare syntax: names with escapes, surrogates,
+//! long numbers, large exponents. Strings are searched sixteen bytes at a time for bytes that end them or need a decision,
+//! and digits are counted eight at a time: a loop over bytes costs a misprediction at each end.
 
 use bolide_base::limits::MAX_JSON_DEPTH;
 use serde::de::value::Error;
 
-use crate::json_names::Names;
+use crate::json_names::NameStack;
 
-/// Largest number of digits of a number before its exponent: with an exponent of [`MAX_EXPONENT_DIGITS`] it is finite as `f64`.
+/// Maximum number of digits of a number before its exponent: with [`MAX_EXPONENT_DIGITS`] it is finite as `f64`.
 const MAX_DIGITS: usize = 200;
-/// Largest number of digits of an exponent.
+/// Maximum number of digits of an exponent.
 const MAX_EXPONENT_DIGITS: usize = 2;
 
-/// True if `text` is one JSON object that the full pass accepts. False: the full pass decides.
+/// Whether `text` is one JSON object that the full pass accepts. If false, the full pass decides.
 pub(crate) fn is_plain_object(text: &str) -> bool {
-    let mut scan = Scan { text, bytes: text.as_bytes(), names: Names::new(text) };
+    let mut scan = PlainScan { text, bytes: text.as_bytes(), names: NameStack::new(text) };
     scan.record() == Some(text.len())
 }
 
-/// A record. Its methods take the position of what they read and return the position behind it; `None`: the scan does not
+/// The scan of a record. Its methods take the start of an element and return its end; `None`: the scan does not
 /// accept the record. The position is passed by value, which keeps it in a register.
-struct Scan<'t> {
+struct PlainScan<'t> {
     text: &'t str,
     bytes: &'t [u8],
-    names: Names<'t>,
+    names: NameStack<'t>,
 }
 
-impl Scan<'_> {
+impl PlainScan<'_> {
     fn record(&mut self) -> Option<usize> {
         let at = self.expect(self.skip_space(0), b'{')?;
         self.object(at, 1).map(|end| self.skip_space(end))
     }
 
-    /// The byte at `at`; 0, which no record holds, at the end.
+    /// The byte at `at`; at the end 0, which no valid record contains.
     #[inline]
     fn peek(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(0)
@@ -54,7 +54,7 @@ impl Scan<'_> {
         at
     }
 
-    /// The rest of an object behind its opening brace.
+    /// The rest of an object after its opening brace.
     fn object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth > MAX_JSON_DEPTH {
             return None;
@@ -80,7 +80,7 @@ impl Scan<'_> {
         self.names.end::<Error>(&object).ok().map(|()| at + 1)
     }
 
-    /// The rest of an array behind its opening bracket.
+    /// The rest of an array after its opening bracket.
     fn array(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth > MAX_JSON_DEPTH {
             return None;
@@ -99,7 +99,7 @@ impl Scan<'_> {
         }
     }
 
-    /// A value in an object or array of this depth, with the space around it.
+    /// A value in an object or array of this depth, with surrounding whitespace.
     #[inline]
     fn value(&mut self, at: usize, depth: usize) -> Option<usize> {
         let at = self.skip_space(at);
@@ -121,7 +121,7 @@ impl Scan<'_> {
         self.bytes.get(at..)?.starts_with(word).then_some(at + word.len())
     }
 
-    /// A string behind its opening quote.
+    /// A string after its opening quote.
     #[inline]
     fn string(&self, mut at: usize) -> Option<usize> {
         loop {
@@ -134,7 +134,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The next quote, backslash or control character; `None` if there is none.
+    /// The position of the next quote, backslash or control character; `None` if there is none.
     #[inline]
     fn skip_plain(&self, mut at: usize) -> Option<usize> {
         while let Some(chunk) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
@@ -150,7 +150,7 @@ impl Scan<'_> {
         self.bytes.get(at..)?.iter().position(is_special).map(|found| at + found)
     }
 
-    /// An escape behind its backslash.
+    /// An escape after its backslash.
     fn escape(&self, at: usize) -> Option<usize> {
         let rest = self.bytes.get(at..)?;
         match rest.first()? {
@@ -189,7 +189,7 @@ impl Scan<'_> {
         Some(end)
     }
 
-    /// The end of the digits from `at` on.
+    /// The end of the digits that start at `at`.
     #[inline]
     fn digits(&self, mut at: usize) -> usize {
         while let Some(chunk) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -209,7 +209,7 @@ impl Scan<'_> {
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const HIGH: u64 = ONES << 7;
 
-/// How many of the bytes of `word`, in memory order, are digits before the first other one.
+/// The number of leading bytes of `word`, in memory order, that are digits.
 #[inline]
 fn leading_digits(word: u64) -> usize {
     let above_zero = word ^ (ONES * u64::from(b'0'));
@@ -218,7 +218,7 @@ fn leading_digits(word: u64) -> usize {
 }
 
 /// The high bit of the first byte of `word`, in memory order, that is a quote, a backslash or a control character, and
-/// perhaps bits of later bytes; 0 if there is none.
+/// possibly bits of later bytes; 0 if there is none.
 #[inline]
 fn specials(word: u64) -> u64 {
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH;
@@ -235,7 +235,7 @@ mod tests {
     use crate::extractor::AttributeExtractor;
     use crate::json::JsonExtractor;
 
-    /// The verdict of the full pass.
+    /// The decision of the full pass.
     fn is_valid(record: &str) -> bool {
         let plan = AttributePlan::new(["no.such.path".parse().unwrap()]);
         JsonExtractor.extract(record.as_bytes(), &plan, &mut AttributeValues::new()).is_ok()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_or_rare_is_left_to_the_full_pass() {
+    fn invalid_and_rare_records_are_not_accepted() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(MAX_JSON_DEPTH), "]".repeat(MAX_JSON_DEPTH));
         for record in [
             "",
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_that_ends_a_run_is_found_at_every_place() {
+    fn every_special_byte_is_found_at_every_position() {
         for special in [b'"', b'\\', 0, 1, 31, 10] {
             for at in 0..8 {
                 for around in [b'a', b' ', b'!', b'#', 0x7f, 0x80, 0xff, b'[', b']'] {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_counted_up_to_any_other_byte() {
+    fn digits_are_counted_up_to_the_first_other_byte() {
         for other in (0..=255).filter(|byte: &u8| !byte.is_ascii_digit()) {
             for at in 0..8 {
                 for digit in b'0'..=b'9' {
@@ -322,9 +322,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// Records whose parts are replaced, removed and repeated at random.
+        /// Random concatenations of parts of records.
         #[test]
-        fn what_the_scan_accepts_the_full_pass_accepts(
+        fn records_accepted_by_the_scan_are_accepted_by_the_full_pass(
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\"b\"", "\"a\":", "\"b\":", "\"\":", "1", "-", "0", ".5", "e7",
@@ -350,7 +350,7 @@ mod tests {
             let record = String::from_utf8(bytes).unwrap();
             let plain = is_plain_object(&record);
             prop_assert!(!plain || is_valid(&record), "{}", record);
-            // Nothing in this record is rare, but for a name with an escape.
+            // The only rare syntax in this record is a name with an escape.
             prop_assert!(plain || !is_valid(&record) || byte == b'\\', "{}", record);
         }
     }

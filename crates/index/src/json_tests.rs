@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::attribute::Value;
-use crate::model::values_by_hand;
+use crate::model::expected_values;
 use crate::path::AttributePath;
 
 fn extract(record: &[u8], paths: &[&str]) -> Result<Vec<Vec<Value>>> {
@@ -38,7 +38,7 @@ fn scalars_of_every_type_are_found() {
 }
 
 #[test]
-fn arrays_give_one_value_an_element_and_each_once() {
+fn arrays_have_the_distinct_values_of_their_elements() {
     let record = r#"{"tags":["b","a","b",null,1,1.0],"empty":[],"nested":[[1,2],[2,3],4]}"#;
     let tags = vec![Value::Null, Value::Int(1), Value::from("a"), Value::from("b")];
     assert_eq!(one(record, "tags"), tags);
@@ -50,7 +50,7 @@ fn arrays_give_one_value_an_element_and_each_once() {
 }
 
 #[test]
-fn objects_in_arrays_and_arrays_in_objects_are_reached() {
+fn paths_reach_objects_in_arrays_and_arrays_in_objects() {
     let record =
         r#"{"items":[{"price":3,"by":{"id":"x"}},7,{"price":1},{"price":[2,3]}],"a":{"b":{"c":[true]}}}"#;
     assert_eq!(one(record, "items[*].price"), [Value::Int(1), Value::Int(2), Value::Int(3)]);
@@ -60,16 +60,16 @@ fn objects_in_arrays_and_arrays_in_objects_are_reached() {
 }
 
 #[test]
-fn paths_that_do_not_fit_the_record_find_nothing() {
+fn paths_that_do_not_match_the_record_yield_nothing() {
     let record = r#"{"a":1,"o":{"x":1},"l":[{"x":1}],"s":"text"}"#;
     for path in ["a.b", "a[*]", "o", "o[*]", "l", "l.x", "l[*].y", "s.length", "o.x.y", "none.x"] {
         assert!(one(record, path).is_empty(), "{path}");
     }
 }
 
-/// The record is refused with and without a path, and by both ways of validation.
-fn assert_refused(record: &[u8], reason: &str) {
-    let shown = String::from_utf8_lossy(&record[..record.len().min(80)]).into_owned();
+/// Asserts that the record is rejected with and without a path, and by both ways of validation.
+fn assert_rejected(record: &[u8], reason: &str) {
+    let printed = String::from_utf8_lossy(&record[..record.len().min(80)]).into_owned();
     let outcomes = [
         extract(record, &["a"]).map(drop),
         extract(record, &["a.b[*]", "rect(a)", "point(x,y)"]).map(drop),
@@ -77,15 +77,15 @@ fn assert_refused(record: &[u8], reason: &str) {
         JsonExtractor.validate(record),
     ];
     for outcome in outcomes {
-        let error = outcome.expect_err(&shown);
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{shown}");
-        assert!(error.to_string().contains(reason), "{shown}: {error}");
+        let error = outcome.expect_err(&printed);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{printed}");
+        assert!(error.to_string().contains(reason), "{printed}: {error}");
     }
-    assert!(JsonExtractor.accepts(record).ok() != Some(true), "{shown}");
+    assert!(JsonExtractor.accepts(record).ok() != Some(true), "{printed}");
 }
 
 #[test]
-fn repeated_names_are_refused_wherever_they_are() {
+fn repeated_names_are_rejected_at_every_position() {
     for record in [
         r#"{"a":1,"a":2}"#,
         r#"{"a":1,"b":2,"a":{}}"#,
@@ -97,7 +97,7 @@ fn repeated_names_are_refused_wherever_they_are() {
         r#"{"":1,"":2}"#,
         r#"{"é":1,"\u00e9":2}"#,
     ] {
-        assert_refused(record.as_bytes(), "twice");
+        assert_rejected(record.as_bytes(), "twice");
     }
     for record in [
         r#"{"a":{"a":{"a":1},"b":1},"b":[{"a":1},{"a":2}]}"#,
@@ -110,7 +110,7 @@ fn repeated_names_are_refused_wherever_they_are() {
 }
 
 #[test]
-fn repeated_names_of_large_objects_are_found_at_any_distance() {
+fn repeated_names_of_large_objects_are_detected_at_any_distance() {
     let object = |names: &[String]| {
         let fields: Vec<String> = names.iter().map(|name| format!("\"{name}\":{{\"x\":1}}")).collect();
         format!("{{\"a\":{{{}}}}}", fields.join(","))
@@ -128,12 +128,12 @@ fn repeated_names_of_large_objects_are_found_at_any_distance() {
     }
 }
 
-/// A comparison of each name with each other would take 2·10¹⁰ steps.
+/// Pairwise comparison of the names would take 2·10¹⁰ steps.
 #[test]
-fn many_names_take_no_quadratic_time() {
+fn many_names_do_not_take_quadratic_time() {
     let fields: Vec<String> = (0..200_000).map(|number| format!("\"{number:08}\":0")).collect();
     assert!(JsonExtractor.validate(format!("{{{}}}", fields.join(",")).as_bytes()).is_ok());
-    assert_refused(format!("{{{},\"00000000\":1}}", fields.join(",")).as_bytes(), "twice");
+    assert_rejected(format!("{{{},\"00000000\":1}}", fields.join(",")).as_bytes(), "twice");
 }
 
 #[test]
@@ -148,28 +148,28 @@ fn more_than_64_fields_are_found() {
 }
 
 #[test]
-fn lone_surrogates_are_refused_wherever_they_are() {
+fn lone_surrogates_are_rejected_at_every_position() {
     for text in [r"\ud800", r"\udc00", r"x\ud83dx", r"\ud83d\u0041", r"\ud83d\n"] {
         for record in [
             format!("{{\"a\":\"{text}\"}}"),
             format!("{{\"id\":1,\"b\":[{{\"c\":\"{text}\"}}]}}"),
             format!("{{\"{text}\":1}}"),
         ] {
-            assert_refused(record.as_bytes(), "not a valid JSON object");
+            assert_rejected(record.as_bytes(), "not a valid JSON object");
         }
     }
     assert_eq!(one(r#"{"a":"\ud83d\ude00"}"#, "a"), [Value::from("😀")]);
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_refused_wherever_they_are() {
+fn numbers_that_are_not_finite_are_rejected_at_every_position() {
     for number in ["1e999", "-1e999", "1e309", &"9".repeat(400), "1.8e308", "NaN", "Infinity", "-Infinity"] {
         for record in [
             format!("{{\"a\":{number}}}"),
             format!("{{\"a\":1,\"b\":[0,{{\"c\":{number}}}]}}"),
             format!("{{\"a\":[1,2,3,{number}]}}"),
         ] {
-            assert_refused(record.as_bytes(), "not a valid JSON object");
+            assert_rejected(record.as_bytes(), "not a valid JSON object");
         }
     }
     for number in ["1.7976931348623157e308", "-1e308", "1e-999", "0e999999999999", &"9".repeat(300)] {
@@ -178,7 +178,7 @@ fn numbers_that_are_not_finite_are_refused_wherever_they_are() {
 }
 
 #[test]
-fn malformed_records_that_are_stored_have_no_values() {
+fn stored_malformed_records_have_no_values() {
     let plan = AttributePlan::new(["a".parse().unwrap()]);
     let mut values = AttributeValues::new();
     let mut stored = |record: &str| {
@@ -192,7 +192,7 @@ fn malformed_records_that_are_stored_have_no_values() {
 }
 
 #[test]
-fn what_is_not_one_json_object_is_refused() {
+fn records_other_than_one_json_object_are_rejected() {
     let records: [&[u8]; 15] = [
         b"",
         b"  ",
@@ -213,7 +213,7 @@ fn what_is_not_one_json_object_is_refused() {
     for record in records {
         let error = extract(record, &["a"]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{}", String::from_utf8_lossy(record));
-        // The whole record is checked, also without any path.
+        // The whole record is validated, also without any path.
         assert!(extract(record, &[]).is_err(), "{}", String::from_utf8_lossy(record));
     }
 }
@@ -225,7 +225,7 @@ fn numbers_are_exact() {
 }
 
 #[test]
-fn nesting_is_limited_at_its_edge_wherever_it_is() {
+fn nesting_is_limited_at_its_edge_at_every_position() {
     for path in ["x", "a", "a[*][*]"] {
         for over in [0, 1] {
             // The record itself is the first level.
@@ -262,7 +262,7 @@ fn only_short_records_are_accepted_without_values() {
 }
 
 #[test]
-fn long_strings_are_taken_whole() {
+fn long_strings_are_extracted_completely() {
     let long = "x".repeat(1 << 20);
     assert_eq!(one(&format!("{{\"a\":\"{long}\"}}"), "a"), [Value::from(long)]);
 }
@@ -299,7 +299,7 @@ fn rectangles_are_arrays_of_four_numbers() {
 }
 
 #[test]
-fn points_are_made_of_two_numbers() {
+fn points_consist_of_two_numbers() {
     let point = |x, y| rects(&[[x, y, x, y]]);
     for (record, wanted) in [
         (r#"{"lat":30.25,"at":{"lon":-97}}"#, point(-97.0, 30.25)),
@@ -342,7 +342,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn one_pass_finds_what_a_parsed_tree_holds(
+    fn one_pass_extracts_the_values_of_the_parsed_tree(
         fields in proptest::collection::btree_map("[ab]", any_json(), 0..3),
         paths in proptest::collection::vec("[ab](\\[\\*\\]){0,2}(\\.[ab](\\[\\*\\])?){0,2}", 1..6),
     ) {
@@ -358,7 +358,7 @@ proptest! {
         let mut values = AttributeValues::new();
         JsonExtractor.extract(record.to_string().as_bytes(), &plan, &mut values).unwrap();
         for (slot, path) in paths.iter().enumerate() {
-            let mut expected = values_by_hand(&record, path);
+            let mut expected = expected_values(&record, path);
             expected.sort();
             expected.dedup();
             let found: Vec<Value> =
@@ -368,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_unseen_is_accepted_by_extraction(
+    fn validated_records_are_accepted_by_extraction(
         parts in proptest::collection::vec(
             "[{}\\[\\],:\" ]|\"a\"|\"a\":|[0-9]{1,3}|[0-9.eE+-]{1,4}|null|true|\\\\u[dD][89cC]00|1e999|é",
             0..14,
@@ -380,7 +380,7 @@ proptest! {
         let plan = AttributePlan::new(["a".parse().unwrap()]);
         let extracted = JsonExtractor.extract(text.as_bytes(), &plan, &mut AttributeValues::new());
         prop_assert_eq!(JsonExtractor.validate(text.as_bytes()).is_ok(), extracted.is_ok(), "{}", text);
-        // What is valid for another parser may only be refused for a name that occurs twice.
+        // What is valid for another parser is rejected only for a name that occurs twice.
         let parsed = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text).is_ok();
         match &extracted {
             Ok(()) => prop_assert!(parsed, "{}", text),
@@ -394,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(record in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn any_bytes_are_extracted_or_rejected(record in proptest::collection::vec(any::<u8>(), 0..40)) {
         let _ = extract(&record, &["a", "a[*].b"]);
     }
 }

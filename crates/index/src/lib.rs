@@ -1,10 +1,9 @@
-//! Secondary indexes of Bolide and the one lookup driver.
+//! Secondary indexes of Bolide and the lookup driver.
 //!
-//! An index only proposes [candidates](candidate); one [driver](lookup) decides. An index turns writes
-//! into entries that join the same atomic batch, and the predicates of a query into a stream of
-//! `(primary key, sequence number)`. The driver, the same for all kinds, keeps the first of them,
-//! validates each at the view of the query, fetches records and checks the predicates on them. So all kinds of
-//! index give the same answers as a scan of the table.
+//! An index proposes [candidates](candidate); the [driver](lookup) decides. An index turns writes into entries that join the
+//! same atomic batch, and the predicates of a query into a stream of `(primary key, sequence number)`. The driver, the same
+//! for all kinds, retains the first candidates, validates each at the view of the query, fetches records and evaluates the
+//! predicates on them. So all kinds of index return the same answers as a scan of the table.
 //!
 //! ```text
 //! put     record → extractor → values → SecondaryIndex::derive → batch → commit → SecondaryIndex::stage
@@ -54,8 +53,8 @@ mod model;
 
 pub use access::Access;
 pub use attribute::Value;
-pub use attribute_plan::{AttributePlan, AttributeValues, Slot};
-pub use candidate::{Candidate, CandidateCursor, Origin};
+pub use attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
+pub use candidate::{Candidate, CandidateCursor, CandidateOrigin};
 pub use check::{CheckedTable, IndexCheck};
 pub use cursor_token::CursorToken;
 pub use embedded::{EmbeddedCosts, EmbeddedFigures, EmbeddedIndex};
@@ -65,7 +64,7 @@ pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use in_table::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
 pub use lookup::{Lookup, LookupOptions, Row, RowRecord};
-pub use newest_keys::{FetchedTold, NewestKeys, NewestQuestion, NewestTold};
+pub use newest_keys::{FetchStatistics, NewestKeys, NewestQuery, NewestStatistics};
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;
 pub use perseid::PsTreeIndex;
@@ -78,7 +77,7 @@ pub use secondary_index::{
 pub use source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 pub use space::{Point, Rect};
 pub use spec::{
-    EntryOrder, GlobalIndexUse, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy,
+    EntryOrder, GlobalIndexUse, IndexKind, IndexSpec, Maintenance, RepairStrategy, Split, ValidationStrategy,
 };
 pub use standalone::composite::CompositeIndex;
 pub use standalone::lazy::LazyIndex;

@@ -1,4 +1,4 @@
-//! A store in memory for tests, a collection on top of it, and the answers that a scan by hand gives.
+//! An in-memory store for tests, a collection on top of it, and the expected answers by a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -8,13 +8,13 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::store::Lite;
 
 use crate::attribute::Value;
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::check::{CheckedTable, IndexCheck};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::json::JsonExtractor;
 use crate::lookup::{Lookup, LookupOptions};
-use crate::path::{AttributePath, Shape, Step};
+use crate::path::{AttributePath, PathShape, PathStep};
 use crate::predicate::Condition;
 use crate::query::{Order, Query};
 use crate::secondary_index::{
@@ -24,14 +24,14 @@ use crate::source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 use crate::space::{Point, Rect};
 use crate::standalone::composite::CompositeIndex;
 
-/// The tree of the records in [`Collection`].
+/// The tree of the records in [`ModelCollection`].
 pub(crate) const TABLE: TreeId = 1;
 
-type Versions = Vec<(SequenceNumber, Option<Vec<u8>>)>;
+type ModelVersions = Vec<(SequenceNumber, Option<Vec<u8>>)>;
 
 #[derive(Debug, Default)]
 struct Data {
-    trees: BTreeMap<(TreeId, Vec<u8>), Versions>,
+    trees: BTreeMap<(TreeId, Vec<u8>), ModelVersions>,
     ranges: Vec<(TreeId, Vec<u8>, Vec<u8>, SequenceNumber)>,
 }
 
@@ -65,7 +65,7 @@ impl ModelView {
         self.data.write().unwrap().ranges.push((tree, start.to_vec(), end.to_vec(), sequence));
     }
 
-    /// How many keys of `tree` are visible.
+    /// The number of visible keys of `tree`.
     pub(crate) fn count(&self, tree: TreeId) -> usize {
         self.tree(tree).unwrap().visible(&[], None).len()
     }
@@ -88,7 +88,7 @@ impl ReadSource for ModelView {
 }
 
 impl ModelTree {
-    /// How many views, trees and cursors share the data.
+    /// The number of views, trees and cursors that share the data.
     pub(crate) fn handles(&self) -> usize {
         Arc::strong_count(&self.view.data)
     }
@@ -134,7 +134,7 @@ impl TreeSource for ModelTree {
         Ok(self.get(key)?.map(|(sequence, _)| sequence))
     }
 
-    /// Knows half of all writes, as if the others were in sstables.
+    /// Decides half of all writes, as if the others were in sstables.
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
         match self.newest_sequence(key) {
             _ if written % 2 == 1 => Lite::Unknown,
@@ -227,15 +227,15 @@ impl EntryCursor for ModelCursor {
     }
 }
 
-/// A write to a [`Collection`].
+/// A write to a [`ModelCollection`].
 #[derive(Debug, Clone)]
-pub(crate) enum Write {
+pub(crate) enum ModelWrite {
     Put(String, String),
     Delete(String),
     DeleteRange(String, String),
 }
 
-/// Puts index writes into the model under one sequence number.
+/// Writes index entries to the model under one sequence number.
 pub(crate) struct ModelWrites<'m> {
     pub(crate) view: &'m ModelView,
     pub(crate) sequence: SequenceNumber,
@@ -266,15 +266,15 @@ impl IndexWrites for ModelWrites<'_> {
     }
 }
 
-/// A collection of JSON records with indexes, written as the facade writes one.
+/// A collection of JSON records with indexes, with the write path of the facade.
 #[derive(Debug, Default)]
-pub(crate) struct Collection {
+pub(crate) struct ModelCollection {
     view: ModelView,
     pub(crate) last: SequenceNumber,
     pub(crate) indexes: Vec<CompositeIndex>,
 }
 
-impl Collection {
+impl ModelCollection {
     pub(crate) fn new(specs: &[&str]) -> Self {
         let indexes = specs
             .iter()
@@ -290,7 +290,7 @@ impl Collection {
         self.view.at(self.last)
     }
 
-    fn plan(&self) -> (AttributePlan, Vec<Vec<Slot>>) {
+    fn plan(&self) -> (AttributePlan, Vec<Vec<ValueSlot>>) {
         let specs = self.indexes.iter().map(SecondaryIndex::<ModelView>::spec);
         let plan = AttributePlan::new(specs.clone().flat_map(|spec| spec.paths().cloned()));
         let slots = specs.map(|spec| slots_of(spec, &plan).unwrap()).collect();
@@ -298,15 +298,15 @@ impl Collection {
     }
 
     pub(crate) fn put(&mut self, key: &str, record: &str) {
-        self.write(&[Write::Put(key.to_owned(), record.to_owned())]).unwrap();
+        self.write(&[ModelWrite::Put(key.to_owned(), record.to_owned())]).unwrap();
     }
 
     pub(crate) fn delete(&mut self, key: &str) {
-        self.write(&[Write::Delete(key.to_owned())]).unwrap();
+        self.write(&[ModelWrite::Delete(key.to_owned())]).unwrap();
     }
 
-    /// Commits a batch: blind entries first, then what depends on the state before.
-    pub(crate) fn write(&mut self, batch: &[Write]) -> Result<()> {
+    /// Commits a batch: blind entries first, then entries that depend on the previous state.
+    pub(crate) fn write(&mut self, batch: &[ModelWrite]) -> Result<()> {
         let before = self.view();
         let (plan, slots) = self.plan();
         let mut values = AttributeValues::new();
@@ -315,12 +315,12 @@ impl Collection {
             self.last += 1;
             let mut writes = ModelWrites { view: &self.view, sequence: self.last };
             let (key, record) = match write {
-                Write::DeleteRange(start, end) => {
+                ModelWrite::DeleteRange(start, end) => {
                     self.view.write_range(TABLE, start.as_bytes(), end.as_bytes(), self.last);
                     continue;
                 }
-                Write::Put(key, record) => (key, Some(record)),
-                Write::Delete(key) => (key, None),
+                ModelWrite::Put(key, record) => (key, Some(record)),
+                ModelWrite::Delete(key) => (key, None),
             };
             if let Some(record) = record {
                 JsonExtractor.extract(record.as_bytes(), &plan, &mut values)?;
@@ -328,7 +328,7 @@ impl Collection {
             self.view.write(TABLE, key.as_bytes(), record.map(String::as_bytes), self.last);
             let is_last = !batch[position + 1..]
                 .iter()
-                .any(|later| matches!(later, Write::Put(other, _) | Write::Delete(other) if other == key));
+                .any(|later| matches!(later, ModelWrite::Put(other, _) | ModelWrite::Delete(other) if other == key));
             for (index, slots) in self.indexes.iter().zip(&slots) {
                 let needs_stage = SecondaryIndex::<ModelView>::needs_stage(index);
                 if needs_stage && !is_last {
@@ -361,14 +361,14 @@ impl Collection {
         Ok(())
     }
 
-    /// Asks through the driver, with the indexes whose number `use_index` takes.
-    pub(crate) fn ask(
+    /// Executes a query in the driver, with the indexes whose number `use_index` accepts.
+    pub(crate) fn query(
         &self,
         view: &ModelView,
         query: &Query,
         options: LookupOptions<'_>,
         use_index: impl Fn(usize) -> bool,
-    ) -> Result<(Vec<Answer>, Explain)> {
+    ) -> Result<(Vec<ModelAnswer>, Explain)> {
         let indexes: Vec<&dyn SecondaryIndex<ModelView>> = self
             .indexes
             .iter()
@@ -380,7 +380,7 @@ impl Collection {
             Lookup { view, table: TABLE, extractor: Some(&JsonExtractor), indexes: &indexes, options };
         let mut answers = Vec::new();
         let explain = lookup.run(query, |row| {
-            answers.push(Answer {
+            answers.push(ModelAnswer {
                 key: String::from_utf8(row.primary_key.to_vec()).unwrap(),
                 sequence: row.sequence,
                 record: row.record.map(|record| String::from_utf8(record.to_vec()).unwrap()),
@@ -400,26 +400,25 @@ impl Collection {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ModelAnswer {
     pub(crate) key: String,
     pub(crate) sequence: SequenceNumber,
     pub(crate) record: Option<String>,
     pub(crate) values: Vec<Vec<Value>>,
 }
 
-/// All answers to `query` in order, found by parsing every record and comparing values, with nothing of
-/// encodings or indexes.
-pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
+/// All answers to `query` in order, by parsing every record and comparing values, without encodings or indexes.
+pub(crate) fn expected_answers(view: &ModelView, query: &Query) -> Vec<ModelAnswer> {
     let mut found = Vec::new();
     for (key, sequence, record) in view.tree(TABLE).unwrap().visible(&[], None) {
         let json: serde_json::Value = serde_json::from_slice(&record).unwrap();
         let mut order_value = None;
         let mut distance = None;
         let matches = query.predicates().iter().all(|predicate| {
-            let mut values = values_by_hand(&json, predicate.path());
+            let mut values = expected_values(&json, predicate.path());
             values.retain(|value| satisfies(value, predicate.condition()));
             if let Condition::Nearest(point) = predicate.condition() {
-                distance = values.iter().map(|value| distance_by_hand(value, point)).min_by(f64::total_cmp);
+                distance = values.iter().map(|value| expected_distance(value, point)).min_by(f64::total_cmp);
             }
             if order_value.is_none() && predicate.is_range() {
                 order_value = match query.answer_order() {
@@ -442,7 +441,7 @@ pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
         Order::ValueDescending => right.0.cmp(&left.0).then(right.1.cmp(&left.1)),
     });
     if let Some(limit) = query.answer_limit_per_value() {
-        // Within one value the order is that of recency, so the first ones are those that count.
+        // Within one value the order is by recency, so the first ones count.
         let mut counts: Vec<(Option<Value>, usize)> = Vec::new();
         found.retain(|(value, ..)| {
             let known = counts.iter().position(|(known, _)| known == value);
@@ -458,7 +457,7 @@ pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     found
         .into_iter()
-        .map(|(_, sequence, key, record)| Answer {
+        .map(|(_, sequence, key, record)| ModelAnswer {
             key: text(key),
             sequence,
             record: Some(text(record)),
@@ -494,8 +493,8 @@ fn satisfies(value: &Value, condition: &Condition) -> bool {
     }
 }
 
-/// The square of the distance, to the corner or edge that is nearest.
-fn distance_by_hand(value: &Value, point: &Point) -> f64 {
+/// The square of the distance to the nearest corner or edge.
+fn expected_distance(value: &Value, point: &Point) -> f64 {
     let Value::Rect(rect) = value else { return f64::NAN };
     let away = |low: f64, at: f64, high: f64| match at {
         at if at < low => low - at,
@@ -508,23 +507,23 @@ fn distance_by_hand(value: &Value, point: &Point) -> f64 {
 }
 
 /// The values at a path of any shape.
-pub(crate) fn values_by_hand(json: &serde_json::Value, path: &AttributePath) -> Vec<Value> {
+pub(crate) fn expected_values(json: &serde_json::Value, path: &AttributePath) -> Vec<Value> {
     let mut values = Vec::new();
     match path.shape() {
-        Shape::Scalar => find_values(json, path.steps(), &mut values),
-        Shape::Rect => {
-            let mut places = Vec::new();
-            find_places(json, path.steps(), &mut places);
-            for place in places {
-                let elements = place.as_array().into_iter().flatten();
-                values.extend([place].into_iter().chain(elements).filter_map(rect_by_hand));
+        PathShape::Scalar => find_values(json, path.steps(), &mut values),
+        PathShape::Rect => {
+            let mut targets = Vec::new();
+            find_targets(json, path.steps(), &mut targets);
+            for target in targets {
+                let elements = target.as_array().into_iter().flatten();
+                values.extend([target].into_iter().chain(elements).filter_map(expected_rect));
             }
         }
-        Shape::Point(second) => {
-            let coordinate = |steps: &[Step]| {
-                let mut places = Vec::new();
-                find_places(json, steps, &mut places);
-                places.first().and_then(|place| place.as_f64())
+        PathShape::Point(second) => {
+            let coordinate = |steps: &[PathStep]| {
+                let mut targets = Vec::new();
+                find_targets(json, steps, &mut targets);
+                targets.first().and_then(|target| target.as_f64())
             };
             if let (Some(x), Some(y)) = (coordinate(path.steps()), coordinate(second)) {
                 values.push(Value::Rect(Point::new(x, y).unwrap().into()));
@@ -534,7 +533,7 @@ pub(crate) fn values_by_hand(json: &serde_json::Value, path: &AttributePath) -> 
     values
 }
 
-fn rect_by_hand(json: &serde_json::Value) -> Option<Value> {
+fn expected_rect(json: &serde_json::Value) -> Option<Value> {
     let corners: Option<Vec<f64>> = json.as_array()?.iter().map(serde_json::Value::as_f64).collect();
     match corners?[..] {
         [min_x, min_y, max_x, max_y] => Rect::new(min_x, min_y, max_x, max_y).ok().map(Value::Rect),
@@ -542,36 +541,36 @@ fn rect_by_hand(json: &serde_json::Value) -> Option<Value> {
     }
 }
 
-/// What lies at the end of `steps`.
-fn find_places<'j>(json: &'j serde_json::Value, steps: &[Step], out: &mut Vec<&'j serde_json::Value>) {
+/// The JSON values at the end of `steps`.
+fn find_targets<'j>(json: &'j serde_json::Value, steps: &[PathStep], out: &mut Vec<&'j serde_json::Value>) {
     match steps {
         [] => out.push(json),
-        [Step::Field(name), rest @ ..] => {
+        [PathStep::Field(name), rest @ ..] => {
             if let Some(value) = json.as_object().and_then(|object| object.get(&**name)) {
-                find_places(value, rest, out);
+                find_targets(value, rest, out);
             }
         }
-        [Step::Elements, rest @ ..] => {
+        [PathStep::Elements, rest @ ..] => {
             for element in json.as_array().into_iter().flatten() {
-                find_places(element, rest, out);
+                find_targets(element, rest, out);
             }
         }
     }
 }
 
-/// What a path finds in a parsed record, by the table in the head of [`crate::json`].
-pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Vec<Value>) {
+/// The values at a path in a parsed record, by the table in the documentation of [`crate::json`].
+pub(crate) fn find_values(json: &serde_json::Value, steps: &[PathStep], out: &mut Vec<Value>) {
     match steps {
         [] => match json {
             serde_json::Value::Array(elements) => out.extend(elements.iter().filter_map(Value::from_json)),
             scalar => out.extend(Value::from_json(scalar)),
         },
-        [Step::Field(name), rest @ ..] => {
+        [PathStep::Field(name), rest @ ..] => {
             if let Some(value) = json.as_object().and_then(|object| object.get(&**name)) {
                 find_values(value, rest, out);
             }
         }
-        [Step::Elements, rest @ ..] => {
+        [PathStep::Elements, rest @ ..] => {
             for element in json.as_array().into_iter().flatten() {
                 find_values(element, rest, out);
             }
@@ -579,11 +578,11 @@ pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Ve
     }
 }
 
-/// The values that a record has at the selected paths, distinct and ascending.
-pub(crate) fn selected_by_hand(record: &str, query: &Query) -> Vec<Vec<Value>> {
+/// The values of a record at the selected paths, distinct and ascending.
+pub(crate) fn expected_selected(record: &str, query: &Query) -> Vec<Vec<Value>> {
     let json: serde_json::Value = serde_json::from_str(record).unwrap();
     let values = |path: &crate::path::AttributePath| {
-        let mut values = values_by_hand(&json, path);
+        let mut values = expected_values(&json, path);
         values.sort();
         values.dedup();
         values
@@ -592,6 +591,6 @@ pub(crate) fn selected_by_hand(record: &str, query: &Query) -> Vec<Vec<Value>> {
 }
 
 /// The distinct keys of answers.
-pub(crate) fn keys(answers: &[Answer]) -> BTreeSet<&str> {
+pub(crate) fn keys(answers: &[ModelAnswer]) -> BTreeSet<&str> {
     answers.iter().map(|answer| answer.key.as_str()).collect()
 }

@@ -1,8 +1,7 @@
-//! The newest records of one secondary key, told by an index alone.
+//! The newest records of one secondary key, from an index alone.
 //!
-//! Where nothing but the index has to be asked, the way of a candidate through the [driver](crate::lookup) costs more
-//! than finding it. An index that can offers a short cut, [`SecondaryIndex::newest_keys`]; it gives what the driver would
-//! give, or declines.
+//! If a query needs only the index, the [driver](crate::lookup) costs more than the index read itself. An index may provide
+//! a short cut, [`SecondaryIndex::newest_keys`], which either returns the same result as the driver or declines.
 //!
 //! [`SecondaryIndex::newest_keys`]: crate::SecondaryIndex::newest_keys
 
@@ -20,71 +19,71 @@ use crate::ps_tree::{EntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
 use crate::version_table::ExpectedKey;
 
-/// Memory for long keys that is kept for the next question, in bytes.
-const KEPT_BYTES: usize = 16 << 10;
-/// Room for records that is kept for the next question.
-const KEPT_FOUND: usize = 256;
+/// Maximum memory for long keys that is retained for the next query, in bytes.
+const MAX_RETAINED_BYTES: usize = 16 << 10;
+/// Maximum capacity for records that is retained for the next query.
+const MAX_RETAINED_FOUND: usize = 256;
 
-/// The newest current records of one secondary key, with memory that is used again.
+/// The newest current records of one secondary key. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct NewestKeys {
-    /// The long keys.
+    /// The bytes of long keys.
     pub(crate) bytes: Vec<u8>,
     pub(crate) found: Vec<FoundKey>,
-    /// Those that wait for their verdicts.
-    pub(crate) suspects: Vec<Suspect>,
-    /// Those that were passed over.
-    pub(crate) passed: Vec<Passed>,
+    /// Found records without a verdict.
+    pub(crate) unverified: Vec<UnverifiedKey>,
+    /// Obsolete entries found by the query.
+    pub(crate) obsolete_entries: Vec<ObsoleteEntry>,
     pub(crate) costs: PsCosts,
 }
 
-/// A record that was found.
+/// A found record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoundKey {
-    /// 0 once it turned out to be obsolete: no write has this number.
+    /// 0 after the record turned out to be obsolete: no write has this number.
     pub(crate) sequence: SequenceNumber,
     pub(crate) place: EntryPlace,
     pub(crate) key: EntryKey,
 }
 
-/// A record that may be obsolete: its place among those found, and what its key is known by.
+/// A record that may be obsolete: its position among the found records, and the expected key for its validation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Suspect {
+pub(crate) struct UnverifiedKey {
     pub(crate) at: usize,
     pub(crate) expected: ExpectedKey,
 }
 
-/// An entry that is obsolete: where it is, what its key is known by, and a write of the key that made it obsolete.
+/// An obsolete entry: its location, the expected key, and the newer write that made it obsolete.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passed {
+pub(crate) struct ObsoleteEntry {
     pub(crate) place: EntryPlace,
     pub(crate) expected: ExpectedKey,
     pub(crate) newer: SequenceNumber,
 }
 
 impl NewestKeys {
-    /// Nothing yet.
+    /// An empty result.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// True if there are none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Sequence number and key of each, newest first.
+    /// Sequence number and key of each record, newest first.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (SequenceNumber, &[u8])> {
         self.found.iter().map(|found| (found.sequence, found.key.of(&self.bytes)))
     }
 
-    /// What they cost.
+    /// The costs of the query.
     pub fn costs(&self) -> PsCosts {
         self.costs
     }
@@ -92,45 +91,46 @@ impl NewestKeys {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.found.clear();
-        self.suspects.clear();
-        self.passed.clear();
+        self.unverified.clear();
+        self.obsolete_entries.clear();
         self.costs = PsCosts::default();
     }
 
-    /// Lets go of memory that few questions need: what a thread keeps stays below some 50 KiB.
+    /// Frees memory above the retained maximum: a thread retains at most about 50 KiB.
     #[inline]
     pub fn shrink(&mut self) {
-        if self.bytes.capacity() > KEPT_BYTES
-            || self.found.capacity() > KEPT_FOUND
-            || self.passed.capacity() > KEPT_FOUND
+        if self.bytes.capacity() > MAX_RETAINED_BYTES
+            || self.found.capacity() > MAX_RETAINED_FOUND
+            || self.obsolete_entries.capacity() > MAX_RETAINED_FOUND
         {
             *self = Self::default();
         }
     }
 }
 
-/// The most records that a short cut is taken for: they are held in memory.
-const MOST: usize = 1_024;
+/// Maximum number of records of the short cut, which holds them in memory.
+const MAX_RECORDS: usize = 1_024;
 
-/// A question that [`SecondaryIndex::newest_keys`](crate::SecondaryIndex::newest_keys) may answer.
+/// A query that [`SecondaryIndex::newest_keys`](crate::SecondaryIndex::newest_keys) may answer.
 #[derive(Debug, Clone, Copy)]
-pub struct NewestQuestion<'q> {
+pub struct NewestQuery<'q> {
     /// The attribute.
     pub path: &'q AttributePath,
-    /// Its value, encoded: the secondary key of an index over this attribute alone.
+    /// The encoded value: the secondary key of an index over this attribute only.
     pub value: &'q [u8],
-    /// How many records are wanted; at least one.
+    /// Maximum number of records, at least one.
     pub limit: usize,
-    /// Whether the records themselves are wanted, and not their keys alone.
+    /// Whether the records are selected, and not only their keys.
     pub records: bool,
 }
 
 impl Query {
-    /// What it asks, if that is nothing but the newest few records with one value of one attribute, or their keys.
-    pub fn newest_of_value(&self) -> Option<NewestQuestion<'_>> {
+    /// The short form of this query, if it only selects the newest few records with one value of one attribute, or their
+    /// keys.
+    pub fn newest_query(&self) -> Option<NewestQuery<'_>> {
         let [predicate] = self.predicates() else { return None };
-        let limit = self.answer_limit().filter(|limit| (1..=MOST).contains(limit))?;
-        // Where all values are equal, only recency is left to order by.
+        let limit = self.answer_limit().filter(|limit| (1..=MAX_RECORDS).contains(limit))?;
+        // With equal values, the order is by recency.
         let is_plain = predicate.is_equal()
             && matches!(self.projection(), Projection::Keys | Projection::Records)
             && self.answer_order() != Order::Oldest
@@ -138,44 +138,44 @@ impl Query {
             && self.check().is_ok();
         let value = &predicate.encoded_range().low;
         let records = self.projection() == Projection::Records;
-        is_plain.then_some(NewestQuestion { path: predicate.path(), value, limit, records })
+        is_plain.then_some(NewestQuery { path: predicate.path(), value, limit, records })
     }
 }
 
-/// What is told of a question that an index answered alone.
+/// The statistics of a query that an index answered alone.
 #[derive(Debug, Clone)]
-pub struct NewestTold {
+pub struct NewestStatistics {
     /// The name of the index.
     pub index: Arc<str>,
-    /// Its kind.
+    /// The kind of the index.
     pub access: &'static str,
-    /// How it validates.
+    /// The validation strategy of the index.
     pub validation: &'static str,
-    /// Entries that it found current.
+    /// Entries that the index found current.
     pub current: u64,
-    /// Records that were given.
+    /// Records that were returned.
     pub answers: u64,
-    /// What it read.
+    /// The costs of reading the index.
     pub costs: PsCosts,
-    /// What fetching the records cost, if they were.
-    pub fetched: Option<Box<FetchedTold>>,
-    /// Where a further query goes on.
+    /// The costs of fetching the records, if they were fetched.
+    pub fetched: Option<Box<FetchStatistics>>,
+    /// The token for a further query.
     pub next: Option<CursorToken>,
 }
 
-/// What is told of records that were fetched for a question that an index answered alone.
+/// The statistics of fetching the records of a query that an index answered alone.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FetchedTold {
-    /// How many.
+pub struct FetchStatistics {
+    /// Number of records.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of the records.
     pub bytes: u64,
-    /// What was read from sstables for them.
+    /// Reads from sstables for the records.
     pub reads: ReadCounters,
 }
 
-impl NewestTold {
-    /// What the driver would say.
+impl NewestStatistics {
+    /// The report that the driver would return.
     pub fn explain(&self) -> Explain {
         let fetched = self.fetched.as_deref().copied().unwrap_or_default();
         Explain {
@@ -203,8 +203,8 @@ impl NewestTold {
 }
 
 impl CursorToken {
-    /// Goes on behind the record written at `sequence`, of a query in the order of recency; at the `snapshot`, if the
-    /// query was asked at one.
+    /// A token after the record written at `sequence`, for a query in the order of recency; with the `snapshot` of the
+    /// query, if it had one.
     pub fn behind(query: &Query, snapshot: Option<SequenceNumber>, sequence: SequenceNumber) -> Self {
         Self { query: query.fingerprint(), snapshot, sequence, value: Vec::new() }
     }

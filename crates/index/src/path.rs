@@ -1,19 +1,19 @@
-//! Attribute paths: where in a record a value lies.
+//! Attribute paths: the location of a value in a record.
 //!
 //! ```text
-//! path     place | "rect(" place ")" | "point(" place "," place ")"
-//! place    field step*
+//! path     location | "rect(" location ")" | "point(" location "," location ")"
+//! location field step*
 //! step     "." field | "[*]"
-//! field    one or more characters; a backslash takes the next character as it is
+//! field    one or more characters; a backslash escapes the next character
 //! ```
 //!
 //! `user.id` is the field `id` of the object in the field `user`; `tags[*]` is every element of the
 //! array `tags`; `items[*].price` the field `price` of every element. A dot, a bracket or a backslash
-//! inside a field name is written behind a backslash: `a\.b`. [`AttributePath`] prints itself with
-//! every character escaped that index specifications and predicates give a meaning to.
+//! inside a field name needs a backslash before it: `a\.b`. [`AttributePath`] prints itself with
+//! a backslash before every character of the syntax of index specifications and predicates.
 //!
-//! `rect(bbox)` and `point(lon,lat)` are attributes of [space](crate::space): their values are rectangles. A
-//! point is made of one number at each of two places, so neither goes through `[*]`.
+//! `rect(bbox)` and `point(lon,lat)` are [spatial](crate::space) attributes: their values are rectangles. A
+//! point consists of one number at each of two locations, so neither contains `[*]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,22 +23,22 @@ use bolide_base::{Error, Result};
 
 use crate::short_bytes::ShortText;
 
-/// Longest text of a path, in bytes.
+/// Maximum length of the text of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 1_024;
 
-/// Characters that paths, index specifications or predicates read as syntax.
+/// Syntax characters of paths, index specifications or predicates.
 const SYNTAX: &[char] = &['.', '[', ']', '\\', ':', '=', '+', '|', ',', '(', ')'];
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Step {
-    /// The field of this name of an object.
+pub(crate) enum PathStep {
+    /// The field with this name of an object.
     Field(ShortText),
     /// Every element of an array.
     Elements,
 }
 
-/// Where in a record a value lies; see the [module](self) for the syntax.
+/// The location of a value in a record; see the [module](self) for the syntax.
 ///
 /// ```
 /// use bolide_index::AttributePath;
@@ -49,36 +49,36 @@ pub(crate) enum Step {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AttributePath {
-    steps: Vec<Step>,
-    shape: Shape,
+    steps: Vec<PathStep>,
+    shape: PathShape,
 }
 
-/// What is made of what lies at a path.
+/// The kind of values at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Shape {
-    /// Its scalars as they are.
+pub(crate) enum PathShape {
+    /// Scalars.
     Scalar,
-    /// Rectangles, of arrays of four numbers.
+    /// Rectangles from arrays of four numbers.
     Rect,
-    /// A point, whose first coordinate is there and whose second one lies at the end of these steps.
-    Point(Vec<Step>),
+    /// A point. Its first coordinate is at the path itself, its second one at the end of these steps.
+    Point(Vec<PathStep>),
 }
 
 impl AttributePath {
-    /// The path of the top-level field `name`, whatever characters it has.
+    /// The path of the top-level field `name`, which may contain any characters.
     ///
     /// ```
     /// use bolide_index::AttributePath;
     /// assert_eq!(AttributePath::field("a.b").to_string(), r"a\.b");
     /// ```
     pub fn field(name: impl Into<String>) -> Self {
-        Self { steps: vec![Step::Field(name.into().into())], shape: Shape::Scalar }
+        Self { steps: vec![PathStep::Field(name.into().into())], shape: PathShape::Scalar }
     }
 
     /// The rectangles at `path`: of an array of four numbers, or of each such array in an array.
     ///
     /// # Errors
-    /// `InvalidInput` where `path` is of space itself.
+    /// `InvalidInput` if `path` is spatial itself.
     ///
     /// ```
     /// use bolide_index::AttributePath;
@@ -86,13 +86,13 @@ impl AttributePath {
     /// # Ok::<(), bolide_base::Error>(())
     /// ```
     pub fn rect(path: Self) -> Result<Self> {
-        Ok(Self { steps: path.into_place()?, shape: Shape::Rect })
+        Ok(Self { steps: path.into_location()?, shape: PathShape::Rect })
     }
 
-    /// The point whose coordinates are the numbers at `x` and `y`; for places on earth longitude and latitude.
+    /// The point whose coordinates are the numbers at `x` and `y`: longitude and latitude for locations on earth.
     ///
     /// # Errors
-    /// `InvalidInput` where a path goes through `[*]`, or is of space itself.
+    /// `InvalidInput` if a path contains `[*]`, or is spatial itself.
     ///
     /// ```
     /// use bolide_index::AttributePath;
@@ -103,34 +103,34 @@ impl AttributePath {
     pub fn point(x: Self, y: Self) -> Result<Self> {
         if x.is_repeated() || y.is_repeated() {
             return Err(Error::invalid_input(
-                "a point is made of one number at each of two paths: neither goes through `[*]`",
+                "a point consists of one number at each of two paths: neither may contain `[*]`",
             ));
         }
-        Ok(Self { steps: x.into_place()?, shape: Shape::Point(y.into_place()?) })
+        Ok(Self { steps: x.into_location()?, shape: PathShape::Point(y.into_location()?) })
     }
 
-    fn into_place(self) -> Result<Vec<Step>> {
+    fn into_location(self) -> Result<Vec<PathStep>> {
         match self.shape {
-            Shape::Scalar => Ok(self.steps),
-            _ => Err(Error::invalid_input(format!("`{self}` is a shape already: name the path of numbers"))),
+            PathShape::Scalar => Ok(self.steps),
+            _ => Err(Error::invalid_input(format!("`{self}` is spatial already: name the path of the numbers"))),
         }
     }
 
-    /// True if its values are points or rectangles.
+    /// Whether its values are points or rectangles.
     pub fn is_spatial(&self) -> bool {
-        self.shape != Shape::Scalar
+        self.shape != PathShape::Scalar
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &PathShape {
         &self.shape
     }
 
-    /// True if it goes through `[*]`, so that a record may have several values at it.
+    /// Whether it contains `[*]`, so that a record may have several values at it.
     pub fn is_repeated(&self) -> bool {
-        self.steps.contains(&Step::Elements)
+        self.steps.contains(&PathStep::Elements)
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[PathStep] {
         &self.steps
     }
 }
@@ -141,13 +141,13 @@ impl FromStr for AttributePath {
     fn from_str(text: &str) -> Result<Self> {
         check_length(text.len())?;
         let path = Self::parse(text)?;
-        // Its own text may have more escapes than the given one, and has to be readable again where it is stored.
+        // The printed text may have more escapes than the input. It must be readable where it is stored.
         check_length(path.to_string().len())?;
         Ok(path)
     }
 }
 
-/// Refuses a text of a path with more than [`MAX_PATH_BYTES`] bytes.
+/// Rejects the text of a path with more than [`MAX_PATH_BYTES`] bytes.
 fn check_length(bytes: usize) -> Result<()> {
     if bytes > MAX_PATH_BYTES {
         return Err(Error::limit_exceeded(
@@ -161,44 +161,44 @@ fn check_length(bytes: usize) -> Result<()> {
 
 impl AttributePath {
     fn parse(text: &str) -> Result<Self> {
-        let refuse = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
+        let rejected = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
         let opened = |name: &str| text.strip_prefix(name).map(|rest| rest.strip_suffix(')'));
         let unclosed = "its bracket is not closed; write `\\(` for the character";
         if let Some(inner) = opened("rect(") {
-            return Self::rect(inner.ok_or_else(|| refuse(unclosed))?.parse()?);
+            return Self::rect(inner.ok_or_else(|| rejected(unclosed))?.parse()?);
         }
         if let Some(inner) = opened("point(") {
-            let two = split_once_unescaped(inner.ok_or_else(|| refuse(unclosed))?, ',');
-            let (x, y) = two.ok_or_else(|| refuse("a point has two paths: write point(X,Y)"))?;
+            let two = split_once_unescaped(inner.ok_or_else(|| rejected(unclosed))?, ',');
+            let (x, y) = two.ok_or_else(|| rejected("a point has two paths: write point(X,Y)"))?;
             return Self::point(x.parse()?, y.parse()?);
         }
         let mut steps = Vec::with_capacity(1);
         let mut rest = text;
         loop {
-            let (field, behind) = take_field(rest).map_err(refuse)?;
-            steps.push(Step::Field(field));
+            let (field, behind) = take_field(rest).map_err(rejected)?;
+            steps.push(PathStep::Field(field));
             rest = behind;
             while let Some(behind) = rest.strip_prefix('[') {
                 rest = behind
                     .strip_prefix("*]")
-                    .ok_or_else(|| refuse("only `[*]`, every element of an array, may stand in brackets"))?;
-                steps.push(Step::Elements);
+                    .ok_or_else(|| rejected("only `[*]`, every element of an array, may stand in brackets"))?;
+                steps.push(PathStep::Elements);
             }
             if rest.is_empty() {
                 break;
             }
-            rest = rest.strip_prefix('.').ok_or_else(|| refuse("a dot must follow `[*]`"))?;
+            rest = rest.strip_prefix('.').ok_or_else(|| rejected("a dot must follow `[*]`"))?;
         }
         if steps.len() > MAX_JSON_DEPTH {
-            return Err(refuse("it is deeper than a record may be"));
+            return Err(rejected("it is deeper than a record may be"));
         }
-        Ok(Self { steps, shape: Shape::Scalar })
+        Ok(Self { steps, shape: PathShape::Scalar })
     }
 }
 
-/// Reads a field name up to the next step and returns it with what follows.
+/// Reads a field name up to the next step. Returns it and the rest of the text.
 fn take_field(text: &str) -> std::result::Result<(ShortText, &str), &'static str> {
-    // As a rule nothing is escaped.
+    // Most names have no escapes.
     let is_syntax = |byte: &u8| matches!(byte, b'.' | b'[' | b']' | b'\\');
     let plain = text.as_bytes().iter().position(is_syntax).unwrap_or(text.len());
     if let (1.., Some((field, rest))) = (plain, text.split_at_checked(plain))
@@ -232,13 +232,13 @@ fn take_field(text: &str) -> std::result::Result<(ShortText, &str), &'static str
 impl fmt::Display for AttributePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shape {
-            Shape::Scalar => write_steps(&self.steps, f),
-            Shape::Rect => {
+            PathShape::Scalar => write_steps(&self.steps, f),
+            PathShape::Rect => {
                 f.write_str("rect(")?;
                 write_steps(&self.steps, f)?;
                 f.write_str(")")
             }
-            Shape::Point(second) => {
+            PathShape::Point(second) => {
                 f.write_str("point(")?;
                 write_steps(&self.steps, f)?;
                 f.write_str(",")?;
@@ -249,11 +249,11 @@ impl fmt::Display for AttributePath {
     }
 }
 
-fn write_steps(steps: &[Step], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_steps(steps: &[PathStep], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (position, step) in steps.iter().enumerate() {
         match step {
-            Step::Elements => f.write_str("[*]")?,
-            Step::Field(name) => {
+            PathStep::Elements => f.write_str("[*]")?,
+            PathStep::Field(name) => {
                 if position > 0 {
                     f.write_str(".")?;
                 }
@@ -269,13 +269,13 @@ fn write_steps(steps: &[Step], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Splits `text` at the first `separator` that is not behind a backslash.
+/// Splits `text` at the first `separator` without a backslash before it.
 pub(crate) fn split_once_unescaped(text: &str, separator: char) -> Option<(&str, &str)> {
     let at = find_unescaped(text, separator)?;
     Some((&text[..at], &text[at + separator.len_utf8()..]))
 }
 
-/// Splits `text` at every `separator` that is not behind a backslash.
+/// Splits `text` at every `separator` without a backslash before it.
 pub(crate) fn split_unescaped(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -305,26 +305,26 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Vec<Step> {
+    fn parse(text: &str) -> Vec<PathStep> {
         text.parse::<AttributePath>().unwrap().steps
     }
 
-    fn field(name: &str) -> Step {
-        Step::Field(name.into())
+    fn field(name: &str) -> PathStep {
+        PathStep::Field(name.into())
     }
 
     #[test]
-    fn paths_are_read_step_by_step() {
+    fn paths_are_parsed_step_by_step() {
         assert_eq!(parse("a"), [field("a")]);
         assert_eq!(parse("a.b"), [field("a"), field("b")]);
-        assert_eq!(parse("tags[*]"), [field("tags"), Step::Elements]);
-        assert_eq!(parse("a[*][*].b"), [field("a"), Step::Elements, Step::Elements, field("b")]);
+        assert_eq!(parse("tags[*]"), [field("tags"), PathStep::Elements]);
+        assert_eq!(parse("a[*][*].b"), [field("a"), PathStep::Elements, PathStep::Elements, field("b")]);
         assert_eq!(parse(r"a\.b\[\]\\"), [field(r"a.b[]\")]);
         assert_eq!(parse("é ü"), [field("é ü")]);
     }
 
     #[test]
-    fn malformed_paths_say_why() {
+    fn errors_of_malformed_paths_contain_their_text() {
         for text in ["", ".", "a.", ".a", "a..b", "[*]", "a[0]", "a[*", "a[*]b", "a]", "a\\", "a[*].[*]"] {
             let error = text.parse::<AttributePath>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
@@ -333,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_space_are_read_with_their_places() {
+    fn spatial_paths_are_parsed_with_their_locations() {
         let point: AttributePath = "point(position.lon,lat)".parse().unwrap();
         assert_eq!(point.steps(), [field("position"), field("lon")]);
-        assert_eq!(point.shape(), &Shape::Point(vec![field("lat")]));
+        assert_eq!(point.shape(), &PathShape::Point(vec![field("lat")]));
         assert!(point.is_spatial() && !"point".parse::<AttributePath>().unwrap().is_spatial());
         let rects: AttributePath = r"rect(areas[*].b\)x)".parse().unwrap();
-        assert_eq!(rects.steps(), [field("areas"), Step::Elements, field("b)x")]);
+        assert_eq!(rects.steps(), [field("areas"), PathStep::Elements, field("b)x")]);
         for text in ["rect(", "rect(a", "rect()", "point(a)", "point(a,)", "point(a,b,c", "point(a[*],b)"] {
             assert_eq!(text.parse::<AttributePath>().unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
         }
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_behind_a_backslash_do_not_split() {
+    fn escaped_separators_do_not_split() {
         assert_eq!(split_once_unescaped(r"a\=b=c", '='), Some((r"a\=b", "c")));
         assert_eq!(split_once_unescaped(r"a\\=c", '='), Some((r"a\\", "c")));
         assert_eq!(split_once_unescaped(r"a\=c", '='), None);
@@ -379,12 +379,12 @@ mod tests {
         fn text_round_trips(names in proptest::collection::vec("[a-c.:=+|,()\\[\\]\\\\*é ]{1,4}", 1..5)) {
             let mut steps = Vec::new();
             for (position, name) in names.into_iter().enumerate() {
-                steps.push(Step::Field(name.into()));
+                steps.push(PathStep::Field(name.into()));
                 if position % 2 == 1 {
-                    steps.push(Step::Elements);
+                    steps.push(PathStep::Elements);
                 }
             }
-            let path = AttributePath { steps, shape: Shape::Scalar };
+            let path = AttributePath { steps, shape: PathShape::Scalar };
             prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path.clone());
             let rect = AttributePath::rect(path.clone()).unwrap();
             prop_assert_eq!(rect.to_string().parse::<AttributePath>().unwrap(), rect);
@@ -394,7 +394,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,20}") {
+        fn any_text_is_parsed_or_rejected(text in ".{0,20}") {
             if let Ok(path) = text.parse::<AttributePath>() {
                 prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path);
             }

@@ -1,23 +1,22 @@
-//! A condition on one attribute, and its text form.
+//! Predicates: conditions on one attribute, and their text form.
 //!
 //! ```text
 //! equality  path "=" value
-//! range     path "=" [value] ".." [value]      both ends included, one may be left out
+//! range     path "=" [value] ".." [value]      both ends included, one may be omitted
 //! within    name "=" rectangle                 min_x,min_y,max_x,max_y
 //! nearest   name "=" point                     x,y
 //! ```
 //!
-//! A value is JSON where it parses as JSON, else a string. In a range, `..` inside a quoted string does
-//! not split, and a string with `..` in it must be quoted.
+//! A value is JSON if it parses as JSON, else a string. In a range, `..` inside a quoted string does not split, and a
+//! string that contains `..` must be quoted.
 //!
-//! Types matter: `1` equals `1.0` and differs from `"1"`. A range holds values of the type of its ends
-//! only, numbers or strings; its two ends have one type. An attribute with several values satisfies a
-//! condition if one of them does; two conditions on it may be satisfied by two different values. An
-//! absent attribute satisfies none.
+//! Types matter: `1` equals `1.0` and differs from `"1"`. A range contains values of the type of its ends only, numbers or
+//! strings; its two ends have one type. An attribute with several values satisfies a condition if one of them does; two
+//! conditions on it may be satisfied by two different values. An absent attribute satisfies none.
 //!
-//! On an attribute of [space](crate::space), `rect(path)` or `point(x,y)`, only the last two can be asked: *within* holds
-//! for a rectangle that shares a point with the given one, edges included; *nearest* for each, and the
-//! answers come by its distance.
+//! A [spatial](crate::space) attribute, `rect(path)` or `point(x,y)`, has only the last two conditions. *Within* is
+//! satisfied by a rectangle that shares a point with the given one, edges included; *nearest* by every rectangle, and
+//! orders the answers by distance.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,23 +26,23 @@ use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
 use crate::attribute::{self, Value, ValueClass};
-use crate::path::{self, AttributePath, Shape, Step};
+use crate::path::{self, AttributePath, PathShape, PathStep};
 use crate::short_bytes::ShortBytes;
 use crate::space::{Point, Rect};
 
-/// Memory for an encoded value that a thread keeps, in bytes.
-const KEPT_BYTES: usize = 4_096;
+/// Maximum memory for an encoded value that a thread retains, in bytes.
+const MAX_RETAINED_BYTES: usize = 4_096;
 
-/// What is asked of one attribute.
+/// A condition on the values of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// It has this value.
+    /// One value equals this one.
     Equal(Value),
-    /// It has a value between these ends, of their type.
+    /// One value is between these ends, and has their type.
     Range(Bound<Value>, Bound<Value>),
-    /// It has a point or rectangle that shares a point with this one; touching edges count.
+    /// One point or rectangle shares a point with this rectangle; touching edges count.
     Within(Rect),
-    /// It has a point or rectangle. The answers come in the order of its distance from here.
+    /// The attribute has a point or rectangle. Answers are ordered by the distance from this point.
     Nearest(Point),
 }
 
@@ -64,12 +63,12 @@ pub struct Predicate {
     range: EncodedRange,
 }
 
-/// The encoded values that satisfy a condition: from `low` on, below `end`. Empty where `low >= end`.
+/// The encoded values in `low..end`, which satisfy a condition. Empty if `low >= end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EncodedRange {
     pub(crate) low: ShortBytes,
     pub(crate) end: ShortBytes,
-    /// Of those between, the rectangles that intersect this one.
+    /// Restricts the rectangles in the range to those that intersect this one.
     pub(crate) window: Option<Rect>,
 }
 
@@ -82,7 +81,7 @@ impl EncodedRange {
     }
 
     /// All rectangles, or those that intersect `window`.
-    fn of_space(window: Option<Rect>) -> Self {
+    fn spatial(window: Option<Rect>) -> Self {
         let (first, behind) = ValueClass::Rect.bounds();
         Self { low: ShortBytes::from(&[first][..]), end: ShortBytes::from(&[behind][..]), window }
     }
@@ -93,7 +92,7 @@ fn intersects(window: &Rect, encoded: &[u8]) -> bool {
     attribute::decode_rect(encoded).is_some_and(|rect| rect.intersects(window))
 }
 
-/// What [`Predicate::range`] takes: Rust's ranges with at least one end, over anything that is a
+/// The argument of [`Predicate::range`]: Rust's ranges with at least one end, over anything that converts to a
 /// [`Value`].
 pub trait ValueRange {
     /// The two ends.
@@ -125,30 +124,30 @@ impl<T: Into<Value>> ValueRange for RangeInclusive<T> {
     }
 }
 
-/// A hash of what `hash` is of and of `part`, itself a hash or one of few numbers.
+/// Combines a hash with `part`, which is a hash itself or one of few numbers.
 #[inline]
 pub(crate) fn combine(hash: u64, part: u64) -> u64 {
     (hash.rotate_left(1) ^ part).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32)
 }
 
 impl Predicate {
-    /// A hash of its path, its kind and its values.
+    /// A hash of the path, the kind and the values of the predicate.
     pub(crate) fn fingerprint(&self) -> u64 {
-        // The end of an equality follows from its value.
+        // The end of an equality is determined by its value.
         let end = if self.is_equal() { 0 } else { hash_key(&self.range.end) };
         let ends = [hash_key(&self.range.low), end, u64::from(self.is_equal())];
-        let hash = |steps: &[Step], hash: u64| {
+        let hash = |steps: &[PathStep], hash: u64| {
             let steps = steps.iter().map(|step| match step {
-                Step::Field(name) => hash_key(name.as_bytes()),
-                Step::Elements => 1,
+                PathStep::Field(name) => hash_key(name.as_bytes()),
+                PathStep::Elements => 1,
             });
             steps.fold(hash, combine)
         };
         let plain = hash(self.path.steps(), ends.into_iter().fold(0, combine));
         let shaped = match self.path.shape() {
-            Shape::Scalar => return plain,
-            Shape::Rect => combine(plain, 2),
-            Shape::Point(second) => hash(second, combine(plain, 3)),
+            PathShape::Scalar => return plain,
+            PathShape::Rect => combine(plain, 2),
+            PathShape::Point(second) => hash(second, combine(plain, 3)),
         };
         let numbers = match &self.condition {
             Condition::Within(rect) => rect.corners().to_vec(),
@@ -169,8 +168,8 @@ impl Predicate {
     /// The attribute at `path` lies in `range`.
     ///
     /// # Errors
-    /// `InvalidInput` where the range has no end, ends of two types, or ends that are neither numbers
-    /// nor strings. A range whose low end is above its high end is legal and empty.
+    /// `InvalidInput` if the range has no end, ends of two types, or ends that are neither numbers
+    /// nor strings. A range whose low end is above its high end is valid and empty.
     ///
     /// ```
     /// use bolide_index::Predicate;
@@ -183,10 +182,10 @@ impl Predicate {
         Self::new(path, Condition::Range(low, high))
     }
 
-    /// The attribute at `path` has a point or rectangle that intersects `window`: touching edges count.
+    /// The attribute at `path` has a point or rectangle that intersects `window`; touching edges count.
     ///
     /// # Errors
-    /// `InvalidInput` where the path is not of [space](crate::space).
+    /// `InvalidInput` if the path is not [spatial](crate::space).
     ///
     /// ```
     /// use bolide_index::{Predicate, Rect};
@@ -199,7 +198,7 @@ impl Predicate {
         Self::new(path, Condition::Within(window))
     }
 
-    /// The attribute at `path` has a point or rectangle; the query's order can go by its distance from `point`.
+    /// The attribute at `path` has a point or rectangle; the query can be ordered by its distance from `point`.
     ///
     /// # Errors
     /// As [`within`](Self::within).
@@ -208,13 +207,13 @@ impl Predicate {
     }
 
     fn new(path: AttributePath, condition: Condition) -> Result<Self> {
-        let of_space = matches!(condition, Condition::Within(_) | Condition::Nearest(_));
-        if of_space != path.is_spatial() {
-            return Err(Error::invalid_input(if of_space {
-                format!("`{path}` has no place in space: write rect({path}), or point(X,Y) with two paths")
+        let spatial = matches!(condition, Condition::Within(_) | Condition::Nearest(_));
+        if spatial != path.is_spatial() {
+            return Err(Error::invalid_input(if spatial {
+                format!("`{path}` is not spatial: write rect({path}), or point(X,Y) with two paths")
             } else {
                 format!(
-                    "`{path}` is of space, where values have no order: ask for what lies within a rectangle"
+                    "`{path}` is spatial, where values have no order: use a predicate within a rectangle"
                 )
             }));
         }
@@ -222,7 +221,7 @@ impl Predicate {
         Ok(Self { path, condition, range })
     }
 
-    /// Reads `PATH=VALUE`.
+    /// Parses `PATH=VALUE`.
     ///
     /// # Errors
     /// `InvalidInput` for text of another form, and for a value that is an array or an object.
@@ -232,7 +231,7 @@ impl Predicate {
         Self::equal(path, parse_value(value).map_err(with_context)?).map_err(with_context)
     }
 
-    /// Reads `PATH=A..B`, where `A` or `B` may be left out.
+    /// Parses `PATH=A..B`, where `A` or `B` may be omitted.
     ///
     /// # Errors
     /// `InvalidInput` for text of another form, and as [`range`](Self::range).
@@ -248,10 +247,10 @@ impl Predicate {
         Self::new(path, condition).map_err(with_context)
     }
 
-    /// Reads `NAME=MIN_X,MIN_Y,MAX_X,MAX_Y`. NAME is `rect(PATH)` or `point(X,Y)`, or what `named` knows.
+    /// Parses `NAME=MIN_X,MIN_Y,MAX_X,MAX_Y`. NAME is `rect(PATH)`, `point(X,Y)`, or a name that `named` resolves.
     ///
     /// # Errors
-    /// `InvalidInput` for text of another form, a name that neither is, and what is no [rectangle](Rect::new).
+    /// `InvalidInput` for text of another form, for an unknown name, and for an invalid [rectangle](Rect::new).
     ///
     /// ```
     /// use bolide_index::Predicate;
@@ -266,7 +265,7 @@ impl Predicate {
         Self::within(path, window.parse().map_err(with_context)?).map_err(with_context)
     }
 
-    /// Reads `NAME=X,Y`; see [`parse_within`](Self::parse_within).
+    /// Parses `NAME=X,Y`; see [`parse_within`](Self::parse_within).
     ///
     /// # Errors
     /// As [`parse_within`](Self::parse_within).
@@ -292,12 +291,12 @@ impl Predicate {
         matches!(self.condition, Condition::Equal(_))
     }
 
-    /// True for a range, by whose values answers can be ordered.
+    /// Whether it is a range, whose values can order the answers.
     pub fn is_range(&self) -> bool {
         matches!(self.condition, Condition::Range(..))
     }
 
-    /// The encoded values that satisfy it.
+    /// The encoded values that satisfy the predicate.
     pub(crate) fn encoded_range(&self) -> &EncodedRange {
         &self.range
     }
@@ -311,22 +310,22 @@ fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
             EncodedRange { low, end: ShortBytes::from(&**key), window: None }
         }),
         Condition::Range(low, high) => encode_range(low, high),
-        Condition::Within(window) => Ok(EncodedRange::of_space(Some(*window))),
-        Condition::Nearest(_) => Ok(EncodedRange::of_space(None)),
+        Condition::Within(window) => Ok(EncodedRange::spatial(Some(*window))),
+        Condition::Nearest(_) => Ok(EncodedRange::spatial(None)),
     }
 }
 
 thread_local! {
-    /// Memory that values are encoded in.
+    /// A buffer for encoded values.
     static ENCODED: Cell<Vec<u8>> = Cell::default();
 }
 
-/// Calls `then` with the encoded `value`, which it may change.
+/// Calls `then` with the encoded `value`, which it may modify.
 fn with_encoded<T>(value: &Value, then: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
     let mut key = ENCODED.take();
     key.clear();
     let done = value.encode(&mut key).map(|()| then(&mut key));
-    if key.capacity() <= KEPT_BYTES {
+    if key.capacity() <= MAX_RETAINED_BYTES {
         ENCODED.set(key);
     }
     done
@@ -349,9 +348,8 @@ fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange>
         (None, None) => return Err(Error::invalid_input("a range needs at least one end")),
     };
     let (first, behind) = class.bounds();
-    // A key that has the value goes on behind it, so "behind this value" is behind all of its
-    // extensions.
-    let behind_all = |value: &Value| {
+    // A key with the value continues after it, so the end of this value is after all extensions.
+    let after_all = |value: &Value| {
         with_encoded(value, |key| {
             attribute::make_successor(key);
             ShortBytes::from(&**key)
@@ -360,11 +358,11 @@ fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange>
     Ok(EncodedRange {
         low: match low {
             Bound::Included(value) => encode(value)?,
-            Bound::Excluded(value) => behind_all(value)?,
+            Bound::Excluded(value) => after_all(value)?,
             Bound::Unbounded => ShortBytes::from(&[first][..]),
         },
         end: match high {
-            Bound::Included(value) => behind_all(value)?,
+            Bound::Included(value) => after_all(value)?,
             Bound::Excluded(value) => encode(value)?,
             Bound::Unbounded => ShortBytes::from(&[behind][..]),
         },
@@ -379,7 +377,7 @@ fn range_class(end: &Bound<Value>) -> Result<Option<ValueClass>> {
     match value.class() {
         class @ (ValueClass::Number | ValueClass::String) => Ok(Some(class)),
         class => Err(Error::invalid_input(format!(
-            "a range goes over numbers or strings; its end {value} is {}",
+            "a range has numbers or strings as its ends; its end {value} is {}",
             class.name()
         ))),
     }
@@ -395,7 +393,7 @@ fn split_name<'t>(text: &'t str, form: &str) -> Result<(&'t str, &'t str)> {
         .ok_or_else(|| Error::invalid_input(format!("predicate `{text}` has no `=`: write {form}")))
 }
 
-/// The attribute of space that `name` is or names.
+/// The spatial attribute with the text or the name `name`.
 fn resolve(name: &str, named: impl Fn(&str) -> Option<AttributePath>) -> Result<AttributePath> {
     match name.parse::<AttributePath>() {
         Ok(path) if path.is_spatial() => Ok(path),
@@ -403,10 +401,10 @@ fn resolve(name: &str, named: impl Fn(&str) -> Option<AttributePath>) -> Result<
     }
 }
 
-/// Reads a value: JSON where it parses as JSON, else a string.
+/// Parses a value: JSON if it parses as JSON, else a string.
 ///
 /// # Errors
-/// `InvalidInput` for an array, an object, or a number that no float can hold.
+/// `InvalidInput` for an array, an object, or a number that exceeds the range of floats.
 ///
 /// ```
 /// use bolide_index::{Value, predicate::parse_value};
@@ -432,7 +430,7 @@ pub fn parse_value(text: &str) -> Result<Value> {
     }
 }
 
-/// Splits a range at the `..` that lies in no quoted string.
+/// Splits a range at the `..` outside of quoted strings.
 fn split_range(text: &str) -> Result<(&str, &str)> {
     let (low, rest) = take_end(text)?;
     let high = rest
@@ -444,7 +442,7 @@ fn split_range(text: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// Takes one end of a range from the front of `text`; what follows is empty or starts with `..`.
+/// Takes one end of a range from the front of `text`; the rest is empty or starts with `..`.
 fn take_end(text: &str) -> Result<(&str, &str)> {
     let Some(quoted) = text.trim_start().strip_prefix('"') else {
         return Ok(text.split_at(text.find("..").unwrap_or(text.len())));

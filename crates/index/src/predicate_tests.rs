@@ -25,7 +25,7 @@ fn satisfied(predicate: &Predicate, value: impl Into<Value>) -> bool {
 }
 
 #[test]
-fn values_are_json_where_they_parse_and_strings_elsewhere() {
+fn values_are_json_if_they_parse_and_strings_otherwise() {
     assert_eq!(equal("a=1"), Value::Int(1));
     assert_eq!(equal("a=1.0"), Value::Int(1));
     assert_eq!(equal("a=\"1\""), Value::from("1"));
@@ -59,7 +59,7 @@ fn ranges_are_split_outside_of_quotes() {
 }
 
 #[test]
-fn malformed_predicates_say_why() {
+fn errors_of_malformed_predicates_have_their_kind() {
     for text in ["", "a", "=1", "a..b=1", "a=[1]", "a={\"b\":1}", "a=1e999", "a=-1e999"] {
         let error = Predicate::parse_equal(text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
@@ -108,7 +108,7 @@ fn types_matter() {
 }
 
 #[test]
-fn ends_may_be_left_out_of_the_range_by_the_interface() {
+fn ranges_of_the_interface_may_exclude_their_ends() {
     let predicate = Predicate::range(AttributePath::field("a"), 1..3).unwrap();
     assert!(satisfied(&predicate, 1) && satisfied(&predicate, 2.999) && !satisfied(&predicate, 3));
     let above = (Bound::Excluded("b"), Bound::Unbounded);
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "a=.{0,20}") {
+    fn any_text_is_parsed_or_rejected(text in "a=.{0,20}") {
         if let Ok(predicate) = Predicate::parse_equal(&text) {
             prop_assert_eq!(&Predicate::parse_equal(&predicate.to_string()).unwrap(), &predicate);
         }

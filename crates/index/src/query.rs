@@ -1,4 +1,4 @@
-//! A question to a collection.
+//! Queries of a collection.
 
 use std::cell::OnceCell;
 
@@ -6,34 +6,33 @@ use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
 use crate::attribute::{self, Value};
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::cursor_token::CursorToken;
 use crate::path::AttributePath;
 use crate::predicate::{Condition, EncodedRange, Predicate, ValueRange, combine};
 use crate::space::nearness::DistanceBytes;
 use crate::space::{Point, Rect};
 
-/// Most predicates of one query.
+/// Maximum number of predicates of one query.
 pub const MAX_PREDICATES: usize = 100;
 
-/// In which order answers come.
+/// The order of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Order {
     /// The most recently written record first.
     #[default]
     Newest,
-    /// The least recently written record first.
+    /// The smallest recently written record first.
     Oldest,
-    /// By the value of the attribute of the query's first range, ascending; equal values newest first.
-    /// A record with several values in the range stands at the smallest. Without a range all values are
-    /// equal, so this is `Newest`.
+    /// By the value of the attribute of the query's first range, ascending; equal values newest first. A record with
+    /// several values in the range is at the smallest. Without a range all values are equal, so this is `Newest`.
     Value,
-    /// As `Value`, but descending: a record with several values in the range stands at the largest.
-    /// Equal values still come newest first.
+    /// As `Value`, but descending: a record with several values in the range is at the largest. Equal values are still
+    /// newest first.
     ValueDescending,
-    /// By the distance of the attribute of [`Query::nearest`], the least first; equal distances newest first. A record
-    /// with several rectangles stands at the nearest.
+    /// By the distance of the attribute of [`Query::nearest`], the smallest first; equal distances newest first. A record
+    /// with several rectangles is at the nearest.
     Nearest,
 }
 
@@ -49,7 +48,7 @@ impl Order {
         }
     }
 
-    /// The order with this name; `nearest` is not among them, since it is asked for [from a point](Query::nearest).
+    /// The order with this name. `nearest` is not among them, since it needs a [point](Query::nearest).
     ///
     /// # Errors
     /// `InvalidInput` for another name.
@@ -65,13 +64,13 @@ impl Order {
     }
 }
 
-/// What an answer holds.
+/// The contents of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Projection {
     /// Primary key, sequence number and record.
     #[default]
     Records,
-    /// Primary key and sequence number. The table is not touched where an index can answer alone.
+    /// Primary key and sequence number. The table is not read if an index suffices.
     Keys,
     /// Nothing: the answers are counted.
     Count,
@@ -79,10 +78,10 @@ pub enum Projection {
     Values,
 }
 
-/// Which records to find: all predicates hold.
+/// A conjunction of predicates, with order, limit and projection.
 ///
-/// A predicate that cannot be (a malformed path, a range with ends of two types) is reported when the
-/// query is asked, so that queries can be built in one chain.
+/// An invalid predicate (a malformed path, a range with ends of two types) is reported when the query is executed, so that
+/// queries can be built in one chain.
 ///
 /// ```
 /// use bolide_index::{Order, Query};
@@ -122,8 +121,8 @@ impl Query {
         self.and(path.parse().and_then(|path| Predicate::range(path, range)))
     }
 
-    /// A point or rectangle of the attribute at `path`, `rect(PATH)` or `point(X,Y)`, intersects `window`: touching
-    /// edges count. See [`crate::space`] for what is stored of odd coordinates.
+    /// A point or rectangle of the attribute at `path`, `rect(PATH)` or `point(X,Y)`, intersects `window`; touching
+    /// edges count. See [`crate::space`] for the treatment of unusual coordinates.
     ///
     /// ```
     /// use bolide_index::{Query, Rect};
@@ -137,10 +136,9 @@ impl Query {
         self.and(path.parse().and_then(|path| Predicate::within(path, window)))
     }
 
-    /// The records that have a point or rectangle at `path`, in the order of its distance from `point`: with a
-    /// [limit](Self::limit) of K the K nearest. The distance is that of the plane, to the nearest point of the
-    /// rectangle, 0 inside; distances whose squares are one `f64` are equal. Sets the
-    /// [order](Self::order) to [`Order::Nearest`].
+    /// The records with a point or rectangle at `path`, ordered by its distance from `point`: with a [limit](Self::limit)
+    /// of K the K nearest. The distance is Euclidean, to the nearest point of the rectangle, 0 inside; distances whose
+    /// squares are one `f64` are equal. Sets the [order](Self::order) to [`Order::Nearest`].
     ///
     /// ```
     /// use bolide_index::{Order, Point, Query};
@@ -155,7 +153,7 @@ impl Query {
         self.and(path.parse().and_then(|path| Predicate::nearest(path, point))).order(Order::Nearest)
     }
 
-    /// `predicate` holds.
+    /// Adds `predicate`.
     #[must_use]
     pub fn predicate(self, predicate: Predicate) -> Self {
         self.and(Ok(predicate))
@@ -172,7 +170,7 @@ impl Query {
         };
         match predicate {
             Ok(predicate) => {
-                // As a rule there is one.
+                // Usually there is one.
                 self.predicates.reserve_exact(usize::from(self.predicates.is_empty()));
                 self.predicates.push(predicate);
             }
@@ -181,24 +179,24 @@ impl Query {
         self
     }
 
-    /// The order of the answers. Default: newest first.
+    /// Sets the order of the answers. Default: newest first.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// At most `limit` answers, the first in the order. Default: all.
+    /// Limits the answers to the first `limit` in the order. Default: all.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// At most `limit` answers of one value: of each value of the attribute of the query's first range the
-    /// newest ones, or with [`Order::Oldest`] the oldest ones. [`limit`](Self::limit) holds beside it, for
-    /// all answers together. A record with several values in the range stands at the smallest of them,
-    /// with [`Order::ValueDescending`] at the largest. Default: no such limit.
+    /// Limits the answers per value: of each value of the attribute of the query's first range the newest `limit` ones, or
+    /// with [`Order::Oldest`] the oldest ones. [`limit`](Self::limit) applies in addition, to all answers together. A
+    /// record with several values in the range counts for the smallest of them, with [`Order::ValueDescending`] for the
+    /// largest. Default: no limit per value.
     ///
     /// ```
     /// use bolide_index::{Order, Query};
@@ -212,21 +210,20 @@ impl Query {
         self
     }
 
-    /// Only the answers behind those that were given before: `token` is the
-    /// [`next`](crate::Explain::next) of the same query, whose limit alone may differ. See
-    /// [`cursor_token`](crate::cursor_token) for what it promises.
+    /// Only the answers after those that were returned before: `token` is the [`next`](crate::Explain::next) of the same
+    /// query, of which only the limit may differ. See [`cursor_token`](crate::cursor_token) for its guarantees.
     #[must_use]
     pub fn after(mut self, token: CursorToken) -> Self {
         self.after = Some(token);
         self
     }
 
-    /// Answers with the values at these paths instead of records, in [`Row::values`](crate::Row::values). Where
-    /// an index includes all of them and has nothing to validate, the table is not touched.
+    /// Answers with the values at these paths instead of records, in [`Row::values`](crate::Row::values). If an index
+    /// includes all of them and its candidates need no validation, the table is not read.
     ///
-    /// The values are what the attribute is: those that a path finds, numbers by value, the elements of an
-    /// array distinct and ascending, none for an absent attribute. So they are the same whether they come
-    /// from an index or from the record.
+    /// The values are those of the attribute: the values at the path, numbers by value, the elements of an array distinct
+    /// and ascending, none for an absent attribute. So they are equal whether they come from an index or from the
+    /// record.
     ///
     /// ```
     /// use bolide_index::{Projection, Query};
@@ -262,24 +259,24 @@ impl Query {
         self
     }
 
-    /// No answers but their count.
+    /// Counts the answers instead of returning them.
     #[must_use]
     pub fn count(mut self) -> Self {
         self.projection = Projection::Count;
         self
     }
 
-    /// Uses the index of this name and no other.
+    /// Restricts the plan to the index with this name.
     #[must_use]
     pub fn using_index(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
         self
     }
 
-    /// Puts `value` in the place of the value of the first [`eq`](Self::eq).
+    /// Replaces the value of the first [`eq`](Self::eq) by `value`.
     ///
     /// # Errors
-    /// `InvalidInput` where there is no such predicate, and as [`Predicate::equal`]; then nothing is changed.
+    /// `InvalidInput` if there is no such predicate, and as [`Predicate::equal`]; the query is unchanged then.
     ///
     /// ```
     /// use bolide_index::Query;
@@ -292,12 +289,12 @@ impl Query {
     pub fn set_equal(&mut self, value: impl Into<Value>) -> Result<()> {
         let predicate = self.predicates.iter_mut().find(|predicate| predicate.is_equal());
         let predicate = predicate
-            .ok_or_else(|| Error::invalid_input("the query asks for no attribute that equals a value"))?;
+            .ok_or_else(|| Error::invalid_input("the query has no predicate that an attribute equals a value"))?;
         *predicate = Predicate::equal(predicate.path().clone(), value)?;
         Ok(())
     }
 
-    /// The predicates, all of which hold.
+    /// The predicates of the conjunction.
     pub fn predicates(&self) -> &[Predicate] {
         &self.predicates
     }
@@ -312,30 +309,29 @@ impl Query {
         self.limit
     }
 
-    /// What an answer holds.
+    /// The contents of an answer.
     pub fn projection(&self) -> Projection {
         self.projection
     }
 
-    /// Most answers of one value.
+    /// The limit per value.
     pub fn answer_limit_per_value(&self) -> Option<usize> {
         self.limit_per_value
     }
 
-    /// Where it goes on.
+    /// The token from which the query continues.
     pub fn token(&self) -> Option<&CursorToken> {
         self.after.as_ref()
     }
 
-    /// The attributes whose values it asks for.
+    /// The attributes whose values are selected.
     pub fn selected(&self) -> &[AttributePath] {
         &self.select
     }
 
-    /// What a token of this query carries, so that it is not taken for one of another: a hash of
-    /// predicates, order and limit per value.
+    /// The identification of the query in a token: a hash of predicates, order and limit per value.
     pub(crate) fn fingerprint(&self) -> u64 {
-        // No text and no memory: every limited query has one.
+        // Without text and allocation: every limited query needs it.
         let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));
         let order = hash_key(self.order.name().as_bytes());
         self.predicates.iter().map(Predicate::fingerprint).fold(combine(order, per_value), combine)
@@ -351,10 +347,10 @@ impl Query {
         self.index.as_deref()
     }
 
-    /// Reports the first malformed part.
+    /// Reports the first invalid part.
     ///
     /// # Errors
-    /// `InvalidInput` as described at the type; `LimitExceeded` for more than [`MAX_PREDICATES`].
+    /// `InvalidInput` as described for the type; `LimitExceeded` for more than [`MAX_PREDICATES`].
     pub fn check(&self) -> Result<()> {
         match &self.problem {
             Some(problem) => Err(problem.clone()),
@@ -363,7 +359,7 @@ impl Query {
             }
             None if self.order == Order::Nearest && self.limit_per_value.is_some() => {
                 Err(Error::invalid_input(
-                    "a limit per value counts values; answers by distance have none to count",
+                    "a limit per value counts values; the order by distance has none",
                 ))
             }
             None if self.order == Order::Nearest && self.nearest_predicates() != 1 => {
@@ -371,7 +367,7 @@ impl Query {
             }
             None => match &self.after {
                 Some(token) if token.query != self.fingerprint() => Err(Error::invalid_input(
-                    "the cursor token is of another query: predicates, order and limit per value must be the \
+                    "the cursor token belongs to another query: predicates, order and limit per value must be the \
                      same",
                 )),
                 _ => Ok(()),
@@ -380,22 +376,21 @@ impl Query {
     }
 }
 
-/// A query made ready to be answered.
+/// A query compiled for execution.
 #[derive(Debug, Clone)]
 pub struct CompiledQuery<'q> {
     pub(crate) predicates: Vec<CompiledPredicate<'q>>,
-    /// The paths of the predicates, once a record is looked into.
+    /// The paths of the predicates and selected attributes, compiled when the first record is read.
     plan: OnceCell<AttributePlan>,
     pub(crate) order: Order,
     pub(crate) limit: usize,
     pub(crate) projection: Projection,
-    /// The predicate by whose values answers stand in value orders, and are counted for a limit per
-    /// value.
+    /// The predicate whose values determine value orders, and are counted for a limit per value.
     pub(crate) order_predicate: Option<usize>,
     pub(crate) limit_per_value: usize,
     pub(crate) after: Option<&'q CursorToken>,
     /// Slots of the selected attributes.
-    pub(crate) select: Vec<Slot>,
+    pub(crate) select: Vec<ValueSlot>,
     selected: &'q [AttributePath],
 }
 
@@ -403,7 +398,7 @@ pub struct CompiledQuery<'q> {
 pub(crate) struct CompiledPredicate<'q> {
     pub(crate) path: &'q AttributePath,
     /// The slot of the path in the query's plan.
-    pub(crate) slot: Slot,
+    pub(crate) slot: ValueSlot,
     pub(crate) is_equal: bool,
     /// Where distances are measured from.
     pub(crate) nearest: Option<Point>,
@@ -445,7 +440,7 @@ impl<'q> CompiledQuery<'q> {
             Order::Newest | Order::Oldest => query.limit_per_value.and_then(|_| first_range()),
             Order::Nearest => predicates.iter().position(|one| one.nearest.is_some()),
         };
-        // Where all values are equal, only recency is left to order by.
+        // With equal values, the order is by recency.
         let order = match (query.order, order_predicate) {
             (Order::Value | Order::ValueDescending, None) => Order::Newest,
             (order, _) => order,
@@ -464,12 +459,12 @@ impl<'q> CompiledQuery<'q> {
         })
     }
 
-    /// The order of the answers, simplified where all values are equal.
+    /// The order of the answers, simplified if all values are equal.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// What to take from a record to check the predicates.
+    /// The attributes to extract from a record for its evaluation.
     pub(crate) fn plan(&self) -> &AttributePlan {
         self.plan.get_or_init(|| {
             let paths = self.predicates.iter().map(|predicate| predicate.path).chain(self.selected);
@@ -482,36 +477,35 @@ impl<'q> CompiledQuery<'q> {
         self.selected
     }
 
-    /// True if answers stand in the order of their values.
+    /// Whether answers are ordered by their values.
     pub(crate) fn by_value(&self) -> bool {
         matches!(self.order, Order::Value | Order::ValueDescending | Order::Nearest)
     }
 
-    /// The value of a candidate decides what becomes of it, beyond its place in the order.
-    pub(crate) fn counts_values(&self) -> bool {
+    /// Whether the value of a candidate matters beyond its position in the order.
+    pub(crate) fn needs_order_values(&self) -> bool {
         self.limit_per_value < usize::MAX
     }
 
-    /// The same query without the predicates whose number `leave_out` takes, and the numbers of those that
-    /// stay.
-    pub(crate) fn without(&self, leave_out: impl Fn(usize) -> bool) -> (Self, Vec<usize>) {
-        let stay: Vec<usize> = (0..self.predicates.len()).filter(|number| !leave_out(*number)).collect();
+    /// The same query without the predicates whose number `omit` accepts, and the numbers of the remaining ones.
+    pub(crate) fn without(&self, omit: impl Fn(usize) -> bool) -> (Self, Vec<usize>) {
+        let remaining: Vec<usize> = (0..self.predicates.len()).filter(|number| !omit(*number)).collect();
         let mut rest = self.clone();
-        rest.predicates = stay.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
+        rest.predicates = remaining.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
         rest.order_predicate =
-            self.order_predicate.and_then(|number| stay.iter().position(|stays| *stays == number));
-        (rest, stay)
+            self.order_predicate.and_then(|number| remaining.iter().position(|stays| *stays == number));
+        (rest, remaining)
     }
 
-    /// True if the values of a record satisfy all predicates.
+    /// Whether the values of a record satisfy all predicates.
     pub(crate) fn matches(&self, values: &AttributeValues) -> bool {
         self.predicates
             .iter()
             .all(|predicate| values.values(predicate.slot).any(|value| predicate.range.contains(value)))
     }
 
-    /// The value by which a record stands in a value order or is counted for a limit per value; empty where
-    /// neither is asked for. A distance is written to `distance`.
+    /// The value that determines the position of a record in a value order, or that a limit per value counts; empty if the
+    /// query has neither. A distance is written to `distance`.
     pub(crate) fn order_value<'v>(
         &self,
         values: &'v AttributeValues,
@@ -522,9 +516,9 @@ impl<'q> CompiledQuery<'q> {
         };
         if let Some(point) = &predicate.nearest {
             let rects = values.values(predicate.slot).filter_map(attribute::decode_rect);
-            let least = rects.map(|rect| rect.distance_squared(point)).fold(f64::INFINITY, f64::min);
-            // The bits of what is not negative sort like it.
-            *distance = least.to_bits().to_be_bytes();
+            let smallest = rects.map(|rect| rect.distance_squared(point)).fold(f64::INFINITY, f64::min);
+            // The bits of a float that is not negative sort like the float.
+            *distance = smallest.to_bits().to_be_bytes();
             return distance;
         }
         // Values come in ascending order.
@@ -539,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_known_by_their_names() {
+    fn orders_are_parsed_from_their_names() {
         for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
             assert_eq!(Order::parse(order.name()).unwrap(), order);
         }

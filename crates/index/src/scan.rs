@@ -1,34 +1,34 @@
-//! The fallback where no index serves: every record of the table, checked.
+//! The scan of a table without an index: every record is evaluated.
 
 use std::cell::Cell;
 
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order};
 use crate::source::EntryCursor;
 use crate::space::nearness::DistanceBytes;
 
-/// Proposes the records that satisfy all predicates; they need no validation and no further check.
+/// Proposes the records that satisfy all predicates. They need no validation and no further evaluation.
 pub(crate) struct ScanCursor<'q, C> {
     records: C,
     query: &'q CompiledQuery<'q>,
-    /// `None` where there are no predicates to check.
+    /// `None` without predicates.
     extractor: Option<&'q dyn AttributeExtractor>,
     values: AttributeValues,
     distance: DistanceBytes,
     started: bool,
-    skipped: &'q Skipped,
+    skipped: &'q ScanSkips,
 }
 
-/// Records that a scan did not propose.
+/// Counts of the records that a scan did not propose.
 #[derive(Default)]
-pub(crate) struct Skipped {
-    /// Those that did not match.
+pub(crate) struct ScanSkips {
+    /// Records that did not match.
     pub(crate) mismatched: Cell<u64>,
-    /// Those that are malformed.
+    /// Malformed records.
     pub(crate) malformed: Cell<u64>,
 }
 
@@ -37,7 +37,7 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         records: C,
         query: &'q CompiledQuery<'q>,
         extractor: Option<&'q dyn AttributeExtractor>,
-        skipped: &'q Skipped,
+        skipped: &'q ScanSkips,
     ) -> Self {
         let (values, distance) = Default::default();
         Self { records, query, extractor, values, distance, started: false, skipped }
@@ -84,7 +84,7 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
             order_value: self.query.order_value(&self.values, &mut self.distance),
             repeated: false,
             included: &[],
-            origin: Origin::default(),
+            origin: CandidateOrigin::default(),
         }))
     }
 

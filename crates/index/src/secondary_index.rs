@@ -1,11 +1,11 @@
-//! The contract of every kind of secondary index.
+//! The interface of every kind of secondary index.
 
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::newest_keys::NewestKeys;
@@ -14,7 +14,7 @@ use crate::source::{ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 use crate::validation::Validator;
 
-/// A record as an index sees it: its key, its attributes, and when it was written.
+/// A record as the input of an index: its key, its attributes, and its sequence number.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedRecord<'r> {
     /// The record's key.
@@ -23,24 +23,23 @@ pub struct IndexedRecord<'r> {
     pub sequence: Option<SequenceNumber>,
     /// The record's attributes.
     pub values: &'r AttributeValues,
-    /// Where in `values` the attributes of the index are, then those that it includes; see [`slots_of`].
-    pub slots: &'r [Slot],
+    /// The slots in `values` of the attributes of the index, then of its included attributes; see [`slots_of`].
+    pub slots: &'r [ValueSlot],
 }
 
 impl<'r> IndexedRecord<'r> {
-    /// Where in `values` the attributes are that `spec` sorts by, and those that it includes.
+    /// The slots in `values` of the attributes that `spec` sorts by, and of those that it includes.
     #[inline]
-    pub fn split_slots(&self, spec: &IndexSpec) -> (&'r [Slot], &'r [Slot]) {
+    pub fn split_slots(&self, spec: &IndexSpec) -> (&'r [ValueSlot], &'r [ValueSlot]) {
         self.slots.split_at_checked(spec.attributes().len()).unwrap_or((self.slots, &[]))
     }
 }
 
-/// The slots of the [paths](IndexSpec::paths) of `spec` in `plan`, which has them all: of its attributes,
-/// then of those that it includes.
+/// The slots in `plan` of the [paths](IndexSpec::paths) of `spec`: of its attributes, then of those that it includes.
 ///
 /// # Errors
-/// `Internal` where the plan lacks one.
-pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<Slot>> {
+/// `Internal` if the plan lacks one.
+pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<ValueSlot>> {
     spec.paths()
         .map(|attribute| {
             plan.slot(attribute).ok_or_else(|| {
@@ -53,21 +52,21 @@ pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<Slot>> {
         .collect()
 }
 
-/// Takes the writes of an index into the batch of the record that caused them.
+/// Receives the writes of an index for the batch of the record that caused them.
 pub trait IndexWrites {
-    /// Inside a commit: what follows is written at `sequence`, one of the numbers of the batch. Outside of it
-    /// the number is that of the record, and this does nothing.
+    /// Inside a commit: sets the sequence number of the following writes to `sequence`, one of the numbers of the batch.
+    /// Outside of a commit the number is that of the record, and this does nothing.
     fn set_sequence(&mut self, sequence: SequenceNumber);
 
-    /// Puts an entry. With `sequence_at`, eight bytes at that offset of `key` are to become the inverted
+    /// Puts an entry. With `sequence_at`, the eight bytes at that offset of `key` will be replaced by the inverted
     /// sequence number of the record's write, most significant byte first.
     ///
     /// # Errors
-    /// `LimitExceeded` where a key, a value or the batch is over its limit.
+    /// `LimitExceeded` if a key, a value or the batch is over its limit.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()>;
 
-    /// Adds an operand to what is to be merged under `key`, for trees with a merge operator. A key has one
-    /// operand a sequence number: a second one takes its place.
+    /// Adds a merge operand under `key`, for trees with a merge operator. A key has one operand per sequence number: a
+    /// second one replaces it.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -80,10 +79,10 @@ pub trait IndexWrites {
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()>;
 }
 
-/// What a batch does to one record, seen from inside its commit: the last of its writes of that key.
+/// The change of one record by a batch, as seen inside its commit: the last write of that key.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedChange<'r> {
-    /// The sequence number of the write, of a delete as well.
+    /// The sequence number of the write, also for a delete.
     pub sequence: SequenceNumber,
     /// The record that the batch replaces or deletes; `None` if there was none, or if no index of the
     /// collection [needs old records](SecondaryIndex::needs_old_records).
@@ -92,18 +91,18 @@ pub struct StagedChange<'r> {
     pub new: Option<IndexedRecord<'r>>,
 }
 
-/// What a batch does to the records of one collection, seen from inside its commit.
+/// The changes of the records of one collection by a batch, as seen inside its commit.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedBatch<'b> {
     /// The tree of the records.
     pub table: TreeId,
-    /// The last change of each primary key, by sequence number ascending, all with a number.
+    /// The last change of each primary key, ascending by sequence number. All have a number.
     pub changes: &'b [StagedChange<'b>],
     /// The ranges that it deletes.
     pub deleted: &'b [DeletedRange],
 }
 
-/// An entry of a version that no view sees any more, as [`SecondaryIndex::name_entries`] names it.
+/// An entry of a version that no view can read any more, as named by [`SecondaryIndex::name_entries`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StaleEntry {
     /// The key of the entry, or the secondary key of the list.
@@ -112,14 +111,14 @@ pub struct StaleEntry {
     pub sequence: SequenceNumber,
 }
 
-/// Stale entries that a commit takes out of one index.
+/// Stale entries that a commit removes from one index.
 #[derive(Debug, Clone, Copy)]
 pub struct Retraction<'b> {
     /// The tree of the records.
     pub table: TreeId,
-    /// The number that everything is written at.
+    /// The sequence number of the removal.
     pub sequence: SequenceNumber,
-    /// The entries, ascending, each once.
+    /// The distinct entries, ascending.
     pub stale: &'b [StaleEntry],
 }
 
@@ -143,7 +142,7 @@ pub struct DeletedRange {
 }
 
 impl StagedBatch<'_> {
-    /// Whether a range that the batch deletes covers what was written to `primary_key` at `sequence`.
+    /// Whether a range that the batch deletes covers the write of `primary_key` at `sequence`.
     pub fn deletes(&self, primary_key: &[u8], sequence: SequenceNumber) -> bool {
         self.deleted.iter().any(|range| {
             range.sequence > sequence && *range.start <= *primary_key && *primary_key < *range.end
@@ -151,60 +150,59 @@ impl StagedBatch<'_> {
     }
 }
 
-/// A secondary index of a collection: it turns writes into entries, and queries into candidates. It
-/// never decides an answer; the [lookup driver](crate::lookup) does.
+/// A secondary index of a collection: it turns writes into entries, and queries into candidates. The
+/// [lookup driver](crate::lookup) decides which candidates are answers.
 ///
-/// A write passes through two steps. [`derive`](Self::derive) runs in the writer's thread before the
-/// commit, sees the new record alone, and reads nothing. [`stage`](Self::stage) runs inside the commit, for
-/// kinds that need the old record or their own present contents; everything it writes joins the same
-/// batch. Both must be pure functions of what they are given: the log carries what they wrote, and
-/// recovery never calls them.
+/// A write has two steps. [`derive`](Self::derive) runs in the writer's thread before the commit, has only the new record,
+/// and reads nothing. [`stage`](Self::stage) runs inside the commit, for kinds that need the old record or the present
+/// contents of the index; its writes join the same batch. Both must be pure functions of their arguments: the log contains
+/// their writes, and recovery never calls them.
 pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
-    /// Its declaration.
+    /// The declaration.
     fn spec(&self) -> &IndexSpec;
 
-    /// The trees that hold its entries.
+    /// The trees of the entries.
     fn trees(&self) -> &[TreeId];
 
-    /// Writes the entries of a record that is about to be put. With a sequence number in `record` (a
-    /// back-fill) the entries carry it; else the commit fills it in. `key` is scratch memory.
+    /// Writes the entries of a record before its commit. With a sequence number in `record` (a
+    /// back-fill) the entries contain it; else the commit fills it in. `key` is scratch memory.
     ///
     /// # Errors
-    /// `LimitExceeded` for an attribute over its limit; the write is then refused.
+    /// `LimitExceeded` for an attribute over its limit; the write is rejected then.
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()>;
 
-    /// Writes what a delete of the record under `primary_key` leaves in the index, for kinds that have to know of it. Like
-    /// [`derive`](Self::derive), before the commit and reading nothing.
+    /// Writes the entries of a delete of `primary_key`, for kinds that need them. Like [`derive`](Self::derive), it runs
+    /// before the commit and reads nothing.
     ///
     /// # Errors
-    /// `LimitExceeded` where a key or the batch is over its limit; the delete is then refused.
+    /// `LimitExceeded` if a key or the batch is over its limit; the delete is rejected then.
     fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         let _ = (primary_key, key, out);
         Ok(())
     }
 
-    /// True if [`derive_delete`](Self::derive_delete) has to be called.
-    fn knows_deletes(&self) -> bool {
+    /// Whether [`derive_delete`](Self::derive_delete) must be called.
+    fn needs_deletes(&self) -> bool {
         false
     }
 
-    /// False if [`derive`](Self::derive) only refuses records that are over a limit, and adds nothing: it need not be
-    /// called for a record that cannot be ([`AttributeExtractor::accepts`](crate::AttributeExtractor::accepts)).
+    /// False if [`derive`](Self::derive) only rejects records over a limit, and writes nothing. It may be skipped for a
+    /// record that [`AttributeExtractor::accepts`](crate::AttributeExtractor::accepts).
     fn derives(&self) -> bool {
         true
     }
 
-    /// True if [`stage`](Self::stage) has to be called.
+    /// Whether [`stage`](Self::stage) must be called.
     fn needs_stage(&self) -> bool {
         false
     }
 
-    /// True if the commit has to read the records that it replaces, for [`stage`](Self::stage) to see them.
+    /// Whether the commit must read the records that it replaces, for [`stage`](Self::stage).
     fn needs_old_records(&self) -> bool {
         self.needs_stage()
     }
 
-    /// Writes what depends on the state before the commit, which `view` shows. Called once for the batch.
+    /// Writes entries that depend on the state before the commit, which is in `view`. Called once per batch.
     /// `key` is scratch memory.
     ///
     /// # Errors
@@ -220,10 +218,10 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Calls `visit` with what names each entry that a version of a record has, together with the sequence number of
-    /// that version: the key of the entry, or the secondary key of the list that has a posting of it. For
-    /// [`retract`](Self::retract), of indexes with `repair=primary-compaction`; others need not name any. `record` has
-    /// its sequence number. Reads nothing. `key` is scratch memory.
+    /// Calls `visit` with the name of each entry of a version of a record: the key of the entry, or the secondary key of the
+    /// list with its posting. Together with the sequence number of the version it identifies the entry for
+    /// [`retract`](Self::retract). Required of indexes with `repair=primary-compaction` only. `record` has its sequence
+    /// number. Reads nothing. `key` is scratch memory.
     ///
     /// # Errors
     /// `LimitExceeded` for an attribute over its limit: such a version has no entries. Those of `visit`.
@@ -237,8 +235,8 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Takes out entries of versions that no view sees any more, inside a commit whose state before `view` shows.
-    /// Entries that are not there (any more) are passed over.
+    /// Removes entries of versions that no view can read any more, inside a commit whose previous state is in `view`.
+    /// Entries that do not exist are skipped.
     ///
     /// # Errors
     /// As [`stage`](Self::stage).
@@ -247,13 +245,13 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// How it serves `query`; `None` if it cannot.
+    /// The access for `query`; `None` if the index cannot serve it.
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
         Access::plan(self.spec().attributes(), query)
     }
 
-    /// The candidates within `access`, in `order` where the index can deliver it. Every record that matches
-    /// the covered predicates at `view` is among them; others may be too.
+    /// The candidates within `access`, in `order` if the index can provide it. They contain every record that matches the
+    /// covered predicates at `view`, and possibly others.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below.
@@ -264,12 +262,12 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>>;
 
-    /// A short cut for the newest `limit` records under one secondary key, without their contents: exactly those that the
-    /// driver would give through [`candidates`](Self::candidates) at `at`, in `out`. False where the index does not do
-    /// that, or cannot without asking somebody else; the driver then has to.
+    /// A short cut for the newest `limit` records under one secondary key, without their contents. Writes exactly the
+    /// records to `out` that the driver would return through [`candidates`](Self::candidates) at `at`. False if the index
+    /// does not support this, or would have to read other structures; the caller then uses the driver.
     ///
-    /// `at` is a number at which somebody is registered to read, or the caller makes sure afterwards that no write was
-    /// published since; `oldest_in_use` tells the oldest of all such numbers.
+    /// Either a reader is registered at `at`, or the caller checks afterwards that no write was published since.
+    /// `oldest_in_use` returns the oldest number with a registered reader.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below.
@@ -285,8 +283,8 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// About how many candidates lie within `access` at `view`; `None` where the index cannot tell without
-    /// reading data. The planner compares plans by it, so a factor of two does no harm.
+    /// The estimated number of candidates within `access` at `view`; `None` if the index cannot estimate it without
+    /// reading data. The planner compares plans by it and tolerates a factor of two.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below.
@@ -299,11 +297,11 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(entries)
     }
 
-    /// Tells current candidates from obsolete ones where the record is not fetched.
+    /// Distinguishes current candidates from obsolete ones if the record is not fetched.
     fn validator(&self) -> &dyn Validator<S::Tree>;
 
-    /// Calls `visit` with the sequence number and the primary key of each write that the entry `key`, `value`
-    /// of its tree, written at `sequence`, stems from, to tell stale entries. False if it cannot say.
+    /// Calls `visit` with the sequence number and the primary key of each write that produced the entry `key`, `value` of
+    /// its tree, written at `sequence`, for the detection of stale entries. False if the index does not support this.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -318,9 +316,9 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// Compares its entries with the table, in both directions, and adds what it finds to `report`.
+    /// Compares its entries with the table, in both directions, and adds the results to `report`.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading; what merely disagrees is reported, not an error.
+    /// `Corruption` or `Io` from reading. Differences are reported and not an error.
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()>;
 }

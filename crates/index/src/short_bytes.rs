@@ -1,17 +1,17 @@
-//! Bytes and texts that are short as a rule: they lie in their owner then, without memory of their own.
+//! Byte strings and texts that are stored inline if they are short.
 //!
-//! A question is made, asked and dropped, often for every answer that a program shows; what it consists of, encoded values
-//! and names of fields, is a few bytes long.
+//! Queries are created, executed and dropped, often once per answer that a program displays. Their parts, encoded values
+//! and field names, are a few bytes long.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// The longest that needs no memory of its own.
+/// Maximum length without an allocation.
 const SHORT: usize = 22;
 
-/// Some bytes.
+/// A byte string.
 #[derive(Clone)]
 pub(crate) struct ShortBytes(Bytes);
 
@@ -80,12 +80,12 @@ impl fmt::Debug for ShortBytes {
     }
 }
 
-/// Some text. Texts compare and hash as their bytes do.
+/// A text. Texts compare and hash like their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ShortText(ShortBytes);
 
 impl ShortText {
-    /// Its bytes: cheaper than the text, which is looked through first.
+    /// The bytes; cheaper than the text, whose encoding is checked.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -103,7 +103,7 @@ impl Deref for ShortText {
     type Target = str;
 
     fn deref(&self) -> &str {
-        // It was made of a text.
+        // The bytes were created from a text.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_every_length_come_back_and_compare_as_slices_do() {
+    fn bytes_of_every_length_round_trip_and_compare_like_slices() {
         let all: Vec<Vec<u8>> =
             (0..60).map(|len| (0..len).map(|at| (at * 7 + len) as u8).collect()).collect();
         for one in &all {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_back() {
+    fn texts_round_trip() {
         for text in ["", "a", "é ü", "a name of twenty-two b", "a name that is longer than that ü"] {
             let short = ShortText::from(text);
             assert_eq!((&*short, short.as_bytes()), (text, text.as_bytes()));

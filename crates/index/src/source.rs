@@ -1,7 +1,7 @@
-//! What indexes and the lookup driver read from: a small view of the trees below.
+//! The read interface of indexes and of the lookup driver: a small view of the trees below.
 //!
-//! The traits are implemented by the read view of the store, and by a model in memory for tests. They
-//! are used as type parameters, so the calls cost nothing.
+//! The read view of the store and an in-memory model for tests implement the traits. They are used as type parameters, so
+//! the calls have no overhead.
 
 use std::ops::Deref;
 
@@ -10,19 +10,19 @@ use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
 
 /// All trees at one sequence number.
 pub trait ReadSource: Send + Sync {
-    /// One of its trees. Threads that help to fetch records get clones of it.
+    /// The type of a tree. Threads that fetch records get clones of it.
     type Tree: TreeSource + Clone + Send + Sync + 'static;
 
-    /// The tree with this id, for many reads in a row.
+    /// The tree with this id, for repeated reads.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
     fn tree(&self, tree: TreeId) -> Result<Self::Tree>;
 
-    /// Writes up to this number are seen, later ones are not.
+    /// The sequence number of the view: it contains the writes up to this number.
     fn sequence(&self) -> SequenceNumber;
 
-    /// The oldest number at which somebody reads, or may read from now on.
+    /// The oldest sequence number with a present or future reader.
     fn oldest_in_use(&self) -> SequenceNumber;
 }
 
@@ -50,11 +50,11 @@ pub trait TreeSource {
     /// See the trait.
     fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>>;
 
-    /// [`get`](Self::get) for each of `keys`: the answers are appended to `out` in their order. May be
-    /// quicker than as many single reads.
+    /// [`get`](Self::get) for each of `keys`: the results are appended to `out` in their order. May be
+    /// faster than as many single reads.
     ///
     /// # Errors
-    /// See the trait; `out` then has fewer answers than there are keys.
+    /// See the trait; `out` then has fewer results than there are keys.
     fn get_many(&self, keys: &[&[u8]], out: &mut Vec<Option<(SequenceNumber, Self::Value)>>) -> Result<()> {
         for key in keys {
             out.push(self.get(key)?);
@@ -73,8 +73,8 @@ pub trait TreeSource {
         Ok(())
     }
 
-    /// What each of `writes` put, if it is the newest write of its key here; `None` where it was replaced or deleted.
-    /// Appended to `out` in their order. May leave out whatever can hold neither the write nor a newer one.
+    /// The value of each of `writes` if it is the newest write of its key; `None` if it was replaced or deleted. Appended
+    /// to `out` in their order. May skip components that can contain neither the write nor a newer one.
     ///
     /// # Errors
     /// As [`get_many`](Self::get_many).
@@ -86,8 +86,8 @@ pub trait TreeSource {
         Ok(())
     }
 
-    /// As [`get_current_many`](Self::get_current_many), for writes that the caller knows to be the newest ones but for
-    /// deleted ranges: what could hold newer ones need not be looked at.
+    /// As [`get_current_many`](Self::get_current_many), for writes that are known to be the newest ones except for deleted
+    /// ranges: components with newer writes may be skipped.
     ///
     /// # Errors
     /// As [`get_many`](Self::get_many).
@@ -95,16 +95,16 @@ pub trait TreeSource {
         self.get_current_many(writes, out)
     }
 
-    /// Whether the write of `key` at `written` is current, as far as memory says: no I/O.
+    /// Whether the write of `key` at `written` is current, as far as memory determines it. No I/O.
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite;
 
-    /// Tells the files and memtables that this tree reads from those that it reads at other times.
+    /// Identifies the set of files and memtables that this tree reads.
     fn components_id(&self) -> usize {
         0
     }
 
-    /// Whether each of `found`, read where this tree reads, is current: appended to `out` in their order. Asks only what is newer than the
-    /// sstables that they were found in. Returns how many could not be settled in memory.
+    /// Whether each of `found`, which this tree read, is current. Appended to `out` in their order. Reads only what is newer
+    /// than the sstables of `found`. Returns how many were not decided in memory.
     ///
     /// # Errors
     /// As [`get_many`](Self::get_many).
@@ -115,19 +115,18 @@ pub trait TreeSource {
         Ok(found.len() as u64)
     }
 
-    /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
+    /// Whether a range tombstone covers the write of `key` at `sequence`. No I/O.
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;
 
-    /// About how many entries lie from `low` on and below `end`, old versions and tombstones included. Reads
-    /// no data.
+    /// The estimated number of entries in `low..end`, old versions and tombstones included. Reads no data.
     ///
     /// # Errors
     /// See the trait.
     fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64>;
 
-    /// About how many postings the lists from `low` on and below `end` have, of a tree that is watched by
-    /// [`PostingCounts`](crate::standalone::posting_list::PostingCounts): as [`estimate`](Self::estimate), by the
-    /// average of each sstable.
+    /// The estimated number of postings of the lists in `low..end`, for a tree with
+    /// [`PostingCounts`](crate::standalone::posting_list::PostingCounts): as [`estimate`](Self::estimate), with the average
+    /// of each sstable.
     ///
     /// # Errors
     /// See the trait.
@@ -135,63 +134,62 @@ pub trait TreeSource {
         self.estimate(low, end)
     }
 
-    /// A cursor over the entries from `low` on and below `end`; `None` for no end. Not positioned yet.
+    /// A cursor over the entries in `low..end`, unbounded if `end` is `None`. Not positioned yet.
     ///
     /// # Errors
     /// See the trait.
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Cursor>;
 
-    /// A cursor over the operands that were merged into the keys from `low` on and below `end`; `None` for
-    /// no end. Not positioned yet.
+    /// A cursor over the merge operands of the keys in `low..end`, unbounded if `end` is `None`. Not positioned yet.
     ///
     /// # Errors
     /// See the trait.
     fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Versions>;
 }
 
-/// Walks forward over what is visible within bounds: keys ascending, and where a key has several operands
-/// the newest first.
+/// A forward cursor over the visible entries or operands within bounds: keys ascending, the operands of a key newest
+/// first.
 pub trait ForwardCursor {
-    /// True while it stands on an entry or operand.
+    /// Whether the cursor has a current entry or operand.
     fn valid(&self) -> bool;
 
-    /// The key of what it stands on.
+    /// The key of the current entry or operand.
     fn key(&self) -> &[u8];
 
-    /// The value, or the operand, that it stands on.
+    /// The current value or operand.
     fn value(&self) -> &[u8];
 
-    /// The sequence number of what it stands on.
+    /// The sequence number of the current entry or operand.
     fn sequence(&self) -> SequenceNumber;
 
-    /// Goes to the first entry, or to the newest operand of the first key.
+    /// Moves to the first entry, or to the newest operand of the first key.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; so for the other moves.
     fn seek_to_first(&mut self) -> Result<()>;
 
-    /// Goes to the next entry or operand. Only while valid.
+    /// Moves to the next entry or operand. Requires a valid cursor.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
     fn next(&mut self) -> Result<()>;
 }
 
-/// Walks over the visible entries of a tree within bounds, in key order, in both directions.
+/// A cursor over the visible entries of a tree within bounds, in key order, in both directions.
 pub trait EntryCursor: ForwardCursor {
-    /// Goes to the last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     /// As [`seek_to_first`](ForwardCursor::seek_to_first).
     fn seek_to_last(&mut self) -> Result<()>;
 
-    /// Goes to the first entry at or behind `key`.
+    /// Moves to the first entry at or after `key`.
     ///
     /// # Errors
     /// As [`seek_to_first`](ForwardCursor::seek_to_first).
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Goes to the entry before. Only while valid.
+    /// Moves to the previous entry. Requires a valid cursor.
     ///
     /// # Errors
     /// As [`seek_to_first`](ForwardCursor::seek_to_first).

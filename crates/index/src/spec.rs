@@ -1,4 +1,4 @@
-//! What a user says to declare an index.
+//! The declaration of an index, as text and as a type.
 //!
 //! ```text
 //! spec        [name "="] attributes [":" kind [":" option ("," option)*]]
@@ -6,9 +6,9 @@
 //! option      name "=" value
 //! ```
 //!
-//! A backslash takes the next character as it is. The name defaults to the text of the attributes,
-//! the kind to `ps-tree`, over points and rectangles to `next`. An index of several attributes sorts by the first, then the second, and
-//! so on; it holds the records that have the first.
+//! A backslash escapes the next character. The default of the name is the text of the attributes. The default of the kind is
+//! `ps-tree`, for points and rectangles `next`. An index of several attributes sorts by the first, then the second, and so
+//! on; it contains the records that have the first.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,10 +25,10 @@ pub use kind::IndexKind;
 use settings::Settings;
 pub use settings::{
     DEFAULT_BLOOM_BITS, EntryOrder, GlobalIndexUse, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, RegionPlace,
-    Repair, SkeyLayer, Split, ValidationStrategy,
+    RepairStrategy, SkeyLayerKind, Split, ValidationStrategy,
 };
 
-/// Most attributes of one index.
+/// Maximum number of attributes of one index.
 pub const MAX_ATTRIBUTES: usize = 16;
 
 /// The declaration of an index; see the [module](self) for its text form.
@@ -51,11 +51,11 @@ pub struct IndexSpec {
 }
 
 impl IndexSpec {
-    /// An index of the default kind and options over `attributes`, named after them: of kind `next` over points and
+    /// An index of the default kind and options over `attributes`, named after them: of kind `next` for points and
     /// rectangles, else `ps-tree`.
     ///
     /// # Errors
-    /// `InvalidInput` where there is none or one twice, `LimitExceeded` for more than
+    /// `InvalidInput` without attributes or for a repeated one, `LimitExceeded` for more than
     /// [`MAX_ATTRIBUTES`] or for a name over its limit.
     pub fn new(attributes: impl IntoIterator<Item = AttributePath>) -> Result<Self> {
         let attributes: Vec<AttributePath> = attributes.into_iter().collect();
@@ -77,13 +77,13 @@ impl IndexSpec {
         Ok(self)
     }
 
-    /// The same index of another kind, with that kind's default options.
+    /// The same index with another kind and its default options.
     #[must_use]
     pub fn with_kind(self, kind: IndexKind) -> Self {
         Self { kind, settings: Settings::default(), ..self }
     }
 
-    /// The same index maintained the given way. Default: [`Maintenance::Validation`]. One of a kind that has no choice
+    /// The same index with another maintenance. Default: [`Maintenance::Validation`]. An index of a kind without this option
     /// becomes composite.
     ///
     /// ```
@@ -117,17 +117,17 @@ impl IndexSpec {
         attributes_text(&self.attributes)
     }
 
-    /// The structure.
+    /// The kind of the structure.
     pub fn kind(&self) -> IndexKind {
         self.kind
     }
 
-    /// When stale entries leave.
+    /// The maintenance of stale entries.
     pub fn maintenance(&self) -> Maintenance {
         self.settings.maintenance
     }
 
-    /// What tells current candidates from obsolete ones.
+    /// The validation strategy for candidates.
     pub fn validation(&self) -> ValidationStrategy {
         self.settings.validation
     }
@@ -142,33 +142,33 @@ impl IndexSpec {
         self.settings.split
     }
 
-    /// Which compactions remove stale entries.
-    pub fn repair(&self) -> Repair {
+    /// The compactions that remove stale entries.
+    pub fn repair(&self) -> RepairStrategy {
         self.settings.repair
     }
 
-    /// Further attributes stored with each entry, so that questions for them need no record.
+    /// Further attributes stored with each entry, so that queries for them need no record.
     pub fn included(&self) -> &[AttributePath] {
         &self.settings.include
     }
 
-    /// All paths that it takes from a record: its attributes, then what it includes.
+    /// All paths to extract from a record: its attributes, then its included attributes.
     pub fn paths(&self) -> impl Iterator<Item = &AttributePath> {
         self.attributes.iter().chain(self.included())
     }
 
-    /// Bits of Bloom filter for each value, of an embedded index.
+    /// Bits of Bloom filter per value, of an embedded index.
     pub fn bloom_bits(&self) -> u32 {
         self.settings.bloom_bits
     }
 
-    /// How far neighbouring keys of an index of kind `next` have to be apart for the range of their index block to be cut between
-    /// them (NEXT §4); `None` where that is found for each block.
+    /// Minimum distance between neighbouring keys of an index of kind `next` at which the range of their index block is split
+    /// (NEXT §4); `None` if it is determined per block.
     pub fn delta(&self) -> Option<f64> {
         self.settings.delta.map(|delta| delta.0)
     }
 
-    /// Bytes of an index block of an index of kind `next`, about.
+    /// Approximate size of an index block of an index of kind `next`, in bytes.
     pub fn block_bytes(&self) -> u32 {
         self.settings.block_bytes
     }
@@ -178,7 +178,7 @@ impl IndexSpec {
         self.settings.global
     }
 
-    /// What validates candidates of the index where their records are not fetched, in a word.
+    /// The name of the validation strategy for candidates whose records are not fetched.
     pub fn validation_name(&self) -> &'static str {
         match self.kind() {
             IndexKind::PsTree => "version-table",
@@ -188,21 +188,21 @@ impl IndexSpec {
     }
 
     /// The structure over the secondary keys of an index of kind `ps-tree`.
-    pub fn skey(&self) -> SkeyLayer {
+    pub fn skey(&self) -> SkeyLayerKind {
         self.settings.skey
     }
 
-    /// Where the region of an index of kind `ps-tree` lies.
+    /// The location of the region of an index of kind `ps-tree`.
     pub fn region(&self) -> RegionPlace {
         self.settings.region
     }
 
-    /// Bytes of a PKey page of an index of kind `ps-tree`.
+    /// Size of a PKey page of an index of kind `ps-tree`, in bytes.
     pub fn page_bytes(&self) -> u32 {
         self.settings.page_bytes
     }
 
-    /// Refuses a kind that its attributes cannot have, which [`with_kind`](Self::with_kind) does not.
+    /// Rejects a kind that does not support the attributes, which [`with_kind`](Self::with_kind) does not.
     ///
     /// # Errors
     /// `InvalidInput` for points or rectangles in an index of another kind than `next`.
@@ -224,12 +224,12 @@ impl IndexSpec {
         for (position, attribute) in self.attributes.iter().enumerate() {
             if self.attributes[..position].contains(attribute) {
                 return Err(Error::invalid_input(format!(
-                    "the attribute `{attribute}` stands twice in one index"
+                    "the attribute `{attribute}` occurs twice in one index"
                 )));
             }
             if attribute.is_spatial() && (self.kind != IndexKind::Next || self.attributes.len() > 1) {
                 return Err(Error::invalid_input(format!(
-                    "`{attribute}` has no order that this index could keep: only an index of kind next takes it, without \
+                    "`{attribute}` is spatial and has no order: only an index of kind next supports it, without \
                      another attribute beside it"
                 )));
             }
@@ -290,7 +290,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
     }
     if parts.next().is_some() {
         return Err(Error::invalid_input(
-            "nothing may follow the options; write `\\:` for a colon inside a field name",
+            "no text may follow the options; write `\\:` for a colon inside a field name",
         ));
     }
     spec.check_attributes()?;
@@ -348,12 +348,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn refusal(text: &str) -> Error {
+    fn rejection(text: &str) -> Error {
         text.parse::<IndexSpec>().unwrap_err()
     }
 
     #[test]
-    fn every_part_is_read() {
+    fn every_part_is_parsed() {
         let full = spec("recent=user.id+created_ms:composite:maintenance=synchronous,order=newest");
         assert_eq!(full.name(), "recent");
         assert_eq!(full.attributes(), ["user.id".parse().unwrap(), "created_ms".parse().unwrap()]);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_options_of_each_kind_are_kept() {
+    fn the_options_of_each_kind_round_trip() {
         for text in [
             "a:composite:validation=key-index,order=primary-key,repair=primary-compaction,include=b|c.d",
             "a:lazy:validation=get-lite",
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_why() {
+    fn errors_contain_the_rejected_text() {
         for text in [
             "",
             "=a",
@@ -451,7 +451,7 @@ mod tests {
             "a..b",
             "n=",
         ] {
-            let error = refusal(text);
+            let error = rejection(text);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}: {error}");
             assert!(error.message().contains(&format!("`{text}`")), "{error}");
         }
@@ -497,7 +497,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,30}") {
+        fn any_text_is_parsed_or_rejected(text in ".{0,30}") {
             if let Ok(spec) = text.parse::<IndexSpec>() {
                 prop_assert_eq!(spec.to_string().parse::<IndexSpec>().unwrap(), spec);
             }

@@ -1,7 +1,7 @@
-//! The store as what indexes and lookups read from.
+//! The store as the source of reads for indexes and lookups.
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::cursor::Source;
+use bolide_lsm::cursor::ComponentCursor;
 use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
 use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
@@ -27,8 +27,8 @@ impl ReadSource for ReadView {
 
 impl TreeSource for TreeView {
     type Value = ValueRef;
-    type Cursor = VisibleCursor<Source>;
-    type Versions = VersionsCursor<Source>;
+    type Cursor = VisibleCursor<ComponentCursor>;
+    type Versions = VersionsCursor<ComponentCursor>;
 
     #[inline]
     fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
@@ -81,11 +81,11 @@ impl TreeSource for TreeView {
         TreeView::estimate_weighed(self, low, end, &postings_per_entry).map(|estimate| estimate.entries)
     }
 
-    fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<Source>> {
+    fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<ComponentCursor>> {
         TreeView::cursor(self, bounds(low, end))
     }
 
-    fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<VersionsCursor<Source>> {
+    fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<VersionsCursor<ComponentCursor>> {
         TreeView::versions(self, bounds(low, end))
     }
 }
@@ -97,7 +97,7 @@ fn bounds(low: &[u8], end: Option<&[u8]>) -> Bounds {
     }
 }
 
-impl ForwardCursor for VersionsCursor<Source> {
+impl ForwardCursor for VersionsCursor<ComponentCursor> {
     #[inline]
     fn valid(&self) -> bool {
         VersionsCursor::valid(self)
@@ -128,7 +128,7 @@ impl ForwardCursor for VersionsCursor<Source> {
     }
 }
 
-impl ForwardCursor for VisibleCursor<Source> {
+impl ForwardCursor for VisibleCursor<ComponentCursor> {
     #[inline]
     fn valid(&self) -> bool {
         VisibleCursor::valid(self)
@@ -159,7 +159,7 @@ impl ForwardCursor for VisibleCursor<Source> {
     }
 }
 
-impl EntryCursor for VisibleCursor<Source> {
+impl EntryCursor for VisibleCursor<ComponentCursor> {
     fn seek_to_last(&mut self) -> Result<()> {
         VisibleCursor::seek_to_last(self)
     }

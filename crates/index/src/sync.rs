@@ -1,5 +1,5 @@
-//! The locks and fences of the structures in regions: those of `parking_lot` and the standard library, or those of the model
-//! checker `shuttle` under `--cfg bolide_shuttle`, which explores how threads interleave.
+//! The locks and fences of the structures in regions: those of `parking_lot` and the standard library. Under
+//! `--cfg bolide_shuttle` those of the model checker `shuttle`, which explores the interleavings of threads.
 
 #[cfg(bolide_shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -11,8 +11,8 @@ pub(crate) use model::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGu
 #[cfg(not(bolide_shuttle))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Waits for another thread to leave a section of a few dozen instructions. `turns` counts the waits of
-/// one caller: after some of them the processor is given away, since that thread may not be running.
+/// Waits for another thread to leave a critical section of a few dozen instructions. `turns` counts the waits of one
+/// caller: after some of them the processor is yielded, since that thread may not be running.
 pub(crate) fn wait(turns: &mut u32) {
     *turns += 1;
     #[cfg(bolide_shuttle)]
@@ -25,7 +25,7 @@ pub(crate) fn wait(turns: &mut u32) {
     }
 }
 
-/// The checker's locks under the calls of `parking_lot`.
+/// The locks of the model checker with the interface of `parking_lot`.
 #[cfg(bolide_shuttle)]
 mod model {
     pub(crate) use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};

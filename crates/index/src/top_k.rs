@@ -1,15 +1,13 @@
-//! Keeps the first candidates of an order within bounded memory.
+//! Retains the first candidates of an order within bounded memory.
 //!
-//! Candidates come in any order and leave in the order of the query. Where more come than fit, the last
-//! of them are dropped and remembered as such: the caller then reads the index again and asks for what lies
-//! behind the last candidate that left. So memory is bounded and nothing is lost.
+//! Candidates come in any order and leave in the order of the query. If they exceed the memory, the last of them are
+//! dropped, which is recorded: the caller then reads the index again for the candidates after the last one that left. So
+//! memory is bounded and no candidate is lost.
 //!
-//! Records that come with candidates are kept as long as they take at most half of the memory; others are to be
-//! fetched again.
+//! Records that come with candidates are retained while they take at max_candidates half of the memory; others must be fetched again.
 //!
-//! A candidate's rank is its value, then its sequence number. Of candidates with equal rank, and in
-//! [`Order::Newest`] and [`Order::Oldest`] of all with one sequence number, one is kept: they are one
-//! write.
+//! The rank of a candidate is its value, then its sequence number. Of candidates with equal rank one is retained, as
+//! they are one write; in [`Order::Newest`] and [`Order::Oldest`] the rank is the sequence number only.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -17,64 +15,64 @@ use std::ops::Range;
 
 use bolide_base::SequenceNumber;
 
-use crate::candidate::{Candidate, Origin};
+use crate::candidate::{Candidate, CandidateOrigin};
 use crate::query::Order;
 
 /// Candidates in the order of a query; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct TopK {
     order: Order,
-    /// Candidates to keep when it shrinks; it shrinks at twice as many.
+    /// Number of candidates that a shrink retains. At twice as many it shrinks.
     capacity: usize,
     /// Bytes of keys and values at which it shrinks.
     capacity_bytes: usize,
-    collected: Vec<Collected>,
+    collected: Vec<RankedCandidate>,
     bytes: Vec<u8>,
     sorted: bool,
-    /// The sequence numbers of the newest candidates, the least on top: `ranked` of them, as far as there are.
+    /// The sequence numbers of the newest candidates, the smallest on top: up to `ranked` of them.
     newest: BinaryHeap<Reverse<SequenceNumber>>,
     ranked: usize,
-    /// Candidates with which a drain pays that is not after a certain number.
+    /// Number of candidates for which a drain pays if `ranked` is not used.
     enough: usize,
     /// The same in bytes.
     enough_bytes: usize,
-    /// Only candidates behind this one are taken: those up to it have left.
+    /// Only candidates after this one are accepted: the others have left.
     after: Option<(Vec<u8>, SequenceNumber)>,
-    /// Candidates at or behind this one are dropped.
-    cut: Option<(Vec<u8>, SequenceNumber)>,
+    /// Candidates at or after this one are dropped.
+    first_dropped_rank: Option<(Vec<u8>, SequenceNumber)>,
 }
 
-/// A candidate whose bytes lie in [`TopK::bytes`]: the value, the key, what its entry includes, then the record.
+/// A candidate whose bytes are in [`TopK::bytes`]: the value, the key, the included attributes, then the record.
 #[derive(Debug, Clone, Copy)]
-struct Collected {
+struct RankedCandidate {
     sequence: SequenceNumber,
     start: u32,
     value_len: u32,
     key_len: u32,
     included_len: u32,
-    /// [`NONE`] for no record.
+    /// [`NONE`] without a record.
     record_len: u32,
-    /// [`UNKNOWN`] where it is not known.
+    /// [`UNKNOWN`] if unknown.
     newer_runs: u16,
     repeated: bool,
     checked: bool,
     validated: bool,
 }
 
-/// Newest candidates that are kept track of, at most.
+/// Maximum number of tracked newest candidates.
 const MAX_RANKED: usize = 4096;
-/// Candidates of the first drain where more than that are wanted.
+/// Number of candidates for the first drain of a query with a larger limit.
 const FIRST_DRAIN: usize = 512;
-/// Room for so many candidates is taken at once.
+/// Initial capacity of candidates.
 const FIRST_ROOM: usize = 32;
-/// The same in bytes.
+/// Initial capacity of bytes.
 const FIRST_ROOM_BYTES: usize = 1 << 10;
-/// No record is kept.
+/// The record is not retained.
 const NONE: u32 = u32::MAX;
-/// It is not known where the candidate was read.
+/// The component of the candidate is unknown.
 const UNKNOWN: u16 = u16::MAX;
 
-impl Collected {
+impl RankedCandidate {
     fn value(&self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.value_len as usize
@@ -100,7 +98,7 @@ impl Collected {
         self.start as usize..behind
     }
 
-    fn shown<'b>(&self, bytes: &'b [u8]) -> Candidate<'b> {
+    fn candidate<'b>(&self, bytes: &'b [u8]) -> Candidate<'b> {
         let newer_runs = (self.newer_runs != UNKNOWN).then_some(u32::from(self.newer_runs));
         Candidate {
             primary_key: &bytes[self.key()],
@@ -108,7 +106,7 @@ impl Collected {
             order_value: &bytes[self.value()],
             repeated: self.repeated,
             included: &bytes[self.included()],
-            origin: Origin {
+            origin: CandidateOrigin {
                 newer_runs,
                 record: self.record().map(|record| &bytes[record]),
                 checked: self.checked,
@@ -118,7 +116,7 @@ impl Collected {
     }
 }
 
-/// Compares ranks; `Less` comes first in the answer.
+/// Compares ranks; `Less` is earlier in the answer.
 pub(crate) fn compare(
     order: Order,
     left: (&[u8], SequenceNumber),
@@ -133,15 +131,15 @@ pub(crate) fn compare(
 }
 
 impl TopK {
-    /// Keeps about `capacity` candidates in `order`, and at most about `capacity_bytes` of memory.
+    /// Retains about `capacity` candidates in `order`, and uses at max_candidates about `capacity_bytes` of memory.
     pub(crate) fn new(order: Order, capacity: usize, capacity_bytes: usize) -> Self {
-        let most = capacity_bytes / (2 * size_of::<Collected>());
+        let max_candidates = capacity_bytes / (2 * size_of::<RankedCandidate>());
         Self {
             order,
-            capacity: capacity.min(most).max(1),
+            capacity: capacity.min(max_candidates).max(1),
             // Offsets have 32 bits.
             capacity_bytes: capacity_bytes.clamp(1, 1 << 30),
-            collected: Vec::with_capacity(FIRST_ROOM.min(most)),
+            collected: Vec::with_capacity(FIRST_ROOM.min(max_candidates)),
             bytes: Vec::with_capacity(FIRST_ROOM_BYTES.min(capacity_bytes)),
             sorted: true,
             newest: BinaryHeap::new(),
@@ -149,16 +147,16 @@ impl TopK {
             enough: FIRST_DRAIN,
             enough_bytes: capacity_bytes / 2,
             after: None,
-            cut: None,
+            first_dropped_rank: None,
         }
     }
 
-    /// Leaves out all candidates up to this rank, as if they had left.
-    pub(crate) fn start_behind(&mut self, value: &[u8], sequence: SequenceNumber) {
+    /// Rejects all candidates up to this rank, as if they had left.
+    pub(crate) fn start_after(&mut self, value: &[u8], sequence: SequenceNumber) {
         self.after = Some((value.to_vec(), sequence));
     }
 
-    /// Takes `candidate`, unless it has left before or lies behind the cut.
+    /// Adds `candidate`, unless it has left before or is in the dropped range.
     #[inline]
     pub(crate) fn push(&mut self, candidate: &Candidate<'_>) {
         let rank = (candidate.order_value, candidate.sequence);
@@ -167,7 +165,7 @@ impl TopK {
         {
             return;
         }
-        if let Some((value, sequence)) = &self.cut
+        if let Some((value, sequence)) = &self.first_dropped_rank
             && compare(self.order, rank, (value, *sequence)) != Ordering::Less
         {
             return;
@@ -175,7 +173,7 @@ impl TopK {
         let room = (self.capacity_bytes / 2).saturating_sub(self.bytes.len());
         let record = candidate.origin.record.filter(|record| record.len() <= room);
         let newer_runs = candidate.origin.newer_runs.and_then(|runs| u16::try_from(runs).ok());
-        self.collected.push(Collected {
+        self.collected.push(RankedCandidate {
             sequence: candidate.sequence,
             start: self.bytes.len() as u32,
             value_len: candidate.order_value.len() as u32,
@@ -198,8 +196,8 @@ impl TopK {
         }
     }
 
-    /// True if so many candidates at or above `bound` are there that draining them pays: all `wanted` in
-    /// [`Order::Newest`], and where that is very many, enough to keep the sorting cheap. Constant time.
+    /// Whether enough candidates at or above `bound` are present for a drain: all `wanted` in [`Order::Newest`], and for a
+    /// very large limit enough to retained_count the sorting cheap. Constant time.
     pub(crate) fn is_worth_draining(&mut self, bound: SequenceNumber, wanted: usize) -> bool {
         if wanted > MAX_RANKED {
             return self.collected.len() >= self.enough || self.bytes.len() >= self.enough_bytes;
@@ -209,10 +207,10 @@ impl TopK {
             self.newest.reserve(wanted.min(FIRST_ROOM));
             self.rank_newest();
         }
-        self.newest.len() >= wanted && self.newest.peek().is_none_or(|least| least.0 >= bound)
+        self.newest.len() >= wanted && self.newest.peek().is_none_or(|smallest| smallest.0 >= bound)
     }
 
-    /// Finds the newest candidates anew.
+    /// Recomputes the newest candidates.
     fn rank_newest(&mut self) {
         self.newest.clear();
         for at in 0..self.collected.len() {
@@ -223,27 +221,27 @@ impl TopK {
     fn note_newest(&mut self, sequence: SequenceNumber) {
         if self.newest.len() < self.ranked {
             self.newest.push(Reverse(sequence));
-        } else if let Some(mut least) = self.newest.peek_mut()
-            && least.0 < sequence
+        } else if let Some(mut smallest) = self.newest.peek_mut()
+            && smallest.0 < sequence
         {
-            *least = Reverse(sequence);
+            *smallest = Reverse(sequence);
         }
     }
 
-    /// True if candidates were dropped since the last [`restart`](Self::restart).
+    /// Whether candidates were dropped since the last [`restart`](Self::restart).
     pub(crate) fn dropped(&self) -> bool {
-        self.cut.is_some()
+        self.first_dropped_rank.is_some()
     }
 
-    /// Prepares for reading all candidates again, with four times the room.
+    /// Prepares for reading all candidates again, with four times the capacity.
     pub(crate) fn restart(&mut self) {
-        self.cut = None;
-        let most = self.capacity_bytes / (2 * size_of::<Collected>());
-        self.capacity = self.capacity.saturating_mul(4).min(most).max(1);
+        self.first_dropped_rank = None;
+        let max_candidates = self.capacity_bytes / (2 * size_of::<RankedCandidate>());
+        self.capacity = self.capacity.saturating_mul(4).min(max_candidates).max(1);
     }
 
-    /// Hands the candidates to `visit` in order, and forgets them: all of them, or in
-    /// [`Order::Newest`] those at or above `bound`. Stops early where `visit` says false.
+    /// Passes the candidates to `visit` in order and removes them: all of them, or in [`Order::Newest`] those at or above
+    /// `bound`. Stops early if `visit` returns false.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -258,7 +256,7 @@ impl TopK {
             _ => self.collected.len(),
         };
         for candidate in &self.collected[..end] {
-            if !visit(&candidate.shown(&self.bytes))? {
+            if !visit(&candidate.candidate(&self.bytes))? {
                 return Ok(false);
             }
         }
@@ -268,7 +266,7 @@ impl TopK {
         self.collected.drain(..end);
         self.rank_newest();
         self.repack();
-        // As many again, but no more than half of the room that is left: dropping costs another pass.
+        // As many again, but at max_candidates half of the remaining capacity: dropping costs another pass.
         let (count, bytes) = (self.collected.len(), self.bytes.len());
         let room = (2 * self.capacity).saturating_sub(count) / 2;
         self.enough = count + room.min(count.max(FIRST_DRAIN));
@@ -281,29 +279,29 @@ impl TopK {
             return;
         }
         let (order, bytes) = (self.order, &self.bytes);
-        let rank = |candidate: &Collected| (&bytes[candidate.value()], candidate.sequence);
+        let rank = |candidate: &RankedCandidate| (&bytes[candidate.value()], candidate.sequence);
         // Mostly a sorted run and a few more: a stable sort merges them.
         self.collected.sort_by(|left, right| compare(order, rank(left), rank(right)));
-        self.collected.dedup_by(|later, kept| compare(order, rank(later), rank(kept)) == Ordering::Equal);
+        self.collected.dedup_by(|later, retained| compare(order, rank(later), rank(retained)) == Ordering::Equal);
         self.sorted = true;
     }
 
-    /// Sorts, and where that leaves too much drops the last candidates.
+    /// Sorts, and drops the last candidates above the capacity.
     #[cold]
     fn shrink(&mut self) {
         self.sort();
-        let mut keep = self.collected.len().min(self.capacity);
+        let mut retained_count = self.collected.len().min(self.capacity);
         if self.bytes.len() > self.capacity_bytes {
-            keep = keep.min((self.collected.len() / 2).max(1));
+            retained_count = retained_count.min((self.collected.len() / 2).max(1));
         }
-        if let Some(first_dropped) = self.collected.get(keep) {
-            self.cut = Some((self.bytes[first_dropped.value()].to_vec(), first_dropped.sequence));
-            self.collected.truncate(keep);
+        if let Some(first_dropped) = self.collected.get(retained_count) {
+            self.first_dropped_rank = Some((self.bytes[first_dropped.value()].to_vec(), first_dropped.sequence));
+            self.collected.truncate(retained_count);
         }
         self.repack();
     }
 
-    /// Frees the bytes of candidates that are gone.
+    /// Frees the bytes of removed candidates.
     fn repack(&mut self) {
         if self.collected.is_empty() {
             self.bytes.clear();
@@ -331,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads `input` again and again until `limit` candidates came out.
+    /// Repeats passes over `input` until `limit` candidates have left.
     fn run(order: Order, capacity: usize, bytes: usize, limit: usize, input: &[(u8, u64)]) -> Vec<(u8, u64)> {
         let mut top = TopK::new(order, capacity, bytes);
         let mut out = Vec::new();
@@ -345,7 +343,7 @@ mod tests {
                     order_value: if by_value { std::slice::from_ref(value) } else { &[] },
                     repeated: false,
                     included: &[],
-                    origin: Origin {
+                    origin: CandidateOrigin {
                         newer_runs: Some(*sequence as u32),
                         record: Some(&key),
                         checked: true,
@@ -371,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_leave_in_order_however_little_fits(
+        fn all_candidates_leave_in_order_for_any_capacity(
             input in proptest::collection::vec((0..4_u8, 1..60_u64), 0..80),
             order in 0..4_usize,
             capacity in 1..20_usize,
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn those_above_the_bound_leave_early() {
+    fn candidates_above_the_bound_leave_early() {
         let mut top = TopK::new(Order::Newest, 10, 1 << 20);
         let push = |top: &mut TopK, sequence: u64| {
             top.push(&Candidate {
@@ -402,7 +400,7 @@ mod tests {
                 order_value: &[],
                 repeated: false,
                 included: &[],
-                origin: Origin::default(),
+                origin: CandidateOrigin::default(),
             });
         };
         for sequence in [4, 9, 7, 2] {

@@ -1,8 +1,8 @@
-//! Neutral hook: typed values that the layer above keeps with an sstable or a memtable.
+//! Hook: typed values that the layer above stores with an sstable or a memtable.
 //!
-//! An attachment is made when it is first asked for, is shared by all who ask, and goes away with what it is
-//! attached to. Sstables never change, so an attachment decoded from one of their meta blocks stays valid;
-//! one of a memtable has to follow the memtable's growth itself.
+//! The first request creates an attachment. It is shared by all callers and dropped with its sstable or memtable. Sstables
+//! never change, so an attachment decoded from one of their meta blocks stays valid. An attachment of a memtable has to
+//! follow the growth of the memtable itself.
 
 use std::any::Any;
 use std::fmt;
@@ -13,17 +13,17 @@ use parking_lot::RwLock;
 
 /// A value that can be attached.
 pub trait Attachment: Any + Send + Sync {
-    /// Bytes that it takes in memory.
+    /// The bytes of memory of the value.
     fn memory_bytes(&self) -> usize;
 }
 
-/// The attachments of one sstable or memtable, by a number that whoever attaches chooses.
+/// The attachments of one sstable or memtable, by a number that the layer above chooses.
 #[derive(Default)]
 pub struct Attachments {
-    slots: RwLock<Vec<Slot>>,
+    slots: RwLock<Vec<AttachmentSlot>>,
 }
 
-struct Slot {
+struct AttachmentSlot {
     key: u64,
     value: Arc<dyn Any + Send + Sync>,
     memory_bytes: fn(&(dyn Any + Send + Sync)) -> usize,
@@ -34,8 +34,8 @@ fn measure<T: Attachment>(value: &(dyn Any + Send + Sync)) -> usize {
 }
 
 impl Attachments {
-    /// The attachment `key`, which `make` makes if it is not there. Where several threads ask at once, each
-    /// may make one, and all get the first.
+    /// The attachment `key`, which `make` creates if it does not exist. If several threads call at once, each may create one,
+    /// and all get the first.
     ///
     /// # Errors
     /// Those of `make`; a later call tries again.
@@ -67,23 +67,23 @@ impl Attachments {
             return Ok(first);
         }
         slots.retain(|slot| slot.key != key);
-        slots.push(Slot { key, value: made.clone(), memory_bytes: measure::<T> });
+        slots.push(AttachmentSlot { key, value: made.clone(), memory_bytes: measure::<T> });
         Ok(made)
     }
 
-    /// The attachment `key`, if it is there and of this type.
+    /// The attachment `key`, if it exists with this type.
     pub fn get<T: Attachment>(&self, key: u64) -> Option<Arc<T>> {
         let slots = self.slots.read();
         let slot = slots.iter().find(|slot| slot.key == key)?;
         slot.value.clone().downcast().ok()
     }
 
-    /// Lets the attachment `key` go. Who holds it keeps it.
+    /// Removes the attachment `key`. References to it stay valid.
     pub fn remove(&self, key: u64) {
         self.slots.write().retain(|slot| slot.key != key);
     }
 
-    /// Bytes that all of them take in memory.
+    /// The bytes of memory of all attachments.
     pub fn memory_bytes(&self) -> usize {
         self.slots.read().iter().map(|slot| (slot.memory_bytes)(&*slot.value)).sum()
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_each_key_is_kept_until_it_is_removed() {
+    fn one_attachment_per_key_exists_until_it_is_removed() {
         let attachments = Attachments::default();
         assert_eq!(attachments.get_or_make(1, || Ok(Text("one"))).unwrap().0, "one");
         assert_eq!(attachments.get_or_make(1, || Ok(Text("again"))).unwrap().0, "one");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn another_type_takes_the_place_and_an_error_leaves_it_empty() {
+    fn another_type_replaces_an_attachment_and_an_error_adds_none() {
         let attachments = Attachments::default();
         let failed = attachments.get_or_make::<Text>(1, || Err(bolide_base::Error::internal("no")));
         assert!(failed.is_err() && attachments.get::<Text>(1).is_none());

@@ -1,29 +1,28 @@
 //! A batch of writes to several trees: the unit of atomicity, and the payload of one WAL record.
 //!
-//! The batch is encoded while it is built, so that committing it means filling in its sequence
-//! numbers and handing the bytes to the log.
+//! The batch is encoded while it is built, so a commit only fills in the sequence numbers and passes the bytes to the log.
 //!
 //! ```text
 //! batch   first sequence   u64   sequence number of the first operation that takes one
-//!         operations       u32   how many follow
+//!         operations       u32   number of operations
 //!         operation*
 //!
 //! operation
 //!         flags            u8    bits 0..3  kind: 0 delete, 1 put, 2 merge, 3 range delete
-//!                                bit  5     kept back by a flush and written again: only with bit 7
+//!                                bit  5     retained by a flush and logged again: only with bit 7
 //!                                bit  6     takes the next sequence number
 //!                                bit  7     an explicit sequence number follows
-//!                                neither    has the sequence number of the operation before
+//!                                neither    has the sequence number of the previous operation
 //!         sequence         u64   only with bit 7
 //!         tree             varint
 //!         key              varint length, bytes (range delete: first key of the range)
-//!         value            varint length, bytes (put, merge; range delete: end of the range, not
-//!                                in it); absent for delete
+//!         value            varint length, bytes (put, merge; range delete: exclusive end of the
+//!                                range); absent for delete
 //! ```
 //!
-//! Invariants: the first operation takes a sequence number or has an explicit one; an operation has
-//! bit 6 or bit 7 or neither, never both; operations that were written again are alone in their batch, and no range
-//! deletes; all lengths are within [`bolide_base::limits`].
+//! Invariants: the first operation takes a sequence number or has an explicit one; an operation has at most one of bit 6 and
+//! bit 7; retained operations are alone in their batch and no range deletes; all lengths are within
+//! [`bolide_base::limits`].
 
 mod reader;
 
@@ -35,7 +34,7 @@ pub use reader::BatchReader;
 
 use crate::tree_list::TreeList;
 
-/// Bytes before the first operation.
+/// The bytes before the first operation.
 const HEADER_BYTES: usize = 12;
 const KIND_MASK: u8 = 0x0f;
 const RANGE_DELETE: u8 = 3;
@@ -44,10 +43,10 @@ const TAKES_NEXT: u8 = 1 << 6;
 const HAS_EXPLICIT: u8 = 1 << 7;
 /// The flags of a [`put`](StoreBatch::put).
 pub(crate) const PUT_FLAGS: u8 = TAKES_NEXT | EntryKind::Put as u8;
-/// Stands for "to the end of the bytes": no batch within its limit has so many operations.
+/// An operation count that means "to the end of the bytes": no batch within its limit has so many operations.
 const UNCOUNTED: u32 = u32::MAX;
 
-/// What an operation of a batch does.
+/// The effect of an operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Writes one entry. The value of a tombstone is empty.
@@ -59,27 +58,27 @@ pub enum Operation<'a> {
         /// The value; empty for a delete.
         value: &'a [u8],
     },
-    /// Deletes all keys from `start` (in it) to `end` (not in it).
+    /// Deletes all keys from `start` (inclusive) to `end` (exclusive).
     RangeDelete {
-        /// First key of the range.
+        /// The first key of the range.
         start: &'a [u8],
-        /// First key behind the range.
+        /// The first key behind the range.
         end: &'a [u8],
     },
 }
 
-/// One operation of a batch with its place.
+/// One operation of a batch with its tree and sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedOperation<'a> {
-    /// The tree it writes to.
+    /// The tree.
     pub tree: TreeId,
-    /// Its sequence number. Before the commit the batch counts from 1.
+    /// The sequence number. Before the commit the batch counts from 1.
     pub sequence: SequenceNumber,
-    /// True if it shares the sequence number of an operation before it, or has an explicit one.
+    /// True if it shares the sequence number of a previous operation, or has an explicit one.
     pub derived: bool,
-    /// True if a flush kept it back and wrote it to the log again. It counts only where the manifest says so.
+    /// True if a flush retained it and logged it again. Recovery ignores it unless the manifest lists its position.
     pub retained: bool,
-    /// What it does.
+    /// The effect.
     pub operation: Operation<'a>,
 }
 
@@ -89,7 +88,7 @@ pub struct PlacedOperation<'a> {
 /// use bolide_lsm::StoreBatch;
 /// let mut batch = StoreBatch::new();
 /// batch.put(1, b"key", b"value")?;
-/// // An index entry of the same record: its key carries the record's sequence number.
+/// // An index entry of the same record: its key contains the record's sequence number.
 /// batch.put_derived(2, b"red\0\x01........key", b"", Some(5))?;
 /// assert_eq!(batch.len(), 2);
 /// # Ok::<(), bolide_base::Error>(())
@@ -100,22 +99,22 @@ pub struct StoreBatch {
     operations: u32,
     sequences: u32,
     patches: Vec<SequencePatch>,
-    /// The trees it writes to, each once.
+    /// The trees of the operations, each once.
     trees: TreeList,
-    /// False if it surely deletes no range.
+    /// False if the batch certainly deletes no range.
     may_delete_ranges: bool,
 }
 
-/// Where the commit writes an inverted sequence number into a key.
+/// The position of a key at which the commit writes an inverted sequence number.
 #[derive(Debug, Clone, Copy)]
 struct SequencePatch {
-    /// Offset in the batch's bytes.
+    /// The offset in the batch's bytes.
     position: u32,
-    /// Which of the batch's sequence numbers, from 0.
+    /// The index of the sequence number within the batch, from 0.
     ordinal: u32,
 }
 
-/// A place in a batch: what [`StoreBatch::mark`] returns.
+/// A position in a batch, returned by [`StoreBatch::mark`].
 #[derive(Debug, Clone, Copy)]
 pub struct BatchMark {
     bytes: usize,
@@ -126,37 +125,37 @@ pub struct BatchMark {
 }
 
 impl StoreBatch {
-    /// An empty batch. Allocates nothing.
+    /// An empty batch. Does not allocate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty batch with room for `bytes` encoded bytes.
+    /// An empty batch with a capacity of `bytes` encoded bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes + HEADER_BYTES), ..Self::default() }
     }
 
-    /// How many operations it has, derived ones included.
+    /// The number of operations, derived ones included.
     pub fn len(&self) -> usize {
         self.operations as usize
     }
 
-    /// True without operations.
+    /// True if the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    /// Encoded size in bytes.
+    /// The encoded size in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len().max(HEADER_BYTES)
     }
 
-    /// How many sequence numbers the commit will assign.
+    /// The number of sequence numbers that the commit will assign.
     pub fn sequence_count(&self) -> u64 {
         u64::from(self.sequences)
     }
 
-    /// Where the batch ends now, for [`truncate`](Self::truncate).
+    /// The present end of the batch, for [`truncate`](Self::truncate).
     pub fn mark(&self) -> BatchMark {
         BatchMark {
             bytes: self.bytes.len(),
@@ -167,7 +166,7 @@ impl StoreBatch {
         }
     }
 
-    /// Takes back every operation that was added since `mark` was taken of this batch.
+    /// Removes the operations that were added since `mark` was taken of this batch.
     pub fn truncate(&mut self, mark: BatchMark) {
         self.bytes.truncate(mark.bytes);
         self.operations = mark.operations;
@@ -176,7 +175,7 @@ impl StoreBatch {
         self.trees.truncate(mark.trees);
     }
 
-    /// Removes all operations, keeps the allocation.
+    /// Removes all operations and retains the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.patches.clear();
@@ -204,7 +203,7 @@ impl StoreBatch {
     /// Deletes all keys of `tree` in `start..end`; takes the next sequence number.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and `InvalidInput` where `start` is not below `end`.
+    /// As [`put`](Self::put), and `InvalidInput` if `start` is not below `end`.
     pub fn delete_range(&mut self, tree: TreeId, start: &[u8], end: &[u8]) -> Result<()> {
         if start >= end {
             return Err(Error::invalid_input("the start of a range to delete must be below its end"));
@@ -214,14 +213,13 @@ impl StoreBatch {
         self.push(TAKES_NEXT | RANGE_DELETE, None, tree, start, Some(end)).map(drop)
     }
 
-    /// Puts an entry that belongs to the operation before it and shares its sequence number.
+    /// Puts an entry that is derived from the previous operation and shares its sequence number.
     ///
     /// With `sequence_at`, the commit overwrites the eight bytes at that offset of `key` with the
     /// inverted sequence number, most significant byte first, so that newer entries sort first.
     ///
     /// # Errors
-    /// As [`put`](Self::put); `Internal` where there is no operation before it, or where the eight
-    /// bytes do not lie within the key.
+    /// As [`put`](Self::put); `Internal` without a previous operation, or if the eight bytes do not lie within the key.
     pub fn put_derived(
         &mut self,
         tree: TreeId,
@@ -232,8 +230,8 @@ impl StoreBatch {
         self.push_derived(EntryKind::Put, tree, key, Some(value), sequence_at)
     }
 
-    /// Adds `value` to what is to be merged under `key`, on behalf of the operation before it, whose sequence
-    /// number it shares. A key has one operand a sequence number: a second one takes its place.
+    /// Adds the merge operand `value` to `key`, derived from the previous operation, whose sequence number it shares. A key has
+    /// one operand per sequence number: a second one replaces it.
     ///
     /// # Errors
     /// As [`put_derived`](Self::put_derived).
@@ -241,7 +239,7 @@ impl StoreBatch {
         self.push_derived(EntryKind::Merge, tree, key, Some(value), None)
     }
 
-    /// Deletes an entry on behalf of the operation before it, whose sequence number it shares.
+    /// Deletes an entry. The operation is derived from the previous one and shares its sequence number.
     ///
     /// # Errors
     /// As [`put_derived`](Self::put_derived).
@@ -249,8 +247,8 @@ impl StoreBatch {
         self.push_derived(EntryKind::Delete, tree, key, None, None)
     }
 
-    /// Deletes all keys of `tree` in `start..end` on behalf of the operation before it, whose sequence number
-    /// it shares.
+    /// Deletes all keys of `tree` in `start..end`. The operation is derived from the previous one and shares its sequence
+    /// number.
     ///
     /// # Errors
     /// As [`delete_range`](Self::delete_range) and [`put_derived`](Self::put_derived).
@@ -259,15 +257,15 @@ impl StoreBatch {
             return Err(Error::invalid_input("the start of a range to delete must be below its end"));
         }
         if self.sequences == 0 {
-            return Err(Error::internal("a derived write has no operation before it"));
+            return Err(Error::internal("a derived write has no previous operation"));
         }
         check_key(end)?;
         self.may_delete_ranges = true;
         self.push(RANGE_DELETE, None, tree, start, Some(end)).map(drop)
     }
 
-    /// Puts an entry with a sequence number of the past (a back-fill), or, while the batch is staged,
-    /// with the number of one of its operations.
+    /// Puts an entry with an earlier sequence number (a back-fill) or, while the batch is staged, with the number of one of its
+    /// operations.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -275,7 +273,7 @@ impl StoreBatch {
         self.push(EntryKind::Put as u8, Some(sequence), tree, key, Some(value)).map(drop)
     }
 
-    /// Merges `value` into the versions of `key` at an explicit sequence number, of the past too; see
+    /// Merges `value` into the versions of `key` at an explicit sequence number, which may be an earlier one; see
     /// [`put_at`](Self::put_at).
     ///
     /// # Errors
@@ -298,7 +296,7 @@ impl StoreBatch {
         self.push(EntryKind::Delete as u8, Some(sequence), tree, key, None).map(drop)
     }
 
-    /// Writes an entry again that a flush kept back. A batch of such has no others.
+    /// Logs an entry again that a flush retained. Such a batch has no other operations.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -309,15 +307,15 @@ impl StoreBatch {
         trailer: Trailer,
         value: &[u8],
     ) -> Result<()> {
-        let kind = trailer.kind().ok_or_else(|| Error::internal("an entry without a kind is kept back"))?;
+        let kind = trailer.kind().ok_or_else(|| Error::internal("a retained entry has no kind"))?;
         let value = (kind != EntryKind::Delete).then_some(value);
         self.push(RETAINED | kind as u8, Some(trailer.sequence()), tree, key, value).map(drop)
     }
 
-    /// Appends the operations of `other` behind its own. Patches and sequences follow.
+    /// Appends the operations of `other`. Patches and sequence numbers are adapted.
     ///
     /// # Errors
-    /// `LimitExceeded` where the two together are over the limit of a batch.
+    /// `LimitExceeded` if the result is over the limit of a batch.
     pub fn append(&mut self, other: &StoreBatch) -> Result<()> {
         if other.is_empty() {
             return Ok(());
@@ -346,17 +344,17 @@ impl StoreBatch {
         Ok(())
     }
 
-    /// The operations in order. Before the commit sequence numbers count from 1.
+    /// The operations in order. Before the commit, sequence numbers count from 1.
     pub fn operations(&self) -> impl Iterator<Item = PlacedOperation<'_>> {
         BatchReader::over_own(&self.bytes).filter_map(Result::ok)
     }
 
-    /// The trees that the batch writes to, each once.
+    /// The trees of the operations, each once.
     pub fn trees(&self) -> &[TreeId] {
         self.trees.as_slice()
     }
 
-    /// How many ranges of `tree` it deletes. Costs nothing for a batch that deletes none.
+    /// The number of range deletes of `tree`. Free for a batch without any.
     pub(crate) fn range_deletes(&self, tree: TreeId) -> usize {
         let deletes_range = |placed: &PlacedOperation<'_>| {
             placed.tree == tree && matches!(placed.operation, Operation::RangeDelete { .. })
@@ -364,13 +362,12 @@ impl StoreBatch {
         if self.may_delete_ranges { self.operations().filter(deletes_range).count() } else { 0 }
     }
 
-    /// The first sequence number, once the commit assigned it (while staged); else 1.
+    /// The first sequence number that the commit assigned (while staged); before that 1.
     pub fn first_sequence(&self) -> SequenceNumber {
         self.bytes.first_chunk::<8>().map_or(1, |bytes| u64::from_le_bytes(*bytes)).max(1)
     }
 
-    /// Assigns sequence numbers from `first` on. Keys that hold their number are filled in by
-    /// [`seal`](Self::seal).
+    /// Assigns sequence numbers from `first` on. [`seal`](Self::seal) fills in the keys that contain their number.
     pub(crate) fn assign(&mut self, first: SequenceNumber) {
         self.start();
         self.bytes[..8].copy_from_slice(&first.to_le_bytes());
@@ -389,7 +386,7 @@ impl StoreBatch {
         &self.bytes
     }
 
-    /// The bytes as [`seal`](Self::seal) left them.
+    /// The bytes in the state of the last [`seal`](Self::seal).
     pub(crate) fn sealed_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -403,10 +400,10 @@ impl StoreBatch {
         sequence_at: Option<usize>,
     ) -> Result<()> {
         let Some(ordinal) = self.sequences.checked_sub(1) else {
-            return Err(Error::internal("a derived write has no operation before it"));
+            return Err(Error::internal("a derived write has no previous operation"));
         };
         if sequence_at.is_some_and(|at| at.checked_add(8).is_none_or(|end| end > key.len())) {
-            return Err(Error::internal("the place of a sequence number lies outside its key"));
+            return Err(Error::internal("the position of a sequence number lies outside its key"));
         }
         let key_position = self.push(kind as u8, None, tree, key, value)?;
         if let Some(at) = sequence_at {
@@ -415,7 +412,7 @@ impl StoreBatch {
         Ok(())
     }
 
-    /// Appends one operation and says where in the bytes its key starts.
+    /// Appends one operation and returns the position of its key in the bytes.
     fn push(
         &mut self,
         flags: u8,
@@ -460,7 +457,7 @@ impl StoreBatch {
     }
 
     fn note_tree(&mut self, tree: TreeId) {
-        // The last one is the likeliest: most batches alternate between few trees.
+        // The last one is the most likely: most batches alternate between few trees.
         let trees = self.trees.as_slice();
         if trees.last() != Some(&tree) && !trees.contains(&tree) {
             self.trees.push(tree);

@@ -17,7 +17,7 @@ fn sample() -> StoreBatch {
 }
 
 #[test]
-fn operations_come_back_with_their_sequences() {
+fn operations_round_trip_with_their_sequence_numbers() {
     let mut batch = sample();
     batch.assign(100);
     let payload = batch.seal().to_vec();
@@ -49,7 +49,7 @@ fn appended_batches_keep_their_patches() {
 }
 
 #[test]
-fn a_truncated_batch_is_as_it_was() {
+fn a_truncated_batch_equals_its_earlier_state() {
     let mut batch = sample();
     let mark = batch.mark();
     batch.put(9, b"more", b"1").unwrap();
@@ -61,16 +61,16 @@ fn a_truncated_batch_is_as_it_was() {
 }
 
 #[test]
-fn every_truncation_and_trailing_byte_is_refused() {
+fn every_truncation_and_trailing_byte_is_rejected() {
     let mut batch = sample();
     batch.assign(9);
     let payload = batch.seal().to_vec();
-    for cut in 0..payload.len() {
-        let refused = match BatchReader::new(&payload[..cut]) {
+    for len in 0..payload.len() {
+        let rejected = match BatchReader::new(&payload[..len]) {
             Err(_) => true,
             Ok(reader) => reader.into_iter().any(|operation| operation.is_err()),
         };
-        assert!(refused, "cut at {cut}");
+        assert!(rejected, "truncated to {len} bytes");
     }
     let mut longer = payload;
     longer.push(0);

@@ -1,26 +1,25 @@
-//! Neutral hook: somebody else keeps the writes of a tree.
+//! Hook: another data structure, the external tree, stores the writes of a tree.
 //!
-//! A tree with a keeper takes part in batches, the log and recovery like every other, but its writes go to
-//! the keeper and not to memtables and sstables. What the keeper holds durably it says with each
-//! [cut](ExternalCheckpoint): a state at one sequence number, in files that the manifest then names as the tree's. The
-//! log is kept until then.
+//! A tree with an external tree takes part in batches, the log and recovery like every other, but its writes go to the
+//! external tree and not to memtables and sstables. A [checkpoint](ExternalCheckpoint) makes its state at one sequence number
+//! durable, in files that the manifest then names. The log is retained until then.
 //!
 //! ```text
 //! commit     log append -> memtables of other trees, ExternalTree::apply -> publish
-//! flush      ExternalTree::cut (no apply runs) -> ExternalCheckpoint::write (writers go on) -> log synced -> manifest names
-//!            files and root -> ExternalCheckpoint::installed
-//! close      a last cut, so that the next opening finds nothing of the tree in the log
-//! open       manifest -> log replayed into memtables, as for every tree -> the layer above makes the keeper
-//!            from the root -> Store::set_external_tree hands it what was replayed
+//! flush      ExternalTree::checkpoint (no apply runs) -> ExternalCheckpoint::write (concurrent with writers) -> log synced
+//!            -> manifest names files and root -> ExternalCheckpoint::installed
+//! close      a last checkpoint, so that the log has no writes of the tree at the next opening
+//! open       manifest -> log replayed into memtables, as for every tree -> the layer above creates the external tree
+//!            from the root -> Store::set_external_tree passes it the replayed writes
 //! ```
 //!
 //! # Invariants
-//! * One thread at a time applies, in the order of the log; no cut is taken meanwhile.
+//! * One thread at a time applies, in the order of the log; no checkpoint begins meanwhile.
 //! * A root at sequence number S becomes durable only after the log was synced through S.
-//! * When it is set, a keeper is handed everything above its root, and may be handed again what the root has: it passes
-//!   over what is at or below the sequence number of its root.
-//! * Files that a root lists never change, and go once no root in force lists them. A keeper that is durable at once has
-//!   its file elsewhere, and lists none.
+//! * When an external tree is set, it receives all writes above its root, and possibly some at or below: it ignores those at
+//!   or below the sequence number of its root.
+//! * Files of a root never change, and are deleted once no root in force names them. An external tree with immediate
+//!   durability has its file elsewhere, and names none.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,113 +28,112 @@ use std::sync::Arc;
 use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
 use bolide_storage::Vfs;
 
-/// One write to a kept tree.
+/// One write to an external tree.
 #[derive(Debug, Clone, Copy)]
 pub struct ExternalWrite<'w> {
     /// The key.
     pub key: &'w [u8],
-    /// The sequence number of the write, and whether it puts or deletes.
+    /// The sequence number of the write, and its kind: put or delete.
     pub trailer: Trailer,
     /// The value; empty for a delete.
     pub value: &'w [u8],
 }
 
-/// What a keeper holds durably, as the manifest names it.
+/// The durable state of an external tree, as named in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExternalRoot {
-    /// The files that it is in, ascending.
+    /// The numbers of its files, ascending.
     pub files: Vec<u64>,
-    /// Where in them it is found, for the keeper to understand. At most 64 KiB.
+    /// The position of the state in the files, in the encoding of the external tree. At most 64 KiB.
     pub root: Vec<u8>,
 }
 
-/// What a keeper takes.
+/// The memory and disk space of an external tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExternalTreeStats {
     /// Bytes in memory.
     pub memory_bytes: usize,
-    /// Bytes of its files.
+    /// Bytes of the files.
     pub disk_bytes: u64,
     /// Entries, obsolete ones included.
     pub entries: u64,
 }
 
-/// Keeps the writes of one tree.
+/// A data structure that stores the writes of one tree.
 pub trait ExternalTree: Send + Sync + fmt::Debug {
-    /// Makes sure that writes of so many bytes, keys and values together, find room. Called before they are logged;
-    /// afterwards nothing may fail for want of room.
+    /// Reserves space for `writes` writes of `bytes` bytes, keys and values together. Called before they are logged;
+    /// afterwards no write may fail for lack of space.
     ///
     /// # Errors
-    /// `NoSpace` or `LimitExceeded`: the batch is refused, and nothing of it is written.
+    /// `NoSpace` or `LimitExceeded`: the batch is rejected, and nothing of it is written.
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()>;
 
-    /// Takes one write. They come in the order of the log, those of one sequence number by key. `oldest_in_use`
-    /// answers from which sequence number on there may be readers.
+    /// Applies one write. Writes arrive in the order of the log, those of one sequence number by key. `oldest_in_use` returns
+    /// the smallest sequence number at which readers may read.
     ///
     /// # Errors
     /// An error is a bug or damage, and poisons the store.
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
 
-    /// True if what it took is durable when [`apply`](Self::apply) returns, without a cut. Then the log is synced before it is
-    /// handed a write, so that a power cut never leaves it a write that the log has lost.
+    /// True if a write is durable when [`apply`](Self::apply) returns, without a checkpoint. Then the log is synced before a
+    /// write is applied, so that a power cut never leaves a write that the log has lost.
     fn is_durable_at_once(&self) -> bool {
         false
     }
 
-    /// For a keeper whose files change after a root names them: a cut of the same state, with files of its own, for a
-    /// [checkpoint](crate::Store::checkpoint). `None` where the files of the root can be linked. Writers wait.
+    /// A checkpoint of the same state with files of its own, for a [checkpoint](crate::Store::checkpoint) of the store, if
+    /// files change after a root names them. `None` if the files of the root can be linked. Writers wait.
     ///
     /// # Errors
-    /// `NoSpace` for want of memory.
+    /// `NoSpace` if memory is exhausted.
     fn copy(&self, _sequence: SequenceNumber) -> Result<Option<Box<dyn ExternalCheckpoint + '_>>> {
         Ok(None)
     }
 
-    /// Fixes the state as it is, with everything up to `sequence` and nothing behind it. Quick: writers wait.
+    /// Begins a checkpoint of the state with exactly the writes up to `sequence`. Fast: writers wait.
     ///
     /// # Errors
-    /// `NoSpace` for want of memory; the state then stays as it is.
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>>;
+    /// `NoSpace` if memory is exhausted; the state is then unchanged.
+    fn checkpoint(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>>;
 
-    /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
-    fn is_cut_due(&self, logged: u64) -> bool;
+    /// Whether a checkpoint is worth its cost, with `logged` bytes of log that are retained for it.
+    fn is_checkpoint_due(&self, logged: u64) -> bool;
 
-    /// Whether a cut is worth its while when the store is closed: the next opening reads what it writes instead of
-    /// doing the log again.
-    fn is_last_cut_due(&self) -> bool;
+    /// Whether a checkpoint is worth its cost when the store is closed: the next opening reads its files instead of replaying
+    /// the log.
+    fn is_closing_checkpoint_due(&self) -> bool;
 
-    /// Called before a cut, beside writers: the moment to collect garbage. `oldest_in_use` is as for
+    /// Called before a checkpoint, concurrently with writers, to collect garbage. `oldest_in_use` is as for
     /// [`apply`](Self::apply).
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
+    fn collect_garbage(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
 
-    /// The newest write that was applied, if there is so much garbage that it should be collected when writes pause: then
-    /// [`tidy_in_pause`](Self::tidy_in_pause) is called. Quick: asked again and again.
-    fn untidy_through(&self, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
+    /// The newest applied write, if there is enough garbage to collect it when writes pause: then
+    /// [`collect_garbage_when_idle`](Self::collect_garbage_when_idle) is called. Fast: called repeatedly.
+    fn garbage_through(&self, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
         None
     }
 
-    /// Collects garbage beside readers, and writers if there are any, as long as `goes_on` says so, which is asked again and
-    /// again. What it ended is called for again.
+    /// Collects garbage concurrently with readers and writers, as long as `may_continue` returns true, which is called
+    /// repeatedly. The store calls again after an interruption.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply); `NoSpace` or `LimitExceeded`: garbage stays then.
-    fn tidy_in_pause(
+    /// As [`apply`](Self::apply); `NoSpace` or `LimitExceeded`: the garbage remains.
+    fn collect_garbage_when_idle(
         &self,
         _oldest_in_use: &dyn Fn() -> SequenceNumber,
-        _goes_on: &dyn Fn() -> bool,
+        _may_continue: &dyn Fn() -> bool,
     ) -> Result<()> {
         Ok(())
     }
 
-    /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers, now and after
-    /// a crash: such tombstones need not be kept for this tree.
+    /// No entry of a write at or below this number belongs to a record that a range tombstone at or below it covers, now and
+    /// after a crash: the tree does not need such tombstones.
     fn clear_through(&self) -> SequenceNumber;
 
-    /// Reads its files whole and checks them; returns how many there are, and their bytes. No cut is installed
-    /// meanwhile.
+    /// Reads and checks its files; returns their number and their bytes. No checkpoint is installed meanwhile.
     ///
     /// # Errors
     /// `Corruption` with file and offset; `Io`.
@@ -143,27 +141,27 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
         Ok((0, 0))
     }
 
-    /// What it takes.
+    /// The memory and disk space in use.
     fn stats(&self) -> ExternalTreeStats;
 }
 
-/// A state of a keeper on its way to disk. Dropped before it is [installed](Self::installed), it has changed nothing:
-/// the next cut writes what it would have written.
+/// A state of an external tree that is being written to disk. Dropped before it is [installed](Self::installed), it has no
+/// effect: the next checkpoint writes the same data.
 pub trait ExternalCheckpoint: Send {
-    /// Writes and syncs what changed since the root in force. Writers go on meanwhile.
+    /// Writes and syncs the changes since the root in force, concurrently with writers.
     ///
     /// # Errors
-    /// `Io` or `NoSpace`. Files that it made are removed by the store.
+    /// `Io` or `NoSpace`. The store removes the files that it created.
     fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot>;
 
-    /// Bytes that were written to files for it, and in place since the cut before it.
+    /// The bytes written to files for it, and in place since the previous checkpoint.
     fn written_bytes(&self) -> u64;
 
-    /// The manifest names the root now: what only older roots need may go.
+    /// The manifest names the root now: data that only older roots need may be released.
     fn installed(self: Box<Self>);
 }
 
-/// Hands out the files of a cut.
+/// Allocates the files of a checkpoint.
 pub struct ExternalFiles<'s> {
     pub(crate) vfs: &'s Arc<dyn Vfs>,
     pub(crate) dir: &'s Path,
@@ -176,13 +174,13 @@ impl ExternalFiles<'_> {
         self.vfs
     }
 
-    /// The directory that they go to: that of the store, or of a checkpoint.
+    /// The directory of the files: that of the store, or of a checkpoint.
     pub fn dir(&self) -> &Path {
         self.dir
     }
 
-    /// A name that was never used, for a file to be created, and its tag. The store removes the file again if the cut is
-    /// not installed.
+    /// A name that was never used, for a file to be created, and its tag. The store removes the file if the checkpoint is not
+    /// installed.
     pub fn new_file(&self) -> (FileIdentity, PathBuf) {
         (self.name)()
     }
@@ -190,6 +188,6 @@ impl ExternalFiles<'_> {
 
 impl fmt::Debug for ExternalFiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeeperFiles").finish_non_exhaustive()
+        f.debug_struct("ExternalFiles").finish_non_exhaustive()
     }
 }

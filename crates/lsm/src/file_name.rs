@@ -3,28 +3,28 @@
 //! ```text
 //! 000123.sst        an sstable          000125.tmp   a file being written, worthless after a crash
 //! 000124.wal        a WAL segment       CURRENT      names the manifest in force
-//! 000126.region     pages of a region   LOCK         held by the one opener
-//! 000128.tail       a WAL segment with a cut tail     SYNCED   through where logs were synced
+//! 000126.region     pages of a region   LOCK         locked while the database is open
+//! 000128.tail       a WAL segment with a cut tail     SYNCED   the synced lengths of logs
 //! 000127.remix      a sorted view      MANIFEST-000003   a manifest
 //! RESERVE      space for a full disk
 //! ```
 //!
-//! All numbers come from one counter and are never reused, so a number alone identifies a file. Nothing
-//! that a user types becomes a file name.
+//! All numbers come from one counter and are never reused, so a number alone identifies a file. Names that users choose
+//! never become file names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A file of a database, by what it is.
+/// A file of a database, by its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {
     /// An sstable.
     Table(u64),
     /// A segment of the WAL.
     Wal(u64),
-    /// A WAL segment that is no longer needed, kept for the bytes that recovery cut off at its end.
+    /// A WAL segment that is not needed any more except for the tail that recovery cut off.
     Tail(u64),
-    /// A file of a tree that a keeper keeps: pages of a region.
+    /// A file of an external tree: pages of a region.
     Region(u64),
     /// A REMIX file: the order of the entries of some sstables.
     View(u64),
@@ -34,19 +34,18 @@ pub enum FileName {
     Temp(u64),
     /// The file that names the manifest in force.
     Current,
-    /// The file that the one opener holds locked.
+    /// The file that is locked while the database is open.
     Lock,
     /// The file whose space is released when the disk is full.
     Reserve,
-    /// The file that takes through where the logs were synced.
+    /// The file with the synced lengths of the logs.
     Marker,
 }
 
 impl FileName {
-    /// What the directory entry `name` stands for; `None` for a file that is not Bolide's.
+    /// The kind and number of the directory entry `name`; `None` for a file that is not Bolide's.
     ///
-    /// Only the exact spelling that [`FileName`] displays is recognised (`1.sst` is not), so that two
-    /// names never stand for one number.
+    /// Only the exact spelling that [`FileName`] displays is accepted (`1.sst` is not), so that no number has two names.
     ///
     /// ```
     /// use bolide_lsm::file_name::FileName;
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_names_are_not_ours() {
+    fn foreign_names_are_rejected() {
         for name in [
             "",
             ".",

@@ -1,41 +1,41 @@
-//! Binary search over sorted keys that touches few cache lines.
+//! Binary search over sorted keys that reads few cache lines.
 //!
-//! The first eight bytes of each key after the prefix that all of them share, as big-endian numbers, stand side
-//! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
-//! stands in a second, denser array, every sixteenth of those in a third one, and so on: the search looks at sixteen numbers
-//! of each, the smallest first. Of a long list little but those is in the processor's cache.
+//! The head of a key is its first eight bytes behind the prefix that all keys share, as a big-endian number. The heads are
+//! stored in one array: the search compares numbers, and compares whole keys only if heads are equal. Every sixteenth head is
+//! stored in a second, denser array, every sixteenth of those in a third one, and so on. The search reads sixteen numbers of
+//! each, the smallest array first. Of a long list the processor's cache contains little more than these samples.
 
 use std::cmp::Ordering;
 
 use bolide_storage::LargeArray;
 use bolide_table::prefetch;
 
-/// The heads of a sorted list of keys; the keys themselves stay elsewhere.
+/// The heads of a sorted list of keys. The keys themselves are stored elsewhere.
 #[derive(Debug)]
 pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
-    /// The head of what is shared, and the bits of a key's head that are compared with it: what most lists share is so
-    /// short that this decides, and is at hand where the search begins.
+    /// The head of the shared prefix, and a mask of the bits of a key's head that are compared with it. Most shared prefixes are
+    /// so short that this decides, and it is in the cache when the search begins.
     shared_head: u64,
     shared_bits: u64,
     heads: LargeArray<u64>,
-    /// Samples, the smallest first: each has every [`SAMPLED`]th of the next one, from the first on, and the last those of
-    /// `heads`; none of up to [`SAMPLED`] keys.
+    /// Samples, the smallest first: each has every [`SAMPLED`]th element of the next one, from the first on, and the last has
+    /// those of `heads`. Empty for up to [`SAMPLED`] keys.
     samples: Vec<LargeArray<u64>>,
 }
 
-/// Where a search goes on after that of the sample.
+/// The number of elements of the largest sample that are smaller than a key: the start of a search in `heads`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Near(usize);
+pub(crate) struct SampleRank(usize);
 
-/// How many keys a search from a known place looks at before it begins anew.
+/// The maximum number of keys that a search from a known position reads before it starts again from the samples.
 const STEPS: usize = 16;
 
-/// Heads for each one in the sample: two cache lines.
+/// The number of heads per sampled one: two cache lines.
 const SAMPLED: usize = 16;
 
 impl KeyHeads {
-    /// The heads of `keys`, which ascend. Equal keys are allowed.
+    /// The heads of `keys`, which ascend and may be equal.
     pub(crate) fn new<'a>(keys: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> Self {
         let (first, last) =
             (keys.clone().next().unwrap_or_default(), keys.clone().next_back().unwrap_or_default());
@@ -53,7 +53,7 @@ impl KeyHeads {
         Self { shared: shared.into(), shared_head: head(shared, 0), shared_bits, heads, samples }
     }
 
-    /// Whether `key` starts with what all keys start with.
+    /// True if `key` starts with the shared prefix.
     #[inline]
     fn shares(&self, key: &[u8]) -> bool {
         let len = self.shared.len();
@@ -62,27 +62,26 @@ impl KeyHeads {
             && (len <= size_of::<u64>() || key.starts_with(&self.shared))
     }
 
-    /// What all keys start with.
+    /// The prefix that all keys share.
     #[inline]
     pub(crate) fn shared(&self) -> &[u8] {
         &self.shared
     }
 
-    /// The eight bytes of key number `index` behind the shared ones, zeros where it has fewer; zeros behind the last.
+    /// The eight bytes of key number `index` behind the shared prefix, padded with zeros; zeros behind the last key.
     #[inline]
     pub(crate) fn head(&self, index: usize) -> [u8; 8] {
         self.heads.get(index).map_or([0; 8], |head| head.to_be_bytes())
     }
 
-    /// How many of the keys come before `key`. `is_before` says it of the key at a position, by the same
-    /// order (strictly or not, as the caller likes); it is asked only where the heads are equal.
+    /// The number of keys before `key`. `is_before` compares the key at a position, in the same order (strictly or not). It is
+    /// called only where the heads are equal.
     #[inline]
     pub(crate) fn count_before(&self, key: &[u8], is_before: impl FnMut(usize) -> bool) -> usize {
-        self.count_before_near(self.near(key), key, is_before)
+        self.count_before_ranked(self.sample_rank(key), key, is_before)
     }
 
-    /// The same where at least `from` of them are known to come before `key`, and few more are expected to: for keys that are asked for
-    /// in their order.
+    /// The same if at least `from` keys are before `key`, and few more are expected: for lookups in key order.
     #[inline]
     pub(crate) fn count_before_from(
         &self,
@@ -104,32 +103,32 @@ impl KeyHeads {
         self.count_before(key, is_before)
     }
 
-    /// The first half of [`count_before`](Self::count_before): where it goes on.
+    /// The first half of [`count_before`](Self::count_before): the search in the samples.
     #[inline]
-    pub(crate) fn near(&self, key: &[u8]) -> Near {
+    pub(crate) fn sample_rank(&self, key: &[u8]) -> SampleRank {
         let wanted = head(key, self.shared.len());
-        // All of the smallest is looked at.
-        Near(self.samples.iter().fold(1, |sampled, sample| smaller_in(sample, sampled, wanted)))
+        // The smallest sample is read whole.
+        SampleRank(self.samples.iter().fold(1, |sampled, sample| smaller_in(sample, sampled, wanted)))
     }
 
-    /// Asks the processor for what [`count_before_near`](Self::count_before_near) reads.
+    /// Prefetches the memory that [`count_before_ranked`](Self::count_before_ranked) reads.
     #[inline]
-    pub(crate) fn prefetch(&self, Near(sampled): Near) {
+    pub(crate) fn prefetch(&self, SampleRank(sampled): SampleRank) {
         if let Some(first) = self.heads.get(sampled.saturating_sub(1) * SAMPLED) {
             prefetch(first, SAMPLED * size_of::<u64>());
         }
     }
 
-    /// The second half, with what [`near`](Self::near) answered for `key`.
+    /// The second half, with the result of [`sample_rank`](Self::sample_rank) for `key`.
     #[inline]
-    pub(crate) fn count_before_near(
+    pub(crate) fn count_before_ranked(
         &self,
-        Near(sampled): Near,
+        SampleRank(sampled): SampleRank,
         key: &[u8],
         mut is_before: impl FnMut(usize) -> bool,
     ) -> usize {
         if !self.shares(key) {
-            // Every key of the list starts with the prefix, so all of them lie on one side.
+            // Every key of the list starts with the prefix, so all keys are on the same side.
             return if key < &*self.shared { 0 } else { self.heads.len() };
         }
         let wanted = head(key, self.shared.len());
@@ -148,18 +147,18 @@ impl KeyHeads {
     }
 }
 
-/// How many of `heads` are smaller than `wanted`, where `sampled` of their sample are.
+/// The number of `heads` smaller than `wanted`, if `sampled` of their sample are.
 #[inline]
 fn smaller_in(heads: &[u64], sampled: usize, wanted: u64) -> usize {
-    // The first that is not smaller lies behind the last smaller one of the sample, and at the next at most.
+    // The first that is not smaller is behind the last smaller one of the sample, and at most at the next one.
     let start = sampled.saturating_sub(1) * SAMPLED;
     let end = (sampled * SAMPLED).min(heads.len());
     let window = heads.get(start..end).unwrap_or_default();
-    // All of a few lines at once: no load waits for the one before.
+    // Whole cache lines at once: no load waits for the previous one.
     start + window.iter().filter(|&&head| head < wanted).count()
 }
 
-/// Eight bytes of `key` from `skip` on, as a number that orders as they do, up to ties.
+/// Eight bytes of `key` from `skip` on, as a number in the order of the keys, up to ties.
 #[inline]
 fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
@@ -195,9 +194,9 @@ mod tests {
             let mut keys: Vec<_> = (0..count).map(|_| key(&mut rng)).collect();
             keys.sort();
             let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
-            let others: Vec<_> =
+            let other_keys: Vec<_> =
                 (0..200).map(|_| key(&mut rng)).chain([b"kex".to_vec(), b"kez".to_vec()]).collect();
-            for probe in others.iter().chain(keys.iter().step_by(7)) {
+            for probe in other_keys.iter().chain(keys.iter().step_by(7)) {
                 let before = heads.count_before(probe, |position| keys[position] < *probe);
                 assert_eq!(before, keys.partition_point(|key| key < probe), "seed {seed}, {count} keys");
             }
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_that_of_a_plain_search() {
+    fn the_count_equals_that_of_a_plain_search() {
         for seed in 0..300 {
             let mut rng = SimRng::new(seed);
             // Few letters and long common parts: many equal heads.
@@ -220,8 +219,8 @@ mod tests {
             let mut keys: Vec<_> = (0..seed % 90).map(|_| random_key(&mut rng)).collect();
             keys.sort();
             let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
-            let others: Vec<_> = (0..50).map(|_| random_key(&mut rng)).collect();
-            for probe in others.iter().chain(&keys) {
+            let other_keys: Vec<_> = (0..50).map(|_| random_key(&mut rng)).collect();
+            for probe in other_keys.iter().chain(&keys) {
                 let strictly = heads.count_before(probe, |position| keys[position] < *probe);
                 assert_eq!(strictly, keys.partition_point(|key| key < probe), "seed {seed}");
                 let or_equal = heads.count_before(probe, |position| keys[position] <= *probe);

@@ -1,8 +1,7 @@
 //! Log-structured trees over one write-ahead log and one manifest.
 //!
-//! A [`Store`] holds any number of trees. They share one log, so that a batch over
-//! several trees is atomic, and one manifest, so that their files change together. What the trees
-//! mean (records, indexes) is the business of the layers above.
+//! A [`Store`] has any number of trees. They share one log, so that a batch over several trees is atomic, and one manifest,
+//! so that their files change together. The layers above give the trees their meaning (records, indexes).
 
 pub mod attachments;
 mod batch;

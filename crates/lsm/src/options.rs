@@ -1,11 +1,6 @@
-//! Settings of a store and of its trees: data without behaviour.
+//! Settings of a store and of its trees: plain data.
 //!
-//! The settings of a tree are kept in the manifest:
-//!
-//! ```text
-//! | format u8 = 1 | layout u8: 0 leveled, 1 tiered, 2 fragmented, 3 partitioned | compression u8: 0 none, 1 lz4, 2 zstd | level u8 |
-//! | block bytes varint | Bloom bits per key varint | target file bytes varint | flags u8, unless 0: bit 0 view tags |
-//! ```
+//! The manifest stores the settings of a tree; [`TreeOptions`] describes their encoding.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,39 +9,38 @@ use bolide_base::Error;
 use bolide_base::coding::{self, Decoder};
 use bolide_table::{Compression, TableOptions};
 
-/// When an acknowledged write is safe from a power cut. Every mode survives the end of the process.
+/// The moment at which an acknowledged write is safe from a power cut. Every mode survives the end of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// The log is handed to the operating system and not synced until its segment ends.
+    /// The log is written to the operating system and not synced until its segment ends.
     None,
-    /// The log is synced together for many writes: at the latest after
-    /// [`StoreOptions::sync_interval`] or [`StoreOptions::sync_bytes`]. A power cut may lose that
-    /// much of what was acknowledged.
+    /// One sync serves many writes: at the latest after [`StoreOptions::sync_interval`] or [`StoreOptions::sync_bytes`]. A
+    /// power cut may lose that much of the acknowledged writes.
     #[default]
     Batch,
     /// The write is acknowledged after its log record was synced. Concurrent writers share a sync.
     Always,
 }
 
-/// How the sorted runs of a tree are arranged and compacted.
+/// The arrangement and compaction of the sorted runs of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Layout {
-    /// One sorted run a level, each about ten times the one above: fast reads.
+    /// One sorted run per level, each about ten times the one above: fast reads.
     #[default]
     Leveled,
     /// Runs of similar size are merged together: fewer bytes written, more runs to read.
     Tiered,
-    /// Levels of partitions; what leaves a level is added to the partitions of the next one, which are not
-    /// rewritten but for the last level's (PebblesDB's guards).
+    /// Levels of partitions. A compaction adds a level's entries to the partitions of the next one, which are not rewritten
+    /// except in the last level (PebblesDB's guards).
     Fragmented,
-    /// One level of partitions, which full memtables go straight into: the fewest bytes written where writes are
-    /// near each other (REMIX §4.2).
+    /// One level of partitions that full memtables are flushed into: the fewest bytes written for writes with locality
+    /// (REMIX §4.2).
     Partitioned,
 }
 
 impl Layout {
-    /// All of them.
+    /// All layouts.
     pub const ALL: [Self; 4] = [Self::Leveled, Self::Tiered, Self::Fragmented, Self::Partitioned];
 
     /// The name used in options and on the command line.
@@ -59,23 +53,22 @@ impl Layout {
         }
     }
 
-    /// True where the last level is cut into partitions.
+    /// True if the last level has partitions.
     pub(crate) fn has_partitions(self) -> bool {
         matches!(self, Self::Fragmented | Self::Partitioned)
     }
 }
 
-/// Which trees keep sorted views over their sorted runs, so that readers need not merge these (REMIX §3).
+/// The trees with sorted views over their sorted runs, which readers need not merge then (REMIX §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SortedViews {
     /// None.
     Never,
-    /// Those whose levels are cut into partitions: the layouts [`Partitioned`](Layout::Partitioned) and
-    /// [`Fragmented`](Layout::Fragmented).
+    /// Trees with partitions: the layouts [`Partitioned`](Layout::Partitioned) and [`Fragmented`](Layout::Fragmented).
     #[default]
     Partitions,
-    /// Those and the ones of layout [`Tiered`](Layout::Tiered).
+    /// These and trees of layout [`Tiered`](Layout::Tiered).
     Always,
 }
 
@@ -84,7 +77,7 @@ impl SortedViews {
     pub(crate) fn first_level(self, layout: Layout) -> Option<usize> {
         match (self, layout) {
             (Self::Never, _) | (_, Layout::Leveled) | (Self::Partitions, Layout::Tiered) => None,
-            // What lies above the partitions is on its way to them.
+            // Sstables above the partitions soon move into them.
             (_, Layout::Partitioned) => Some(1),
             (_, Layout::Fragmented | Layout::Tiered) => Some(0),
         }
@@ -93,84 +86,82 @@ impl SortedViews {
 
 impl From<bool> for SortedViews {
     /// `true`: [`Always`](Self::Always); `false`: [`Never`](Self::Never).
-    fn from(kept: bool) -> Self {
-        if kept { Self::Always } else { Self::Never }
+    fn from(always: bool) -> Self {
+        if always { Self::Always } else { Self::Never }
     }
 }
 
-/// Decides at an opening whether a tree is emptied: `descriptor` is what the layer above keeps with it, `missing` the error
-/// for the first of its files that is not in the directory. Returns the descriptor of the emptied tree, or `None` for a
-/// tree that stays as it is: missing files then fail the opening.
+/// Decides at the opening whether a tree is emptied: `descriptor` is the layer above's data about the tree, `missing` the
+/// error for the first of its missing files. Returns the descriptor of the emptied tree, or `None` for a tree that is not
+/// emptied: missing files then fail the opening.
 ///
-/// Only trees that the layer above can derive from other trees may be emptied. Writes of the log from before the opening are
-/// not replayed into an emptied tree: it holds every later write and none before.
+/// Only trees that the layer above can derive from other trees may be emptied. Writes logged before the opening are not
+/// replayed into an emptied tree: it contains every later write and none before.
 pub type ResetTree = fn(descriptor: &[u8], missing: Option<&Error>) -> Option<Vec<u8>>;
 
-/// Settings of a store, for the time it is open.
+/// Settings of an open store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
     /// The directory of the database.
     pub dir: PathBuf,
-    /// Create the database where there is none. Default: true.
+    /// Create the database if it does not exist. Default: true.
     pub create_if_missing: bool,
-    /// Change no byte; refuse writes. Default: false.
+    /// Change no byte; reject writes. Default: false.
     pub read_only: bool,
-    /// When writes are synced. Default: [`SyncMode::Batch`].
+    /// The mode of syncing writes. Default: [`SyncMode::Batch`].
     pub sync: SyncMode,
-    /// Longest time that [`SyncMode::Batch`] leaves a write unsynced. Default: 50 ms.
+    /// The longest time that [`SyncMode::Batch`] leaves a write unsynced. Default: 50 ms.
     pub sync_interval: Duration,
-    /// Most log bytes that [`SyncMode::Batch`] leaves unsynced. Default: 1 MiB.
+    /// The most log bytes that [`SyncMode::Batch`] leaves unsynced. Default: 1 MiB.
     pub sync_bytes: u64,
-    /// Bytes of memory that the writable memtables of all trees may take together before they are
-    /// flushed. Default: 64 MiB.
+    /// The memory of the writable memtables of all trees together, in bytes, at which they are flushed. Default: 64 MiB.
     pub memtable_bytes: usize,
-    /// Bytes of keys and values that are put in order at a time when a tree is handed to a keeper; the tree is read once for
-    /// each. Default: 32 MiB.
+    /// Bytes of keys and values that are sorted at a time when a tree is moved to an external tree; each such part takes one pass
+    /// over the tree. Default: 32 MiB.
     pub hand_over_bytes: usize,
-    /// How many generations of full memtables may wait to be flushed before writers wait. Default: 3.
+    /// The number of generations of full memtables at which writers wait for flushes. Default: 3.
     pub max_immutable_memtables: usize,
-    /// Sorted runs in the first level of a tree from which on writers are slowed down. Default: 12.
+    /// The number of sorted runs in the first level of a tree at which writers are slowed down. Default: 12.
     pub slowdown_runs: usize,
-    /// Sorted runs in the first level of a tree at which writers wait. Default: 36.
+    /// The number of sorted runs in the first level of a tree at which writers wait. Default: 36.
     pub stop_runs: usize,
-    /// Threads for flushes and compactions. With 0 they run inside the writing call, in an order that
-    /// depends on nothing but the calls; else, and with `memtable_bytes` of 8 MiB or more, one thread more sleeps but to
-    /// have memory ready for writers. Default: 2.
+    /// Threads for flushes and compactions. With 0 these run inside the writing call, in an order that depends on the calls
+    /// alone. Otherwise, and with `memtable_bytes` of 8 MiB or more, one more thread prepares memory for writers. Default: 2.
     pub background_threads: usize,
-    /// Start no background work before [`Store::start`](crate::Store::start) is called, so that compaction
-    /// filters and dependents are in place. Default: false.
+    /// Start no background work before [`Store::start`](crate::Store::start) is called, so that compaction filters and
+    /// dependents are installed. Default: false.
     pub start_paused: bool,
-    /// Most sstables held open at once. Default: 512.
+    /// The maximum number of open sstables. Default: 512.
     pub max_open_files: usize,
-    /// Size at which the manifest is written anew. Default: 4 MiB.
+    /// The size at which the manifest is rewritten. Default: 4 MiB.
     pub manifest_bytes: u64,
-    /// Which trees keep sorted views over their runs, so that scans do not merge them. Takes two to three bytes of
-    /// memory for each entry, and some nanoseconds for each whenever they are renewed: after a flush or compaction if
-    /// somebody read the tree since the last time, else with the first read or the first pause of writes. Default: [`SortedViews::Partitions`].
+    /// The trees with sorted views over their runs, so that scans do not merge them. A view takes two to three bytes of memory
+    /// per entry, and some nanoseconds per entry to rebuild. Views are rebuilt after a flush or compaction if the tree was read
+    /// since the last time, otherwise at the first read or the first pause of writes. Default: [`SortedViews::Partitions`].
     pub sorted_views: SortedViews,
-    /// The view of a partition is built again once the runs that it lacks have so many entries for 100 of its own, or are more
-    /// than four; until then readers merge them with it. Default: 0, whenever views are renewed (see
-    /// [`sorted_views`](Self::sorted_views)). More where there are many writes all over the keys and few scans (REMIX §4.3).
+    /// The view of a partition is rebuilt once the runs outside of it have this percentage of its entries, or are more than four;
+    /// until then readers merge them with it. Default: 0, whenever views are rebuilt (see
+    /// [`sorted_views`](Self::sorted_views)). More suits many writes over the whole key range and few scans (REMIX §4.3).
     pub view_delay_percent: u32,
-    /// Most sorted runs of a partition that a flush only adds to, as long as they are at most twice as many sstables: T of REMIX
-    /// §4.2. Default: 10. More writes less and has reads go through more runs. At least 2.
+    /// The maximum number of sorted runs of a partition after a flush that rewrites none, with at most twice as many sstables: T
+    /// of REMIX §4.2. Default: 10. A larger value writes less and makes reads search more runs. At least 2.
     pub partition_tables: usize,
-    /// So many full memtables of a tree of layout [`Partitioned`](Layout::Partitioned) are flushed together. Default: 2. More makes fewer
-    /// and larger runs, and so fewer bytes written and a faster scan, for as many times the memory (REMIX §4: memtables of
-    /// 4 GB). What waits for others is flushed once it holds back four segments of the log. At least 1, at most
-    /// `max_immutable_memtables`.
+    /// The number of full memtables of a tree of layout [`Partitioned`](Layout::Partitioned) that are flushed together.
+    /// Default: 2. A larger value makes fewer and larger runs, and so fewer bytes written and faster scans, for as many times the
+    /// memory (REMIX §4: memtables of 4 GB). A waiting memtable is flushed once it retains four segments of the log. At least 1,
+    /// at most `max_immutable_memtables`.
     pub partition_memtables: usize,
-    /// Full memtables of which a quarter or more is versions that newer ones hide are not flushed: what is left of them is
-    /// put together in memory, as long as that takes no more than [`memtable_bytes`](Self::memtable_bytes). It is flushed once it holds back
-    /// four segments of the log. So records that are written again and again are rarely written to sstables. Default: true.
+    /// Full memtables of which at least a quarter is hidden versions are not flushed: their remaining entries are merged in
+    /// memory, up to [`memtable_bytes`](Self::memtable_bytes). The result is flushed once it retains four segments of the log. So
+    /// records that are overwritten often are rarely written to sstables. Default: true.
     pub memory_compaction: bool,
-    /// Bytes of the disk that are reserved in the file `RESERVE` and released when the disk is full, so that deletes, flushes and compactions
-    /// still work; writes of records are refused until the space is there again. 0: none. Default: 1 MiB.
+    /// Disk space that the file `RESERVE` occupies. It is released when the disk is full, so that deletes, flushes and
+    /// compactions still work; writes of records are rejected until the space is available again. 0: none. Default: 1 MiB.
     pub reserve_bytes: u64,
-    /// Bytes of memory for records that were asked for by their key more than once, beside the cache of blocks. Default: 8 MiB.
+    /// Bytes of the row cache, for records that were read by key more than once, in addition to the block cache. Default: 8 MiB.
     pub row_cache_bytes: usize,
-    /// Which trees are emptied at the opening, because their files are missing or damaged. Default: none.
+    /// Selects the trees that are emptied at the opening because their files are missing or damaged. Default: none.
     pub reset_tree: Option<ResetTree>,
 }
 
@@ -205,7 +196,7 @@ impl StoreOptions {
     }
 }
 
-/// Settings of one tree. They are kept in the manifest.
+/// Settings of one tree. The manifest stores them.
 ///
 /// ```text
 /// options  format              u8      1
@@ -215,23 +206,23 @@ impl StoreOptions {
 ///          block bytes         varint
 ///          bloom bits per key  varint
 ///          target file bytes   varint
-///          flags               u8      left out where it is 0; bit 0: view tags
+///          flags               u8      omitted if 0; bit 0: view tags
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeOptions {
-    /// How its runs are arranged. Default: leveled.
+    /// The arrangement of the runs. Default: leveled.
     pub layout: Layout,
-    /// How its blocks are compressed. Default: lz4.
+    /// The compression of the blocks. Default: lz4.
     pub compression: Compression,
-    /// Size at which a data block ends, in bytes before compression. Default: 4096.
+    /// The size at which a data block ends, in bytes before compression. Default: 4096.
     pub block_bytes: usize,
-    /// Bits of Bloom filter a key; 0 for none. Default: 10.
+    /// Bits of the Bloom filter per key; 0 for none. Default: 10.
     pub bloom_bits_per_key: u32,
-    /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB.
+    /// The size at which a compaction starts a new sstable, in bytes. Default: 64 MiB.
     pub target_file_bytes: u64,
-    /// Where the tree keeps sorted views, they answer point reads, too: they have a byte of each key's hash, and new sstables
-    /// have no Bloom filters (REMIX §4). Default: false.
+    /// The sorted views of the tree, if it has any, answer point reads too: they contain a byte of each key's hash, and new
+    /// sstables have no Bloom filters (REMIX §4). Default: false.
     pub view_tags: bool,
 }
 
@@ -260,7 +251,7 @@ impl TreeOptions {
             .bloom_bits_per_key(self.bloom_bits_per_key)
     }
 
-    /// The bytes kept in the manifest.
+    /// The encoding in the manifest.
     pub fn encode(&self) -> Vec<u8> {
         let layout = match self.layout {
             Layout::Leveled => 0,
@@ -283,7 +274,7 @@ impl TreeOptions {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Decodes the output of [`encode`](Self::encode); `None` for anything else.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         if decoder.u8()? != 1 {

@@ -1,41 +1,40 @@
-//! What readers are taken for by what those before them did.
+//! A predictor of access patterns: a 2-bit saturating counter.
 //!
-//! Who knows what comes next can ask the processor for it while something else is waited for. A question does not say what it
-//! comes to, but those of one kind are alike: what the last ones came to, the next one is taken to come to. It is a guess, and
-//! only hints to the processor depend on it.
+//! Recent queries predict the next one. A correct prediction lets the reader prefetch memory while it waits for other
+//! memory. Only prefetches depend on predictions, never results.
 //!
-//! * **Scans.** A scan meets one run after the other in its first steps, and waits for each of them. Where steps followed the
-//!   last seeks of a view, a seek asks for all of them at once. Seeks to go back from tell nothing.
-//! * **Gets.** A key that is in no memtable is waited for twice, there and in the sstables. Where the last keys that a thread asked for were
-//!   such, both are asked for at once.
+//! * **Scans.** The first steps of a scan reach one run after the other and wait for memory each time. If steps forward
+//!   followed the last seeks of a view, a seek prefetches all runs at once. Backward seeks are not recorded.
+//! * **Gets.** A get of a key that is in no memtable waits for the memtable and then for the sstables. If the last keys
+//!   that a thread read were in no memtable, a get prefetches both at once.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How often it was so, less how often it was not, between 0 and [`SURE`].
+/// A counter between 0 and [`MAX_COUNT`]: positive outcomes minus negative outcomes, saturating.
 #[derive(Debug)]
 pub(crate) struct Predictor(AtomicU8);
 
-/// Where counting stops: so many of one kind are forgotten by as many of the other.
-const SURE: u8 = 3;
+/// The maximum of the counter.
+const MAX_COUNT: u8 = 3;
 
 impl Predictor {
-    /// Of whom nothing is known.
+    /// A predictor without outcomes; predicts `false`.
     pub(crate) const fn new() -> Self {
         Self(AtomicU8::new(0))
     }
 
-    /// True if it will probably be so again.
+    /// The predicted outcome.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > SURE / 2
+    pub(crate) fn predicts(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > MAX_COUNT / 2
     }
 
-    /// Notes whether it was so. Writes nothing where that is what is known, so that readers who are
-    /// alike do not disturb each other; a note that another thread's overtakes is lost.
+    /// Records an outcome. Does not write if the counter is saturated, so that reader threads with equal patterns do not
+    /// contend for the cache line. Concurrent outcomes may be lost.
     #[inline]
-    pub(crate) fn note(&self, was_so: bool) {
+    pub(crate) fn record(&self, outcome: bool) {
         let now = self.0.load(Ordering::Relaxed);
-        let then = if was_so { (now + 1).min(SURE) } else { now.saturating_sub(1) };
+        let then = if outcome { (now + 1).min(MAX_COUNT) } else { now.saturating_sub(1) };
         if then != now {
             self.0.store(then, Ordering::Relaxed);
         }
@@ -47,23 +46,23 @@ mod tests {
     use super::Predictor;
 
     #[test]
-    fn what_the_last_readers_did_is_the_habit() {
+    fn the_prediction_changes_after_two_opposite_outcomes() {
         let predictor = Predictor::new();
-        assert!(!predictor.holds(), "nothing is known yet");
+        assert!(!predictor.predicts(), "no outcome is recorded");
         for _ in 0..10 {
-            predictor.note(true);
+            predictor.record(true);
         }
-        assert!(predictor.holds());
-        predictor.note(false);
-        assert!(predictor.holds(), "one of the other kind does not change it");
-        predictor.note(false);
-        assert!(!predictor.holds());
+        assert!(predictor.predicts());
+        predictor.record(false);
+        assert!(predictor.predicts(), "one opposite outcome does not change it");
+        predictor.record(false);
+        assert!(!predictor.predicts());
         for _ in 0..10 {
-            predictor.note(false);
+            predictor.record(false);
         }
-        predictor.note(true);
-        assert!(!predictor.holds(), "nor back");
-        predictor.note(true);
-        assert!(predictor.holds());
+        predictor.record(true);
+        assert!(!predictor.predicts(), "one opposite outcome does not change it back");
+        predictor.record(true);
+        assert!(predictor.predicts());
     }
 }

@@ -1,17 +1,16 @@
 //! The deleted key ranges of one tree.
 //!
-//! A range tombstone hides every version of every key in its range that is older than itself. It stays
-//! in this ledger, apart from the sstables, until nothing that it hides is left.
+//! A range tombstone hides every older version of every key in its range. It stays in this ledger, apart from the sstables,
+//! until it hides nothing any more.
 //!
 //! # Structure
-//! The tombstones are kept in groups of falling size, each at least twice as large as the next (Bentley
-//! and Saxe's logarithmic method), so that adding one costs an amortised logarithm. A group of more than
-//! `PLAIN_GROUP` tombstones is a segment tree over the ends of its ranges: each range is noted at the
-//! O(log n) nodes that make it up, and a key meets the O(log n) nodes above its elementary interval.
-//! At each node the sequence numbers are sorted, so "the newest at or below S" is a binary search.
+//! The tombstones are stored in groups of descending size, each at least twice as large as the next (Bentley and Saxe's
+//! logarithmic method), so adding one has an amortised logarithmic cost. A group of more than `PLAIN_GROUP` tombstones is a
+//! segment tree over the ends of its ranges: each range is stored at the O(log n) nodes that compose it, and a key is covered
+//! by the O(log n) nodes above its elementary interval. The sequence numbers of each node are sorted, so "the newest at or
+//! below S" is a binary search.
 //!
-//! * `newest_covering`: O(log² n) for who reads the present, O(log³ n) for the past, with no allocation;
-//!   nothing at all when empty.
+//! * `newest_covering`: O(log² n) for present reads, O(log³ n) for past ones, without allocation; constant for an empty set.
 //! * memory: O(n log n) numbers, however much the ranges overlap.
 //! * Groups are immutable and shared: a clone copies some pointers.
 
@@ -22,17 +21,17 @@ use bolide_base::{Error, Result, SequenceNumber};
 
 use crate::key_heads::KeyHeads;
 
-/// Groups up to this size are searched one by one.
+/// Groups up to this size are searched linearly.
 const PLAIN_GROUP: usize = 8;
 
 /// A deleted range of user keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeTombstone {
-    /// The first key that is deleted.
+    /// The first deleted key.
     pub start: Vec<u8>,
-    /// The first key behind the range, not deleted.
+    /// The first key behind the range.
     pub end: Vec<u8>,
-    /// Versions of those keys older than this are deleted.
+    /// Versions of these keys with a smaller sequence number are deleted.
     pub sequence: SequenceNumber,
 }
 
@@ -49,11 +48,11 @@ impl RangeTombstone {
     }
 }
 
-/// A set of range tombstones that answers "what covers this key?".
+/// A set of range tombstones, searchable by key.
 #[derive(Debug, Clone, Default)]
 pub struct RangeTombstones {
     /// Largest first.
-    groups: Vec<Arc<Group>>,
+    groups: Vec<Arc<TombstoneGroup>>,
     count: usize,
 }
 
@@ -63,7 +62,7 @@ impl RangeTombstones {
         Self::default()
     }
 
-    /// The set of these tombstones. Empty ranges are left out.
+    /// The set of these tombstones. Empty ranges are skipped.
     ///
     /// # Errors
     /// LimitExceeded over [`MAX_RANGE_TOMBSTONES`].
@@ -71,34 +70,33 @@ impl RangeTombstones {
         let all: Vec<_> = tombstones.into_iter().filter(|one| one.start < one.end).map(Arc::new).collect();
         check_limit(all.len())?;
         let count = all.len();
-        let groups = if all.is_empty() { Vec::new() } else { vec![Arc::new(Group::new(all))] };
+        let groups = if all.is_empty() { Vec::new() } else { vec![Arc::new(TombstoneGroup::new(all))] };
         Ok(Self { groups, count })
     }
 
-    /// True if nothing is deleted: then nothing else needs to be asked.
+    /// True if no range is deleted.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many tombstones there are.
+    /// The number of tombstones.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The sequence number of the newest tombstone over `key` that is not newer than `at_most`; 0 if
-    /// there is none.
+    /// The sequence number of the newest tombstone over `key` at or below `at_most`; 0 if there is none.
     #[inline]
     pub fn newest_covering(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
         self.groups.iter().map(|group| group.newest_covering(key, at_most)).max().unwrap_or(0)
     }
 
-    /// The newest tombstone of all; 0 if there is none.
+    /// The sequence number of the newest tombstone; 0 if there is none.
     pub fn newest(&self) -> SequenceNumber {
         self.iter().map(|tombstone| tombstone.sequence).max().unwrap_or(0)
     }
 
-    /// Adds a tombstone. An empty range changes nothing. Other clones of the set are not affected.
+    /// Adds a tombstone. An empty range changes nothing. Clones of the set are not affected.
     ///
     /// # Errors
     /// LimitExceeded when the set has [`MAX_RANGE_TOMBSTONES`] already.
@@ -111,12 +109,12 @@ impl RangeTombstones {
         while let Some(last) = self.groups.pop_if(|last| last.members.len() < 2 * members.len()) {
             members.extend(last.members.iter().cloned());
         }
-        self.groups.push(Arc::new(Group::new(members)));
+        self.groups.push(Arc::new(TombstoneGroup::new(members)));
         self.count += 1;
         Ok(())
     }
 
-    /// Removes one tombstone equal to `tombstone`; false if there is none. Rebuilds its group.
+    /// Removes one tombstone equal to `tombstone`; returns false if there is none. Rebuilds its group.
     pub fn remove(&mut self, tombstone: &RangeTombstone) -> bool {
         for (position, group) in self.groups.iter().enumerate() {
             let Some(found) = group.members.iter().position(|one| **one == *tombstone) else { continue };
@@ -125,8 +123,8 @@ impl RangeTombstones {
             if members.is_empty() {
                 self.groups.remove(position);
             } else if let Some(slot) = self.groups.get_mut(position) {
-                // The group may now be too small for its place; that costs a search step, no more.
-                *slot = Arc::new(Group::new(members));
+                // The group may now be too small for its position; that only costs a search step.
+                *slot = Arc::new(TombstoneGroup::new(members));
             }
             self.count -= 1;
             return true;
@@ -134,17 +132,20 @@ impl RangeTombstones {
         false
     }
 
-    /// Keeps the tombstones for which `keep` says so.
+    /// Retains the tombstones for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&RangeTombstone) -> bool) {
-        let kept: Vec<_> = self
+        let retained: Vec<_> = self
             .groups
             .iter()
             .flat_map(|group| &group.members)
             .filter(|tombstone| keep(tombstone))
             .cloned()
             .collect();
-        self.count = kept.len();
-        self.groups = if kept.is_empty() { Vec::new() } else { vec![Arc::new(Group::new(kept))] };
+        self.count = retained.len();
+        self.groups = match retained.is_empty() {
+            true => Vec::new(),
+            false => vec![Arc::new(TombstoneGroup::new(retained))],
+        };
     }
 
     /// All tombstones, in no particular order.
@@ -161,14 +162,14 @@ fn check_limit(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Some tombstones, searchable.
+/// A searchable group of tombstones.
 #[derive(Debug)]
-struct Group {
+struct TombstoneGroup {
     members: Vec<Arc<RangeTombstone>>,
     tree: Option<SegmentTree>,
 }
 
-impl Group {
+impl TombstoneGroup {
     fn new(members: Vec<Arc<RangeTombstone>>) -> Self {
         let tree = (members.len() > PLAIN_GROUP).then(|| SegmentTree::new(&members));
         Self { members, tree }
@@ -205,16 +206,15 @@ impl Border {
 /// A segment tree over the elementary intervals between neighbouring range ends.
 #[derive(Debug)]
 struct SegmentTree {
-    /// The different range ends, ascending. Interval i goes from border i to border i + 1.
+    /// The distinct range ends, ascending. Interval i is from border i to border i + 1.
     borders: Vec<Border>,
     heads: KeyHeads,
-    /// For each interval, the newest of all tombstones over it: the answer to everybody who reads the
-    /// present, without a walk up the tree.
+    /// For each interval, the newest tombstone over it: the result for readers of the present, without a walk up the tree.
     newest: Vec<SequenceNumber>,
-    /// Where the numbers of node n start: node n has `sequences[starts[n]..starts[n + 1]]`. Node n has
-    /// the children 2n and 2n + 1; leaf i is node `borders.len() + i`.
+    /// The first number of each node: node n has `sequences[starts[n]..starts[n + 1]]`. Node n has the children 2n and 2n + 1;
+    /// leaf i is node `borders.len() + i`.
     starts: Vec<u32>,
-    /// The sequence numbers noted at the nodes, ascending within each.
+    /// The sequence numbers of the nodes, ascending within each.
     sequences: Vec<SequenceNumber>,
 }
 
@@ -226,13 +226,13 @@ impl SegmentTree {
         borders.sort_by(|left, right| left.key(members).cmp(right.key(members)));
         borders.dedup_by(|right, left| left.key(members) == right.key(members));
         let leaves = borders.len();
-        let mut noted: Vec<Vec<SequenceNumber>> = vec![Vec::new(); 2 * leaves];
+        let mut node_sequences: Vec<Vec<SequenceNumber>> = vec![Vec::new(); 2 * leaves];
         for member in members {
             let position = |key: &[u8]| borders.partition_point(|border| border.key(members) < key);
             let (mut left, mut right) = (position(&member.start) + leaves, position(&member.end) + leaves);
             while left < right {
                 for (edge, odd) in [(left, left % 2 == 1), (right.wrapping_sub(1), right % 2 == 1)] {
-                    if odd && let Some(node) = noted.get_mut(edge) {
+                    if odd && let Some(node) = node_sequences.get_mut(edge) {
                         node.push(member.sequence);
                     }
                 }
@@ -240,9 +240,9 @@ impl SegmentTree {
                 right /= 2;
             }
         }
-        let mut starts = Vec::with_capacity(noted.len() + 1);
+        let mut starts = Vec::with_capacity(node_sequences.len() + 1);
         let mut sequences = Vec::new();
-        for node in &mut noted {
+        for node in &mut node_sequences {
             starts.push(sequences.len() as u32);
             node.sort_unstable();
             sequences.append(node);
@@ -263,7 +263,7 @@ impl SegmentTree {
         let behind = self.heads.count_before(key, |position| {
             self.borders.get(position).is_some_and(|border| border.key(members) <= key)
         });
-        // Before the first border there is no interval, and behind the last one nothing is noted.
+        // No interval is before the first border, and no range covers the interval behind the last one.
         let Some(interval) = behind.checked_sub(1) else { return 0 };
         match self.newest.get(interval) {
             Some(&newest) if newest > at_most => self.walk(interval, at_most),
@@ -272,20 +272,21 @@ impl SegmentTree {
         }
     }
 
-    /// The newest tombstone over an interval that is not newer than `at_most`; 0 if there is none.
+    /// The newest tombstone over an interval at or below `at_most`; 0 if there is none.
     fn walk(&self, interval: usize, at_most: SequenceNumber) -> SequenceNumber {
         let mut newest = 0;
         let mut node = self.borders.len() + interval;
         while node > 0 {
-            let noted = self.noted(node);
-            let count = noted.partition_point(|&sequence| sequence <= at_most);
-            newest = newest.max(count.checked_sub(1).and_then(|last| noted.get(last)).copied().unwrap_or(0));
+            let node_sequences = self.node_sequences(node);
+            let count = node_sequences.partition_point(|&sequence| sequence <= at_most);
+            let last = count.checked_sub(1).and_then(|last| node_sequences.get(last));
+            newest = newest.max(last.copied().unwrap_or(0));
             node /= 2;
         }
         newest
     }
 
-    fn noted(&self, node: usize) -> &[SequenceNumber] {
+    fn node_sequences(&self, node: usize) -> &[SequenceNumber] {
         match (self.starts.get(node), self.starts.get(node + 1)) {
             (Some(&start), Some(&end)) => {
                 self.sequences.get(start as usize..end as usize).unwrap_or_default()
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_that_of_a_plain_list() {
+    fn every_result_equals_that_of_a_plain_list() {
         for seed in 0..60 {
             let mut random = Random(seed);
             let mut set = RangeTombstones::new();

@@ -1,14 +1,14 @@
 //! The marker: the synced length of the newest logs. Damage below that length is not mistaken for a torn tail.
 //!
-//! After each sync of the log or the manifest, the file `SYNCED` takes the length that is durable. The marker itself is
-//! never synced: it costs one small write. It survives the end of the process; after a power cut it may be missing, older,
-//! or invalid, and then the lengths that the records carry are all that is known.
+//! After each sync of the log or the manifest, the durable length is written to the file `SYNCED`. The marker itself is never
+//! synced: it costs one small write. It survives the end of the process; after a power cut it may be missing, older, or
+//! invalid, and then only the lengths in the log records are known.
 //!
 //! ```text
 //! slot 0 (bytes 0..32) for the WAL segment in use, slot 1 (bytes 64..96) for the manifest in force
 //!   0    8  number of the file
 //!   8    8  its tag
-//!  16    8  the length that is durable, in bytes
+//!  16    8  the durable length in bytes
 //!  24    8  checksum of bytes 0..24 of the slot at its offset, with the tag of the file
 //! ```
 //!
@@ -27,9 +27,9 @@ use bolide_storage::{Marker, Vfs};
 use crate::file_name::FileName;
 use crate::record_log::LogRole;
 
-/// Distance between two slots, in bytes.
+/// The distance between two slots, in bytes.
 const SLOT_BYTES: usize = 64;
-/// Bytes of a slot that its checksum covers.
+/// The bytes of a slot that its checksum covers.
 const COVERED_BYTES: usize = 24;
 
 /// The marker of a database that is open for writing.
@@ -39,13 +39,13 @@ pub struct SyncMarker {
 }
 
 impl SyncMarker {
-    /// Opens the marker in `dir`, creating it if it is missing. `None` where that fails; see rule 3.
+    /// Opens the marker in `dir`, creating it if it is missing. `None` if that fails; see rule 3.
     pub fn open(vfs: &dyn Vfs, dir: &Path) -> Option<Arc<Self>> {
         let file = vfs.open_marker(&FileName::Marker.path(dir)).ok()?;
         Some(Arc::new(Self { file }))
     }
 
-    /// Notes that the log `identity` is durable through `len` bytes. Cost: one write of 32 bytes.
+    /// Records that the log `identity` is durable through `len` bytes. Cost: one write of 32 bytes.
     pub fn note(&self, role: LogRole, identity: FileIdentity, len: u64) {
         let offset = slot_offset(role);
         let mut slot = Vec::with_capacity(COVERED_BYTES + 8);
@@ -58,42 +58,42 @@ impl SyncMarker {
     }
 }
 
-/// What a marker holds.
+/// The content of a marker.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks {
-    wal: Option<Mark>,
-    manifest: Option<Mark>,
+    wal: Option<SyncedLength>,
+    manifest: Option<SyncedLength>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct SyncedLength {
     identity: FileIdentity,
     len: u64,
 }
 
 impl Marks {
-    /// Reads the marker in `dir`; nothing where there is none, or none that can be read.
+    /// Reads the marker in `dir`; empty if there is none that can be read.
     pub fn read(vfs: &dyn Vfs, dir: &Path) -> Self {
         let Ok(file) = vfs.open(&FileName::Marker.path(dir)) else { return Self::default() };
         let slot = |role| {
             let mut bytes = [0; COVERED_BYTES + 8];
             file.read_exact_at(slot_offset(role), &mut bytes).ok()?;
-            Mark::decode(&bytes, slot_offset(role))
+            SyncedLength::decode(&bytes, slot_offset(role))
         };
         Self { wal: slot(LogRole::Wal), manifest: slot(LogRole::Manifest) }
     }
 
-    /// The log `identity` was durable through here; 0 where the marker is about another file.
+    /// The length through which the log `identity` was durable; 0 if the marker names another file.
     pub fn synced_through(&self, role: LogRole, identity: FileIdentity) -> u64 {
-        let mark = match role {
+        let synced = match role {
             LogRole::Wal => self.wal,
             LogRole::Manifest => self.manifest,
         };
-        mark.filter(|mark| mark.identity == identity).map_or(0, |mark| mark.len)
+        synced.filter(|synced| synced.identity == identity).map_or(0, |synced| synced.len)
     }
 }
 
-impl Mark {
+impl SyncedLength {
     fn decode(slot: &[u8], offset: u64) -> Option<Self> {
         let mut decoder = Decoder::new(slot);
         let identity = FileIdentity { file_number: decoder.u64()?, tag: decoder.u64()? };
@@ -119,7 +119,7 @@ mod tests {
     const LOG: FileIdentity = FileIdentity { file_number: 7, tag: 0xfeed };
 
     #[test]
-    fn slots_are_read_back_for_their_file_alone() {
+    fn slots_are_valid_only_for_their_file() {
         let vfs = SimVfs::new(1);
         let dir = Path::new("");
         assert_eq!(Marks::read(&vfs, dir).synced_through(LogRole::Wal, LOG), 0);

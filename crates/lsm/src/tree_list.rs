@@ -2,23 +2,23 @@
 
 use bolide_base::TreeId;
 
-/// A few trees, each once. One takes no memory of its own.
+/// A few distinct trees. A single one needs no allocation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TreeList {
     len: usize,
-    /// The only one.
+    /// The only tree.
     single: [TreeId; 1],
-    /// All, if they are more than one.
+    /// All trees, if they are more than one.
     several: Vec<TreeId>,
 }
 
 impl TreeList {
-    /// All, in the order in which they came.
+    /// All trees, in the order of insertion.
     pub(crate) fn as_slice(&self) -> &[TreeId] {
         if self.len > 1 { &self.several } else { self.single.get(..self.len).unwrap_or_default() }
     }
 
-    /// Adds one that is not there yet.
+    /// Adds a tree that is not in the list.
     pub(crate) fn push(&mut self, tree: TreeId) {
         match self.len {
             0 => self.single = [tree],
@@ -31,7 +31,7 @@ impl TreeList {
         self.len += 1;
     }
 
-    /// Keeps the first `len`.
+    /// Retains the first `len` trees.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         self.several.truncate(len);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_what_comes_in_order_and_forgets_from_the_end() {
+    fn trees_are_stored_in_order_of_insertion_and_truncated_from_the_end() {
         let mut list = TreeList::default();
         let all = [7, 8, 9];
         for len in 0..=3 {

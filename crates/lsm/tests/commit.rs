@@ -1,4 +1,4 @@
-//! Group commit: sequence numbers, results and stages of several batches in one group, whichever groups form.
+//! Group commit: sequence numbers, results and stages of several batches in one group, for any grouping.
 #![allow(clippy::disallowed_methods, reason = "tests start threads of their own")]
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use bolide_storage::{Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
 use bolide_table::BlockCache;
 
 const PLAIN: TreeId = 1;
-const KEPT: TreeId = 2;
+const EXTERNAL: TreeId = 2;
 
 fn open(vfs: &SimVfs) -> Store {
     open_with(vfs, 64 << 10)
@@ -40,7 +40,7 @@ fn open_with(vfs: &SimVfs, memtable_bytes: usize) -> Store {
     store
 }
 
-/// A batch that puts `count` keys of the number `batch`.
+/// A batch that puts `count` keys of batch number `batch`.
 fn batch(tree: TreeId, batch: u64, count: u64, value: &[u8]) -> StoreBatch {
     let mut puts = StoreBatch::new();
     (0..count).for_each(|number| puts.put(tree, &key(batch, number), value).unwrap());
@@ -55,7 +55,7 @@ fn sequence_of(store: &Store, batch: u64, number: u64) -> Option<SequenceNumber>
     store.get_latest(PLAIN, &key(batch, number)).unwrap().map(|(sequence, _)| sequence)
 }
 
-/// Holds the lead until it is released.
+/// Remains the leader until it is released.
 struct Blocks {
     entered: Sender<()>,
     release: Receiver<()>,
@@ -69,7 +69,7 @@ impl CommitStage for Blocks {
     }
 }
 
-/// A stage that is a closure.
+/// A stage that calls a closure.
 struct Stage<F>(F);
 
 impl<F: FnMut(&ReadView, &mut StoreBatch) -> Result<()> + Send> CommitStage for Stage<F> {
@@ -81,7 +81,7 @@ impl<F: FnMut(&ReadView, &mut StoreBatch) -> Result<()> + Send> CommitStage for 
 type Staged = (StoreBatch, Option<Box<dyn CommitStage>>);
 
 /// Commits `batches` from a thread each while another writer leads, which puts the key 0 of batch 0. They wait for it together
-/// and are committed as a group; the results are right, too, where one comes late and forms a group of its own.
+/// and are committed as a group. The results are right as well if one is late and forms a group of its own.
 fn commit_together(
     store: &Store,
     batches: Vec<Staged>,
@@ -125,7 +125,7 @@ fn batches_of_a_group_have_consecutive_sequence_numbers() {
                 assert_eq!(
                     sequence_of(store, number, place),
                     Some(expected),
-                    "batch {number}, place {place}"
+                    "batch {number}, position {place}"
                 );
             }
         }
@@ -162,7 +162,7 @@ fn a_stage_in_a_group_sees_the_batches_before_it() {
         assert_eq!(result.as_ref().ok().copied(), last(number), "{number}");
     }
     let first = sequence_of(&store, 3, 0).unwrap();
-    // In whichever order the threads came.
+    // In any order of the threads.
     let before = (0..5).map(|number| sequence_of(&store, number, 0).filter(|&sequence| sequence < first));
     assert_eq!(*seen.lock().unwrap(), before.collect::<Vec<_>>());
     assert_eq!(store.get_latest(PLAIN, b"derived").unwrap().unwrap().0, first);
@@ -171,7 +171,7 @@ fn a_stage_in_a_group_sees_the_batches_before_it() {
 #[test]
 fn a_stage_that_fails_fails_its_batch_alone() {
     let store = open(&SimVfs::new(1));
-    let fails = Stage(|_: &ReadView, _: &mut StoreBatch| Err(Error::invalid_input("refused by its stage")));
+    let fails = Stage(|_: &ReadView, _: &mut StoreBatch| Err(Error::invalid_input("rejected by its stage")));
     let takes_numbers = Stage(|_: &ReadView, batch: &mut StoreBatch| batch.put(PLAIN, b"further", b""));
     let mut batches: Vec<Staged> = (1..6).map(|number| (batch(PLAIN, number, 2, b""), None)).collect();
     batches[1].1 = Some(Box::new(fails));
@@ -185,14 +185,14 @@ fn a_stage_that_fails_fails_its_batch_alone() {
     }
     assert!(store.get_latest(PLAIN, b"further").unwrap().is_none());
     assert_eq!(store.published_sequence(), 7);
-    // The numbers of what failed are taken by the next one.
+    // The sequence numbers of the failed batch are assigned to the next one.
     assert_eq!(store.commit(batch(PLAIN, 9, 1, b""), None, SyncMode::None).unwrap(), 8);
 }
 
 #[test]
-fn without_threads_a_group_does_the_work_that_it_causes() {
+fn without_threads_a_group_does_its_maintenance_itself() {
     let store = open(&SimVfs::new(1));
-    // More than a group takes along: the third leads one of its own, and fills the memtables again.
+    // More than one group commits: the third leads one of its own, and fills the memtables again.
     let batches = (1..4).map(|number| (batch(PLAIN, number, 1, &vec![1; 700 << 10]), None)).collect();
     let results = commit_together(&store, batches, SyncMode::None, || {});
     assert!(results.iter().all(Result::is_ok));
@@ -200,8 +200,8 @@ fn without_threads_a_group_does_the_work_that_it_causes() {
     assert!(writes.flushes + writes.memory_compactions > 0, "{writes:?}");
 }
 
-/// The fewest syncs of the log with which so many batches of a value of so many bytes were committed while another writer led.
-/// Tries again while they are more than `expected`: a thread may come late.
+/// The fewest log syncs for `batches` batches with a value of `value_bytes` bytes, committed while another writer led. Retries
+/// while there are more than `expected`: a thread may be late.
 fn fewest_syncs(batches: u64, value_bytes: usize, expected: u64) -> u64 {
     let mut fewest = u64::MAX;
     for _ in 0..20 {
@@ -222,15 +222,15 @@ fn fewest_syncs(batches: u64, value_bytes: usize, expected: u64) -> u64 {
 }
 
 #[test]
-fn a_group_is_synced_once_and_takes_about_a_mebibyte() {
+fn a_group_is_synced_once_and_has_about_a_mebibyte() {
     assert_eq!(fewest_syncs(4, 10, 1), 1);
     // The second fills the group; the third has one of its own.
     assert_eq!(fewest_syncs(3, 700 << 10, 2), 2);
-    // A batch over the size is taken by a group without others.
+    // A batch over the size is alone in its group.
     assert_eq!(fewest_syncs(2, 1_500 << 10, 1), 1);
 }
 
-/// Is durable at once, and counts what it is handed.
+/// An external tree with immediate durability that counts its writes.
 #[derive(Debug, Default)]
 struct Durable(AtomicUsize);
 
@@ -248,19 +248,19 @@ impl ExternalTree for Durable {
         true
     }
 
-    fn cut(&self, _sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
+    fn checkpoint(&self, _sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
         Err(Error::internal("this test has no checkpoint"))
     }
 
-    fn is_cut_due(&self, _logged: u64) -> bool {
+    fn is_checkpoint_due(&self, _logged: u64) -> bool {
         false
     }
 
-    fn is_last_cut_due(&self) -> bool {
+    fn is_closing_checkpoint_due(&self) -> bool {
         false
     }
 
-    fn tidy(&self, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn collect_garbage(&self, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         Ok(())
     }
 
@@ -274,20 +274,20 @@ impl ExternalTree for Durable {
 }
 
 #[test]
-fn what_is_durable_at_once_gets_nothing_that_the_log_may_lose() {
+fn an_immediately_durable_tree_gets_no_write_that_the_log_may_lose() {
     for together in [false, true] {
         let vfs = SimVfs::new(1);
         let store = open(&vfs);
-        assert_eq!(store.create_tree(TreeOptions::default(), b"kept").unwrap(), KEPT);
+        assert_eq!(store.create_tree(TreeOptions::default(), b"external").unwrap(), EXTERNAL);
         let durable = Arc::new(Durable::default());
-        store.set_external_tree(KEPT, durable.clone()).unwrap();
+        store.set_external_tree(EXTERNAL, durable.clone()).unwrap();
         let fault = || vfs.set_fault(Some(FaultPlan { fault: Fault::LostSync, at: 1, sticky: true }));
         let result = if together {
-            let batches = vec![(batch(KEPT, 1, 1, b""), None), (batch(PLAIN, 2, 1, b""), None)];
+            let batches = vec![(batch(EXTERNAL, 1, 1, b""), None), (batch(PLAIN, 2, 1, b""), None)];
             commit_together(&store, batches, SyncMode::None, fault).swap_remove(0)
         } else {
             fault();
-            store.commit(batch(KEPT, 1, 1, b""), None, SyncMode::None)
+            store.commit(batch(EXTERNAL, 1, 1, b""), None, SyncMode::None)
         };
         assert!(result.is_err(), "together: {together}");
         assert_eq!(durable.0.load(Ordering::Relaxed), 0, "together: {together}");

@@ -1,5 +1,5 @@
-//! A panic in any call that the store makes of the layer above: the stage of a commit, a merge operator, a compaction filter,
-//! a drop listener, a collector. Nothing hangs, nothing acknowledged is lost, and the next opening is sound.
+//! A panic in any call of the layer above: the stage of a commit, a merge operator, a compaction filter, a drop listener, a
+//! collector. Nothing hangs, no acknowledged write is lost, and the next opening is sound.
 #![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "a watchdog is a thread of the test")]
 
@@ -19,7 +19,7 @@ use bolide_lsm::{
 use bolide_storage::{MemVfs, SimRng, SystemRuntime};
 use bolide_table::{BlockCache, BlockHandle, MetaCollector};
 
-/// What panics.
+/// The panicking hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hook {
     Stage,
@@ -49,7 +49,7 @@ impl Hook {
     ];
 }
 
-/// Counts the calls of one hook, and panics at one of them.
+/// Counts the calls of one hook, and panics at a given one.
 #[derive(Debug)]
 struct Switch {
     hook: Hook,
@@ -79,7 +79,7 @@ impl CommitStage for Hooks {
     }
 }
 
-/// Of operands the union, each a list of numbers in eight bytes.
+/// The union of operands, each a list of numbers in eight bytes.
 impl MergeOperator for Hooks {
     fn merge(
         &self,
@@ -171,7 +171,7 @@ fn open(vfs: &Arc<MemVfs>, threads: usize, layout: Layout, hooks: Option<&Hooks>
     }
     trees.sort_unstable();
     let (rows, lists) = (trees[0], trees[1]);
-    // Merges of lists must always be had; they are the same with a panic and without.
+    // Merges of lists are always required; they are the same with a panic and without.
     let quiet = Hooks(Arc::new(Switch { hook: Hook::Stage, at: u64::MAX, calls: AtomicU64::new(0) }));
     store.set_merge_operator(lists, Arc::new(hooks.unwrap_or(&quiet).clone())).unwrap();
     if let Some(hooks) = hooks {
@@ -184,7 +184,7 @@ fn open(vfs: &Arc<MemVfs>, threads: usize, layout: Layout, hooks: Option<&Hooks>
     Subject { store, rows, lists }
 }
 
-/// The values that each row may have, the numbers that each list has for sure, and those that it may have.
+/// The possible values of each row, and the certain and the possible numbers of each list.
 #[derive(Default)]
 struct Model {
     rows: BTreeMap<u64, BTreeSet<Option<u64>>>,
@@ -246,7 +246,7 @@ impl Subject {
             }
             4..=6 => {
                 listed = Some(number);
-                // A key that no row of the model has: it only takes the number.
+                // A key that is no row of the model: it only takes the sequence number.
                 batch.put(self.rows, b"~", &[0; 8]).unwrap();
                 batch.merge_derived(self.lists, &bytes, &number.to_be_bytes()).unwrap();
                 Box::new(move || store.commit(batch, stage, SyncMode::None).map(drop))
@@ -282,7 +282,7 @@ impl Subject {
     }
 }
 
-/// One run; whether the hook was called so often.
+/// One run. Returns whether the hook was called that often.
 fn run(hook: Hook, at: u64, threads: usize, layout: Layout) -> bool {
     let context = format!("{hook:?} at {at}, {threads} threads, {layout:?}");
     let vfs = Arc::new(MemVfs::new());
@@ -308,7 +308,7 @@ fn run(hook: Hook, at: u64, threads: usize, layout: Layout) -> bool {
     hooks.0.has_fired()
 }
 
-/// Fails where `work` takes very long.
+/// Fails if `work` takes very long.
 fn in_time<T: Send + 'static>(context: String, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || drop(sender.send(work())));
@@ -325,7 +325,7 @@ fn in_time<T: Send + 'static>(context: String, work: impl FnOnce() -> T + Send +
 }
 
 #[test]
-fn a_panic_in_a_hook_loses_nothing_and_nothing_waits_for_it() {
+fn a_panic_in_a_hook_loses_nothing_and_blocks_nothing() {
     let (mut fired, mut hooks) = (0, BTreeSet::new());
     for hook in Hook::EACH {
         for threads in [0, 2] {

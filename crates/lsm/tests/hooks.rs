@@ -1,4 +1,4 @@
-//! What the layer above hooks into: collectors, listeners, attachments, components, the journal of a memtable.
+//! The hooks of the layer above: collectors, listeners, attachments, components, the journal of a memtable.
 #![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
 
@@ -68,8 +68,8 @@ impl MetaCollector for BlockCounts {
     }
 }
 
-/// Key and sequence number of every put that the components show, the newest component first.
-fn shown(view: &TreeView) -> Vec<Vec<(String, SequenceNumber)>> {
+/// The key and the sequence number of every put in the components, the newest component first.
+fn puts_of(view: &TreeView) -> Vec<Vec<(String, SequenceNumber)>> {
     let mut all = Vec::new();
     for component in view.components() {
         let mut of_one = Vec::new();
@@ -103,7 +103,7 @@ fn shown(view: &TreeView) -> Vec<Vec<(String, SequenceNumber)>> {
 }
 
 #[test]
-fn collectors_reach_every_sstable_and_their_attachments_the_manifest() {
+fn collectors_reach_every_sstable_and_their_attachments_reach_the_manifest() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs);
     let mut options = TreeOptions::default();
@@ -137,7 +137,7 @@ fn collectors_reach_every_sstable_and_their_attachments_the_manifest() {
     let store = open(&vfs);
     check(&store, &[true, false]);
     store.compact(tree).unwrap();
-    // Nobody installed the collectors again, so the new sstable has nothing of them.
+    // The collectors were not installed again, so the new sstable has no blocks of them.
     check(&store, &[false]);
     store.set_meta_collectors(tree, Some(Arc::new(Counting))).unwrap();
     put(&store, tree, "b", "after");
@@ -147,7 +147,7 @@ fn collectors_reach_every_sstable_and_their_attachments_the_manifest() {
 }
 
 #[test]
-fn components_show_what_the_view_sees_newest_first() {
+fn components_contain_the_visible_entries_newest_first() {
     let store = open(&Arc::new(MemVfs::new()));
     let mut options = TreeOptions::default();
     options.block_bytes = 256;
@@ -160,13 +160,13 @@ fn components_show_what_the_view_sees_newest_first() {
     let third = put(&store, tree, "k", "3");
     let late = store.read_view().tree(tree).unwrap();
     put(&store, tree, "z", "later");
-    assert_eq!(shown(&early), [[("k".to_owned(), first)]]);
+    assert_eq!(puts_of(&early), [[("k".to_owned(), first)]]);
     let in_table = vec![("k".to_owned(), second), ("x".to_owned(), other)];
-    assert_eq!(shown(&late), [vec![("k".to_owned(), third)], in_table]);
+    assert_eq!(puts_of(&late), [vec![("k".to_owned(), third)], in_table]);
 }
 
 #[test]
-fn a_journal_and_a_walk_miss_nothing_however_writers_run() {
+fn a_journal_and_a_scan_miss_nothing_with_concurrent_writers() {
     const WRITERS: u64 = 3;
     const EACH: u64 = if cfg!(miri) { 60 } else { 4_000 };
     for round in 0..if cfg!(miri) { 1 } else { 8 } {
@@ -178,7 +178,7 @@ fn a_journal_and_a_walk_miss_nothing_however_writers_run() {
                 thread::spawn(move || {
                     for number in 0..EACH {
                         let sequence = 1 + number * WRITERS + writer;
-                        // Every third key is written again and again.
+                        // Every third key is overwritten repeatedly.
                         let key = if number % 3 == 0 { 7 } else { sequence };
                         let trailer = Trailer::new(sequence, EntryKind::Put);
                         memtable.insert(&key.to_be_bytes(), trailer, &sequence.to_be_bytes());
@@ -211,28 +211,28 @@ fn a_journal_and_a_walk_miss_nothing_however_writers_run() {
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         assert_eq!(seen.len() as u64, WRITERS * EACH, "round {round}");
-        memtable.take_journal(|_, _, _| panic!("everything was taken"));
+        memtable.take_journal(|_, _, _| panic!("the journal is empty"));
     }
 }
 
 type Versions = Vec<(String, EntryKind, SequenceNumber)>;
 
-/// Notes the versions that installed work left out.
+/// Records the versions that installed work dropped.
 #[derive(Debug, Clone, Default)]
-struct Told(Arc<Mutex<Versions>>);
+struct DroppedVersions(Arc<Mutex<Versions>>);
 
-struct Noting {
-    told: Told,
+struct DroppedBuffer {
+    dropped: DroppedVersions,
     seen: Versions,
 }
 
-impl DropListener for Told {
+impl DropListener for DroppedVersions {
     fn begin(&self) -> Box<dyn DropCollector> {
-        Box::new(Noting { told: self.clone(), seen: Vec::new() })
+        Box::new(DroppedBuffer { dropped: self.clone(), seen: Vec::new() })
     }
 }
 
-impl DropCollector for Noting {
+impl DropCollector for DroppedBuffer {
     fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let kind = trailer.kind().unwrap();
         assert_eq!(value.is_empty(), kind == EntryKind::Delete);
@@ -240,17 +240,17 @@ impl DropCollector for Noting {
     }
 
     fn installed(self: Box<Self>) {
-        self.told.0.lock().extend(self.seen);
+        self.dropped.0.lock().extend(self.seen);
     }
 }
 
 #[test]
-fn a_listener_is_told_of_versions_that_no_view_sees() {
+fn a_listener_receives_the_versions_that_no_view_sees() {
     let store = open(&Arc::new(MemVfs::new()));
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
-    let told = Told::default();
-    store.set_drop_listener(tree, Some(Arc::new(told.clone()))).unwrap();
-    let take = || std::mem::take(&mut *told.0.lock());
+    let dropped = DroppedVersions::default();
+    store.set_drop_listener(tree, Some(Arc::new(dropped.clone()))).unwrap();
+    let take = || std::mem::take(&mut *dropped.0.lock());
     let version = |key: &str, kind, sequence| (key.to_owned(), kind, sequence);
 
     let first = put(&store, tree, "a", "1");

@@ -1,4 +1,4 @@
-//! Reads of writes whose numbers are known: compared with a list of all writes and with ordinary reads.
+//! Reads of writes with known sequence numbers: compared with a list of all writes and with ordinary reads.
 #![cfg(not(bolide_shuttle))]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn tiny_tree(store: &Store, layout: Layout, bloom_bits: u32) -> TreeId {
     store.create_tree(options, b"").unwrap()
 }
 
-/// A write as it was made.
+/// A write.
 #[derive(Debug, Clone)]
 enum Written {
     Put(Vec<u8>, Vec<u8>),
@@ -55,7 +55,7 @@ struct Journal {
     writes: Vec<(SequenceNumber, Written)>,
 }
 
-/// Commits `batch` and takes down what it wrote.
+/// Commits `batch` and records its writes.
 fn commit(store: &Store, batch: StoreBatch, log: &mut Journal) {
     let written: Vec<Written> = batch
         .operations()
@@ -73,36 +73,36 @@ fn commit(store: &Store, batch: StoreBatch, log: &mut Journal) {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ReadResults {
     current: u64,
     obsolete: u64,
-    /// Obsolete writes that are still stored.
+    /// The number of obsolete writes that are still stored.
     stored: u64,
 }
 
-/// Asks for every write there ever was, and for some that never were.
-fn prefetch_all(view: &TreeView, log: &Journal, rng: &mut SimRng, seen: &mut Seen) {
+/// Reads every write so far, and some that were never made.
+fn read_all(view: &TreeView, log: &Journal, rng: &mut SimRng, results: &mut ReadResults) {
     let at = view.sequence();
-    let mut asked: Vec<(Vec<u8>, SequenceNumber)> = Vec::new();
+    let mut queries: Vec<(Vec<u8>, SequenceNumber)> = Vec::new();
     for (sequence, written) in &log.writes {
         match written {
             Written::Put(key, _) | Written::Delete(key) => {
-                asked.push((key.clone(), *sequence));
+                queries.push((key.clone(), *sequence));
                 if rng.one_in(8) {
-                    // Another key's number, a number that nobody has, a key that nobody wrote.
-                    asked.push((key.clone(), 1 + rng.below(at + 3)));
-                    asked.push((b"key0001x".to_vec(), *sequence));
+                    // Another key's number, an unassigned number, an unwritten key.
+                    queries.push((key.clone(), 1 + rng.below(at + 3)));
+                    queries.push((b"key0001x".to_vec(), *sequence));
                 }
             }
-            Written::Range(start, _) => asked.push((start.clone(), *sequence)),
+            Written::Range(start, _) => queries.push((start.clone(), *sequence)),
         }
     }
     if rng.one_in(2) {
-        asked.sort();
+        queries.sort();
     }
     let writes: Vec<KnownWrite<'_>> =
-        asked.iter().map(|(key, sequence)| KnownWrite { key, sequence: *sequence }).collect();
-    let keys: Vec<&[u8]> = asked.iter().map(|(key, _)| key.as_slice()).collect();
+        queries.iter().map(|(key, sequence)| KnownWrite { key, sequence: *sequence }).collect();
+    let keys: Vec<&[u8]> = queries.iter().map(|(key, _)| key.as_slice()).collect();
     let (mut ordinary, mut exact, mut current) = (Vec::new(), Vec::new(), Vec::new());
     view.get_many(&keys, &mut ordinary).unwrap();
     view.get_exact_many(&writes, &mut exact).unwrap();
@@ -126,13 +126,13 @@ fn prefetch_all(view: &TreeView, log: &Journal, rng: &mut SimRng, seen: &mut See
         assert_eq!(single, exact, "{}", context());
         if expected.is_some() {
             assert_eq!(exact, expected, "{}", context());
-            seen.current += 1;
+            results.current += 1;
             continue;
         }
-        seen.obsolete += 1;
-        // It may be stored still, and then it is that very write, which no range that the view sees has deleted.
+        results.obsolete += 1;
+        // It may still be stored; then it is exactly that write, and no range tombstone visible to the view hides it.
         let Some(exact) = exact else { continue };
-        seen.stored += 1;
+        results.stored += 1;
         assert!(write.sequence <= at, "{}", context());
         let is_it = |(sequence, written): &(SequenceNumber, Written)| {
             *sequence == write.sequence
@@ -147,9 +147,9 @@ fn prefetch_all(view: &TreeView, log: &Journal, rng: &mut SimRng, seen: &mut See
 }
 
 #[test]
-fn reads_by_number_are_those_of_whole_reads() {
+fn reads_by_number_equal_whole_reads() {
     let seed = std::env::var("BOLIDE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u64);
-    let mut seen = Seen::default();
+    let mut results = ReadResults::default();
     let before = ReadCounters::of_this_thread();
     for seed in seed..seed + 30 {
         println!("run again with BOLIDE_SEED={seed}");
@@ -159,7 +159,7 @@ fn reads_by_number_are_those_of_whole_reads() {
         let tree = tiny_tree(&store, layout, [0, 10][rng.below(2) as usize]);
         let keys = [5, 150][rng.below(2) as usize];
         let mut log = Journal::default();
-        let mut held = Vec::new();
+        let mut pinned = Vec::new();
         for _ in 0..250 {
             let key = |number: u64| format!("key{number:04}").into_bytes();
             let at = rng.below(keys);
@@ -178,28 +178,28 @@ fn reads_by_number_are_those_of_whole_reads() {
             match rng.below(60) {
                 0 => store.flush().unwrap(),
                 1 => store.compact(tree).unwrap(),
-                2..=4 => held.push((store.read_view(), store.read_view().tree(tree).unwrap())),
-                5 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+                2..=4 => pinned.push((store.read_view(), store.read_view().tree(tree).unwrap())),
+                5 if !pinned.is_empty() => drop(pinned.swap_remove(rng.below(pinned.len() as u64) as usize)),
                 _ => {}
             }
         }
-        held.push((store.read_view(), store.read_view().tree(tree).unwrap()));
-        for (view, then) in &held {
-            // The components of then, and those of now at the number of then.
+        pinned.push((store.read_view(), store.read_view().tree(tree).unwrap()));
+        for (view, then) in &pinned {
+            // The earlier components, and the present ones at the earlier sequence number.
             for tree_view in [then.clone(), view.tree(tree).unwrap()] {
-                prefetch_all(&tree_view, &log, &mut rng, &mut seen);
+                read_all(&tree_view, &log, &mut rng, &mut results);
             }
         }
     }
     let cost = ReadCounters::of_this_thread() - before;
-    assert!(seen.current > 5_000 && seen.obsolete > 5_000 && seen.stored > 500, "{seen:?}");
+    assert!(results.current > 5_000 && results.obsolete > 5_000 && results.stored > 500, "{results:?}");
     assert!(cost.tables_skipped > 5_000 && cost.memtables_skipped > 5_000, "{cost:?}");
     assert!(cost.filters_skipped > 5_000, "{cost:?}");
 }
 
-/// What reading `writes`, all of them current, costs.
+/// The cost of reading `writes`, all of them current.
 fn cost_of(view: &TreeView, writes: &[KnownWrite<'_>], exact: bool) -> ReadCounters {
-    // Files are opened by the first read, which asks no filter of a file that is not open.
+    // The first read opens the files, and does not use the filter of a closed file.
     let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
     view.get_many(&keys, &mut Vec::new()).unwrap();
     let mut found = Vec::new();
@@ -215,12 +215,12 @@ fn cost_of(view: &TreeView, writes: &[KnownWrite<'_>], exact: bool) -> ReadCount
 }
 
 #[test]
-fn where_runs_are_strictly_divided_one_component_is_asked_and_no_filter() {
+fn strictly_divided_runs_need_one_component_and_no_filter() {
     for layout in [Layout::Tiered, Layout::Leveled] {
         let store = open(4 << 20);
         let tree = tiny_tree(&store, layout, 10);
         let key = |number: u64| format!("key{number:04}").into_bytes();
-        // Three runs with keys all over, and a memtable.
+        // Three runs over the whole key range, and a memtable.
         let mut writes = Vec::new();
         for run in 0..4_u64 {
             for number in 0..50 {
@@ -244,7 +244,7 @@ fn where_runs_are_strictly_divided_one_component_is_asked_and_no_filter() {
         let newest = known(&writes[150..]);
         let cost = cost_of(&view, &newest, true);
         assert_eq!((cost.bloom_checks, cost.filters_skipped, cost.tables_skipped), (0, 0, 0), "{layout:?}");
-        // Without the knowledge that they are current, newer components have to be asked, and older ones need not.
+        // If the writes may be obsolete, newer components have to be searched; older ones never.
         let middle = known(&writes[50..100]);
         let cost = cost_of(&view, &middle, false);
         assert_eq!(
@@ -253,7 +253,7 @@ fn where_runs_are_strictly_divided_one_component_is_asked_and_no_filter() {
             "{layout:?}"
         );
         assert!((50..=100).contains(&cost.bloom_checks), "{layout:?}: {cost:?}");
-        // Blended by a compaction, there is one component again.
+        // A compaction merges them into one component again.
         store.compact(tree).unwrap();
         let view = store.read_view().tree(tree).unwrap();
         let cost = cost_of(&view, &oldest, true);

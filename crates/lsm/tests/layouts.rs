@@ -1,4 +1,4 @@
-//! Layouts of partitions: random histories against a map, power cuts, changes of layout, and what is written.
+//! Layouts of partitions: random histories against a map, power cuts, changes of layout, and write amplification.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn open(vfs: &SimVfs, threads: usize, memtable_bytes: usize) -> bolide_base::Res
     open_with(vfs, threads, memtable_bytes, 2)
 }
 
-/// The same, with `together` full memtables in each flush into partitions.
+/// The same with `together` full memtables in each flush into partitions.
 fn open_with(
     vfs: &SimVfs,
     threads: usize,
@@ -84,7 +84,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// Most writes go to a part of the keys that moves, so that other partitions get little.
+/// Most writes are to a moving part of the keys, so that the other partitions get few.
 struct Writes {
     rng: SimRng,
     hot: u64,
@@ -129,14 +129,14 @@ impl Writes {
     }
 }
 
-/// What is kept back is within its bound, and so is the log where nobody has to wait for threads.
+/// Retained bytes are within their limit, and so is the log if no work waits for threads.
 fn check_bounds(stats: &StoreStats, threads: usize) {
-    let kept: u64 = stats.trees.iter().map(|tree| tree.retained_bytes).sum();
-    assert!(kept <= (MEMTABLE_BYTES * 15 / 100) as u64 + 4_096, "{kept} bytes are kept back");
+    let retained: u64 = stats.trees.iter().map(|tree| tree.retained_bytes).sum();
+    assert!(retained <= (MEMTABLE_BYTES * 15 / 100) as u64 + 4_096, "{retained} bytes are retained");
     assert!(threads > 0 || stats.old_log_segments <= 8, "{} segments", stats.old_log_segments);
 }
 
-fn random_life(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
+fn random_history(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
     let vfs = new_disk(seed);
     let mut writes = Writes::new(seed);
     let mut store = open(&vfs, threads, MEMTABLE_BYTES).unwrap();
@@ -173,7 +173,7 @@ fn random_life(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
                 store = open(&vfs, threads, MEMTABLE_BYTES).unwrap();
             }
             3 => {
-                // The process is killed: its locks are gone, the disk has what was written.
+                // The process is killed: its locks are released, the disk has the written data.
                 views.clear();
                 note(&store, &mut sum);
                 let copy = vfs.clone_disk();
@@ -222,26 +222,26 @@ fn random_life(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
     sum
 }
 
-fn told(variable: &str) -> Option<u64> {
+fn number_from_env(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// The seeds of lives and with how many threads: `BOLIDE_LIVES` of them from `BOLIDE_SEED` on, with `BOLIDE_THREADS`. A life
-/// without threads depends on its seed alone.
-fn lives() -> Vec<(u64, usize)> {
-    let first = told("BOLIDE_SEED").unwrap_or(0);
-    let seeds = first..first + told("BOLIDE_LIVES").unwrap_or(2);
-    let threads = told("BOLIDE_THREADS").map_or(vec![0, 3], |threads| vec![threads as usize]);
+/// The seeds of histories and their numbers of threads: `BOLIDE_LIVES` of them from `BOLIDE_SEED` on, with `BOLIDE_THREADS`.
+/// A history without threads depends on its seed alone.
+fn histories() -> Vec<(u64, usize)> {
+    let first = number_from_env("BOLIDE_SEED").unwrap_or(0);
+    let seeds = first..first + number_from_env("BOLIDE_LIVES").unwrap_or(2);
+    let threads = number_from_env("BOLIDE_THREADS").map_or(vec![0, 3], |threads| vec![threads as usize]);
     threads.iter().flat_map(|&threads| seeds.clone().map(move |seed| (seed, threads))).collect()
 }
 
 #[test]
-fn random_lives_in_partitions_agree_with_a_map() {
-    for (seed, threads) in lives() {
-        let sum = random_life(seed, threads, &[Layout::Partitioned]);
+fn random_histories_in_partitions_agree_with_a_map() {
+    for (seed, threads) in histories() {
+        let sum = random_history(seed, threads, &[Layout::Partitioned]);
         println!("seed {seed}, {threads} threads: {sum:?}");
         let all = [sum.aborts, sum.minor_compactions, sum.major_compactions];
-        // With threads, there are four to eight splits as a rule.
+        // With threads, there are usually four to eight splits.
         assert!(
             all.iter().all(|&count| count > 3) && sum.splits > 0,
             "seed {seed}, {threads} threads: {sum:?}"
@@ -250,19 +250,19 @@ fn random_lives_in_partitions_agree_with_a_map() {
 }
 
 #[test]
-fn random_lives_in_fragments_agree_with_a_map() {
-    for (seed, threads) in lives() {
-        let sum = random_life(seed, threads, &[Layout::Fragmented]);
+fn random_histories_in_fragments_agree_with_a_map() {
+    for (seed, threads) in histories() {
+        let sum = random_history(seed, threads, &[Layout::Fragmented]);
         println!("seed {seed}, {threads} threads: {sum:?}");
         assert!(sum.compactions > 20, "seed {seed}, {threads} threads: {sum:?}");
     }
 }
 
 #[test]
-fn a_tree_goes_from_layout_to_layout_while_it_is_written() {
+fn the_layout_of_a_tree_changes_while_it_is_written() {
     for threads in [0, 3] {
         for seed in 10..12 {
-            random_life(seed, threads, &Layout::ALL);
+            random_history(seed, threads, &Layout::ALL);
         }
     }
 }
@@ -273,13 +273,13 @@ fn view_bytes_on(disk: &SimVfs) -> u64 {
     names.map(|name| disk.open(&Path::new("db").join(name)).unwrap().len().unwrap()).sum()
 }
 
-/// Each write is synced before it is acknowledged, so of a power cut amid step n the state is that before or after step n.
+/// Each write is synced before it is acknowledged, so after a power cut during step n the state is that before or after step n.
 fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
     let vfs = new_disk(seed);
     let mut writes = Writes::new(seed);
     let store = open(&vfs, 0, 8 << 10).unwrap();
     let tree = store.create_tree(tree_options(layouts[0], 2 << 10), b"").unwrap();
-    // Written now and then, so that it holds the log back over several flushes of the other.
+    // Written occasionally, so that it retains the log over several flushes of the other tree.
     let quiet = store.create_tree(tree_options(Layout::Leveled, 2 << 10), b"").unwrap();
     let mut model = Model::new();
     vfs.record_images(RecordImages::SyncPoints);
@@ -300,7 +300,7 @@ fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
             store.set_layout(tree, layouts[writes.rng.below(layouts.len() as u64) as usize]).unwrap();
         }
         let images = vfs.take_images();
-        // Commits alone have one sync; a flush has more.
+        // A commit has one sync; a flush has more.
         if images.len() == 1 && step % 100 > 0 {
             continue;
         }
@@ -310,7 +310,7 @@ fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
             }
             let mode = CrashMode::EACH[writes.rng.below(3) as usize];
             let disk = image.vfs.crash(mode);
-            // A second cut amid the recovery.
+            // A second power cut during the recovery.
             let second = disk.clone_disk();
             second.power_off_after_syncs(writes.rng.below(6));
             drop(open(&second, 0, 8 << 10));
@@ -323,7 +323,7 @@ fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
                     let mut problems = Vec::new();
                     store.verify(|_, error| problems.push(error));
                     assert!(problems.is_empty(), "seed {seed}, step {step}, {mode:?}: {problems:?}");
-                    // Of sorted views just those that the manifest names are there, and all of them.
+                    // The sorted views on disk are exactly those that the manifest names.
                     let views: u64 = store.stats().trees.iter().map(|tree| tree.sorted_view_file_bytes).sum();
                     assert_eq!(view_bytes_on(&disk), views, "seed {seed}, step {step}, {mode:?}");
                     with_views += u64::from(views > 0);
@@ -348,10 +348,10 @@ fn no_power_cut_loses_a_synced_write_while_the_layout_changes() {
     power_cuts(5, &Layout::ALL, 350);
 }
 
-/// Entries that a flush kept back are in the log again. Once a later flush has written them, that part of the log counts no more,
-/// however long another tree holds it back: an old version of a key would come to lie above a newer one in an sstable.
+/// Entries that a flush retained are in the log again. Once a later flush has written them, that part of the log is not replayed,
+/// however long another tree retains it: otherwise an old version of a key could be above a newer one in an sstable.
 #[test]
-fn what_was_kept_back_does_not_come_back_over_what_was_written_since() {
+fn retained_entries_are_not_replayed_over_later_flushed_writes() {
     let vfs = new_disk(3);
     // So large that the few writes of the quiet tree are not worth a flush.
     let store = open_changed(&vfs, 0, 12 * MEMTABLE_BYTES, |options| {
@@ -372,7 +372,7 @@ fn what_was_kept_back_does_not_come_back_over_what_was_written_since() {
     store.flush().unwrap();
     let stats = || store.stats().trees.iter().find(|stats| stats.tree == tree).cloned().unwrap();
     assert!(stats().levels[0].partitions > 4, "{:?}", stats());
-    // It holds the log back from here on.
+    // It retains the log from here on.
     put(quiet, 0, b"quiet");
     put(tree, 10, b"old");
     let mut hot = KEYS / 2;
@@ -392,14 +392,14 @@ fn what_was_kept_back_does_not_come_back_over_what_was_written_since() {
     let in_memory = tree_view
         .memtable_components()
         .any(|one| one.memtable().newest(&key(10), tree_view.sequence()).is_some());
-    assert!(!in_memory, "its partition has got enough by now to be written to");
+    assert!(!in_memory, "its partition has enough new entries by now to be flushed");
     assert!(store.stats().old_log_segments >= 2, "{:?}", store.stats());
     let again = open(&vfs.clone_disk(), 0, 12 * MEMTABLE_BYTES).unwrap();
     let found = again.read_view().get(tree, &key(10)).unwrap().map(|(_, value)| value.to_vec());
     assert_eq!(found.as_deref(), Some(&b"new"[..]));
 }
 
-/// Bytes of sstables written for each byte of keys and values.
+/// Bytes of sstables written per byte of keys and values.
 fn amplification(layout: Layout, keys: impl Iterator<Item = u64>) -> (f64, StoreStats) {
     let vfs = new_disk(0);
     let store = open(&vfs, 0, 1 << 20).unwrap();
@@ -450,12 +450,12 @@ fn loads_in_any_order_are_written_once_while_runs_are_few() {
 }
 
 #[test]
-fn full_memtables_go_into_partitions_in_pairs_unless_they_hold_back_the_log() {
+fn full_memtables_are_flushed_into_partitions_in_pairs_unless_they_retain_the_log() {
     let store = open(&new_disk(4), 0, MEMTABLE_BYTES).unwrap();
     let tree = store.create_tree(tree_options(Layout::Partitioned, 4 << 10), b"").unwrap();
     let other = store.create_tree(tree_options(Layout::Leveled, 4 << 10), b"").unwrap();
     let mut number = 0;
-    // Writes to a tree until its log goes on in another segment.
+    // Writes to a tree until its log continues in another segment.
     let mut fill = |tree: TreeId| {
         let before = store.stats().log_segment_bytes;
         let mut last = before;
@@ -476,18 +476,18 @@ fn full_memtables_go_into_partitions_in_pairs_unless_they_hold_back_the_log() {
     fill(tree);
     assert_eq!((waiting(), flushes()), (1, 0), "it waits for another one");
     fill(tree);
-    assert_eq!((waiting(), flushes()), (0, 1), "two go together");
+    assert_eq!((waiting(), flushes()), (0, 1), "two are flushed together");
     fill(tree);
     assert_eq!((waiting(), flushes()), (1, 1));
     store.flush().unwrap();
-    assert_eq!(waiting(), 0, "who asks for a flush waits for nothing");
+    assert_eq!(waiting(), 0, "a requested flush waits for nothing");
     fill(tree);
     assert_eq!(waiting(), 1);
-    // Nothing more is written to it: others fill the log.
+    // It gets no more writes: other trees fill the log.
     for _ in 0..6 {
         fill(other);
     }
-    assert_eq!(waiting(), 0, "it held back the log");
+    assert_eq!(waiting(), 0, "it retained the log");
     assert!(store.stats().old_log_segments <= 5, "{:?}", store.stats());
 }
 
@@ -500,12 +500,12 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
         }
         clock.sleep(std::time::Duration::from_millis(10));
     }
-    panic!("{what}: not within half a minute");
+    panic!("{what}: not within 30 seconds");
 }
 
 #[test]
-fn views_wait_for_readers_or_for_writers_to_pause() {
-    // Time stands still unless it is moved: no pause is long.
+fn views_are_rebuilt_after_reads_or_when_writers_pause() {
+    // Time advances only explicitly: no pause is long.
     let clock = Arc::new(SimRuntime::new(1));
     let mut options = StoreOptions::new(Path::new("db"));
     options.memtable_bytes = MEMTABLE_BYTES;
@@ -526,9 +526,9 @@ fn views_wait_for_readers_or_for_writers_to_pause() {
     };
     let view_bytes = || store.stats().writes.view_bytes;
     flush_some(4);
-    assert_eq!(view_bytes(), 0, "nobody read, and writers go on");
+    assert_eq!(view_bytes(), 0, "without a read, while writers continue");
     clock.advance(std::time::Duration::from_secs(1));
-    // It was looked at, at most, before the clock moved.
+    // It was checked, at most, before the clock moved.
     wait_until("a pause", || {
         clock.advance(std::time::Duration::from_secs(1));
         view_bytes() > 0
@@ -536,13 +536,13 @@ fn views_wait_for_readers_or_for_writers_to_pause() {
     store.wait_until_settled().unwrap();
     let before = view_bytes();
     flush_some(1);
-    assert_eq!(view_bytes(), before, "nobody read since");
+    assert_eq!(view_bytes(), before, "without a read since");
     let view = store.read_view();
     let mut cursor = view.cursor(tree, Bounds::all()).unwrap();
     cursor.seek_to_first().unwrap();
     assert!(cursor.valid());
     wait_until("a reader", || view_bytes() > before);
-    // Whoever waits for all work waits for views, too.
+    // Waiting for all work includes waiting for views.
     store.wait_until_settled().unwrap();
     let before = view_bytes();
     flush_some(1);

@@ -1,4 +1,4 @@
-//! No unexplained loss: whatever lies below the last acknowledged sync is there after damage, or the damage is named.
+//! No unexplained loss: after damage, every write below the last acknowledged sync exists, or the damage is reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn put(store: &Store, tree: TreeId, number: u64, sync: SyncMode) {
     store.commit(batch, None, sync).unwrap();
 }
 
-/// The numbers that are there; each value must be its own.
+/// The existing numbers; each value must be its own.
 fn numbers(store: &Store, tree: TreeId) -> Result<Vec<u64>> {
     let view = store.read_view();
     let mut cursor = view.cursor(tree, Bounds::all())?;
@@ -90,7 +90,7 @@ fn newest_log(vfs: &SimVfs) -> u64 {
 type Damage<'a> = &'a dyn Fn(&SimVfs);
 
 #[test]
-fn the_newest_log_cannot_vanish_unnamed() {
+fn a_loss_of_the_newest_log_is_reported() {
     for closed in [false, true] {
         let (vfs, _) = killed(50, 50);
         if closed {
@@ -100,7 +100,7 @@ fn the_newest_log_cannot_vanish_unnamed() {
         let path = FileName::Wal(number).path(dir());
         let damages: [(&str, Damage<'_>); 4] = [
             ("removed", &|vfs| vfs.remove(&path).unwrap()),
-            ("cut to its header", &|vfs| vfs.damage(&path, |bytes| bytes.truncate(64)).unwrap()),
+            ("truncated to its header", &|vfs| vfs.damage(&path, |bytes| bytes.truncate(64)).unwrap()),
             ("zeroed", &|vfs| vfs.damage(&path, |bytes| bytes.fill(0)).unwrap()),
             ("zeroed behind its header", &|vfs| vfs.damage(&path, |bytes| bytes[64..].fill(0)).unwrap()),
         ];
@@ -113,7 +113,7 @@ fn the_newest_log_cannot_vanish_unnamed() {
     }
 }
 
-/// A marker that is not about the last segment: how much of it was synced is not known, and said so.
+/// A marker that does not name the last segment: its synced length is unknown, and this is reported.
 #[test]
 fn an_invalid_or_older_marker_is_reported_after_the_end_of_a_process() {
     let (vfs, tree) = killed(50, 50);
@@ -124,7 +124,7 @@ fn an_invalid_or_older_marker_is_reported_after_the_end_of_a_process() {
     for bit in (0..32 * 8).chain(64 * 8..96 * 8) {
         let damaged = vfs.clone_disk();
         damaged.damage(&marker, |bytes| bytes[bit / 8] ^= 1 << (bit % 8)).unwrap();
-        // Cut at the border of two records. Where the length of the log is known, that is refused.
+        // Truncated between two records. If the length of the log is known, that is rejected.
         if bit < 32 * 8 {
             damaged.damage(&log, |bytes| bytes.truncate(64)).unwrap();
         }
@@ -133,7 +133,7 @@ fn an_invalid_or_older_marker_is_reported_after_the_end_of_a_process() {
         drop(store);
         assert_eq!(open(&damaged).unwrap().stats().unmarked_log, None, "bit {bit}, opened again");
     }
-    // Both slots from before the last opening.
+    // Both slots are from before the last opening.
     let older = vfs.clone_disk();
     open(&older).unwrap().close().unwrap();
     let store = open(&older).unwrap();
@@ -148,7 +148,7 @@ fn an_invalid_or_older_marker_is_reported_after_the_end_of_a_process() {
 }
 
 #[test]
-fn after_a_power_cut_the_newest_log_cannot_be_missing_either() {
+fn after_a_power_cut_a_missing_newest_log_is_reported() {
     let (vfs, tree) = killed(50, 60);
     let vfs = vfs.crash(CrashMode::None);
     assert_eq!(numbers(&open(&vfs.clone_disk()).unwrap(), tree).unwrap().len(), 50);
@@ -157,7 +157,7 @@ fn after_a_power_cut_the_newest_log_cannot_be_missing_either() {
 }
 
 #[test]
-fn a_cut_tail_is_kept_reported_and_forgotten_when_it_is_removed() {
+fn a_cut_tail_is_stored_and_reported_until_it_is_removed() {
     let (vfs, tree) = killed(20, 200);
     let number = newest_log(&vfs);
     let log = FileName::Wal(number).path(dir());
@@ -181,7 +181,7 @@ fn a_cut_tail_is_kept_reported_and_forgotten_when_it_is_removed() {
     put(&store, tree, 501, SyncMode::Always);
     store.close().unwrap();
 
-    // The segment is not needed any more, and its bytes are still there.
+    // The segment is not needed any more, but its bytes still exist.
     let tail = FileName::Tail(number).path(dir());
     let store = open(&vfs).unwrap();
     assert!(!vfs.exists(&log).unwrap());
@@ -196,7 +196,7 @@ fn a_cut_tail_is_kept_reported_and_forgotten_when_it_is_removed() {
 }
 
 #[test]
-fn a_power_cut_is_not_taken_for_the_end_of_the_process() {
+fn a_power_cut_is_not_reported_as_the_end_of_the_process() {
     let (vfs, _) = killed(20, 200);
     let number = newest_log(&vfs);
     let vfs = vfs.crash(CrashMode::All);
@@ -228,14 +228,14 @@ fn opening_writes_no_copy_of_the_log() {
 }
 
 /// Puts in random sync modes with flushes and clean reopenings, then a kill.
-struct Life {
+struct KilledHistory {
     vfs: SimVfs,
     tree: TreeId,
     /// All numbers that were put, and whether they were acknowledged as synced.
     puts: BTreeMap<u64, bool>,
 }
 
-impl Life {
+impl KilledHistory {
     fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed);
         let vfs = new_disk(seed);
@@ -264,7 +264,7 @@ impl Life {
         Self { vfs: killed, tree, puts }
     }
 
-    /// True if what is there explains itself: nothing synced is missing, or an error names damage.
+    /// True if no synced write is missing, or an error names the damage.
     fn holds(&self, damaged: &SimVfs) -> bool {
         let Ok(store) = open(damaged) else { return true };
         let Ok(found) = numbers(&store, self.tree) else { return true };
@@ -273,20 +273,20 @@ impl Life {
     }
 }
 
-/// After a kill, any one file may be removed, cut, zeroed or have a bit flipped. The marker is an exception: it is a
-/// help alone, and damage of it together with damage of a log is not told from a torn tail.
+/// After a kill, any one file may be removed, truncated, zeroed or have a bit flipped. The marker is an exception: it is
+/// optional, and damage of both it and a log is indistinguishable from a torn tail.
 #[test]
-fn whatever_happens_to_one_file_nothing_synced_is_lost_unnamed() {
+fn no_synced_write_is_lost_unreported_after_damage_of_one_file() {
     let first = std::env::var("BOLIDE_SEED").map_or(0, |seed| seed.parse().unwrap());
     let lives = std::env::var("BOLIDE_LIVES").map_or(30, |lives| lives.parse().unwrap());
     for seed in first..first + lives {
-        let life = Life::new(seed);
-        assert!(life.holds(&life.vfs.clone_disk()), "seed {seed}: healthy");
+        let history = KilledHistory::new(seed);
+        assert!(history.holds(&history.vfs.clone_disk()), "seed {seed}: healthy");
         let mut rng = SimRng::new(seed ^ 0x5eed);
-        for path in life.vfs.files() {
-            let len = life.vfs.contents(&path).unwrap().len() as u64;
+        for path in history.vfs.files() {
+            let len = history.vfs.contents(&path).unwrap().len() as u64;
             for round in 0..6 {
-                let damaged = life.vfs.clone_disk();
+                let damaged = history.vfs.clone_disk();
                 let at = rng.below(len.max(1)) as usize;
                 match round {
                     0 => damaged.remove(&path).unwrap(),
@@ -296,7 +296,7 @@ fn whatever_happens_to_one_file_nothing_synced_is_lost_unnamed() {
                     _ if len == 0 => continue,
                     _ => damaged.damage(&path, |bytes| bytes[at] ^= 1 << (at % 8)).unwrap(),
                 }
-                assert!(life.holds(&damaged), "seed {seed}: {}, round {round}, byte {at}", path.display());
+                assert!(history.holds(&damaged), "seed {seed}: {}, round {round}, byte {at}", path.display());
             }
         }
     }

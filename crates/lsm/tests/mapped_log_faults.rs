@@ -1,5 +1,5 @@
-//! A failed access to a mapped log poisons the store and loses no acknowledged write. Without `map_logs` nothing is mapped to be
-//! written.
+//! A failed access to a mapped log poisons the store and loses no acknowledged write. Without `map_logs` there is no writable
+//! mapping.
 #![cfg(not(bolide_shuttle))]
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ fn write(store: &Store, tree: TreeId, number: u64, sync: SyncMode) -> bolide_bas
 }
 
 #[test]
-fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
+fn a_failed_access_poisons_the_store_and_retains_acknowledged_writes() {
     let (mut hit, mut poisoned) = (0, 0);
     for at in 1.. {
         let vfs = SimVfs::new(at);
@@ -63,7 +63,7 @@ fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
             let Some((path, has_records)) = &failed else {
                 assert_eq!(error.kind(), ErrorKind::Io, "access {at}: {error:?}");
                 let path = path_of(&error);
-                // A segment that had its header alone is left for another one.
+                // A segment with only a header is replaced by another one.
                 let has_records = vfs.contents(&path).is_ok_and(|bytes| bytes.len() > HEADER_BYTES);
                 (failed, in_doubt) = (Some((path, has_records)), Some(number));
                 continue;
@@ -75,28 +75,28 @@ fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
             break;
         };
         hit += 1;
-        let goes_on = store.put(tree, b"~", b"", SyncMode::None).is_ok();
-        assert!(!(goes_on && has_records), "access {at}: {path:?} is written on");
-        poisoned += u64::from(!goes_on);
-        // A poisoned store writes nothing any more, to other files neither.
+        let is_writable = store.put(tree, b"~", b"", SyncMode::None).is_ok();
+        assert!(!(is_writable && has_records), "access {at}: {path:?} is still written");
+        poisoned += u64::from(!is_writable);
+        // A poisoned store writes nothing any more, also to other files.
         let created = store.create_tree(TreeOptions::default(), b"");
         match created {
-            Ok(_) => assert!(goes_on, "access {at}: a tree is created after {path:?} failed"),
-            Err(error) => assert!(!goes_on && error.kind() == ErrorKind::Poisoned, "access {at}: {error:?}"),
+            Ok(_) => assert!(is_writable, "access {at}: a tree is created after {path:?} failed"),
+            Err(error) => assert!(!is_writable && error.kind() == ErrorKind::Poisoned, "access {at}: {error:?}"),
         }
         let get = |store: &Store, number: u64| store.get_latest(tree, &number.to_be_bytes()).unwrap();
         acknowledged
             .iter()
             .for_each(|&number| assert!(get(&store, number).is_some(), "access {at}: {number}"));
-        // A kill leaves what was acknowledged, a power cut what was synced.
+        // A kill retains acknowledged writes, a power cut synced ones.
         let copies = [
             (vfs.clone_disk(), &acknowledged),
             (vfs.crash(CrashMode::None), &synced),
             (vfs.crash(CrashMode::Random), &synced),
         ];
-        for (copy, kept) in copies {
+        for (copy, retained) in copies {
             let (store, _) = open(&copy);
-            for &number in kept {
+            for &number in retained {
                 let value = get(&store, number).unwrap_or_else(|| panic!("access {at}: {number} is lost"));
                 assert_eq!(value.1[0], number as u8);
             }
@@ -115,7 +115,7 @@ fn path_of(error: &Error) -> PathBuf {
 }
 
 #[test]
-fn a_store_makes_no_writable_mapping_by_default() {
+fn a_store_has_no_writable_mapping_by_default() {
     let vfs = SimVfs::new(1);
     let (store, tree) = open(&vfs);
     (0..WRITES).for_each(|number| _ = write(&store, tree, number, SyncMode::None).unwrap());

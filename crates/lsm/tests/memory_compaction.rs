@@ -1,5 +1,5 @@
-//! Full memtables that are compacted in memory: every reader sees what it saw, nothing is lost, and memory, log and
-//! sstables stay as small as they should.
+//! Compaction of full memtables in memory: every view is stable, nothing is lost, and memory, log and sstables stay within
+//! their limits.
 #![allow(clippy::disallowed_methods, reason = "tests start threads of their own")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ fn check(view: &ReadView, tree: TreeId, model: &Model, rng: &mut SimRng, seed: u
     }
 }
 
-/// A few keys take most writes.
+/// A few keys get most writes.
 fn write(rng: &mut SimRng, tree: TreeId, model: &mut Model, batch: &mut StoreBatch) {
     let number = if rng.one_in(5) { rng.below(KEYS) } else { rng.below(12) };
     let key = key(number);
@@ -101,7 +101,7 @@ fn write(rng: &mut SimRng, tree: TreeId, model: &mut Model, batch: &mut StoreBat
     }
 }
 
-/// Settings of which each has its own ways to go wrong.
+/// Settings with failure modes of their own.
 fn unusual(options: &mut StoreOptions, rng: &mut SimRng) {
     options.memtable_bytes = [8 << 10, MEMTABLE_BYTES, 40 << 10, 60 << 10][rng.below(4) as usize];
     options.max_immutable_memtables = if rng.one_in(8) { 1 } else { 2 + rng.below(3) as usize };
@@ -109,8 +109,8 @@ fn unusual(options: &mut StoreOptions, rng: &mut SimRng) {
     options.row_cache_bytes = if rng.one_in(2) { 0 } else { 64 << 10 };
 }
 
-/// A store that is written to, read at numbers of now and before, and opened again, as it is and as a power cut leaves it.
-fn random_life(seed: u64, threads: usize, layout: Layout) -> WriteCounters {
+/// A store that is written, read at present and earlier numbers, and reopened, in its present state and after a power cut.
+fn random_history(seed: u64, threads: usize, layout: Layout) -> WriteCounters {
     let (vfs, mut rng) = (SimVfs::new(seed), SimRng::new(seed));
     let mut store = open(&vfs, threads, |options| unusual(options, &mut rng));
     let trees = [0, 1].map(|_| store.create_tree(tree_options(layout), b"").unwrap());
@@ -120,7 +120,7 @@ fn random_life(seed: u64, threads: usize, layout: Layout) -> WriteCounters {
     for _ in 0..1_500 {
         let mut batch = StoreBatch::new();
         for _ in 0..1 + rng.below(6) {
-            // The second tree gets little.
+            // The second tree gets few writes.
             let one = usize::from(rng.one_in(8));
             write(&mut rng, trees[one], &mut models[one], &mut batch);
         }
@@ -164,10 +164,10 @@ fn random_life(seed: u64, threads: usize, layout: Layout) -> WriteCounters {
     sum.memory_compactions += writes.memory_compactions;
     sum.entries_dropped_in_memory += writes.entries_dropped_in_memory;
     sum.flushes += writes.flushes;
-    // All of it is in the log or in sstables, whatever memory has.
+    // All entries are in the log or in sstables, whatever is in memory.
     store.sync().unwrap();
-    let cut = vfs.clone_disk();
-    let again = open(&cut, 0, |_| {});
+    let crashed = vfs.clone_disk();
+    let again = open(&crashed, 0, |_| {});
     for store in [&store, &again] {
         let view = store.read_view();
         for (tree, model) in trees.iter().zip(&models) {
@@ -177,20 +177,21 @@ fn random_life(seed: u64, threads: usize, layout: Layout) -> WriteCounters {
     sum
 }
 
-/// `BOLIDE_LIVES` of them from `BOLIDE_SEED` on; how many.
+/// `BOLIDE_LIVES` of them from `BOLIDE_SEED` on, and their number.
 fn seeds(lives: u64) -> (Range<u64>, u64) {
-    let told = |variable| std::env::var(variable).ok().and_then(|text| text.parse().ok());
-    let (first, lives) = (told("BOLIDE_SEED").unwrap_or(0), told("BOLIDE_LIVES").unwrap_or(lives));
+    let number_from_env = |variable| std::env::var(variable).ok().and_then(|text| text.parse().ok());
+    let first = number_from_env("BOLIDE_SEED").unwrap_or(0);
+    let lives = number_from_env("BOLIDE_LIVES").unwrap_or(lives);
     (first..first + lives, lives)
 }
 
 #[test]
-fn readers_of_all_times_see_what_they_saw() {
+fn views_at_all_sequence_numbers_are_stable() {
     let (seeds, lives) = seeds(12);
     let mut sum = WriteCounters::default();
     for seed in seeds {
         let layout = Layout::ALL[seed as usize % Layout::ALL.len()];
-        let writes = random_life(seed, if seed % 3 == 2 { 2 } else { 0 }, layout);
+        let writes = random_history(seed, if seed % 3 == 2 { 2 } else { 0 }, layout);
         sum.memory_compactions += writes.memory_compactions;
         sum.entries_dropped_in_memory += writes.entries_dropped_in_memory;
         sum.flushes += writes.flushes;
@@ -199,7 +200,7 @@ fn readers_of_all_times_see_what_they_saw() {
     assert!(sum.entries_dropped_in_memory > 500 * lives, "{sum:?}");
 }
 
-/// Writes the same few records again and again; answers what was written to sstables and the most that memory and log took.
+/// Overwrites the same few records; returns the bytes written to sstables and the maximum of memory and of log segments.
 fn overwrite(layout: Layout, memory_compaction: bool) -> (WriteCounters, usize, usize) {
     let vfs = SimVfs::new(7);
     let store = open(&vfs, 0, |options| options.memory_compaction = memory_compaction);
@@ -218,7 +219,7 @@ fn overwrite(layout: Layout, memory_compaction: bool) -> (WriteCounters, usize, 
 }
 
 #[test]
-fn records_that_are_written_again_and_again_are_rarely_flushed_and_hold_little_back() {
+fn records_that_are_overwritten_often_are_rarely_flushed_and_retain_little_log() {
     for layout in Layout::ALL {
         let (with, memory, segments) = overwrite(layout, true);
         let (without, ..) = overwrite(layout, false);
@@ -230,9 +231,9 @@ fn records_that_are_written_again_and_again_are_rarely_flushed_and_hold_little_b
     }
 }
 
-/// Whoever reads at many numbers keeps versions that keys alone do not tell of.
+/// A reader at many sequence numbers retains versions that keys alone do not reveal.
 #[test]
-fn views_that_keep_versions_do_not_make_memory_grow() {
+fn views_that_retain_versions_do_not_make_memory_grow() {
     for layout in Layout::ALL {
         let store = open(&SimVfs::new(8), 0, |_| {});
         let tree = store.create_tree(tree_options(layout), b"").unwrap();
@@ -255,7 +256,7 @@ fn views_that_keep_versions_do_not_make_memory_grow() {
 }
 
 #[test]
-fn records_that_are_written_once_go_to_sstables_as_ever() {
+fn records_that_are_written_once_are_flushed_as_usual() {
     for layout in Layout::ALL {
         let store = open(&SimVfs::new(9), 0, |_| {});
         let tree = store.create_tree(tree_options(layout), b"").unwrap();
@@ -267,22 +268,22 @@ fn records_that_are_written_once_go_to_sstables_as_ever() {
     }
 }
 
-/// Keeps the disk as a power cut would leave it when it is told something.
+/// Stores the disk after a power cut at each report.
 #[derive(Debug)]
-struct Cutting(SimVfs, Arc<Mutex<Vec<Cut>>>);
+struct CrashingListener(SimVfs, Arc<Mutex<Vec<ReportedDrop>>>);
 
-/// What was told, and the disk.
-type Cut = (Vec<(Vec<u8>, SequenceNumber)>, SimVfs);
+/// The reported versions, and the disk.
+type ReportedDrop = (Vec<(Vec<u8>, SequenceNumber)>, SimVfs);
 
-struct Seen(SimVfs, Arc<Mutex<Vec<Cut>>>, Vec<(Vec<u8>, SequenceNumber)>);
+struct DropReport(SimVfs, Arc<Mutex<Vec<ReportedDrop>>>, Vec<(Vec<u8>, SequenceNumber)>);
 
-impl DropListener for Cutting {
+impl DropListener for CrashingListener {
     fn begin(&self) -> Box<dyn DropCollector> {
-        Box::new(Seen(self.0.clone(), self.1.clone(), Vec::new()))
+        Box::new(DropReport(self.0.clone(), self.1.clone(), Vec::new()))
     }
 }
 
-impl DropCollector for Seen {
+impl DropCollector for DropReport {
     fn dropped(&mut self, key: &[u8], trailer: Trailer, _value: &[u8]) {
         self.2.push((key.to_vec(), trailer.sequence()));
     }
@@ -293,12 +294,12 @@ impl DropCollector for Seen {
 }
 
 #[test]
-fn a_listener_is_told_of_every_version_that_is_left_out() {
+fn a_listener_receives_every_dropped_version() {
     let vfs = SimVfs::new(10);
     let store = open(&vfs, 0, |_| {});
     let tree = store.create_tree(tree_options(Layout::Leveled), b"").unwrap();
-    let cuts: Arc<Mutex<Vec<Cut>>> = Arc::default();
-    store.set_drop_listener(tree, Some(Arc::new(Cutting(vfs, cuts.clone())))).unwrap();
+    let reports: Arc<Mutex<Vec<ReportedDrop>>> = Arc::default();
+    store.set_drop_listener(tree, Some(Arc::new(CrashingListener(vfs, reports.clone())))).unwrap();
     let mut newest = BTreeMap::new();
     let mut hidden = BTreeSet::new();
     for number in 0..3_000 {
@@ -308,43 +309,44 @@ fn a_listener_is_told_of_every_version_that_is_left_out() {
     let writes = store.stats().writes;
     assert!(writes.memory_compactions > 5, "{writes:?}");
     store.compact(tree).unwrap();
-    let told: Vec<_> = cuts.lock().drain(..).flat_map(|(told, _)| told).map(|(_, told)| told).collect();
-    assert_eq!(told.len(), hidden.len(), "each once");
-    assert!(told.into_iter().collect::<BTreeSet<_>>() == hidden);
+    let versions = reports.lock().drain(..).flat_map(|(versions, _)| versions).collect::<Vec<_>>();
+    let reported: Vec<_> = versions.into_iter().map(|(_, sequence)| sequence).collect();
+    assert_eq!(reported.len(), hidden.len(), "each once");
+    assert!(reported.into_iter().collect::<BTreeSet<_>>() == hidden);
 }
 
 #[test]
-fn what_a_listener_is_told_of_is_hidden_after_a_power_cut_too() {
+fn a_reported_version_is_also_hidden_after_a_power_cut() {
     let vfs = SimVfs::new(14);
     let store = open(&vfs, 0, |_| {});
     let tree = store.create_tree(tree_options(Layout::Leveled), b"").unwrap();
-    let cuts: Arc<Mutex<Vec<Cut>>> = Arc::default();
-    store.set_drop_listener(tree, Some(Arc::new(Cutting(vfs, cuts.clone())))).unwrap();
+    let reports: Arc<Mutex<Vec<ReportedDrop>>> = Arc::default();
+    store.set_drop_listener(tree, Some(Arc::new(CrashingListener(vfs, reports.clone())))).unwrap();
     for number in 0..3_000 {
         let mut batch = StoreBatch::new();
-        // Each deletes what the last one has put, and is the last in the log when memtables are compacted.
+        // Each deletes the last put, and is the last in the log when memtables are compacted.
         batch.delete_range(tree, &key(number % 20), &key(number % 20 + 1)).unwrap();
         batch.put(tree, &key((number + 1) % 20), &[1; 100]).unwrap();
         store.commit(batch, None, SyncMode::None).unwrap();
     }
     assert!(store.stats().writes.memory_compactions > 5, "{:?}", store.stats().writes);
-    for (told, disk) in cuts.lock().drain(..) {
+    for (reported, disk) in reports.lock().drain(..) {
         let again = open(&disk, 0, |_| {});
-        for (key, sequence) in told {
+        for (key, sequence) in reported {
             let found = again.get_latest(tree, &key).unwrap();
             assert!(found.is_none_or(|(newer, _)| newer > sequence), "{key:?} is back");
         }
     }
 }
 
-/// Holds up what drops versions until it is let go on.
+/// Blocks the dropping of versions until it is released.
 #[derive(Debug, Default)]
-struct Gate {
+struct DropGate {
     passes: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Gate {
+impl DropGate {
     fn let_pass(&self, more: u64) {
         *self.passes.lock() = more;
         self.changed.notify_all();
@@ -352,28 +354,28 @@ impl Gate {
 }
 
 #[derive(Debug)]
-struct HeldUp(Arc<Gate>);
+struct BlockingListener(Arc<DropGate>);
 
-impl DropListener for HeldUp {
+impl DropListener for BlockingListener {
     fn begin(&self) -> Box<dyn DropCollector> {
         let mut passes = self.0.passes.lock();
         while *passes == 0 {
             self.0.changed.wait(&mut passes);
         }
         *passes -= 1;
-        Cutting(SimVfs::new(0), Arc::default()).begin()
+        CrashingListener(SimVfs::new(0), Arc::default()).begin()
     }
 }
 
-/// Where a memtable is full again before the last ones are compacted, some always wait. What they were compacted to is flushed
-/// all the same before the log is long.
+/// If a memtable is full again before the previous ones are compacted, some always wait. The compacted ones are flushed all the
+/// same before the log is long.
 #[test]
-fn the_log_stays_short_where_threads_never_catch_up() {
+fn the_log_stays_short_if_threads_never_catch_up() {
     for layout in Layout::ALL {
         let store = open(&SimVfs::new(11), 1, |_| {});
         let tree = store.create_tree(tree_options(layout), b"").unwrap();
-        let gate = Arc::new(Gate::default());
-        store.set_drop_listener(tree, Some(Arc::new(HeldUp(gate.clone())))).unwrap();
+        let gate = Arc::new(DropGate::default());
+        store.set_drop_listener(tree, Some(Arc::new(BlockingListener(gate.clone())))).unwrap();
         let waiting = || store.stats().trees[0].immutable_memtables;
         let (mut number, mut segments) = (0, 0);
         for _ in 0..30 {
@@ -394,16 +396,16 @@ fn the_log_stays_short_where_threads_never_catch_up() {
     }
 }
 
-/// What somebody asks for while memtables are compacted is done, and nothing of it is undone when that ends.
+/// Requested work is done while memtables are compacted, and the end of the compaction undoes nothing.
 #[test]
-fn a_compaction_in_memory_stands_in_nobodys_way() {
+fn a_compaction_in_memory_blocks_no_other_work() {
     for layout in Layout::ALL {
         for action in 0..5 {
             let vfs = SimVfs::new(13);
             let store = open(&vfs, 1, |options| options.max_immutable_memtables = 8);
             let tree = store.create_tree(tree_options(layout), b"").unwrap();
-            let gate = Arc::new(Gate::default());
-            store.set_drop_listener(tree, Some(Arc::new(HeldUp(gate.clone())))).unwrap();
+            let gate = Arc::new(DropGate::default());
+            store.set_drop_listener(tree, Some(Arc::new(BlockingListener(gate.clone())))).unwrap();
             let mut model = Model::new();
             for number in 0..600 {
                 put(&store, tree, number % 20, &[number as u8; 100]);
@@ -411,16 +413,16 @@ fn a_compaction_in_memory_stands_in_nobodys_way() {
             }
             let (view, before) = (store.read_view(), model.clone());
             let mut batch = StoreBatch::new();
-            // In the writable memtable, and too new for what is going on.
+            // In the writable memtable, and too new for the compaction in progress.
             batch.delete_range(tree, &key(3), &key(6)).unwrap();
             batch.put(tree, &key(4), b"new").unwrap();
             store.commit(batch, None, SyncMode::None).unwrap();
             model.retain(|other, _| !(key(3) <= *other && *other < key(6)));
             model.insert(key(4), b"new".to_vec());
-            assert!(store.stats().writes.memory_compactions == 0, "it is held up");
+            assert!(store.stats().writes.memory_compactions == 0, "it is blocked");
             let entries_left = |store: &Store| store.stats().trees[0].memtable_entries;
             std::thread::scope(|scope| {
-                let asked = scope.spawn(|| match action {
+                let requested = scope.spawn(|| match action {
                     0 => store.flush().unwrap(),
                     1 => store.compact(tree).unwrap(),
                     2 => store.wait_until_settled().unwrap(),
@@ -430,11 +432,11 @@ fn a_compaction_in_memory_stands_in_nobodys_way() {
                 let mut waits = true;
                 while waits {
                     gate.changed.wait_for(&mut gate.passes.lock(), Duration::from_millis(2));
-                    // Nobody waits to drop a tree.
-                    waits = action == 4 && !asked.is_finished();
+                    // Dropping a tree does not wait.
+                    waits = action == 4 && !requested.is_finished();
                 }
                 gate.let_pass(u64::MAX);
-                asked.join().unwrap();
+                requested.join().unwrap();
             });
             if action == 4 {
                 store.wait_until_settled().unwrap();
@@ -455,9 +457,9 @@ fn a_compaction_in_memory_stands_in_nobodys_way() {
     }
 }
 
-/// Operands do not hide each other, and recovery may bring them back before their operator is there.
+/// Operands do not hide each other, and recovery may replay them before their operator is installed.
 #[test]
-fn operands_without_an_operator_are_all_kept() {
+fn operands_without_an_operator_are_all_retained() {
     let vfs = SimVfs::new(12);
     let larger = |options: &mut StoreOptions| options.memtable_bytes = 64 << 10;
     let mut store = open(&vfs, 0, larger);
@@ -501,9 +503,9 @@ fn operands_without_an_operator_are_all_kept() {
     assert_eq!(found.len(), expected.len());
 }
 
-/// Each write is synced before it is acknowledged: after a power cut at any time the state is that behind the last one, or behind
-/// the one that it cut off.
-fn life_with_power_cuts(seed: u64, threads: usize, rng: &mut SimRng, sum: &mut WriteCounters) {
+/// Each write is synced before it is acknowledged: after a power cut at any time the state is that after the last write, or after
+/// the one that was interrupted.
+fn history_with_power_cuts(seed: u64, threads: usize, rng: &mut SimRng, sum: &mut WriteCounters) {
     let mut vfs = SimVfs::new(seed);
     let mut models = [Model::new(), Model::new()];
     let mut trees = None;
@@ -527,7 +529,7 @@ fn life_with_power_cuts(seed: u64, threads: usize, rng: &mut SimRng, sum: &mut W
                 let one = usize::from(rng.one_in(4));
                 write(rng, [first, second][one], &mut models[one], &mut batch);
             }
-            // One more is dropped while its memtables may be worked on.
+            // One more is dropped while its memtables may be in use.
             match passing {
                 Some(tree) if rng.one_in(40) => {
                     passing = None;
@@ -549,7 +551,7 @@ fn life_with_power_cuts(seed: u64, threads: usize, rng: &mut SimRng, sum: &mut W
                 _ => true,
             };
             if committed.is_err() {
-                // Of the write that failed it is not known whether it is there.
+                // The failed write may be there or not.
                 vfs.power_off();
                 let disk = vfs.crash(*rng.pick(&CrashMode::EACH).unwrap());
                 let again = open(&disk, 0, |_| {});
@@ -563,7 +565,7 @@ fn life_with_power_cuts(seed: u64, threads: usize, rng: &mut SimRng, sum: &mut W
                 break;
             }
             if is_done && rng.one_in(60) {
-                // With threads the power may go any time.
+                // With threads the power may be cut any time.
                 for (view, models) in views.iter().filter(|_| threads == 0 && !vfs.is_off()) {
                     for (tree, model) in [first, second].iter().zip(models) {
                         assert_eq!(entries(view, *tree, rng.one_in(2)), *model, "seed {seed}, boot {boot}");
@@ -583,7 +585,7 @@ fn no_power_cut_loses_a_synced_write_or_brings_one_back() {
     let mut sum = WriteCounters::default();
     for seed in seeds {
         let mut rng = SimRng::new(seed + 100);
-        life_with_power_cuts(seed, if seed % 2 == 0 { 0 } else { 2 }, &mut rng, &mut sum);
+        history_with_power_cuts(seed, if seed % 2 == 0 { 0 } else { 2 }, &mut rng, &mut sum);
     }
     assert!(sum.memory_compactions > 50 * lives && sum.flushes > 50 * lives, "{sum:?}");
 }

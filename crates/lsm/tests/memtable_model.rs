@@ -1,11 +1,11 @@
-//! The memtable under the model checker `shuttle`: every step of every thread at an atomic may be followed
-//! by a step of another. Nodes have four slots there, so that a dozen keys split nodes on three levels.
+//! The memtable under the model checker `shuttle`, which may switch threads at every atomic operation. Nodes have four
+//! slots there, so that a dozen keys split nodes on three levels.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg bolide_shuttle" cargo test --release -p bolide-lsm --test memtable_model
 //! ```
 //!
-//! `BOLIDE_MODEL_RUNS` says how many schedules each test tries. A failure prints a schedule to replay.
+//! `BOLIDE_MODEL_RUNS` is the number of schedules of each test. A failure prints its schedule for a replay.
 #![cfg(bolide_shuttle)]
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fn insert(memtable: &Memtable, key: &[u8], sequence: u64) {
     memtable.insert(key, Trailer::new(sequence, EntryKind::Put), &sequence.to_le_bytes());
 }
 
-/// All that a cursor shows, both ways.
+/// The entries of a cursor in forward order.
 fn contents(memtable: &Arc<Memtable>, visibility: Visibility) -> Vec<(Vec<u8>, u64)> {
     let mut cursor = memtable.cursor(visibility);
     let mut forward = Vec::new();
@@ -52,12 +52,12 @@ fn contents_backward(memtable: &Arc<Memtable>, visibility: Visibility) -> Vec<(V
     backward
 }
 
-/// Two writers over disjoint keys and a reader: the reader finds all that is published, in order.
+/// Two writers of disjoint keys and a reader: the reader finds all published entries, in order.
 fn writers_and_reader(key: fn(u64) -> Vec<u8>) {
     writers_and_reader_on(Memtable::new(), key);
 }
 
-/// The same, with single keys found by their hash from the first question on.
+/// The same, with a hash index from the first point read on.
 fn writers_and_reader_by_hash(key: fn(u64) -> Vec<u8>) {
     writers_and_reader_on(Memtable::with_budget(0), key);
 }

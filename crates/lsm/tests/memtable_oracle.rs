@@ -1,4 +1,4 @@
-//! The memtable against an ordered map.
+//! The memtable compared with an ordered map.
 
 #![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "the seed of a test comes from the clock")]
@@ -11,7 +11,7 @@ use bolide_base::{EntryKind, SequenceNumber, Trailer};
 use bolide_lsm::memtable::{Memtable, MemtableCursor, Visibility};
 use bolide_table::InternalCursor;
 
-/// Small under Miri, which is some hundred times slower.
+/// Small under Miri, which is about a hundred times slower.
 const SCALE: usize = if cfg!(miri) { 1 } else { 40 };
 
 const NEWEST: SequenceNumber = u64::MAX >> 8;
@@ -44,7 +44,7 @@ impl Random {
 
 type Entry = (Vec<u8>, u64, Vec<u8>);
 
-/// What a memtable holds: per key and sequence number, newest first, the kind and value.
+/// The expected content of a memtable: the trailer and the value of each key and sequence number, newest first.
 #[derive(Default)]
 struct Model(BTreeMap<Position, (Trailer, Vec<u8>)>);
 
@@ -56,8 +56,8 @@ impl Model {
         self.0.insert((key.to_vec(), Reverse(trailer.sequence())), (trailer, value.to_vec()));
     }
 
-    fn get(&self, key: &[u8], at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
-        let mut range = self.0.range((key.to_vec(), Reverse(at_most))..);
+    fn get(&self, key: &[u8], max_sequence: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        let mut range = self.0.range((key.to_vec(), Reverse(max_sequence))..);
         let ((found, _), (trailer, value)) = range.next()?;
         (found == key).then_some((*trailer, value))
     }
@@ -65,13 +65,13 @@ impl Model {
     fn entries(&self, visibility: Visibility) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
         for ((key, Reverse(sequence)), (trailer, value)) in &self.0 {
-            let shown = match visibility {
+            let is_visible = match visibility {
                 Visibility::All => true,
                 Visibility::At(at) => {
                     *sequence <= at && entries.last().is_none_or(|(last, _, _)| last != key)
                 }
             };
-            if shown {
+            if is_visible {
                 entries.push((key.clone(), trailer.bits(), value.clone()));
             }
         }
@@ -121,13 +121,13 @@ fn check_seeks(
         }
         let mut at = if random.below(2) == 0 {
             let sequence = random.below(newest + 2) as u64;
-            // What was prepared for this key or another one changes no answer.
+            // A preparation for this key or another one does not change the result.
             if random.below(3) == 0 {
                 let prepared = if random.below(2) == 0 { &key } else { &keys[random.below(keys.len())] };
                 cursor.prepare_seek(prepared, sequence);
-                // To its end, or not so far.
+                // All stages or some.
                 let mut stages = random.below(8);
-                while stages > 0 && cursor.prepare_further() {
+                while stages > 0 && cursor.prepare_next_stage() {
                     stages -= 1;
                 }
             }
@@ -156,8 +156,8 @@ fn check_seeks(
     }
 }
 
-/// Inserts a random history over `keys` and compares everything that can be asked: of a memtable that finds single keys by
-/// the tree until it is large, and of one that does so by their hash from the first question on.
+/// Inserts a random history over `keys` and compares the results of all queries, for a memtable that serves point reads by
+/// the tree until it is large, and for one with a hash index from the first point read on.
 fn check(random: &mut Random, keys: &[Vec<u8>], versions: usize) {
     check_one(random, Memtable::new(), keys, versions);
     check_one(random, Memtable::with_budget(0), keys, versions);
@@ -166,10 +166,10 @@ fn check(random: &mut Random, keys: &[Vec<u8>], versions: usize) {
 fn check_one(random: &mut Random, memtable: Memtable, keys: &[Vec<u8>], versions: usize) {
     let memtable = Arc::new(memtable);
     let mut model = Model::default();
-    // Questions begin before the first write, among them, or behind the last.
-    let first_question = random.below(2 * versions);
+    // Point reads begin before, during or after the writes.
+    let first_read = random.below(2 * versions);
     let mut sequences: Vec<u64> = (1..=versions as u64).collect();
-    // Mostly in order; some come late, some come twice.
+    // Mostly in order; some are late, some are repeated.
     for _ in 0..versions / 10 {
         let (left, right) = (random.below(versions), random.below(versions));
         sequences.swap(left, right);
@@ -185,7 +185,7 @@ fn check_one(random: &mut Random, memtable: Memtable, keys: &[Vec<u8>], versions
             memtable.insert(key, Trailer::new(sequence, EntryKind::Put), b"again");
             model.insert(key, Trailer::new(sequence, EntryKind::Put), b"again");
         }
-        if index >= first_question {
+        if index >= first_read {
             let key = &keys[random.below(keys.len())];
             assert_eq!(memtable.get(key, NEWEST), model.get(key, NEWEST), "{key:?} after {index} writes");
         }
@@ -193,18 +193,18 @@ fn check_one(random: &mut Random, memtable: Memtable, keys: &[Vec<u8>], versions
     assert_eq!(memtable.entries(), model.0.len());
     for _ in 0..20 * SCALE {
         let key = &keys[random.below(keys.len())];
-        let at_most = random.below(versions + 2) as u64;
-        assert_eq!(memtable.get(key, at_most), model.get(key, at_most), "{key:?} at {at_most}");
-        assert_eq!(memtable.newest(key, at_most), model.get(key, at_most).map(|(trailer, _)| trailer));
+        let max_sequence = random.below(versions + 2) as u64;
+        assert_eq!(memtable.get(key, max_sequence), model.get(key, max_sequence), "{key:?} at {max_sequence}");
+        assert_eq!(memtable.newest(key, max_sequence), model.get(key, max_sequence).map(|(trailer, _)| trailer));
         let absent = [key.as_slice(), b"\x01absent"].concat();
-        assert_eq!(memtable.get(&absent, at_most), None);
+        assert_eq!(memtable.get(&absent, max_sequence), None);
         let some: Vec<&[u8]> = (0..random.below(40))
             .map(|_| keys[random.below(keys.len())].as_slice())
             .chain([&*absent])
             .collect();
         let mut found = vec![None; some.len()];
-        memtable.get_many(&some, at_most, &mut found);
-        assert_eq!(found, some.iter().map(|key| model.get(key, at_most)).collect::<Vec<_>>());
+        memtable.get_many(&some, max_sequence, &mut found);
+        assert_eq!(found, some.iter().map(|key| model.get(key, max_sequence)).collect::<Vec<_>>());
     }
     let middle = versions as u64 / 2;
     for visibility in [Visibility::All, Visibility::At(0), Visibility::At(middle), Visibility::At(NEWEST)] {
@@ -230,22 +230,22 @@ fn ascending_and_descending_keys() {
 }
 
 #[test]
-fn long_common_beginnings() {
-    let mut random = Random::new("long_common_beginnings");
-    let beginning = [b'x'; 60];
+fn long_common_prefixes() {
+    let mut random = Random::new("long_common_prefixes");
+    let prefix = [b'x'; 60];
     let keys: Vec<_> = (0..80 * SCALE)
         .map(|_| {
             let group = random.below(3);
             let end = random.below(1 << 30);
-            [&beginning[..20 + 20 * group], format!("{end:010}").as_bytes()].concat()
+            [&prefix[..20 + 20 * group], format!("{end:010}").as_bytes()].concat()
         })
         .collect();
     check(&mut random, &keys, 2 * keys.len());
 }
 
 #[test]
-fn keys_that_begin_other_keys() {
-    let mut random = Random::new("keys_that_begin_other_keys");
+fn keys_that_are_prefixes_of_other_keys() {
+    let mut random = Random::new("keys_that_are_prefixes_of_other_keys");
     let mut keys: Vec<Vec<u8>> = (0..60 * SCALE)
         .map(|_| {
             let length = random.below(24);
@@ -257,22 +257,22 @@ fn keys_that_begin_other_keys() {
 }
 
 #[test]
-fn hot_keys_keep_all_versions() {
-    let mut random = Random::new("hot_keys_keep_all_versions");
+fn hot_keys_retain_all_versions() {
+    let mut random = Random::new("hot_keys_retain_all_versions");
     let keys: Vec<_> = (0..3_u8).map(|n| vec![n]).collect();
     check(&mut random, &keys, if cfg!(miri) { 150 } else { 30_000 });
 }
 
 #[test]
-fn an_old_version_of_a_hot_key_is_found_without_a_walk() {
+fn an_old_version_of_a_hot_key_is_found_in_few_steps() {
     let memtable = Memtable::new();
     let versions = if cfg!(miri) { 300 } else { 100_000 };
     for sequence in 1..=versions {
         memtable.insert(b"hot", Trailer::new(sequence, EntryKind::Put), &sequence.to_le_bytes());
     }
     // A walk over all newer versions would take minutes here.
-    for at_most in 1..=versions {
-        assert_eq!(memtable.get(b"hot", at_most).unwrap().1, at_most.to_le_bytes());
+    for max_sequence in 1..=versions {
+        assert_eq!(memtable.get(b"hot", max_sequence).unwrap().1, max_sequence.to_le_bytes());
     }
     assert!(memtable.get(b"hot", 0).is_none());
 }
@@ -295,7 +295,7 @@ fn the_last_of_two_writes_with_one_sequence_number_wins() {
 }
 
 #[test]
-fn an_empty_memtable_answers_nothing() {
+fn an_empty_memtable_has_no_entries() {
     let memtable = Arc::new(Memtable::new());
     assert!(memtable.is_empty());
     assert_eq!((memtable.smallest_sequence(), memtable.largest_sequence()), (None, None));
@@ -318,7 +318,7 @@ fn an_empty_memtable_answers_nothing() {
 #[test]
 fn large_keys_and_values_are_counted() {
     let memtable = Memtable::new();
-    // Key and value together are more than a quarter of the largest chunk, so that they have one of their own.
+    // The entry is larger than a quarter of the largest chunk, so that it gets a chunk of its own.
     let value = vec![7; if cfg!(miri) { 300_000 } else { 5 << 20 }];
     let key = vec![1; 262_143];
     memtable.insert(&key, Trailer::new(5, EntryKind::Put), &value);
@@ -332,8 +332,8 @@ fn large_keys_and_values_are_counted() {
 
 #[test]
 #[cfg(not(miri))]
-fn memory_is_what_the_layout_says() {
-    let mut random = Random::new("memory_is_what_the_layout_says");
+fn memory_use_matches_the_layout() {
+    let mut random = Random::new("memory_use_matches_the_layout");
     let memtable = Memtable::new();
     let entries = 100_000;
     for sequence in 1..=entries {
@@ -341,12 +341,12 @@ fn memory_is_what_the_layout_says() {
         memtable.insert(&key, Trailer::new(sequence, EntryKind::Put), &[0; 100]);
     }
     let per_entry = memtable.memory_bytes() as u64 / entries;
-    // Nodes and entries have up to a chunk of 2 MiB each that is not in use.
-    assert!((170..=210 + (4 << 20) / entries).contains(&per_entry), "{per_entry} bytes an entry");
+    // Nodes and entries may each have an unused chunk of 2 MiB.
+    assert!((170..=210 + (4 << 20) / entries).contains(&per_entry), "{per_entry} bytes for each entry");
 }
 
 #[test]
-fn range_tombstones_cover_what_is_older() {
+fn range_tombstones_cover_older_versions() {
     let memtable = Memtable::new();
     assert!(!memtable.has_range_tombstones());
     assert_eq!(memtable.newest_range_tombstone(b"c", 99), 0);
@@ -354,7 +354,7 @@ fn range_tombstones_cover_what_is_older() {
     memtable.delete_range(b"c", b"z", 20);
     memtable.delete_range(b"a", b"c", 30);
     assert!(memtable.has_range_tombstones() && !memtable.is_empty());
-    let newest = |key: &[u8], at_most| memtable.newest_range_tombstone(key, at_most);
+    let newest = |key: &[u8], max_sequence| memtable.newest_range_tombstone(key, max_sequence);
     assert_eq!((newest(b"b", 99), newest(b"b", 29), newest(b"b", 9)), (30, 10, 0));
     assert_eq!((newest(b"c", 99), newest(b"c", 19), newest(b"z", 99)), (20, 10, 0));
     assert_eq!(memtable.range_tombstones().len(), 3);

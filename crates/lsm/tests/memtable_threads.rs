@@ -1,4 +1,4 @@
-//! Many threads on one memtable: what a reader sees at a published sequence number is exact.
+//! Many threads on one memtable: reads at a published sequence number are exact.
 #![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
 
@@ -11,7 +11,7 @@ use bolide_base::{EntryKind, SequenceNumber, Trailer};
 use bolide_lsm::memtable::{Memtable, Visibility};
 use bolide_table::InternalCursor;
 
-/// Small under Miri, which is some hundred times slower.
+/// Small under Miri, which is about a hundred times slower.
 const OPERATIONS: u64 = if cfg!(miri) { 200 } else { 60_000 };
 const WRITERS: u64 = if cfg!(miri) { 2 } else { 4 };
 const READERS: u64 = if cfg!(miri) { 1 } else { 2 };
@@ -23,12 +23,12 @@ fn mix(number: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// A history in which operation i has sequence number i + 1, and who sees what of it.
+/// A history in which operation i has sequence number i + 1, and the expected results of reads.
 struct History {
     keys: Vec<Vec<u8>>,
-    /// Per key its sequence numbers, ascending.
+    /// The sequence numbers of each key, ascending.
     versions: BTreeMap<Vec<u8>, Vec<SequenceNumber>>,
-    /// Per writer how many of its operations are done. Writer w does the operations w, w + WRITERS, ...
+    /// The number of completed operations of each writer. Writer w executes the operations w, w + WRITERS, ...
     done: Vec<AtomicU64>,
     finished: AtomicBool,
 }
@@ -44,14 +44,14 @@ impl History {
         Self { keys, versions, done, finished: AtomicBool::new(false) }
     }
 
-    /// All operations up to this sequence number were inserted.
+    /// All operations up to this sequence number are inserted.
     fn published(&self) -> SequenceNumber {
         self.done.iter().map(|done| done.load(Ordering::Acquire)).min().unwrap_or(0) * WRITERS
     }
 
-    fn newest(&self, key: &[u8], at_most: SequenceNumber) -> Option<SequenceNumber> {
+    fn newest(&self, key: &[u8], max_sequence: SequenceNumber) -> Option<SequenceNumber> {
         let versions = self.versions.get(key)?;
-        versions.partition_point(|&sequence| sequence <= at_most).checked_sub(1).map(|last| versions[last])
+        versions.partition_point(|&sequence| sequence <= max_sequence).checked_sub(1).map(|last| versions[last])
     }
 
     fn write(&self, writer: u64, memtable: &Memtable) {
@@ -62,34 +62,34 @@ impl History {
         }
     }
 
-    fn check_get(&self, memtable: &Memtable, key: &[u8], at_most: SequenceNumber) {
-        let found = memtable.get(key, at_most).map(|(trailer, value)| (trailer.sequence(), value.to_vec()));
+    fn check_get(&self, memtable: &Memtable, key: &[u8], max_sequence: SequenceNumber) {
+        let found = memtable.get(key, max_sequence).map(|(trailer, value)| (trailer.sequence(), value.to_vec()));
         let expected =
-            self.newest(key, at_most).map(|sequence| (sequence, mix(sequence).to_le_bytes().to_vec()));
-        assert_eq!(found, expected, "{key:?} at {at_most}");
-        // The same with keys around it, one of which is not there.
-        let behind = self.versions.range(key.to_vec()..).take(40).map(|(key, _)| key.as_slice());
-        let keys: Vec<&[u8]> = behind.chain([&b"\xffabsent"[..]]).collect();
+            self.newest(key, max_sequence).map(|sequence| (sequence, mix(sequence).to_le_bytes().to_vec()));
+        assert_eq!(found, expected, "{key:?} at {max_sequence}");
+        // The same with the following keys and an absent one.
+        let following = self.versions.range(key.to_vec()..).take(40).map(|(key, _)| key.as_slice());
+        let keys: Vec<&[u8]> = following.chain([&b"\xffabsent"[..]]).collect();
         let mut found = vec![None; keys.len()];
-        memtable.get_many(&keys, at_most, &mut found);
+        memtable.get_many(&keys, max_sequence, &mut found);
         for (key, found) in keys.into_iter().zip(found) {
-            assert_eq!(found.map(|(trailer, _)| trailer.sequence()), self.newest(key, at_most), "{key:?}");
+            assert_eq!(found.map(|(trailer, _)| trailer.sequence()), self.newest(key, max_sequence), "{key:?}");
         }
     }
 
-    /// Walks over up to `limit` keys from `start` on in one direction; every key that is visible comes.
-    fn check_scan(&self, memtable: &Arc<Memtable>, start: &[u8], at_most: u64, forward: bool, limit: usize) {
-        let visible = |(key, _): &(&Vec<u8>, _)| self.newest(key, at_most).is_some();
+    /// Scans up to `limit` keys from `start` on in one direction, and expects every visible key.
+    fn check_scan(&self, memtable: &Arc<Memtable>, start: &[u8], max_sequence: u64, forward: bool, limit: usize) {
+        let visible = |(key, _): &(&Vec<u8>, _)| self.newest(key, max_sequence).is_some();
         let expected: Vec<_> = if forward {
             self.versions.range(start.to_vec()..).filter(visible).take(limit).collect()
         } else {
             self.versions.range(..start.to_vec()).rev().filter(visible).take(limit).collect()
         };
-        let mut cursor = memtable.cursor(Visibility::At(at_most));
-        if forward { cursor.seek(start, at_most) } else { cursor.seek_before(start) }.unwrap();
+        let mut cursor = memtable.cursor(Visibility::At(max_sequence));
+        if forward { cursor.seek(start, max_sequence) } else { cursor.seek_before(start) }.unwrap();
         for (key, _) in &expected {
-            assert_eq!((cursor.valid(), cursor.key()), (true, key.as_slice()), "at {at_most}, {forward}");
-            assert_eq!(Some(cursor.trailer().sequence()), self.newest(key, at_most));
+            assert_eq!((cursor.valid(), cursor.key()), (true, key.as_slice()), "at {max_sequence}, {forward}");
+            assert_eq!(Some(cursor.trailer().sequence()), self.newest(key, max_sequence));
             assert_eq!(cursor.value(), mix(cursor.trailer().sequence()).to_le_bytes());
             if forward { cursor.next() } else { cursor.prev() }.unwrap();
         }
@@ -118,8 +118,8 @@ impl History {
     }
 }
 
-/// Readers and writers of a memtable that finds single keys by the tree until it is large, and of one that does so by their
-/// hash from the first question on.
+/// Readers and writers of a memtable that serves point reads by the tree until it is large, and of one with a hash index
+/// from the first point read on.
 fn run(key: impl Fn(u64) -> Vec<u8>) {
     run_on(Memtable::new(), &key);
     run_on(Memtable::with_budget(0), &key);

@@ -1,4 +1,4 @@
-//! Trees with a merge operator, against a model that forgets nothing.
+//! Trees with a merge operator, against a model with all writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use bolide_lsm::{
 use bolide_storage::{MemVfs, SystemRuntime};
 use bolide_table::BlockCache;
 
-/// An operand is a list of sequence numbers, eight bytes each; an empty one stands for its own.
+/// An operand is a list of sequence numbers, eight bytes each; an empty one means its own.
 #[derive(Debug)]
 struct Union;
 
@@ -69,7 +69,7 @@ fn open(vfs: &Arc<MemVfs>, threads: usize) -> Store {
     Store::open(options, components).unwrap()
 }
 
-/// What was ever written: under each key, when, and what deleted it.
+/// All writes: the operands of each key with their sequence numbers, and the deletions.
 #[derive(Default)]
 struct Model {
     operands: BTreeMap<Vec<u8>, BTreeSet<SequenceNumber>>,
@@ -105,14 +105,14 @@ fn read(view: &ReadView, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<SequenceNumber>>
             assert!(*key < here.0 || (*key == here.0 && *sequence >= here.1), "newest first under each key");
         }
         let all = numbers(cursor.sequence(), cursor.value());
-        assert!(all.iter().all(|number| *number <= here.1), "an entry's number bounds what is in it");
+        assert!(all.iter().all(|number| *number <= here.1), "an entry's number bounds its content");
         seen.entry(here.0.clone()).or_default().extend(all);
         last = Some(here);
         cursor.next().unwrap();
     }
     for all in seen.values_mut() {
         all.sort_unstable_by(|left, right| right.cmp(left));
-        // A back-fill that was cut off writes again what may have been merged since.
+        // An interrupted back-fill writes again what may have been merged since.
         all.dedup();
     }
     seen
@@ -123,13 +123,13 @@ fn random_operands_flushes_and_views_agree_with_the_model() {
     for threads in [0, 2] {
         for layout in [Layout::Leveled, Layout::Tiered] {
             for seed in 1..4 {
-                random_life(threads, layout, seed);
+                random_history(threads, layout, seed);
             }
         }
     }
 }
 
-fn random_life(threads: usize, layout: Layout, start: u64) {
+fn random_history(threads: usize, layout: Layout, start: u64) {
     let context = format!("threads {threads}, {layout:?}, seed {start}");
     let vfs = Arc::new(MemVfs::new());
     let mut seed = Seed(start);
@@ -142,7 +142,7 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
     store.set_merge_operator(lists, Arc::new(Union)).unwrap();
     let mut model = Model::default();
     let mut views: Vec<ReadView> = Vec::new();
-    // Numbers of writes without an operand, for back-fills.
+    // Sequence numbers without an operand, for back-fills.
     let mut unused: Vec<SequenceNumber> = Vec::new();
     let mut repeated: Vec<(Vec<u8>, SequenceNumber)> = Vec::new();
     for round in 0..3_000 {
@@ -150,7 +150,7 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
         let mut keys = Vec::new();
         for _ in 0..1 + seed.next(4) {
             batch.put(table, b"row", &[7; 20]).unwrap();
-            // Few keys are popular. Deleted are only those that no back-fill goes to.
+            // Few keys are popular. Only keys without back-fills are deleted.
             let popular = seed.next(3) == 0;
             let key = format!(
                 "{}{:02}",
@@ -174,7 +174,7 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
             batch.merge_at(lists, &back_filled, b"", sequence).unwrap();
             repeated.push((back_filled.clone(), sequence));
             model.operands.entry(back_filled).or_default().insert(sequence);
-            // Views of the time before may or may not see it.
+            // Earlier views may or may not see it.
             views.clear();
         }
         let last = store.commit(batch, None, SyncMode::None).unwrap();
@@ -228,8 +228,8 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
     let entries: usize = model.at(u64::MAX).values().map(|numbers| numbers.len().div_ceil(8)).sum();
     let stats = store.stats();
     let of_lists = stats.trees.iter().find(|tree| tree.tree == lists).unwrap();
-    let kept: u64 = of_lists.levels.iter().map(|level| level.entries).sum();
-    assert!(kept as usize <= entries + 100, "{context}: {kept} entries where {entries} would do");
+    let retained: u64 = of_lists.levels.iter().map(|level| level.entries).sum();
+    assert!(retained as usize <= entries + 100, "{context}: {retained} entries where {entries} are enough");
     let mut damaged = Vec::new();
     store.verify(|_, error| damaged.push(error));
     assert!(damaged.is_empty(), "{damaged:?}");

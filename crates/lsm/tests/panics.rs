@@ -1,4 +1,4 @@
-//! A panic in any thread ends in an error: of the call, or of every later write. Nothing waits for ever, and no sequence
+//! A panic in any thread results in an error: of the call, or of every later write. No thread waits forever, and no sequence
 //! number is used twice.
 #![allow(clippy::disallowed_methods, reason = "a watchdog is a thread of the test")]
 
@@ -13,14 +13,14 @@ use bolide_lsm::{Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, Tre
 use bolide_storage::{File, FileLock, Marker, MemVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
-/// Where it panics, once.
+/// The call that panics, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     /// After an append to the log.
     Append,
     /// After a sync of the log.
     Sync,
-    /// Where an sstable is made.
+    /// When an sstable is created.
     Table,
 }
 
@@ -154,7 +154,7 @@ fn open(vfs: &PanickingVfs, threads: usize) -> (Store, TreeId) {
     (store, tree)
 }
 
-/// Fails where `work` takes very long.
+/// Fails if `work` takes very long.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || drop(sender.send(work())));
@@ -175,7 +175,7 @@ fn put_in_batch(store: &Store, tree: TreeId, key: &[u8], sync: SyncMode) -> Resu
 }
 
 #[test]
-fn a_writer_that_panics_after_its_append_leaves_no_number_to_be_used_again() {
+fn a_sequence_number_of_a_panicked_append_is_not_used_again() {
     let ways = [(At::Append, SyncMode::None), (At::Append, SyncMode::Always), (At::Sync, SyncMode::Always)];
     for (at, sync) in ways {
         for (threads, in_batch) in [(0, false), (0, true), (1, false), (1, true)] {
@@ -209,7 +209,7 @@ fn a_writer_that_panics_after_its_append_leaves_no_number_to_be_used_again() {
 }
 
 #[test]
-fn a_panic_in_a_background_job_is_an_error_of_those_that_wait_for_it() {
+fn a_panic_in_a_background_job_is_an_error_of_its_waiters() {
     for threads in [0, 1, 3] {
         in_time(move || {
             let vfs = PanickingVfs::new(At::Table);
@@ -232,12 +232,12 @@ fn a_panic_in_a_background_job_is_an_error_of_those_that_wait_for_it() {
 
 #[test]
 fn a_panic_between_two_background_jobs_is_an_error_of_later_writes() {
-    // The writer itself may be the one that syncs: then another try.
+    // The writer itself may sync: then the test retries.
     let by_the_thread = in_time(|| (0..100).any(|_| the_thread_panics()));
     assert!(by_the_thread, "the thread has never synced the log");
 }
 
-/// Whether the background thread, and not the writer, met the panic.
+/// True if the background thread panicked, and not the writer.
 fn the_thread_panics() -> bool {
     let vfs = PanickingVfs::new(At::Sync);
     let (store, tree) = open(&vfs, 1);
@@ -245,7 +245,7 @@ fn the_thread_panics() -> bool {
     let put = |sync| catch_unwind(AssertUnwindSafe(|| store.put(tree, b"key", b"1", sync)));
     let mut outcome = put(SyncMode::Batch);
     while matches!(outcome, Ok(Ok(_))) {
-        // The thread syncs it when its interval is over.
+        // The thread syncs it at the end of its interval.
         std::thread::sleep(Duration::from_millis(2));
         outcome = put(SyncMode::None);
     }
@@ -257,7 +257,7 @@ fn the_thread_panics() -> bool {
 }
 
 #[test]
-fn a_panic_in_a_compaction_by_hand_keeps_no_tree_reserved() {
+fn a_panic_in_a_manual_compaction_leaves_no_tree_reserved() {
     for threads in [0, 1] {
         in_time(move || {
             let vfs = PanickingVfs::new(At::Table);

@@ -61,7 +61,7 @@ fn count(store: &Store, tree: TreeId) -> u64 {
     count
 }
 
-/// Puts until the disk is full; the number of records that were acknowledged.
+/// Puts until the disk is full; returns the number of acknowledged records.
 fn fill(store: &Store, tree: TreeId, rng: &mut SimRng) -> u64 {
     let mut number = 0;
     loop {
@@ -85,14 +85,14 @@ fn deletes_and_compactions_work_on_a_full_disk() {
         vfs.set_capacity(Some((6 << 20) + rng.below(1 << 20)));
         let written = fill(&store, tree, &mut rng);
         assert!(written > 4_000, "seed {seed}: {written}");
-        // The next ones are refused as well, whatever was released meanwhile.
+        // The next ones are rejected as well, even if space was released meanwhile.
         for _ in 0..10 {
             assert_eq!(put(&store, tree, written, &mut rng).unwrap_err().kind(), ErrorKind::NoSpace);
         }
         let left = 200;
         delete(&store, tree, left..written).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         store.compact(tree).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        assert!(vfs.exists(Path::new(RESERVE)).unwrap(), "seed {seed}: the reserve is not taken again");
+        assert!(vfs.exists(Path::new(RESERVE)).unwrap(), "seed {seed}: the reserve is not created again");
         put(&store, tree, written, &mut rng).unwrap();
         assert_eq!(count(&store, tree), left + 1);
         let vfs = vfs.crash(CrashMode::None);
@@ -102,7 +102,7 @@ fn deletes_and_compactions_work_on_a_full_disk() {
 }
 
 #[test]
-fn with_64_kib_free_a_store_opens_and_takes_deletes_and_compactions() {
+fn with_64_kib_free_a_store_opens_and_executes_deletes_and_compactions() {
     for seed in 0..12 {
         let vfs = SimVfs::new(seed);
         let mut rng = SimRng::new(seed);
@@ -162,7 +162,7 @@ fn openings_on_a_full_disk_leave_no_segments_behind() {
 }
 
 #[test]
-fn no_reserve_is_made_where_none_is_wanted() {
+fn no_reserve_is_created_for_a_size_of_0() {
     let vfs = SimVfs::new(1);
     let store = open(&vfs, 0).unwrap();
     let tree = create_tree(&store);
@@ -175,14 +175,14 @@ fn no_reserve_is_made_where_none_is_wanted() {
 }
 
 #[test]
-fn the_reserve_is_for_deletes_that_find_the_disk_full() {
+fn the_reserve_is_for_deletes_on_a_full_disk() {
     let delete_one = |store: &Store, tree| delete(store, tree, 1..2);
     let put_one = |store: &Store, tree| put(store, tree, 2, &mut SimRng::new(1));
     let once = |fault| Some(FaultPlan { fault, at: 1, sticky: false });
     for (fault, deletes, expected) in [
         (Fault::NoSpace, false, Some(ErrorKind::NoSpace)),
         (Fault::NoSpace, true, None),
-        // A part was written: trying again would leave a damaged record in the log.
+        // A part was written: a retry would leave a damaged record in the log.
         (Fault::ShortAppend, true, Some(ErrorKind::Io)),
     ] {
         let vfs = SimVfs::new(1);

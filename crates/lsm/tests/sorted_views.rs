@@ -1,4 +1,4 @@
-//! Stores that keep sorted views over the runs of tiered trees, against stores that merge the runs.
+//! Stores with sorted views over the runs of tiered trees, against stores that merge the runs.
 #![cfg(not(bolide_shuttle))]
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     format!("key{:04}", rng.below(500)).into_bytes()
 }
 
-/// The same walk and the same point reads in both views.
+/// The same cursor moves and point reads in both views.
 fn compare(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
     let bounds = match rng.below(3) {
         0 => Bounds::of(key(rng)..),
@@ -80,7 +80,7 @@ fn compare(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
     compare_many(pairs, rng, seed);
 }
 
-/// The same answers to many reads at once.
+/// The same results of batched reads.
 fn compare_many(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
     let keys: Vec<Vec<u8>> = (0..50).map(|_| key(rng)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -107,23 +107,23 @@ fn compare_many(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
     });
     assert_eq!(left.0, right.0, "seed {seed}");
     assert_eq!(left.1, right.1, "seed {seed}");
-    // What is no longer the newest may be there or not; what is was found.
+    // A version that is not the newest may be found or not; the newest ones are.
     let newest = left.0.iter().flatten().count();
     assert_eq!(left.2[..newest], right.2[..newest], "seed {seed}");
     assert_eq!(left.3, right.3, "seed {seed}");
 }
 
-/// One history in two stores, of which one keeps views. Answers how many comparisons met a view.
+/// One history in two stores, one of them with views. Returns the number of comparisons that used a view.
 fn same_with_views_and_without(layouts: &[Layout], seed: u64) -> u32 {
     let mut with_view = 0;
     let mut rng = SimRng::new(seed);
-    // Put off, so that runs are loose for a while.
+    // Deferred, so that some runs are outside of views for a while.
     let delay = [0, 60][rng.below(2) as usize];
     let stores = [open(false, 0), open(true, delay)];
     let bloom_bits_per_key = [0, 10][rng.below(2) as usize];
     let tags = rng.one_in(2);
     let trees = [0, 1].map(|store| tree_of(&stores[store], layouts[0], bloom_bits_per_key, tags));
-    let mut held: Vec<[ReadView; 2]> = Vec::new();
+    let mut pinned: Vec<[ReadView; 2]> = Vec::new();
     for _ in 0..1_200 {
         let (at, end, choice) = (key(&mut rng), key(&mut rng), rng.below(60));
         let value = vec![b'v'; rng.below(60) as usize];
@@ -141,8 +141,8 @@ fn same_with_views_and_without(layouts: &[Layout], seed: u64) -> u32 {
             1 if rng.one_in(3) => {
                 stores.iter().zip(trees).for_each(|(store, tree)| store.compact(tree).unwrap());
             }
-            2..=4 => held.push([0, 1].map(|store| stores[store].read_view())),
-            5 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+            2..=4 => pinned.push([0, 1].map(|store| stores[store].read_view())),
+            5 if !pinned.is_empty() => drop(pinned.swap_remove(rng.below(pinned.len() as u64) as usize)),
             6 if layouts.len() > 1 && rng.one_in(2) => {
                 let layout = layouts[rng.below(layouts.len() as u64) as usize];
                 stores.iter().zip(trees).for_each(|(store, tree)| store.set_layout(tree, layout).unwrap());
@@ -156,28 +156,28 @@ fn same_with_views_and_without(layouts: &[Layout], seed: u64) -> u32 {
             assert_eq!(view_bytes(&stores[0], trees[0]), 0);
         }
     }
-    for [left, right] in &held {
+    for [left, right] in &pinned {
         compare([(left, trees[0]), (right, trees[1])], &mut rng, seed);
     }
     with_view
 }
 
 #[test]
-fn readers_see_the_same_with_views_and_without() {
+fn readers_get_the_same_results_with_views_and_without() {
     for layout in [Layout::Tiered, Layout::Fragmented, Layout::Partitioned] {
         let with_view: u32 = (0..12).map(|seed| same_with_views_and_without(&[layout], seed)).sum();
-        assert!(with_view > 100, "{layout:?}: only {with_view} comparisons met a view");
+        assert!(with_view > 100, "{layout:?}: only {with_view} comparisons used a view");
     }
 }
 
 #[test]
-fn readers_see_the_same_while_the_layout_changes() {
+fn readers_get_the_same_results_while_the_layout_changes() {
     let with_view: u32 = (20..32).map(|seed| same_with_views_and_without(&Layout::ALL, seed)).sum();
-    assert!(with_view > 50, "only {with_view} comparisons met a view");
+    assert!(with_view > 50, "only {with_view} comparisons used a view");
 }
 
 #[test]
-fn trees_that_gain_nothing_have_no_view() {
+fn trees_without_a_benefit_have_no_view() {
     let store = open(true, 0);
     let fill = |tree: TreeId, runs: usize| {
         for run in 0..runs {
@@ -196,7 +196,7 @@ fn trees_that_gain_nothing_have_no_view() {
     assert_eq!((view_bytes(&store, leveled), view_bytes(&store, tiered)), (0, 0));
     fill(tiered, 2);
     assert!(view_bytes(&store, tiered) > 0);
-    // One run is left: the view goes, and with it what it held of the files before.
+    // One run remains: the view is dropped, and with it its references to the previous files.
     store.compact(tiered).unwrap();
     assert_eq!(view_bytes(&store, tiered), 0);
 }

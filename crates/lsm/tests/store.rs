@@ -52,7 +52,7 @@ fn entries(view: &ReadView, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
     entries
 }
 
-/// A small generator, so that a run is told by its seed.
+/// A small generator; a run is reproducible by its seed.
 struct Seed(u64);
 
 impl Seed {
@@ -91,22 +91,22 @@ fn random_write(seed: &mut Seed, tree: TreeId, model: &mut Model, batch: &mut St
 fn random_writes_flushes_and_reopenings_agree_with_a_map() {
     for threads in [0, 2] {
         for layout in bolide_lsm::Layout::ALL {
-            random_life(threads, layout);
+            random_history(threads, layout);
         }
     }
 }
 
-/// What memory says of any write of a key is what a read says, or nothing.
+/// The result of a read in memory alone is that of a whole read, or unknown.
 fn check_lite(view: &ReadView, tree: TreeId, seed: &mut Seed) -> [u64; 3] {
     let view = view.tree(tree).unwrap();
-    let mut said = [0; 3];
+    let mut results = [0; 3];
     for _ in 0..200 {
         let key = format!("key{:05}", seed.next(3_000)).into_bytes();
         let newest = view.newest_sequence(&key).unwrap();
         for written in newest.into_iter().chain([1 + seed.next(view.sequence().max(1)), view.sequence() + 1])
         {
             let lite = view.get_lite(&key, written);
-            said[lite as usize] += 1;
+            results[lite as usize] += 1;
             match lite {
                 Lite::Current => assert_eq!(newest, Some(written)),
                 Lite::Obsolete => assert_ne!(newest, Some(written)),
@@ -114,10 +114,10 @@ fn check_lite(view: &ReadView, tree: TreeId, seed: &mut Seed) -> [u64; 3] {
             }
         }
     }
-    said
+    results
 }
 
-/// Reads of many keys answer as reads of each.
+/// Batched reads return the results of single reads.
 fn check_many(view: &ReadView, tree: TreeId, model: &Model, seed: &mut Seed) {
     let view = view.tree(tree).unwrap();
     for count in [0, 1, 3, 100] {
@@ -135,7 +135,7 @@ fn check_many(view: &ReadView, tree: TreeId, model: &Model, seed: &mut Seed) {
     }
 }
 
-fn random_life(threads: usize, layout: bolide_lsm::Layout) {
+fn random_history(threads: usize, layout: bolide_lsm::Layout) {
     let vfs = Arc::new(MemVfs::new());
     let mut seed = Seed(7 + threads as u64);
     let mut store = open(&vfs, threads);
@@ -170,8 +170,8 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
                 for (tree, model) in trees.iter().zip(models) {
                     assert_eq!(&entries(view, *tree), model, "threads {threads}, {layout:?}, round {round}");
                     check_many(view, *tree, model, &mut seed);
-                    let said = check_lite(view, *tree, &mut seed);
-                    lite.iter_mut().zip(said).for_each(|(all, said)| *all += said);
+                    let results = check_lite(view, *tree, &mut seed);
+                    lite.iter_mut().zip(results).for_each(|(sum, count)| *sum += count);
                 }
             }
         }
@@ -179,14 +179,14 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
         let found = store.get_latest(trees[0], &key).unwrap().map(|(_, value)| value.to_vec());
         assert_eq!(found.as_ref(), models[0].get(&key), "threads {threads}, {layout:?}, round {round}");
     }
-    assert!(lite.iter().all(|&said| said > 20), "{lite:?}");
+    assert!(lite.iter().all(|&count| count > 20), "{lite:?}");
     let mut damaged = Vec::new();
     store.verify(|_, error| damaged.push(error));
     assert!(damaged.is_empty(), "{damaged:?}");
 }
 
 #[test]
-fn a_range_tombstone_is_forgotten_once_it_hides_nothing() {
+fn a_range_tombstone_is_removed_once_it_hides_nothing() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs, 0);
     let table = store.create_tree(small_trees(), b"").unwrap();
@@ -202,7 +202,7 @@ fn a_range_tombstone_is_forgotten_once_it_hides_nothing() {
     store.commit(batch, None, SyncMode::None).unwrap();
     let ranges = || store.stats().trees[0].range_tombstones;
     store.compact(table).unwrap();
-    assert_eq!(ranges(), 1, "a view still sees what was deleted");
+    assert_eq!(ranges(), 1, "a view still sees the deleted entries");
     assert_eq!(entries(&view, table).len(), 1);
     drop(view);
     store.compact(table).unwrap();
@@ -212,7 +212,7 @@ fn a_range_tombstone_is_forgotten_once_it_hides_nothing() {
     assert!(entries(&store.read_view(), table).is_empty());
 }
 
-/// Stands for an index whose entries are all about deleted records.
+/// A filter of an index whose entries all belong to deleted records.
 #[derive(Debug)]
 struct DropsEverything;
 
@@ -223,7 +223,7 @@ impl CompactionFilter for DropsEverything {
 }
 
 #[test]
-fn a_second_opener_is_refused() -> Result<()> {
+fn a_second_opener_is_rejected() -> Result<()> {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs, 0);
     let second = Store::open(options(0), components(&vfs)).unwrap_err();
@@ -233,7 +233,7 @@ fn a_second_opener_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_read_only_store_reads_the_log_and_refuses_to_write() {
+fn a_read_only_store_reads_the_log_and_rejects_writes() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs, 0);
     let tree = store.create_tree(small_trees(), b"mine").unwrap();
@@ -250,7 +250,7 @@ fn a_read_only_store_reads_the_log_and_refuses_to_write() {
 }
 
 #[test]
-fn a_checkpoint_opens_as_a_database_of_its_own() {
+fn a_checkpoint_opens_as_an_independent_database() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs, 0);
     let tree = store.create_tree(small_trees(), b"").unwrap();
@@ -268,7 +268,7 @@ fn a_checkpoint_opens_as_a_database_of_its_own() {
 }
 
 #[test]
-fn a_checkpoint_is_copied_where_links_are_impossible() {
+fn a_checkpoint_is_copied_if_links_are_impossible() {
     let vfs = Arc::new(MemVfs::new().without_links());
     let store = open(&vfs, 0);
     let tree = store.create_tree(small_trees(), b"").unwrap();
@@ -287,7 +287,7 @@ fn a_checkpoint_is_copied_where_links_are_impossible() {
 }
 
 #[test]
-fn a_checkpoint_refuses_a_directory_that_exists_and_removes_what_failed() {
+fn a_checkpoint_rejects_an_existing_directory_and_removes_its_files_after_a_failure() {
     let vfs = SimVfs::new(1);
     let components = || StoreComponents { vfs: Arc::new(vfs.clone()), ..components(&Arc::default()) };
     let store = Store::open(options(0), components()).unwrap();
@@ -305,7 +305,7 @@ fn a_checkpoint_refuses_a_directory_that_exists_and_removes_what_failed() {
             break;
         }
         fails += 1;
-        assert!(!vfs.exists("/copy".as_ref()).unwrap(), "call {at} failed and left something");
+        assert!(!vfs.exists("/copy".as_ref()).unwrap(), "call {at} failed and left files");
     }
     assert!(fails > 3, "only {fails} calls failed");
     drop(store);
@@ -316,7 +316,7 @@ fn a_checkpoint_refuses_a_directory_that_exists_and_removes_what_failed() {
 }
 
 #[test]
-fn a_directory_that_was_removed_or_replaced_is_found_at_the_next_sync() {
+fn a_removed_or_replaced_directory_is_detected_at_the_next_sync() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let on_disk = || StoreComponents { vfs: Arc::new(DiskVfs::new()), ..components(&Arc::default()) };
@@ -342,7 +342,7 @@ fn a_directory_that_was_removed_or_replaced_is_found_at_the_next_sync() {
 }
 
 #[test]
-fn a_dropped_tree_takes_its_files_along() {
+fn a_dropped_tree_removes_its_files() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(&vfs, 0);
     let tree = store.create_tree(small_trees(), b"").unwrap();
@@ -376,7 +376,7 @@ fn many_writers_commit_together() {
             std::thread::spawn(move || {
                 for round in 0..2_000 {
                     let mut batch = StoreBatch::new();
-                    // Both keys of a batch are written together or not at all.
+                    // Both keys of a batch are visible, or neither is.
                     batch.put(tree, format!("{thread}-a").as_bytes(), format!("{round}").as_bytes()).unwrap();
                     batch.put(tree, format!("{thread}-b").as_bytes(), format!("{round}").as_bytes()).unwrap();
                     let sync = if round % 7 == 0 { SyncMode::Always } else { SyncMode::None };
@@ -414,7 +414,7 @@ fn opens_without_writes_do_not_break_the_chain_of_segments() {
 }
 
 #[test]
-fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
+fn estimates_are_within_two_blocks_per_run_and_exact_for_few_unflushed_entries() {
     let seed = 0xe57;
     let store = open(&Arc::new(MemVfs::default()), 0);
     let tree = store.create_tree(small_trees(), b"").unwrap();
@@ -423,7 +423,7 @@ fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
     for round in 0..4 {
         for _ in 0..5_000 {
             let number = random.next(1_000_000);
-            // Every entry is one version of a key of its own, so that entries can be counted.
+            // Every entry is the only version of its key, so that entries can be counted.
             if keys.insert(number) {
                 put(&store, tree, &key(number), "a value of some length, so that blocks fill up");
             }
@@ -434,7 +434,7 @@ fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
     }
     let view = store.read_view().tree(tree).unwrap();
     let exact = |low: u64, end: u64| keys.range(low..end).count() as u64;
-    // About 60 entries a block of 4 KiB; a memtable of 5,000 may be off by a factor of two.
+    // About 60 entries per block of 4 KiB; a memtable of 5,000 may be off by a factor of two.
     let (block, runs, unflushed) = (100, 3, 5_000);
     for _ in 0..500 {
         let low = random.next(1_000_000);
@@ -459,7 +459,7 @@ fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
 }
 
 #[test]
-fn what_was_written_for_a_tree_is_remembered_over_openings() {
+fn the_written_bytes_of_a_tree_survive_reopenings() {
     let vfs = Arc::new(MemVfs::new());
     let mut written = 0;
     for round in 0..4 {
@@ -509,6 +509,6 @@ fn a_tree_is_dropped_while_its_descriptor_is_set() {
             }
             store.drop_tree(tree).unwrap();
         });
-        put(&store, other, "key", "the store goes on");
+        put(&store, other, "key", "the store is still writable");
     }
 }

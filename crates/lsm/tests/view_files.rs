@@ -1,4 +1,4 @@
-//! REMIX files of trees: written, named by the manifest, read when they are wanted, built again where they are damaged, and removed.
+//! REMIX files of trees: written, named by the manifest, read on demand, rebuilt after damage, and removed.
 #![cfg(not(bolide_shuttle))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ fn closed_store(layout: Layout, seed: u64) -> (SimVfs, TreeId, Model) {
 const LAYOUTS: [Layout; 3] = [Layout::Tiered, Layout::Fragmented, Layout::Partitioned];
 
 #[test]
-fn an_opened_store_reads_its_views_when_they_are_wanted_and_builds_none() {
+fn an_opened_store_reads_its_views_on_demand_and_builds_none() {
     for layout in LAYOUTS {
         let (vfs, tree, model) = closed_store(layout, 3);
         let store = open(&vfs);
@@ -120,7 +120,7 @@ fn an_opened_store_reads_its_views_when_they_are_wanted_and_builds_none() {
 }
 
 #[test]
-fn damaged_and_missing_files_are_built_again_and_nobody_is_told_wrong() {
+fn damaged_and_missing_files_are_rebuilt_and_all_reads_are_correct() {
     let mut damages = 0;
     for (seed, layout) in (0..).zip(LAYOUTS) {
         let (disk, tree, model) = closed_store(layout, seed);
@@ -172,7 +172,7 @@ fn damaged_and_missing_files_are_built_again_and_nobody_is_told_wrong() {
 }
 
 #[test]
-fn a_check_has_views_built_again_whose_files_it_finds_damaged() {
+fn a_verification_rebuilds_the_views_whose_files_are_damaged() {
     for (seed, layout) in (10..).zip(LAYOUTS) {
         let (disk, tree, model) = closed_store(layout, seed);
         let path = files(&disk).pop_first().unwrap();
@@ -196,10 +196,10 @@ fn a_check_has_views_built_again_whose_files_it_finds_damaged() {
             assert_eq!((checked.damaged_views, found.len()), (1, 1), "{context}: {found:?}");
             assert!(found[0].contains(path.file_name().unwrap().to_str().unwrap()), "{context}: {found:?}");
             assert_eq!(store.stats().damaged_views, 1, "{context}");
-            // A thread may be at it already.
+            // A thread may have started already.
             let again = store.verify(|_, _| {}).damaged_views;
             assert!(again == 1 || threads > 0 && again == 0, "{context}: {again}");
-            assert_eq!(store.stats().damaged_views, 1, "{context}: told twice");
+            assert_eq!(store.stats().damaged_views, 1, "{context}: reported twice");
             assert_eq!(entries(&store, tree), model, "{context}");
             store.wait_until_settled().unwrap();
             assert_eq!(problems(&store), NONE, "{context}");
@@ -212,7 +212,7 @@ fn a_check_has_views_built_again_whose_files_it_finds_damaged() {
 }
 
 #[test]
-fn views_are_not_blamed_for_their_sstables() {
+fn damage_of_an_sstable_is_not_reported_as_damage_of_its_view() {
     let (vfs, _, _) = closed_store(Layout::Partitioned, 9);
     let dir = Path::new("db");
     for name in vfs.list(dir).unwrap().iter().filter(|name| name.ends_with(".sst")) {
@@ -226,7 +226,7 @@ fn views_are_not_blamed_for_their_sstables() {
 }
 
 #[test]
-fn read_only_stores_merge_where_a_file_is_damaged() {
+fn read_only_stores_merge_if_a_file_is_damaged() {
     let (vfs, tree, model) = closed_store(Layout::Partitioned, 8);
     for path in files(&vfs) {
         vfs.remove(&path).unwrap();
@@ -240,10 +240,10 @@ fn read_only_stores_merge_where_a_file_is_damaged() {
 }
 
 #[test]
-fn files_that_no_edit_names_are_removed_when_the_store_is_opened() {
+fn files_without_an_edit_are_removed_at_the_opening() {
     let (vfs, tree, model) = closed_store(Layout::Partitioned, 4);
     let named = files(&vfs);
-    // As a crash between file and edit leaves it.
+    // The state after a crash between file and edit.
     let left = FileName::View(9_000).path(Path::new("db"));
     let file = vfs.create(&left).unwrap();
     file.append(b"BOLIDRMX and no more").unwrap();
@@ -254,7 +254,7 @@ fn files_that_no_edit_names_are_removed_when_the_store_is_opened() {
 }
 
 #[test]
-fn a_file_stays_as_long_as_somebody_may_read_it_and_goes_then() {
+fn a_file_is_removed_with_its_last_reader() {
     for layout in LAYOUTS {
         let (vfs, tree, model) = closed_store(layout, 5);
         let store = open(&vfs);
@@ -262,7 +262,7 @@ fn a_file_stays_as_long_as_somebody_may_read_it_and_goes_then() {
         let pinned = store.read_view().tree(tree).unwrap();
         store.compact(tree).unwrap();
         assert!(old.is_subset(&files(&vfs)), "{layout:?}");
-        // Read only now, from a file that the manifest names no more.
+        // Read only now, from a file that the manifest does not name any more.
         let mut cursor = pinned.cursor(Bounds::all()).unwrap();
         let mut count = 0;
         cursor.seek_to_first().unwrap();
@@ -281,7 +281,7 @@ fn a_file_stays_as_long_as_somebody_may_read_it_and_goes_then() {
 }
 
 #[test]
-fn copies_have_the_views_and_do_without_one_that_is_missing() {
+fn copies_have_the_views_except_a_missing_one() {
     let (vfs, tree, model) = closed_store(Layout::Partitioned, 6);
     for missing in [false, true] {
         let store = open(&vfs);
@@ -301,7 +301,7 @@ fn copies_have_the_views_and_do_without_one_that_is_missing() {
 }
 
 #[test]
-fn rebuilds_are_put_off_until_there_is_enough_for_them() {
+fn rebuilds_are_deferred_until_there_are_enough_new_entries() {
     let written = |percent: u32| {
         let (vfs, mut rng, mut model) = (SimVfs::new(7), SimRng::new(7), Model::new());
         let mut options = options();
@@ -321,11 +321,11 @@ fn rebuilds_are_put_off_until_there_is_enough_for_them() {
 }
 
 #[test]
-fn partitions_have_as_many_sstables_as_the_option_says() {
-    let tables = |most: usize| {
+fn partitions_have_at_most_the_configured_number_of_runs() {
+    let tables = |max_tables: usize| {
         let (vfs, mut rng, mut model) = (SimVfs::new(9), SimRng::new(9), Model::new());
         let mut options = options();
-        options.partition_tables = most;
+        options.partition_tables = max_tables;
         let store = open_with(&vfs, options);
         let tree = new_tree(&store, Layout::Partitioned);
         let mut highest = 0;
@@ -341,9 +341,9 @@ fn partitions_have_as_many_sstables_as_the_option_says() {
     assert!(few <= 3 && many > 5 && many <= 10, "{few} and {many} runs");
 }
 
-/// With tags absent keys cost no block as a rule, and present ones cost one, without any Bloom filter.
+/// With tags, absent keys usually read no block and present ones read one, without a Bloom filter.
 #[test]
-fn point_reads_go_through_views_with_tags_where_there_are_no_filters() {
+fn point_reads_use_views_with_tags_instead_of_filters() {
     let (vfs, mut rng, mut model) = (SimVfs::new(10), SimRng::new(10), Model::new());
     let store = open(&vfs);
     let mut tree_options = TreeOptions::default();
@@ -370,5 +370,5 @@ fn point_reads_go_through_views_with_tags_where_there_are_no_filters() {
     let read = blocks() - before;
     let present = model.len() as u64;
     // One in 256 tags is equal by chance, and a segment has 32 of them.
-    assert!(read >= present && read < present + 2_000 / 5, "{read} blocks for {present} keys that are there");
+    assert!(read >= present && read < present + 2_000 / 5, "{read} blocks for {present} present keys");
 }

@@ -4,31 +4,30 @@
 //! base          u64        the smallest trailer of the block
 //! count         u32        n entries, at least one
 //! shape         u32        see `block_shape`
-//! prefix        bytes      what all keys of the block start with
+//! prefix        bytes      the common prefix of all keys of the block
 //! directory     n × {
-//!     offset         u16 or u32   where the entry starts, counted from the first one
-//!     head           u32          the first 4 bytes of the key behind the prefix, as a big-endian
-//!                                 number, zeros where the key is shorter (stored little-endian)
+//!     offset         u16 or u32   start of the entry, relative to the first entry
+//!     head           u32          first 4 bytes of the key after the prefix, as a big-endian number,
+//!                                 padded with zeros (stored little-endian)
 //! }
-//! end           u16 or u32 where the last entry ends, counted from the first one
+//! end           u16 or u32 end of the last entry, relative to the first entry
 //! entries       n × {
-//!     suffix length  varint     bytes of the key behind the prefix; absent where the shape says it
+//!     suffix length  varint     bytes of the key after the prefix; omitted if the shape word contains it
 //!     trailer        w bytes    little-endian difference to `base`, of sequence numbers if all are of one kind
 //!     rest           bytes      the suffix without its first 4 bytes (nothing if it is shorter)
 //!     value          bytes      up to the start of the next entry
 //! }
 //! ```
 //!
-//! The heads hold what tells neighbouring keys apart, densely: a binary search touches the cache lines of
-//! the directory and then, as a rule, a single entry, whose offset lies beside the head that was found.
-//! Nothing is stored twice, every entry is reached in one step from its number, and a cursor steps
-//! backwards as fast as forwards.
+//! The heads contain the bytes that distinguish neighbouring keys, stored densely. A binary search touches the cache
+//! lines of the directory and then usually a single entry, whose offset is next to the head that was found. Nothing is
+//! stored twice. An entry is reached in one step from its number, so a cursor moves backwards as fast as forwards.
 //!
 //! Order: `head(a) < head(b)` implies `a < b`. Between equal heads the rests decide if both suffixes have
 //! 4 bytes or more; otherwise the shorter one is a prefix of the other and comes first.
 //!
-//! A block is only parsed after its checksum was verified. Still, no access trusts the offsets: each one
-//! is bounded, and answers [`Malformed`] where the block contradicts itself.
+//! A block is parsed only after its checksum was verified. Still, no access trusts the offsets: each one is bounded,
+//! and returns [`MalformedBlock`] if the block is inconsistent.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -37,43 +36,43 @@ use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::block_memory::SharedBytes;
-use crate::block_shape::Shape;
+use crate::block_shape::BlockShape;
 use crate::prefetch::{LINE_BYTES, prefetch, prefetch_short};
 use crate::stored_block::{PADDING, Payload};
 
-/// Bytes of the fixed fields in front of the prefix.
+/// Bytes of the fixed fields before the prefix.
 pub(crate) const HEADER_BYTES: usize = 16;
-/// Bytes of a suffix that the heads hold.
+/// Bytes of a suffix that a head contains.
 pub(crate) const HEAD_BYTES: usize = 4;
 
-/// Bytes of a rest that are copied at once, and of a prefix.
+/// Bytes of a rest, and of a prefix, that are copied by one fixed-size copy.
 const REST_AT_ONCE: usize = 16;
 const PREFIX_AT_ONCE: usize = 32;
-/// Room for a key whose prefix and rest are no longer than that.
+/// Buffer size for a key whose prefix and rest fit the fixed-size copies.
 pub(crate) const SHORT_KEY: usize = PREFIX_AT_ONCE + HEAD_BYTES + REST_AT_ONCE;
 
-/// What is wrong with a block; the caller knows its file and offset.
+/// A description of the defect of a block. The caller adds the file and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct MalformedBlock(pub(crate) &'static str);
 
-/// The answer to entries that do not lie in their block.
-const PAST_THE_END: Malformed = Malformed("an entry of a data block reaches past its end");
+/// The error for an entry that lies outside of its block.
+const PAST_THE_END: MalformedBlock = MalformedBlock("an entry of a data block reaches past its end");
 
-/// A parsed data block. Cloning it is one reference count. Kept small: it lies in a slot of
-/// the cache, which is one cache line.
+/// A parsed data block. A clone costs one reference count. Kept small: it is stored in a slot of the cache, which is one
+/// cache line.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     bytes: SharedBytes,
     base: u64,
     count: u32,
     entries_at: u32,
-    shape: Shape,
+    shape: BlockShape,
 }
 
-/// One entry of a [`Block`]: positions in its bytes.
+/// One entry of a [`Block`], as positions in the block's bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    /// Sequence number and kind; the kind is known.
+pub(crate) struct BlockEntry {
+    /// Sequence number and kind. The kind is valid.
     pub(crate) trailer: Trailer,
     head: u32,
     suffix_len: u32,
@@ -82,40 +81,40 @@ pub(crate) struct Entry {
     end: u32,
 }
 
-/// How the key of an entry compares with another key.
+/// The result of the comparison of an entry's key with another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
-    /// Which side of the other key the entry's key is on.
+pub struct KeyDifference {
+    /// The order of the entry's key relative to the other key.
     pub order: Ordering,
     /// The first bit in which they differ, by [`first_difference`].
     pub bit: Option<u32>,
-    /// The entry's trailer, where the keys are equal.
+    /// The trailer of the entry if the keys are equal.
     pub trailer: Option<Trailer>,
 }
 
-/// What the directory says about one entry: positions are in the block's bytes.
+/// One entry of the directory. Positions are relative to the start of the block's bytes.
 #[derive(Debug, Clone, Copy)]
-struct Listed {
+struct DirectoryEntry {
     start: usize,
     end: usize,
     head: u32,
 }
 
-impl Entry {
-    /// No entry: it has no bytes.
+impl BlockEntry {
+    /// A placeholder without bytes.
     pub(crate) fn none() -> Self {
         let trailer = Trailer::from_bits(0);
         Self { trailer, head: 0, suffix_len: 0, rest_at: 0, value_at: 0, end: 0 }
     }
 
-    /// Where the value lies in [`Block::bytes`].
+    /// The range of the value in [`Block::bytes`].
     #[inline]
     pub(crate) fn value(&self) -> Range<usize> {
         self.value_at as usize..self.end as usize
     }
 }
 
-/// The first bytes of a suffix as a number that orders like them.
+/// The first bytes of a suffix as a number with the same order.
 #[inline]
 pub(crate) fn head_of(suffix: &[u8]) -> u32 {
     match suffix.first_chunk::<HEAD_BYTES>() {
@@ -128,27 +127,27 @@ pub(crate) fn head_of(suffix: &[u8]) -> u32 {
 
 impl Block {
     /// Parses a payload: its fixed fields and the bounds of its tables. Constant time.
-    pub(crate) fn new(payload: Payload) -> Result<Self, Malformed> {
+    pub(crate) fn new(payload: Payload) -> Result<Self, MalformedBlock> {
         let Payload { bytes, len } = payload;
         let header = bytes.first_chunk::<HEADER_BYTES>().filter(|_| len >= HEADER_BYTES);
-        let header = header.ok_or(Malformed("a data block is too short"))?;
+        let header = header.ok_or(MalformedBlock("a data block is too short"))?;
         let [b0, b1, b2, b3, b4, b5, b6, b7, c0, c1, c2, c3, s0, s1, s2, s3] = *header;
         let base = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
         let count = u32::from_le_bytes([c0, c1, c2, c3]);
-        let shape = Shape::decode(u32::from_le_bytes([s0, s1, s2, s3])).filter(|_| count != 0);
-        let shape = shape.ok_or(Malformed("a data block has impossible fields"))?;
+        let shape = BlockShape::decode(u32::from_le_bytes([s0, s1, s2, s3])).filter(|_| count != 0);
+        let shape = shape.ok_or(MalformedBlock("a data block has impossible fields"))?;
         let offset_bytes = if shape.wide { 4 } else { 2 };
-        let listed_bytes = u64::from(count) * (offset_bytes + HEAD_BYTES as u64) + offset_bytes;
-        let entries_at = HEADER_BYTES as u64 + u64::from(shape.prefix_len) + listed_bytes;
+        let directory_bytes = u64::from(count) * (offset_bytes + HEAD_BYTES as u64) + offset_bytes;
+        let entries_at = HEADER_BYTES as u64 + u64::from(shape.prefix_len) + directory_bytes;
         if entries_at > len as u64 || len + PADDING > bytes.len() || u32::try_from(bytes.len()).is_err() {
-            return Err(Malformed("the directory of a data block reaches past its end"));
+            return Err(MalformedBlock("the directory of a data block reaches past its end"));
         }
         let entries_at = entries_at as u32;
         let block = Self { bytes, base, count, entries_at, shape };
-        // With the last one, each entry that starts before its end, as `decode` checks, lies in the payload.
+        // `decode` checks that each entry starts before its end; with the last end checked here, every entry lies in the payload.
         match block.listed(block.count() - 1) {
             Some(last) if last.end == len => Ok(block),
-            _ => Err(Malformed("the entries of a data block do not fill it")),
+            _ => Err(MalformedBlock("the entries of a data block do not fill it")),
         }
     }
 
@@ -167,22 +166,22 @@ impl Block {
         self.entries_at as usize
     }
 
-    /// How many entries the block has; at least one.
+    /// The number of entries, at least one.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// Asks the processor for what a search touches first: the fixed fields and the directory.
+    /// Prefetches the first bytes that a search reads: the fixed fields and the directory.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let offset_bytes = if self.shape.wide { 4 } else { 2 };
         prefetch(&*self.bytes, self.directory_at() + self.count() * (offset_bytes + HEAD_BYTES));
     }
 
-    /// Asks the processor for what a comparison with entry number `index` reads first.
+    /// Prefetches the directory entry that a comparison with entry number `index` reads first.
     #[inline]
-    pub(crate) fn prefetch_listed(&self, index: usize) {
+    pub(crate) fn prefetch_directory_entry(&self, index: usize) {
         prefetch(&*self.bytes, 1);
         let listed = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
         if let Some(first) = self.bytes.get(listed) {
@@ -190,7 +189,7 @@ impl Block {
         }
     }
 
-    /// Where the first entry starts and how far it is from one to the next, where entries are alike in length.
+    /// The start of the first entry and the distance between neighbours, if all entries have about the same length.
     pub(crate) fn stride(&self) -> Option<(u32, u32)> {
         let (middle, count) = (self.count() / 2, self.count());
         let last = self.listed(count - 1)?;
@@ -200,40 +199,40 @@ impl Block {
         is_alike.then_some((self.entries_at, stride as u32))
     }
 
-    /// The bytes that the block keeps in memory.
+    /// Memory of the block, in bytes.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.memory_bytes()
     }
 
-    /// The bytes that the ranges of an [`Entry`] point into.
+    /// The bytes that the ranges of a [`BlockEntry`] refer to.
     #[inline]
     pub(crate) fn bytes(&self) -> &SharedBytes {
         &self.bytes
     }
 
-    /// As [`bytes`](Self::bytes), without another reference count.
+    /// As [`bytes`](Self::bytes), without an increment of the reference count.
     #[inline]
     pub(crate) fn into_bytes(self) -> SharedBytes {
         self.bytes
     }
 
-    /// What all keys of the block start with.
+    /// The common prefix of all keys.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
         self.bytes.get(HEADER_BYTES..self.directory_at()).unwrap_or_default()
     }
 
-    /// What the directory says about entry number `index`.
+    /// The directory entry of entry number `index`.
     #[inline(always)]
-    fn listed(&self, index: usize) -> Option<Listed> {
+    fn listed(&self, index: usize) -> Option<DirectoryEntry> {
         if index >= self.count() {
             return None;
         }
         let (offset_bytes, entries_at) = (self.offset_bytes(), self.entries_at());
         let at = self.directory_at() + (offset_bytes + HEAD_BYTES) * index;
         let bytes = self.bytes.get(at..)?;
-        // The offset behind an entry's head is that of the next entry, or the end of the last one.
+        // The offset after an entry's head is that of the next entry, or the end of the last one.
         let (start, head, end) = if self.shape.wide {
             let [a, b, c, d, rest @ ..] = *bytes.first_chunk::<12>()?;
             let rest = u64::from_le_bytes(rest);
@@ -243,25 +242,25 @@ impl Block {
             (word as u16 as u32, (word >> 16) as u32, (word >> 48) as u32)
         };
         // Neither sum overflows: all three are below 2³².
-        Some(Listed { start: entries_at + start as usize, end: entries_at + end as usize, head })
+        Some(DirectoryEntry { start: entries_at + start as usize, end: entries_at + end as usize, head })
     }
 
     /// Decodes entry number `index`.
     #[inline]
-    pub(crate) fn entry(&self, index: usize) -> Result<Entry, Malformed> {
+    pub(crate) fn entry(&self, index: usize) -> Result<BlockEntry, MalformedBlock> {
         self.decode(index).ok_or(PAST_THE_END)
     }
 
-    /// As [`entry`](Self::entry); `None` where that is an error.
+    /// As [`entry`](Self::entry), but returns `None` instead of an error.
     #[inline]
-    pub(crate) fn decode(&self, index: usize) -> Option<Entry> {
+    pub(crate) fn decode(&self, index: usize) -> Option<BlockEntry> {
         self.decode_inline(index)
     }
 
-    /// [`decode`](Self::decode) for the one place where nothing else is done as often: steps of scans.
+    /// [`decode`](Self::decode), always inlined: for the steps of scans only.
     #[inline(always)]
-    pub(crate) fn decode_inline(&self, index: usize) -> Option<Entry> {
-        let Listed { start, end, head } = self.listed(index)?;
+    pub(crate) fn decode_inline(&self, index: usize) -> Option<BlockEntry> {
+        let DirectoryEntry { start, end, head } = self.listed(index)?;
         // The padding makes eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
         let width = u32::from(self.shape.trailer_bytes);
@@ -280,11 +279,11 @@ impl Block {
         }
         // All positions are below the length of the block, which is below 2³².
         let [rest_at, value_at, end] = [rest_at, value_at, end].map(|position| position as u32);
-        Some(Entry { trailer, head, suffix_len, rest_at, value_at, end })
+        Some(BlockEntry { trailer, head, suffix_len, rest_at, value_at, end })
     }
 
-    /// Suffix lengths of 128 and more: the length, the position behind it, and the eight bytes there. Keys
-    /// have at most 18 bits of length: three bytes of varint.
+    /// Decodes a suffix length of 128 or more. Returns the length, the position after it, and the eight bytes there. A key
+    /// length has at most 18 bits: three bytes of varint.
     #[cold]
     fn long_suffix_len(&self, at: usize) -> Option<(u32, usize, u64)> {
         let &[first, second, third] = self.bytes.get(at..)?.first_chunk()?;
@@ -297,24 +296,24 @@ impl Block {
         Some((len, at, u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?)))
     }
 
-    /// Where the first entry starts in a block without gaps.
+    /// The start of the first entry in a block without gaps.
     pub(crate) fn first_start(&self) -> usize {
         self.entries_at()
     }
 
-    /// Where entry number `index` starts in [`bytes`](Self::bytes).
+    /// The start of entry number `index` in [`bytes`](Self::bytes).
     pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
         self.listed(index).map(|listed| listed.start)
     }
 
     #[inline]
-    fn rest(&self, entry: &Entry) -> &[u8] {
+    fn rest(&self, entry: &BlockEntry) -> &[u8] {
         self.bytes.get(entry.rest_at as usize..entry.value_at as usize).unwrap_or_default()
     }
 
-    /// Makes `key`, which starts with this block's prefix, the key of `entry`.
+    /// Replaces the part of `key` after this block's prefix by that of the key of `entry`.
     #[inline]
-    pub(crate) fn complete_key(&self, entry: &Entry, key: &mut Vec<u8>) {
+    pub(crate) fn complete_key(&self, entry: &BlockEntry, key: &mut Vec<u8>) {
         let prefix_len = self.shape.prefix_len as usize;
         key.truncate(prefix_len);
         key.extend_from_slice(&entry.head.to_be_bytes());
@@ -325,16 +324,16 @@ impl Block {
         }
     }
 
-    /// Puts the key of `entry` at the start of `key` and answers its length; `None` for keys that do not fill a head or
-    /// have a longer prefix or rest than is copied at once, and the last ones of small blocks.
+    /// Writes the key of `entry` to the start of `key` and returns its length. Returns `None` if the key does not fill a
+    /// head, if its prefix or rest is longer than a fixed-size copy, and for the last entries of small blocks.
     #[inline(always)]
-    pub(crate) fn put_short_key(&self, entry: &Entry, key: &mut [u8; SHORT_KEY]) -> Option<usize> {
+    pub(crate) fn put_short_key(&self, entry: &BlockEntry, key: &mut [u8; SHORT_KEY]) -> Option<usize> {
         let prefix_len = self.shape.prefix_len as usize;
         let rest_len = entry.suffix_len.wrapping_sub(HEAD_BYTES as u32) as usize;
         if rest_len > REST_AT_ONCE || prefix_len > PREFIX_AT_ONCE {
             return None;
         }
-        // A part of any length up to this costs the same: what is copied too much is overwritten, or not part of the key.
+        // Fixed-size copies cost the same for any shorter length. Surplus bytes are overwritten or lie after the key.
         let prefix: &[u8; PREFIX_AT_ONCE] = self.bytes.get(HEADER_BYTES..)?.first_chunk()?;
         let rest: &[u8; REST_AT_ONCE] = self.bytes.get(entry.rest_at as usize..)?.first_chunk()?;
         *key.first_chunk_mut()? = *prefix;
@@ -346,7 +345,7 @@ impl Block {
 
     /// Appends the key of `entry` to `out`.
     #[inline]
-    pub(crate) fn append_key(&self, entry: &Entry, out: &mut Vec<u8>) {
+    pub(crate) fn append_key(&self, entry: &BlockEntry, out: &mut Vec<u8>) {
         out.extend_from_slice(self.prefix());
         let head = entry.head.to_be_bytes();
         if entry.suffix_len < HEAD_BYTES as u32 {
@@ -357,15 +356,15 @@ impl Block {
         }
     }
 
-    /// The sequence number of entry number `index - 1` if it is of the same key as `entry`, which is number `index`.
+    /// The sequence number of entry number `index - 1` if it has the same key as `entry`, which has number `index`.
     #[inline]
     pub(crate) fn newer_version(
         &self,
         index: usize,
-        entry: &Entry,
-    ) -> Result<Option<SequenceNumber>, Malformed> {
+        entry: &BlockEntry,
+    ) -> Result<Option<SequenceNumber>, MalformedBlock> {
         let Some(before) = index.checked_sub(1) else { return Ok(None) };
-        // As a rule the heads, which lie side by side, tell.
+        // Usually the heads, which are next to each other, differ.
         if self.listed(before).is_none_or(|listed| listed.head != entry.head) {
             return Ok(None);
         }
@@ -374,9 +373,9 @@ impl Block {
         Ok(is_same.then(|| newer.trailer.sequence()))
     }
 
-    /// Compares the suffix of `entry` with `suffix`, given that their heads are equal.
+    /// Compares the suffix of `entry` with `suffix`. Requires equal heads.
     #[inline]
-    fn compare_rest(&self, entry: &Entry, suffix: &[u8]) -> Ordering {
+    fn compare_rest(&self, entry: &BlockEntry, suffix: &[u8]) -> Ordering {
         let len = entry.suffix_len as usize;
         match suffix.get(HEAD_BYTES..) {
             Some(rest) if len >= HEAD_BYTES => self.rest(entry).cmp(rest),
@@ -387,7 +386,7 @@ impl Block {
     /// The number of the first entry at or after `(key, sequence)`; [`count`](Self::count) if there is
     /// none.
     #[inline]
-    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Result<usize, Malformed> {
+    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Result<usize, MalformedBlock> {
         let prefix = self.prefix();
         let Some(suffix) = key.strip_prefix(prefix) else {
             return Ok(if key < prefix { 0 } else { self.count() });
@@ -396,8 +395,7 @@ impl Block {
         self.lower_bound_in_run(low, high, suffix, sequence)
     }
 
-    /// Which entries have this head: from the first number to before the second. Where there are none,
-    /// both say where they would be.
+    /// The range of entry numbers with this head, end exclusive. If no entry has it, both numbers are its insertion point.
     #[inline]
     fn run_of(&self, head: u32) -> (usize, usize) {
         let directory = self.bytes.get(self.directory_at()..self.entries_at()).unwrap_or_default();
@@ -412,7 +410,7 @@ impl Block {
         mut high: usize,
         suffix: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<usize, Malformed> {
+    ) -> Result<usize, MalformedBlock> {
         while low < high {
             let middle = low.midpoint(high);
             let entry = self.entry(middle)?;
@@ -423,8 +421,8 @@ impl Block {
         Ok(low)
     }
 
-    /// As [`lower_bound`](Self::lower_bound) among the entries from number `low` to before `high`, which may not
-    /// be behind [`count`](Self::count); `high` if all of them come before `(key, sequence)`.
+    /// As [`lower_bound`](Self::lower_bound) among the entries `low..high`. `high` is at most [`count`](Self::count), and is
+    /// returned if all these entries come before `(key, sequence)`.
     #[inline]
     pub(crate) fn lower_bound_between(
         &self,
@@ -432,7 +430,7 @@ impl Block {
         mut high: usize,
         key: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<usize, Malformed> {
+    ) -> Result<usize, MalformedBlock> {
         let prefix = self.prefix();
         let Some(suffix) = key.strip_prefix(prefix) else {
             return Ok(if key < prefix { low } else { high });
@@ -455,7 +453,7 @@ impl Block {
 
     /// Compares the key of `entry` with `key`.
     #[inline]
-    pub(crate) fn compare_key(&self, entry: &Entry, key: &[u8]) -> Ordering {
+    pub(crate) fn compare_key(&self, entry: &BlockEntry, key: &[u8]) -> Ordering {
         let prefix = self.prefix();
         match key.strip_prefix(prefix) {
             Some(suffix) => entry.head.cmp(&head_of(suffix)).then_with(|| self.compare_rest(entry, suffix)),
@@ -463,16 +461,16 @@ impl Block {
         }
     }
 
-    /// Compares the key of entry number `index` with `key`, and tells the first bit in which they differ.
+    /// Compares the key of entry number `index` with `key` and returns the order and the first bit that differs.
     ///
-    /// As a rule it reads the directory alone where the keys are not equal.
+    /// Usually reads only the directory if the keys differ.
     #[inline]
-    pub(crate) fn difference(&self, index: usize, key: &[u8]) -> Result<Difference, Malformed> {
+    pub(crate) fn difference(&self, index: usize, key: &[u8]) -> Result<KeyDifference, MalformedBlock> {
         let prefix = self.prefix();
         let Some(suffix) = key.strip_prefix(prefix) else {
             let common = prefix.get(..key.len()).unwrap_or(prefix);
             return match first_difference(common, key.get(..common.len()).unwrap_or_default()) {
-                Some(bit) => Ok(Difference { order: prefix.cmp(key), bit: Some(bit), trailer: None }),
+                Some(bit) => Ok(KeyDifference { order: prefix.cmp(key), bit: Some(bit), trailer: None }),
                 None => self.difference_of_short(index, key),
             };
         };
@@ -480,33 +478,33 @@ impl Block {
         let (head, before) = (head_of(suffix), 8 * self.shape.prefix_len);
         if listed.head != head {
             let bit = Some(before + (listed.head ^ head).leading_zeros());
-            return Ok(Difference { order: listed.head.cmp(&head), bit, trailer: None });
+            return Ok(KeyDifference { order: listed.head.cmp(&head), bit, trailer: None });
         }
         let entry = self.entry(index)?;
         let order = self.compare_rest(&entry, suffix);
         let rest = suffix.get(HEAD_BYTES..).unwrap_or_default();
         let bit = first_difference(self.rest(&entry), rest).map(|bit| before + 8 * HEAD_BYTES as u32 + bit);
-        Ok(Difference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
+        Ok(KeyDifference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
     }
 
-    /// As [`difference`](Self::difference), for a key that the block's prefix starts with.
+    /// As [`difference`](Self::difference), for a key that is a prefix of the block's prefix.
     #[cold]
-    fn difference_of_short(&self, index: usize, key: &[u8]) -> Result<Difference, Malformed> {
+    fn difference_of_short(&self, index: usize, key: &[u8]) -> Result<KeyDifference, MalformedBlock> {
         let entry = self.entry(index)?;
         let mut whole = self.prefix().to_vec();
         self.complete_key(&entry, &mut whole);
         let (order, bit) = (whole.as_slice().cmp(key), first_difference(&whole, key));
-        Ok(Difference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
+        Ok(KeyDifference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
     }
 
-    /// The newest entry of `key` with at most this sequence number, or how the search ended without one.
+    /// The newest entry of `key` with a sequence number of at most `sequence`, or the reason why there is none.
     #[inline]
-    pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Found, Malformed> {
+    pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<BlockLookup, MalformedBlock> {
         self.find_in_run(self.run_of_key(key), key, sequence)
     }
 
-    /// The first half of [`find`](Self::find): the entries, from the first number to before the second, that
-    /// have the same head as `key`; an empty range where they would be. Reads the directory alone.
+    /// The first half of [`find`](Self::find): the range of entries, end exclusive, that have the same head as `key`. An
+    /// empty range is the insertion point. Reads only the directory.
     #[inline]
     pub(crate) fn run_of_key(&self, key: &[u8]) -> (usize, usize) {
         let prefix = self.prefix();
@@ -517,15 +515,15 @@ impl Block {
         }
     }
 
-    /// Asks the processor for the entry behind `entry`, taken to be as long.
+    /// Prefetches the entry after `entry`, assuming the same length.
     #[inline]
-    pub(crate) fn prefetch_behind(&self, entry: &Entry) {
+    pub(crate) fn prefetch_next_entry(&self, entry: &BlockEntry) {
         if let Some(next) = self.bytes.get(entry.end as usize) {
             prefetch_short(next, entry.end.saturating_sub(entry.rest_at) as usize);
         }
     }
 
-    /// Asks the processor for entry number `index`, and for what the directory says of the ones behind it.
+    /// Prefetches entry number `index` and the directory entries after it.
     #[inline]
     pub(crate) fn prefetch_from(&self, index: usize) {
         let listed = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
@@ -535,7 +533,7 @@ impl Block {
         self.prefetch_entry(index, true);
     }
 
-    /// Asks the processor for entry number `index`, or for its start where no value is wanted.
+    /// Prefetches entry number `index`; without `value` only its start.
     #[inline]
     pub(crate) fn prefetch_entry(&self, index: usize, value: bool) {
         if let Some(listed) = self.listed(index)
@@ -545,30 +543,30 @@ impl Block {
         }
     }
 
-    /// The second half of [`find`](Self::find), with what [`run_of_key`](Self::run_of_key) answered for `key`.
+    /// The second half of [`find`](Self::find), with the result of [`run_of_key`](Self::run_of_key) for `key`.
     #[inline]
     pub(crate) fn find_in_run(
         &self,
         (low, high): (usize, usize),
         key: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<Found, Malformed> {
+    ) -> Result<BlockLookup, MalformedBlock> {
         let suffix = key.get(self.shape.prefix_len as usize..).unwrap_or_default();
         let index = if high - low > 1 { self.lower_bound_in_run(low, high, suffix, sequence)? } else { low };
         if index >= high {
-            return Ok(if high < self.count() { Found::Absent } else { Found::PastTheEnd });
+            return Ok(if high < self.count() { BlockLookup::Absent } else { BlockLookup::PastTheEnd });
         }
         let entry = self.entry(index)?;
         Ok(match self.compare_rest(&entry, suffix) {
-            Ordering::Equal if entry.trailer.sequence() <= sequence => Found::Entry(entry),
-            // The entry is before what was looked for; it was the only one with this head.
-            Ordering::Equal | Ordering::Less if high == self.count() => Found::PastTheEnd,
-            _ => Found::Absent,
+            Ordering::Equal if entry.trailer.sequence() <= sequence => BlockLookup::Entry(entry),
+            // The entry comes before `(key, sequence)`, and no other entry has this head.
+            Ordering::Equal | Ordering::Less if high == self.count() => BlockLookup::PastTheEnd,
+            _ => BlockLookup::Absent,
         })
     }
 }
 
-/// The entries whose head is `head`, in a directory with `N` bytes per entry, the head at their end.
+/// The entries whose head is `head`, in a directory with `N` bytes per entry, the head last.
 #[inline]
 fn run_in<const N: usize>(directory: &[u8], head: u32) -> (usize, usize) {
     let listed = directory.as_chunks::<N>().0;
@@ -585,13 +583,13 @@ fn run_in<const N: usize>(directory: &[u8], head: u32) -> (usize, usize) {
     (low, low + len)
 }
 
-/// How [`Block::find`] ended.
+/// The result of [`Block::find`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Found {
-    /// The entry.
-    Entry(Entry),
-    /// No such entry, here or in any other block.
+pub(crate) enum BlockLookup {
+    /// The entry that was found.
+    Entry(BlockEntry),
+    /// The block proves that no block has such an entry.
     Absent,
-    /// All entries of the block come before it: it may be in the next block.
+    /// All entries of the block come before the key: the next block may contain it.
     PastTheEnd,
 }

@@ -1,25 +1,25 @@
-//! Writes data blocks; the layout is at the head of `block.rs`.
+//! Encodes data blocks. The module documentation of `block.rs` describes the layout.
 
 use bolide_base::Trailer;
 use bolide_base::coding::{put_u32, put_u64, put_varint, varint_len};
 
 use crate::block::{HEAD_BYTES, HEADER_BYTES, head_of};
-use crate::block_shape::{Shape, suffix_len_of_all, trailer_shape};
+use crate::block_shape::{BlockShape, suffix_len_of_all, trailer_shape};
 
 /// Collects the entries of one block. Its buffers are reused for the next block.
 ///
-/// Entries are staged as they come, because the shared prefix and the width of the trailers are known
-/// only when the block is complete; encoding copies each entry once more.
+/// Entries are staged first, because the common prefix and the width of the trailers depend on all entries of the block.
+/// Encoding copies each entry once more.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
-    /// Keys and values of the staged entries, one after the other.
+    /// Keys and values of the staged entries, concatenated.
     staged: Vec<u8>,
     entries: Vec<StagedEntry>,
     smallest_trailer: u64,
     largest_trailer: u64,
-    /// Some entry is of another kind than the first one.
+    /// The entries have different kinds.
     kinds_differ: bool,
-    /// Some key is of another length than the first one.
+    /// The keys have different lengths.
     lengths_differ: bool,
 }
 
@@ -30,7 +30,7 @@ struct StagedEntry {
     value_at: u32,
 }
 
-/// How many first bytes `left` and `right` share.
+/// The length of the common prefix of `left` and `right`.
 #[inline]
 pub(crate) fn shared_prefix_len(left: &[u8], right: &[u8]) -> usize {
     // Eight bytes at a time: composite keys share long prefixes.
@@ -54,7 +54,7 @@ impl BlockBuilder {
         self.entries.is_empty()
     }
 
-    /// Keys and values staged, in bytes: close to what the block takes if its keys share nothing.
+    /// Bytes of the staged keys and values: about the size of the block if its keys share no prefix.
     pub(crate) fn staged_bytes(&self) -> usize {
         self.staged.len()
     }
@@ -74,30 +74,30 @@ impl BlockBuilder {
         self.staged.get(entry.key_at as usize..entry.value_at as usize).unwrap_or_default()
     }
 
-    /// Whether the block, with one more entry of this key and value length, would be larger than
-    /// `limit`. Never says no to an upper bound that fits; cheap while far from the limit.
+    /// Whether the block would be larger than `limit` with one more entry of this key and value length. An upper bound is
+    /// checked first, which is cheap while the block is far below the limit.
     #[inline]
     pub(crate) fn would_exceed(&self, limit: usize, key: &[u8], value_len: usize) -> bool {
-        // Per entry: head is part of the key; offset, suffix length and trailer.
+        // Per entry: the offset, the suffix length and the trailer. The head is part of the key.
         let count = self.entries.len() + 1;
         let staged = self.staged.len() + key.len() + value_len;
         let upper = HEADER_BYTES + staged + count * 16;
         upper > limit && self.exact_bytes(key, staged, count) > limit
     }
 
-    /// What the block takes with one more entry, if all suffixes are about as long as this one's.
+    /// The size of the block with one more entry, if all suffixes have about the length of this one.
     fn exact_bytes(&self, key: &[u8], staged: usize, count: usize) -> usize {
         let prefix = shared_prefix_len(self.first_key(), key);
         let suffix = key.len().saturating_sub(prefix);
         let padding = HEAD_BYTES.saturating_sub(suffix);
         let (_, width) = trailer_shape(self.smallest_trailer, self.largest_trailer, !self.kinds_differ);
-        let is_said_once = !self.lengths_differ && key.len() == self.first_key().len();
-        let said = if is_said_once && suffix_len_of_all(suffix) > 0 { 0 } else { varint_len(suffix as u64) };
-        let per_entry = 2 + said + usize::from(width) + padding;
+        let is_common_length = !self.lengths_differ && key.len() == self.first_key().len();
+        let length_bytes = if is_common_length && suffix_len_of_all(suffix) > 0 { 0 } else { varint_len(suffix as u64) };
+        let per_entry = 2 + length_bytes + usize::from(width) + padding;
         HEADER_BYTES + prefix + staged.saturating_sub(count * prefix) + count * per_entry + 2
     }
 
-    /// Stages an entry. The caller keeps the order and the limits of keys and values.
+    /// Stages an entry. The caller ensures the order and the limits of keys and values.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let bits = trailer.bits();
@@ -118,7 +118,7 @@ impl BlockBuilder {
         self.entries.push(StagedEntry { trailer: bits, key_at, value_at });
     }
 
-    /// Writes the payload of the staged entries to `out` (which it clears first), and forgets them.
+    /// Clears `out`, writes the payload of the staged entries to it, and clears the staged entries.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         out.clear();
         let prefix_len = shared_prefix_len(self.first_key(), self.last_key());
@@ -129,11 +129,11 @@ impl BlockBuilder {
             false => suffix_len_of_all(self.first_key().len() - prefix_len),
         };
         let count = self.entries.len();
-        // An upper bound of the entries: suffix length (3 bytes at most), trailer, key and value.
+        // An upper bound of the entries: suffix length (at most 3 bytes), trailer, key and value.
         let wide = self.staged.len() + count * (3 + usize::from(trailer_bytes)) > usize::from(u16::MAX);
         put_u64(out, self.smallest_trailer);
         put_u32(out, count as u32);
-        let shape = Shape { prefix_len: prefix_len as u32, suffix_len, trailer_bytes, trailer_shift, wide };
+        let shape = BlockShape { prefix_len: prefix_len as u32, suffix_len, trailer_bytes, trailer_shift, wide };
         put_u32(out, shape.encode());
         out.extend_from_slice(self.first_key().get(..prefix_len).unwrap_or_default());
         let directory_at = out.len();
@@ -148,13 +148,12 @@ impl BlockBuilder {
         self.entries.clear();
     }
 
-    /// Appends the entries and fills in the directory, with `OFFSET` bytes per offset and `LISTED` per
-    /// entry.
+    /// Appends the entries and fills in the directory, with `OFFSET` bytes per offset and `LISTED` per directory entry.
     fn put_entries<const OFFSET: usize, const LISTED: usize>(
         &self,
         out: &mut Vec<u8>,
         directory_at: usize,
-        shape: Shape,
+        shape: BlockShape,
     ) {
         let prefix_len = shape.prefix_len as usize;
         let entries_at = out.len();
@@ -166,7 +165,7 @@ impl BlockBuilder {
             let suffix_at = entry.key_at as usize + prefix_len;
             let suffix_len = entry.value_at as usize - suffix_at;
             let suffix = self.staged.get(suffix_at..entry.value_at as usize).unwrap_or_default();
-            put_listed::<OFFSET, LISTED>(out, listed_at, offset, head_of(suffix));
+            put_directory_entry::<OFFSET, LISTED>(out, listed_at, offset, head_of(suffix));
             listed_at += LISTED;
             if shape.suffix_len == 0 {
                 put_varint(out, suffix_len as u64);
@@ -174,7 +173,7 @@ impl BlockBuilder {
             let difference = (entry.trailer - self.smallest_trailer) >> shape.trailer_shift;
             let difference = difference.to_le_bytes();
             out.extend_from_slice(difference.get(..shape.trailer_bytes.into()).unwrap_or_default());
-            // The rest of the suffix and the value lie side by side.
+            // The rest of the suffix and the value are adjacent.
             let rest_at = suffix_at + suffix_len.min(HEAD_BYTES);
             out.extend_from_slice(self.staged.get(rest_at..value_end).unwrap_or_default());
         }
@@ -187,9 +186,9 @@ impl BlockBuilder {
     }
 }
 
-/// Writes what the directory says about one entry at position `at` of `out`.
+/// Writes a directory entry at position `at` of `out`.
 #[inline]
-fn put_listed<const OFFSET: usize, const LISTED: usize>(out: &mut [u8], at: usize, offset: usize, head: u32) {
+fn put_directory_entry<const OFFSET: usize, const LISTED: usize>(out: &mut [u8], at: usize, offset: usize, head: u32) {
     if let Some(listed) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LISTED>())
         && let Some(offset) = offset.to_le_bytes().first_chunk::<OFFSET>()
     {
@@ -204,7 +203,7 @@ mod tests {
     use bolide_base::{EntryKind, MAX_SEQUENCE};
 
     use super::*;
-    use crate::block::{Block, Found};
+    use crate::block::{Block, BlockLookup};
     use crate::stored_block::{PADDING, Payload};
 
     fn block(entries: &[(&[u8], Trailer, &[u8])]) -> (Vec<u8>, Block) {
@@ -239,15 +238,15 @@ mod tests {
             &[0, 0],
         ];
         assert_eq!(payload, documented.concat());
-        assert!(matches!(block.find(b"apple", 3), Ok(Found::Entry(entry)) if entry.trailer == put));
-        assert!(matches!(block.find(b"apple", 2), Ok(Found::Absent)));
-        assert!(matches!(block.find(b"applz", MAX_SEQUENCE), Ok(Found::PastTheEnd)));
-        assert!(matches!(block.find(b"appl", MAX_SEQUENCE), Ok(Found::Absent)));
+        assert!(matches!(block.find(b"apple", 3), Ok(BlockLookup::Entry(entry)) if entry.trailer == put));
+        assert!(matches!(block.find(b"apple", 2), Ok(BlockLookup::Absent)));
+        assert!(matches!(block.find(b"applz", MAX_SEQUENCE), Ok(BlockLookup::PastTheEnd)));
+        assert!(matches!(block.find(b"appl", MAX_SEQUENCE), Ok(BlockLookup::Absent)));
     }
 
-    /// The other example there, and one in which nothing can be said once.
+    /// The other example of that document, and a block without common properties.
     #[test]
-    fn what_all_entries_have_in_common_is_said_once() {
+    fn common_suffix_lengths_and_kinds_are_stored_once() {
         let put = |sequence| Trailer::new(sequence, EntryKind::Put);
         let delete = Trailer::new(2, EntryKind::Delete);
         let one_kind: [&[u8]; 9] = [
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_as_long_as_what_is_shared() {
+    fn the_common_prefix_has_its_maximal_length() {
         let text = b"a text that is longer than two words of eight bytes";
         for len in 0..text.len() {
             assert_eq!(shared_prefix_len(text, &text[..len]), len);

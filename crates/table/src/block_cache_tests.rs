@@ -26,18 +26,18 @@ fn is_block(found: Option<CachedBlock>, number: u64) -> bool {
             assert_eq!(found.prefix(), key, "another block");
             true
         }
-        Some(CachedBlock::Index(_) | CachedBlock::Meta(_)) => panic!("an index block that nobody put in"),
+        Some(CachedBlock::Index(_) | CachedBlock::Meta(_)) => panic!("an index block that was not inserted"),
         None => false,
     }
 }
 
 #[test]
 fn a_slot_is_one_cache_line() {
-    assert_eq!(size_of::<Slot>(), 64);
+    assert_eq!(size_of::<CacheSlot>(), 64);
 }
 
 #[test]
-fn slots_are_found_where_they_were_made() {
+fn slots_are_found_by_their_numbers() {
     let slots = Slots::default();
     for number in [0, 1, 255, 256, 767, 768, 1_000_000] {
         slots.get_or_make(number).unwrap().key.store(number.into(), Ordering::Relaxed);
@@ -51,7 +51,7 @@ fn slots_are_found_where_they_were_made() {
 }
 
 #[test]
-fn hints_say_where_blocks_lie() {
+fn hints_contain_the_addresses_of_blocks() {
     // The second cache has its blocks in slabs, one behind the other.
     for capacity in [1 << 20, 32 << 20] {
         let cache = BlockCache::new(capacity);
@@ -61,23 +61,23 @@ fn hints_say_where_blocks_lie() {
             let mut bytes = table.memory().zeroed(found.bytes().len());
             bytes.get_mut().unwrap().copy_from_slice(found.bytes());
             let len = found.bytes().len() - PADDING;
-            let placed = Block::new(Payload { bytes, len }).unwrap();
-            let (address, directory_at) = (placed.bytes().address(), placed.first_start());
-            table.insert(number, CachedBlock::Data(placed));
+            let block_in_slab = Block::new(Payload { bytes, len }).unwrap();
+            let (address, directory_at) = (block_in_slab.bytes().address(), block_in_slab.first_start());
+            table.insert(number, CachedBlock::Data(block_in_slab));
             let [start, listed] = table.addresses(table.hint(number).unwrap(), 0);
             assert_eq!(start, address as u64 / LINE_BYTES as u64 * LINE_BYTES as u64);
             // The directory has one entry, and the end.
             let expected = address + size_of::<[u64; 2]>() + directory_at - 8;
             assert!((expected as u64 - listed) < LINE_BYTES as u64, "{expected} {listed}");
-            table.prefetch_listed(number, 0);
+            table.prefetch_directory_entry(number, 0);
             assert!(is_block(table.data_block(number, 0, true).map(CachedBlock::Data), number));
         }
-        table.prefetch_listed(100, 0);
+        table.prefetch_directory_entry(100, 0);
     }
 }
 
 #[test]
-fn where_entries_are_alike_it_is_known_where_they_lie() {
+fn entry_positions_are_predicted_if_lengths_are_equal() {
     let cache = BlockCache::new(32 << 20);
     let table = TableBlocks::new(Arc::clone(&cache), 100);
     let block = |number: u64, value_len: &dyn Fn(u64) -> usize| {
@@ -93,27 +93,27 @@ fn where_entries_are_alike_it_is_known_where_they_lie() {
         bytes.get_mut().unwrap()[..payload.len()].copy_from_slice(&payload);
         Block::new(Payload { bytes, len: payload.len() }).unwrap()
     };
-    let guessed = |number, index| {
+    let predicted = |number, index| {
         let [start, _] = table.addresses(table.hint(number).unwrap(), index);
-        table.guessed(start, index)
+        table.predicted(start, index)
     };
     for (number, len) in [(0, 100), (1, 100), (2, 7), (3, 3000)] {
-        let placed = block(number, &|_| len);
-        let address = placed.bytes().address() as u64 + MEMORY_HEADER_BYTES;
-        table.insert(number, CachedBlock::Data(placed.clone()));
+        let block_in_slab = block(number, &|_| len);
+        let address = block_in_slab.bytes().address() as u64 + MEMORY_HEADER_BYTES;
+        table.insert(number, CachedBlock::Data(block_in_slab.clone()));
         for index in 0..30 {
-            let entry = address + placed.entry_start(index).unwrap() as u64;
-            let (start, asked_for) = guessed(number, index);
+            let entry = address + block_in_slab.entry_start(index).unwrap() as u64;
+            let (start, prefetched) = predicted(number, index);
             assert!(entry.abs_diff(start) < LINE_BYTES as u64, "{number} {index}: {entry} {start}");
-            assert!((len as u64).min(128) <= asked_for && asked_for <= 128);
+            assert!((len as u64).min(128) <= prefetched && prefetched <= 128);
             let found = table.data_block(number, index, true).unwrap();
-            assert_eq!(found.entry_start(index), placed.entry_start(index));
+            assert_eq!(found.entry_start(index), block_in_slab.entry_start(index));
         }
     }
     table.insert(4, CachedBlock::Data(block(4, &|entry| (entry * entry) as usize)));
-    assert_eq!(guessed(4, 7).1, 0, "nothing is asked for where nothing is known");
+    assert_eq!(predicted(4, 7).1, 0, "no prefetch without a known layout");
     table.insert(5, CachedBlock::Data(block(5, &|entry| 100 + entry as usize % 5)));
-    assert!(guessed(5, 7).1 > 0, "a few bytes do not matter");
+    assert!(predicted(5, 7).1 > 0, "a difference of a few bytes is tolerated");
 }
 
 #[test]
@@ -127,14 +127,14 @@ fn the_budget_holds_and_counts_add_up() {
         let table = &tables[round as usize % 2];
         if !is_block(table.get(number), number) {
             table.insert(number, block(number, 100 + number as usize % 900));
-            assert!(is_block(table.peek(number), number), "just put in");
+            assert!(is_block(table.peek(number), number), "just inserted");
         }
         assert!(cache.stats().used_bytes <= 100_000);
     }
     let stats = cache.stats();
     assert_eq!(stats.hits + stats.misses, 40_000);
     assert_eq!(stats.inserts, stats.misses);
-    assert!(stats.hits > 15_000, "the forty used most stay: {stats:?}");
+    assert!(stats.hits > 15_000, "the 40 most used blocks are retained: {stats:?}");
     let [first, second] = tables;
     drop(first);
     let half = cache.stats();
@@ -157,12 +157,12 @@ fn a_scan_does_not_empty_the_cache() {
     for number in 1000..50_000 {
         table.insert(number, block(number, 1000));
     }
-    let kept = (0..500).filter(|&number| is_block(table.get(number), number)).count();
-    assert_eq!(kept, 500, "blocks that were used survive blocks that were not");
+    let retained = (0..500).filter(|&number| is_block(table.get(number), number)).count();
+    assert_eq!(retained, 500, "used blocks are retained in place of unused ones");
 }
 
 #[test]
-fn too_large_blocks_and_no_budget_are_fine() {
+fn too_large_blocks_and_a_zero_budget_are_accepted() {
     for capacity in [0, 1, 5000] {
         let cache = BlockCache::new(capacity);
         let table = TableBlocks::new(Arc::clone(&cache), 10);
@@ -174,7 +174,7 @@ fn too_large_blocks_and_no_budget_are_fine() {
 }
 
 #[test]
-fn cleared_blocks_are_gone_and_may_come_back() {
+fn cleared_blocks_are_removed_and_can_be_inserted_again() {
     let cache = BlockCache::new(1_000_000);
     let table = TableBlocks::new(Arc::clone(&cache), 10);
     (0..10).for_each(|number| table.insert(number, block(number, 100)));
@@ -187,7 +187,7 @@ fn cleared_blocks_are_gone_and_may_come_back() {
 }
 
 #[test]
-fn threads_see_the_blocks_they_ask_for() {
+fn threads_get_the_blocks_that_they_look_up() {
     let cache = BlockCache::new(60_000);
     let shared = Arc::new(TableBlocks::new(Arc::clone(&cache), 300));
     thread::scope(|scope| {

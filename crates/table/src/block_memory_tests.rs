@@ -8,12 +8,12 @@ use super::*;
 
 const LARGE_CACHE: u64 = 1 << 30;
 
-/// Bytes that only block number `number` has.
+/// Fills `bytes` with a pattern of block number `number`.
 fn fill(bytes: &mut SharedBytes, number: u64) {
     assert!(bytes.iter().all(|&byte| byte == 0), "new bytes are zeros");
-    let place = bytes.get_mut().expect("nobody shares new bytes");
-    place.fill(number as u8);
-    place.iter_mut().zip(number.to_le_bytes()).for_each(|(place, byte)| *place = byte);
+    let writable = bytes.get_mut().expect("new bytes are not shared");
+    writable.fill(number as u8);
+    writable.iter_mut().zip(number.to_le_bytes()).for_each(|(writable, byte)| *writable = byte);
 }
 
 fn check(bytes: &SharedBytes, number: u64) {
@@ -33,7 +33,7 @@ fn shared_bytes_do_not_change() {
     let memory = BlockMemory::new(LARGE_CACHE);
     for mut bytes in [SharedBytes::zeroed(4_000), memory.zeroed(4_000), memory.zeroed(0), Vec::new().into()] {
         let len = bytes.len();
-        bytes.get_mut().expect("nobody shares it").fill(7);
+        bytes.get_mut().expect("the bytes are not shared").fill(7);
         let copy = bytes.clone();
         assert!(bytes.get_mut().is_none() && len == copy.len());
         drop(bytes);
@@ -46,7 +46,7 @@ fn shared_bytes_do_not_change() {
 
 #[test]
 fn blocks_keep_their_bytes_and_slabs_stay_full() {
-    // An interpreter takes its time: few blocks, and small ones.
+    // Miri is slow: few and small blocks.
     let rounds = if cfg!(miri) { 12 } else { 6_000 };
     for seed in 0..if cfg!(miri) { 1 } else { 4 } {
         let memory = BlockMemory::new(LARGE_CACHE);
@@ -68,11 +68,11 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
             now += bytes.memory_bytes();
             peak = peak.max(now);
             live.push((number, bytes));
-            // What blocks took at their most, an eighth more, and a slab or two.
+            // Peak memory of the blocks, an eighth more, and one or two slabs.
             assert!(memory.slab_bytes() <= peak / 7 * 8 + 2 * LARGE_PAGE_BYTES, "seed {seed}");
         }
         live.iter().for_each(|(number, bytes)| check(bytes, *number));
-        // A block outlives the cache, and with it nothing but its slab.
+        // A block outlives the cache and keeps only its slab alive.
         live.truncate(1);
         assert!(memory.slab_bytes() <= 2 * LARGE_PAGE_BYTES, "seed {seed}");
         drop(memory);
@@ -107,7 +107,7 @@ fn threads_share_the_memory() {
             });
         }
         drop(sender);
-        // Freed by another thread than took it.
+        // Freed by another thread than the one that allocated it.
         for (number, bytes) in receiver {
             check(&bytes, number);
         }

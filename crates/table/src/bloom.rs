@@ -6,9 +6,9 @@
 //! blocks   n × 64 bytes 512 bits each, as eight little-endian u64
 //! ```
 //!
-//! All `k` bits of a key lie in one block of 64 bytes, so that a question costs one cache miss (Putze,
+//! All `k` bits of a key lie in one block of 64 bytes, so that a lookup costs one cache miss (Putze,
 //! Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, §3.1). The hash is
-//! [`hash_key`](bolide_base::checksum::hash_key): its upper 32 bits choose the block, its lower 32 the
+//! [`hash_key`](bolide_base::checksum::hash_key): its upper 32 bits select the block, its lower 32 the
 //! bits in it.
 //!
 //! At 10 bits per key about 1 % of the absent keys pass. A key that was added always passes.
@@ -19,11 +19,11 @@ use crate::prefetch::prefetch;
 
 /// Bits of a block.
 const BLOCK_BITS: u64 = 512;
-/// Bytes in front of the blocks.
+/// Bytes before the blocks.
 const HEADER_BYTES: usize = 8;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 64;
-/// More probes than the largest number of bits per key needs.
+/// Maximum number of probes, above what the largest number of bits per key needs.
 const MAX_PROBES: u8 = 30;
 
 /// One block, aligned so that it never straddles two cache lines.
@@ -45,14 +45,14 @@ pub struct BloomFilter {
     probes: u8,
 }
 
-/// The block of `hash` among `blocks` of them (at most 2³²).
+/// The block of `hash` among `blocks` of them (at max_rate 2³²).
 #[inline]
 fn block_of(hash: u64, blocks: usize) -> usize {
     ((hash >> 32).wrapping_mul(blocks as u64) >> 32) as usize
 }
 
-/// The bit positions of `hash` in its block. Nine bits at a time from the top of a product that is
-/// multiplied on: consecutive positions are independent enough for the rate given above.
+/// The bit positions of `hash` in its block: nine bits at a time from the top of a repeatedly multiplied state.
+/// Consecutive positions are independent enough for the false positive rate above.
 #[inline]
 fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u64)> {
     let mut state = hash as u32;
@@ -64,15 +64,14 @@ fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl BloomFilter {
-    /// The filter of keys with these hashes, with about `bits_per_key` bits for each; `None` for no keys
-    /// or no bits.
+    /// The filter of keys with these hashes, with about `bits_per_key` bits each; `None` for no keys or no bits.
     pub fn build(hashes: &[u64], bits_per_key: u32) -> Option<Self> {
         if hashes.is_empty() || bits_per_key == 0 {
             return None;
         }
         let bits = (hashes.len() as u64).saturating_mul(bits_per_key.into());
         let blocks = bits.div_ceil(BLOCK_BITS).min(u32::MAX.into()) as usize;
-        // Fewest false positives are at bits · ln 2; blocks vary in load, which favours a little less.
+        // The optimum of probes is bits · ln 2; the load of blocks varies, which favours slightly fewer.
         let probes = (f64::from(bits_per_key) * 0.62).round().clamp(1.0, f64::from(MAX_PROBES)) as u8;
         let mut filter = Self { blocks: LargeArray::from_fn(blocks, |_| FilterBlock::default()), probes };
         for &hash in hashes {
@@ -102,7 +101,7 @@ impl BloomFilter {
         }
     }
 
-    /// Asks the processor for the block of a key with this hash.
+    /// Prefetches the block of a key with this hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some(block) = self.blocks.get(block_of(hash, self.blocks.len())) {
@@ -110,7 +109,7 @@ impl BloomFilter {
         }
     }
 
-    /// Writes the filter as described at the head of this file.
+    /// Encodes the filter in the format of the module documentation.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES + self.blocks.len() * BLOCK_BYTES);
         out.push(self.probes);
@@ -123,7 +122,7 @@ impl BloomFilter {
         out
     }
 
-    /// Reads a filter; `None` where the bytes are no filter.
+    /// Decodes a filter; `None` for malformed bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [probes, zeros @ ..] = *header;
@@ -142,12 +141,12 @@ impl BloomFilter {
         Some(Self { blocks: blocks.collect(), probes })
     }
 
-    /// The bytes that the filter keeps in memory.
+    /// Memory of the filter, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// How many bits each key sets.
+    /// The number of bits that each key sets.
     pub fn probes(&self) -> u8 {
         self.probes
     }
@@ -164,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_were_added_pass_and_few_others() {
-        for (bits, most) in [(1, 0.75), (4, 0.17), (10, 0.0125), (16, 0.0025), (32, 0.0004)] {
+    fn added_keys_pass_and_few_absent_keys_do() {
+        for (bits, max_rate) in [(1, 0.75), (4, 0.17), (10, 0.0125), (16, 0.0025), (32, 0.0004)] {
             let added = hashes(0, 50_000);
             let filter = BloomFilter::build(&added, bits).unwrap();
             let filter = BloomFilter::decode(&filter.encode()).unwrap();
@@ -173,7 +172,7 @@ mod tests {
             let absent = hashes(1 << 40, 200_000);
             let passed = absent.iter().filter(|&&hash| filter.may_contain(hash)).count();
             let rate = passed as f64 / absent.len() as f64;
-            assert!(rate < most, "{bits} bits per key: {rate} pass");
+            assert!(rate < max_rate, "{bits} bits per key: {rate} pass");
         }
     }
 
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_filter_are_refused() {
+    fn malformed_filters_are_rejected() {
         let good = BloomFilter::build(&hashes(0, 100), 10).unwrap().encode();
         assert!(BloomFilter::decode(&good).is_some());
         for len in [0, 7, 8, 9, good.len() - 1] {

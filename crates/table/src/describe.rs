@@ -1,4 +1,4 @@
-//! Tells people what is in an sstable.
+//! Text descriptions of sstables.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,51 +11,50 @@ use crate::internal_cursor::InternalCursor;
 use crate::stored_block::BlockHandle;
 use crate::table_reader::TableReader;
 
-/// How much [`TableReader::describe`] tells.
+/// The level of detail of [`TableReader::describe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum TableDetail {
-    /// Identity, properties, and where the parts lie.
+    /// Identity, properties, and the locations of the parts.
     #[default]
     Summary,
-    /// Also each data block, with the separator in front of it.
+    /// Also each data block, with the separator before it.
     Blocks,
     /// Also each entry: key, sequence number, kind, and the first bytes of the value.
     Entries,
 }
 
-/// Says what an entry (its key, trailer and value) means; `None` where it does not know.
+/// Describes an entry, given its key, trailer and value; `None` if its meaning is unknown.
 pub type ExplainEntry<'e> = dyn Fn(&[u8], Trailer, &[u8]) -> Option<String> + 'e;
 
-/// Says what a meta block, given its name and its bytes, holds; `None` where it does not know.
-pub type TellMetaBlock<'t> = dyn Fn(&str, &[u8]) -> Option<String> + 't;
+/// Describes a meta block, given its name and its bytes; `None` if its meaning is unknown.
+pub type DescribeMetaBlock<'t> = dyn Fn(&str, &[u8]) -> Option<String> + 't;
 
-/// Bytes of a value that are shown.
-const SHOWN_VALUE_BYTES: usize = 64;
+/// Bytes of a value that are printed.
+const PRINTED_VALUE_BYTES: usize = 64;
 
 impl TableReader {
-    /// Writes a description of the table to `out`, for people: its form may change. Keys and values are
-    /// shown as ASCII with escapes.
+    /// Writes a description of the table to `out` for human readers; its form may change. Keys and values are printed as
+    /// ASCII with escapes.
     ///
-    /// Costs nothing but output for a summary; blocks are read for [`TableDetail::Entries`] alone.
+    /// A summary reads nothing. Data blocks are read for [`TableDetail::Entries`] only.
     pub fn describe(self: &Arc<Self>, detail: TableDetail, out: &mut dyn Write) -> Result<()> {
         self.describe_with(detail, &|_, _| None, &|_, _, _| None, out)
     }
 
-    /// As [`describe`](Self::describe), with a line for each meta block, given its name and its bytes, that `tell`
-    /// has something to say of, and with what `explain` says of each entry on a line below it. Reads the meta
-    /// blocks.
+    /// As [`describe`](Self::describe). `describe_meta` adds a line for a meta block, and `explain` a line below an
+    /// entry. Reads the meta blocks.
     pub fn describe_with(
         self: &Arc<Self>,
         detail: TableDetail,
-        tell: &TellMetaBlock<'_>,
+        describe_meta: &DescribeMetaBlock<'_>,
         explain: &ExplainEntry<'_>,
         out: &mut dyn Write,
     ) -> Result<()> {
         self.write_summary(out).map_err(printing)?;
         for name in self.meta_block_names() {
             let bytes = self.meta_block(name)?.unwrap_or_default();
-            if let Some(told) = tell(name, &bytes) {
-                writeln!(out, "\"{}\": {told}", name.escape_default()).map_err(printing)?;
+            if let Some(text) = describe_meta(name, &bytes) {
+                writeln!(out, "\"{}\": {text}", name.escape_default()).map_err(printing)?;
             }
         }
         if detail >= TableDetail::Blocks {
@@ -101,7 +100,7 @@ impl TableReader {
             (Some(filter), Some(handle)) => writeln!(
                 out,
                 "filter           {}, {} bits per key, {} probes",
-                place(handle),
+                location(handle),
                 p.bloom_bits_per_key,
                 filter.probes()
             )?,
@@ -112,15 +111,15 @@ impl TableReader {
             writeln!(
                 out,
                 "index            {}, {partitions} partitions, {} bytes in all",
-                place(handle),
+                location(handle),
                 p.index_bytes
             )?;
         }
         for (name, handle) in self.meta_index() {
-            writeln!(out, "meta block       {}, \"{}\"", place(*handle), name.escape_default())?;
+            writeln!(out, "meta block       {}, \"{}\"", location(*handle), name.escape_default())?;
         }
-        writeln!(out, "meta index       {}", place(self.footer().meta_index))?;
-        writeln!(out, "properties       {}", place(self.footer().properties))
+        writeln!(out, "meta index       {}", location(self.footer().meta_index))?;
+        writeln!(out, "properties       {}", location(self.footer().properties))
     }
 
     fn write_index(&self, out: &mut dyn Write) -> Result<()> {
@@ -132,7 +131,7 @@ impl TableReader {
             IndexLevelCount::Two => {
                 for partition in 0..top.block.len() {
                     let handle = self.child_handle(&top.block, partition)?;
-                    writeln!(out, "partition {partition:<6} {}", place(handle)).map_err(printing)?;
+                    writeln!(out, "partition {partition:<6} {}", location(handle)).map_err(printing)?;
                     let leaf = self.partition(&top.block, partition)?;
                     write_blocks(&leaf, top.block.separator(partition), out).map_err(printing)?;
                 }
@@ -146,8 +145,8 @@ impl TableReader {
         cursor.seek_to_first()?;
         while cursor.valid() {
             let value = cursor.value();
-            let shown = value.get(..SHOWN_VALUE_BYTES).unwrap_or(value);
-            let more = if shown.len() < value.len() { "..." } else { "" };
+            let printed = value.get(..PRINTED_VALUE_BYTES).unwrap_or(value);
+            let more = if printed.len() < value.len() { "..." } else { "" };
             let position = cursor.position().map_or((0, 0), |position| (position.block, position.entry));
             writeln!(
                 out,
@@ -157,7 +156,7 @@ impl TableReader {
                 cursor.key().escape_ascii(),
                 cursor.trailer(),
                 value.len(),
-                shown.escape_ascii()
+                printed.escape_ascii()
             )
             .map_err(printing)?;
             if let Some(text) = explain(cursor.key(), cursor.trailer(), value) {
@@ -176,7 +175,7 @@ fn write_blocks(
 ) -> io::Result<()> {
     for child in 0..leaf.len() {
         let handle = leaf.handle(child).unwrap_or_default();
-        write!(out, "block {:<10} {}", leaf.ordinal(child), place(handle))?;
+        write!(out, "block {:<10} {}", leaf.ordinal(child), location(handle))?;
         let separator = if child == 0 { first.clone() } else { leaf.separator(child) };
         match separator {
             Some((key, Some(sequence))) => writeln!(out, ", from \"{}\" #{sequence}", key.escape_ascii())?,
@@ -187,7 +186,7 @@ fn write_blocks(
     Ok(())
 }
 
-fn place(handle: BlockHandle) -> String {
+fn location(handle: BlockHandle) -> String {
     format!("{} bytes at {}", handle.bytes, handle.offset)
 }
 

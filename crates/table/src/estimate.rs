@@ -1,4 +1,4 @@
-//! How many entries of an sstable lie in a range of keys, told from its index alone.
+//! Estimate of the number of entries in a range of keys, from the index of an sstable.
 
 use bolide_base::{MAX_SEQUENCE, Result};
 
@@ -6,12 +6,11 @@ use crate::footer::IndexLevelCount;
 use crate::table_reader::TableReader;
 
 impl TableReader {
-    /// About how many entries, of all kinds and versions, have keys from `low` on and below `end`; `None` for
-    /// no end.
+    /// The estimated number of entries, of all kinds and versions, with keys in `low..end`; no upper bound if `end` is `None`.
     ///
-    /// It counts data blocks between the two keys and takes all for equally full: where they are, the answer
-    /// is off by less than the entries of two blocks. Reads no data block, and at most two index partitions
-    /// where the index has some, through the cache.
+    /// Counts the data blocks between the two keys and assumes that they have equal numbers of entries. If they do, the error
+    /// is below the entries of two blocks. Reads no data block, and at most two index partitions of a two-level index,
+    /// through the cache.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading an index partition.
@@ -30,18 +29,18 @@ impl TableReader {
             return Ok(properties.entries);
         }
         let first = if from_start { 0 } else { self.block_of(low)? };
-        // The last block belongs to the range whole.
+        // The last block is counted as a whole.
         let last = match end {
             Some(end) if !to_end => self.block_of(end)?,
             _ => blocks,
         };
         let entries_of_block = properties.entries as f64 / blocks as f64;
-        // Where both keys are in one block, any part of it may lie between.
+        // If both keys are in one block, any part of it may lie between them.
         let within = last.saturating_sub(first) as f64;
         Ok((entries_of_block * within.max(0.5)).ceil() as u64)
     }
 
-    /// The number of the data block that `key` would be in.
+    /// The number of the data block for `key`.
     fn block_of(&self, key: &[u8]) -> Result<u64> {
         let Some(top) = self.top_index() else {
             return Ok(0);

@@ -1,7 +1,7 @@
 //! Open sstable files within a limit.
 //!
-//! A database may have more sstables than a process may have open files. A [`FilePool`] keeps the
-//! handles that were used last and opens the others again when they are read.
+//! A database may have more sstables than the limit of open files of a process. A [`FilePool`] keeps the
+//! most recently used handles and reopens the others when they are read.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,9 +19,9 @@ pub fn table_file_name(file_number: u64) -> String {
 
 /// At most a given number of open sstables of one directory, least recently used closed first.
 ///
-/// Safe to share between threads. A read of a file that is open costs one short lock; a read of one that
-/// is not opens it first. A handle in use by a read survives its removal from the pool until that read
-/// ends, so that for moments a few more files may be open than the limit says.
+/// Safe to share between threads. A read of an open file costs one short lock; a read of another file opens it first. A
+/// handle in use by a read survives its removal from the pool until that read ends, so the number of open files may
+/// exceed the limit for short times.
 pub struct FilePool {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
@@ -32,7 +32,7 @@ pub struct FilePool {
 #[derive(Default)]
 struct OpenFiles {
     files: HashMap<u64, OpenFile>,
-    /// Moves on with every use; the smallest `last_use` is the handle to close.
+    /// Incremented by every use; the handle with the smallest `last_use` is closed first.
     clock: u64,
 }
 
@@ -52,15 +52,15 @@ impl FilePool {
         &self.dir
     }
 
-    /// How many files are open now.
+    /// The number of open files.
     pub fn open_files(&self) -> usize {
         self.open.lock().files.len()
     }
 
-    /// Closes the file with this number if it is open: call it before the file is removed.
+    /// Closes the file with this number if it is open. To be called before the file is removed.
     pub fn close(&self, file_number: u64) {
         let closed = self.open.lock().files.remove(&file_number);
-        // The handle is dropped outside the lock: closing a removed file may take the system a while.
+        // The handle is dropped outside of the lock: closing a removed file may take the system a while.
         drop(closed);
     }
 
@@ -96,8 +96,8 @@ impl OpenFiles {
         Some(Arc::clone(&entry.file))
     }
 
-    /// Takes the least recently used handle out. Linear in the open files, next to the cost of opening
-    /// the file that takes its place.
+    /// Removes the least recently used handle. Linear in the number of open files, which is cheap compared to opening the file
+    /// that replaces it.
     fn remove_oldest(&mut self) -> Option<OpenFile> {
         let (&oldest, _) = self.files.iter().min_by_key(|(_, file)| file.last_use)?;
         self.files.remove(&oldest)
@@ -110,34 +110,34 @@ impl fmt::Debug for FilePool {
     }
 }
 
-/// Where a [`TableReader`](crate::TableReader) reads its bytes from.
+/// The file that a [`TableReader`](crate::TableReader) reads.
 #[derive(Debug, Clone)]
 pub struct FileSource {
     name: String,
-    place: Place,
+    location: FileLocation,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum FileLocation {
     Pooled { pool: Arc<FilePool>, file_number: u64 },
     Direct(Arc<dyn File>),
 }
 
 impl FileSource {
-    /// The sstable with this number, through `pool`. Nothing is opened yet.
+    /// The sstable with this number, through `pool`. Opens nothing yet.
     pub fn pooled(pool: &Arc<FilePool>, file_number: u64) -> Self {
         Self {
             name: pool.dir.join(table_file_name(file_number)).display().to_string(),
-            place: Place::Pooled { pool: Arc::clone(pool), file_number },
+            location: FileLocation::Pooled { pool: Arc::clone(pool), file_number },
         }
     }
 
-    /// A file that is open already; `name` is what errors call it.
+    /// An open file. `name` is its name in errors.
     pub fn direct(name: impl Into<String>, file: Arc<dyn File>) -> Self {
-        Self { name: name.into(), place: Place::Direct(file) }
+        Self { name: name.into(), location: FileLocation::Direct(file) }
     }
 
-    /// What errors call the file.
+    /// The name of the file in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -154,9 +154,9 @@ impl FileSource {
 
     /// Fills `buf` from `offset`.
     pub(crate) fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match &self.place {
-            Place::Pooled { pool, file_number } => pool.file(*file_number)?.read_exact_at(offset, buf),
-            Place::Direct(file) => file.read_exact_at(offset, buf),
+        match &self.location {
+            FileLocation::Pooled { pool, file_number } => pool.file(*file_number)?.read_exact_at(offset, buf),
+            FileLocation::Direct(file) => file.read_exact_at(offset, buf),
         }
     }
 
@@ -167,9 +167,9 @@ impl FileSource {
     }
 
     fn file(&self) -> Result<Arc<dyn File>> {
-        match &self.place {
-            Place::Pooled { pool, file_number } => pool.file(*file_number),
-            Place::Direct(file) => Ok(Arc::clone(file)),
+        match &self.location {
+            FileLocation::Pooled { pool, file_number } => pool.file(*file_number),
+            FileLocation::Direct(file) => Ok(Arc::clone(file)),
         }
     }
 }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_files_are_open_than_the_limit_says() -> Result<()> {
+    fn the_number_of_open_files_stays_within_the_limit() -> Result<()> {
         let vfs = MemVfs::new();
         for number in 0..10 {
             vfs.create(Path::new(&table_file_name(number)))?.append(&[number as u8; 4])?;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn an_error_names_a_missing_file() {
         let pool = FilePool::new(Arc::new(MemVfs::new()), "", 3);
         let error = FileSource::pooled(&pool, 77).len().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);

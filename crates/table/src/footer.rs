@@ -1,11 +1,11 @@
-//! The first and the last bytes of an sstable: what it is, whose it is, and where its parts lie.
+//! The header and the footer of an sstable: identity, version, and the locations of the parts.
 //!
 //! ```text
 //! header, at offset 0, 48 bytes
 //!    0  magic         8 bytes   "BOLIDSST"
 //!    8  version       u32       2
 //!   12  zero          u32
-//!   16  features      u64       bits that a reader must know; bit 0: entries may be short, see `block_shape`
+//!   16  features      u64       bits that a reader must support; bit 0: short entries, see `block_shape`
 //!   24  tag           u64       a random number, drawn when the file was created
 //!   32  file number   u64
 //!   40  checksum      u64       of bytes 0..40, seeded with the tag
@@ -17,7 +17,7 @@
 //!   36  index         handle    all zero if the table is empty
 //!   48  index levels  u32       0 (empty), 1 or 2
 //!   52  zero          u32
-//!   56  data end      u64       offset behind the last data block
+//!   56  data end      u64       offset after the last data block
 //!   64  zero          u64
 //!   72  file bytes    u64       the length of the file, this footer included
 //!   80  version       u32
@@ -29,8 +29,8 @@
 //!  120  magic         8 bytes   "TSSDILOB"
 //! ```
 //!
-//! Header and footer keep this layout in all versions up to the fields named here, so that every
-//! version can tell a file that is too new, foreign or damaged apart.
+//! Header and footer keep the layout of these fields in all versions, so that every version can distinguish files that are
+//! too new, foreign or damaged.
 
 use bolide_base::checksum::check_tag;
 use bolide_base::coding::{put_u32, put_u64};
@@ -43,7 +43,7 @@ use crate::stored_block::BlockHandle;
 
 /// The version of the sstable format that this code writes, and the only one that it reads.
 pub const TABLE_FORMAT_VERSION: u32 = 2;
-/// The feature bits that this code knows.
+/// The feature bits that this code supports.
 const KNOWN_FEATURES: u64 = SHORT_ENTRIES;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDSST";
 const FOOTER_MAGIC: &[u8; 8] = b"TSSDILOB";
@@ -52,29 +52,29 @@ pub(crate) const HEADER_BYTES: usize = 48;
 /// Length of the footer.
 pub(crate) const FOOTER_BYTES: usize = 128;
 
-/// Where the parts of an sstable lie.
+/// The locations of the parts of an sstable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Footer {
     pub(crate) properties: BlockHandle,
     pub(crate) meta_index: BlockHandle,
     pub(crate) filter: Option<BlockHandle>,
-    /// The index block on the highest level, and that level.
+    /// The topmost index block, and the number of levels.
     pub(crate) index: Option<(BlockHandle, IndexLevelCount)>,
     pub(crate) data_end: u64,
     pub(crate) file_bytes: u64,
 }
 
-/// How many levels the index has, one or two.
+/// The number of levels of the index, one or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexLevelCount {
     /// The index is one block.
     One = 1,
-    /// A top block points to partitions.
+    /// A top block refers to partitions.
     Two = 2,
 }
 
 impl IndexLevelCount {
-    /// The level of the highest index block.
+    /// The level of the topmost index block.
     pub(crate) fn highest(self) -> IndexLevel {
         match self {
             Self::One => IndexLevel::Leaf,
@@ -107,7 +107,7 @@ fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
 }
 
 impl Footer {
-    /// The footer's bytes; it ends the file.
+    /// The bytes of the footer, which is the end of the file.
     pub(crate) fn encode(&self, identity: &FileIdentity) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         put_handle(&mut out, self.properties);
@@ -128,9 +128,9 @@ impl Footer {
 }
 
 /// Little-endian fields at fixed positions; a position past the end reads as zero.
-struct Fields<'a>(&'a [u8]);
+struct FooterFields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl FooterFields<'_> {
     fn u32(&self, at: usize) -> u32 {
         let chunk = self.0.get(at..).and_then(|rest| rest.first_chunk());
         chunk.map_or(0, |bytes| u32::from_le_bytes(*bytes))
@@ -146,8 +146,7 @@ impl Fields<'_> {
     }
 }
 
-/// Reads the identity that a file claims to have, after checking that it is an sstable whose header is
-/// intact. For tools that look at a file without its database.
+/// Reads the identity of a file after verification of its header. For tools that read a file without its database.
 ///
 /// # Errors
 /// `Unsupported` for another kind of file and another format version; `Corruption`; those of the file system.
@@ -155,7 +154,7 @@ pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
     identity_of(source, |what| Error::unsupported(source.name(), what))
 }
 
-/// As [`read_identity`]; `other_kind` makes the error for a file that is no sstable.
+/// As [`read_identity`]; `other_kind` constructs the error for a file that is not an sstable.
 fn identity_of(source: &FileSource, other_kind: impl Fn(&str) -> Error) -> Result<FileIdentity> {
     let file_bytes = source.len()?;
     let mut header = [0; HEADER_BYTES];
@@ -170,7 +169,7 @@ fn identity_of(source: &FileSource, other_kind: impl Fn(&str) -> Error) -> Resul
     if available < HEADER_BYTES {
         return Err(source.corruption(file_bytes, "the file ends inside its header"));
     }
-    let fields = Fields(&header);
+    let fields = FooterFields(&header);
     let identity = FileIdentity { file_number: fields.u64(32), tag: fields.u64(24) };
     let (covered, _) = header.split_at(HEADER_BYTES - 8);
     if identity.checksum(0, covered) != fields.u64(HEADER_BYTES - 8) {
@@ -187,23 +186,23 @@ fn check_version(source: &FileSource, version: u32, zero: u32, features: u64) ->
     }
     let unknown = features & !KNOWN_FEATURES;
     if unknown != 0 {
-        let what = format!("the file needs features {unknown:#x}, which this program does not know");
+        let what = format!("the file needs features {unknown:#x}, which this program does not support");
         return Err(Error::unsupported(source.name(), what));
     }
     Ok(())
 }
 
-/// Checks that the file is the sstable `expected` and was written to its end; answers its footer.
+/// Checks that the file is the sstable `expected` and is complete. Returns its footer.
 pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Result<Footer> {
-    // The manifest names the file, so other bytes are damage and no foreign file.
+    // The manifest names the file, so other bytes are damage and not a foreign file.
     let identity = identity_of(source, |what| source.corruption(0, what))?;
     check_identity(source, 24, &identity, expected)?;
     let (_, footer) = read_end(source, source.len()?, Some(expected))?;
     Ok(footer)
 }
 
-/// The footer of a file of `file_bytes` bytes, without a look at its header. Without `expected` the identity that the footer
-/// holds is taken.
+/// The footer of a file of `file_bytes` bytes, without a check of its header. Without `expected` the identity in the footer
+/// is used.
 pub(crate) fn read_end(
     source: &FileSource,
     file_bytes: u64,
@@ -219,7 +218,7 @@ pub(crate) fn read_end(
         return Err(source.corruption(at, "the file is cut off or its end is damaged: it has no footer"));
     }
     let (covered, _) = footer.split_at(FOOTER_BYTES - 16);
-    let fields = Fields(&footer);
+    let fields = FooterFields(&footer);
     let claimed = FileIdentity { file_number: fields.u64(104), tag: fields.u64(96) };
     let expected = expected.unwrap_or(&claimed);
     if expected.checksum(at, covered) != fields.u64(FOOTER_BYTES - 16) {
@@ -243,19 +242,19 @@ fn check_identity(
         return Ok(());
     }
     let (is, wanted) = (found.file_number, expected.file_number);
-    let what = format!("the file is another one under this name: its number is {is}, not {wanted}");
+    let what = format!("the file is not the one that the database refers to: its number is {is}, not {wanted}");
     Err(source.corruption(offset + 8, what))
 }
 
-/// Reads the fields of the footer at the end of `file`, without a look at its checksum or identity.
-/// `None` where it is too short or its handles point outside the file.
+/// Reads the fields of the footer at the end of `file`, without a check of its checksum or identity.
+/// `None` if it is too short or its handles point outside of the file.
 pub(crate) fn parse_footer(file: &[u8]) -> Option<Footer> {
     let (_, footer) = file.split_last_chunk::<FOOTER_BYTES>()?;
     let file_bytes = file.len() as u64;
-    footer_of(&Fields(footer), file_bytes - FOOTER_BYTES as u64, file_bytes).ok()
+    footer_of(&FooterFields(footer), file_bytes - FOOTER_BYTES as u64, file_bytes).ok()
 }
 
-/// Makes magic, identification, length and checksum of the footer at the end of `file` right.
+/// Corrects magic, identification, length and checksum of the footer at the end of `file`.
 pub(crate) fn rewrite_footer(file: &mut [u8], identity: &FileIdentity) {
     let file_bytes = file.len() as u64;
     let Some((_, footer)) = file.split_last_chunk_mut::<FOOTER_BYTES>() else {
@@ -273,8 +272,8 @@ pub(crate) fn rewrite_footer(file: &mut [u8], identity: &FileIdentity) {
     rest.copy_from_slice(&[&checksum.to_le_bytes()[..], FOOTER_MAGIC].concat());
 }
 
-/// Reads the fields of a footer that lies at `at`; an error says where in the file it is wrong, and what.
-fn footer_of(fields: &Fields<'_>, at: u64, file_bytes: u64) -> std::result::Result<Footer, (u64, String)> {
+/// Reads the fields of a footer at offset `at`. An error contains the offset of the defect and a description.
+fn footer_of(fields: &FooterFields<'_>, at: u64, file_bytes: u64) -> std::result::Result<Footer, (u64, String)> {
     let none = BlockHandle::default();
     let index = fields.handle(36);
     let footer = Footer {

@@ -1,7 +1,7 @@
-//! The decoders of this crate, opened to fuzz targets. Not part of the API: names may change.
+//! Entry points to the decoders of this crate for fuzz targets. Not part of the API: names may change.
 //!
-//! Each function takes any bytes, does all that the store could do with them, and must neither panic
-//! nor take more memory than a small multiple of them.
+//! Each function accepts any bytes and performs all operations of the store on them. It must neither panic nor allocate
+//! more memory than a small multiple of their length.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, FileIdentity, MAX_SEQUENCE, Result, Trailer};
 use bolide_storage::{MemVfs, Vfs};
 
-use crate::block::{Block, Malformed};
+use crate::block::{Block, MalformedBlock};
 use crate::block_cache::BlockCache;
 use crate::bloom::BloomFilter;
 use crate::describe::TableDetail;
@@ -30,14 +30,14 @@ use crate::table_reader::TableReader;
 /// The identity that repaired tables get.
 const IDENTITY: FileIdentity = FileIdentity { file_number: 9, tag: 0xdb };
 
-/// Reads `bytes` as the payload of a data block: every entry, and searches for its keys.
+/// Decodes `bytes` as the payload of a data block: every entry, and searches for its keys.
 pub fn data_block(bytes: &[u8]) {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + PADDING, 0);
     let Ok(block) = Block::new(Payload { bytes: padded.into(), len: bytes.len() }) else {
         return;
     };
-    let _: std::result::Result<(), Malformed> = (|| {
+    let _: std::result::Result<(), MalformedBlock> = (|| {
         let mut key = block.prefix().to_vec();
         for index in 0..block.count() {
             let entry = block.entry(index)?;
@@ -51,7 +51,7 @@ pub fn data_block(bytes: &[u8]) {
     })();
 }
 
-/// Reads `bytes` as an index block of either level.
+/// Decodes `bytes` as an index block of either level.
 pub fn index_block(bytes: &[u8]) {
     for level in [IndexLevel::Leaf, IndexLevel::Top] {
         if let Ok(index) = IndexBlock::decode(bytes, level, 1 << 40) {
@@ -67,7 +67,7 @@ pub fn index_block(bytes: &[u8]) {
     }
 }
 
-/// Reads `bytes` as each of the small parts: filter, properties, index of meta blocks.
+/// Decodes `bytes` as each of the small parts: filter, properties, index of meta blocks.
 pub fn small_parts(bytes: &[u8]) {
     if let Some(filter) = BloomFilter::decode(bytes) {
         filter.may_contain(bytes.len() as u64);
@@ -79,23 +79,23 @@ pub fn small_parts(bytes: &[u8]) {
     drop(decode_meta_index(bytes, 0, 1 << 40));
 }
 
-/// Makes the header, the footer's identification and every checksum that can be found in `bytes` right,
-/// then does with the table all that can be done.
+/// Corrects the header, the identification of the footer and every reachable checksum in `bytes`, then performs all
+/// operations on the table.
 pub fn table(bytes: &[u8]) {
     let bytes = repair(bytes);
     drop(exercise(&bytes));
 }
 
-/// Makes the checksums of all blocks that can be found in `bytes` right, so that damage passes for data. For tests that plant a
-/// reader that serves damaged blocks. `identity` is that of the file, which is not compressed.
+/// Corrects the checksums of all reachable blocks in `bytes`, so that damage passes as data. For tests of a reader that
+/// serves damaged blocks. `identity` is that of the file, which is not compressed.
 pub fn forge_checksums(bytes: &mut [u8], identity: &FileIdentity) {
     if let Some(footer) = parse_footer(bytes) {
         repair_blocks(bytes, &footer, identity);
     }
 }
 
-/// As [`table`], for a good table with edits: the first byte of `recipe` chooses how it was written, each
-/// three bytes behind it change one byte of it.
+/// As [`table`], for a valid table with edits. The first byte of `recipe` selects the options of the table; each
+/// three further bytes change one byte of it.
 pub fn edited_table(recipe: &[u8]) {
     let Some((&kind, edits)) = recipe.split_first() else {
         return;
@@ -192,7 +192,7 @@ fn exercise(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// `bytes` with good magic numbers, identities, lengths and checksums, as far as its handles lead.
+/// `bytes` with correct magic numbers, identities, lengths and checksums, as far as their handles are valid.
 fn repair(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(HEADER_BYTES + FOOTER_BYTES), 0);

@@ -1,30 +1,30 @@
-//! Index blocks: where the blocks of the level below start, by key and by number.
+//! Index blocks: the locations of the blocks of the level below, by key and by number.
 //!
 //! ```text
 //! children       varint    n, at least one
 //! level          u8        0: children are data blocks; 1: children are index blocks of level 0
 //! first ordinal  varint    number of the first data block at or below this index block
 //! first offset   varint    byte offset of the first child in the file
-//! prefix         bytes     length as a varint, then what all separators start with
+//! prefix         bytes     length as a varint, then the common prefix of all separators
 //! stored bytes   varint    of the first child (its handle without the offset)
 //! data blocks    varint    under the first child; level 1 only
-//! n-1 × {                  each further child, which starts right behind the frame of the one before
-//!     suffix length  varint    shifted left by one; bit 0 says that a sequence number follows
-//!     suffix         bytes     the separator behind the prefix
+//! n-1 × {                  each further child, adjacent to the frame of the previous one
+//!     suffix length  varint    shifted left by one; bit 0: a sequence number follows
+//!     suffix         bytes     the separator after the prefix
 //!     sequence       varint    only with bit 0
 //!     stored bytes   varint
 //!     data blocks    varint    level 1 only
 //! }
 //! ```
 //!
-//! The separator of a child is at or before its first entry and after the last entry of the child
-//! before it. It is the shortest such key (one byte more than what the two neighbours share), and then
-//! stands before all versions of that key. Where the versions of one key run across the border, the
-//! separator is that key with the sequence number of the child's first entry.
+//! The separator of a child is at or before its first entry and after the last entry of the previous child. It is the
+//! shortest such key (one byte more than the common prefix of the two neighbours), and then sorts before all versions of
+//! that key. If the versions of one key continue across the border, the separator is that key with the sequence number of
+//! the child's first entry.
 //!
-//! In memory the separators are an array of 8-byte heads (the bytes behind the prefix as a big-endian
-//! number), which a binary search walks without touching the keys; only equal heads are compared in
-//! full. About 30 bytes per child.
+//! In memory the separators are an array of 8-byte heads (the bytes after the prefix as a big-endian number). A binary
+//! search reads the heads without the keys; only separators with equal heads are compared in full. Memory: about 30 bytes
+//! per child.
 
 use std::cmp::Ordering;
 
@@ -32,7 +32,7 @@ use bolide_base::SequenceNumber;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
 
-use crate::block::Malformed;
+use crate::block::MalformedBlock;
 use crate::stored_block::{BlockHandle, FRAME_BYTES};
 
 /// A decoded index block.
@@ -44,7 +44,7 @@ pub(crate) struct IndexBlock {
     /// Ends of the n-1 suffixes in `suffixes`.
     suffix_ends: Box<[u32]>,
     suffixes: Box<[u8]>,
-    /// Sequence numbers of the separators that have one, by separator number.
+    /// Sequence numbers of the separators that have one, with the separator numbers.
     exact: Box<[(u32, SequenceNumber)]>,
     /// Offsets of the n children and the end of the last one, frame included.
     offsets: Box<[u64]>,
@@ -54,7 +54,7 @@ pub(crate) struct IndexBlock {
     end_ordinal: u64,
 }
 
-/// The first 8 bytes as a number that orders like them.
+/// The first 8 bytes as a number with the same order.
 #[inline]
 fn head_of(suffix: &[u8]) -> u64 {
     match suffix.first_chunk::<8>() {
@@ -69,7 +69,7 @@ fn head_of(suffix: &[u8]) -> u64 {
     }
 }
 
-/// Which level an index block is on.
+/// The level of an index block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexLevel {
     /// Its children are data blocks.
@@ -78,18 +78,18 @@ pub(crate) enum IndexLevel {
     Top = 1,
 }
 
-/// The answer to bytes that end early or hold impossible numbers.
-const DECODE: Malformed = Malformed("an index block does not decode");
+/// The error for bytes that end early or contain impossible numbers.
+const DECODE: MalformedBlock = MalformedBlock("an index block does not decode");
 
 impl IndexBlock {
     /// Decodes an index block of a file whose blocks all end at or before `file_bytes`.
     ///
-    /// Takes memory in proportion to the payload, whatever it says.
-    pub(crate) fn decode(payload: &[u8], level: IndexLevel, file_bytes: u64) -> Result<Self, Malformed> {
+    /// Allocates in proportion to the length of the payload, for any contents.
+    pub(crate) fn decode(payload: &[u8], level: IndexLevel, file_bytes: u64) -> Result<Self, MalformedBlock> {
         let mut input = Decoder::new(payload);
         let children = input.length(payload.len() / 2).filter(|&children| children > 0).ok_or(DECODE)?;
         if input.u8() != Some(level as u8) {
-            return Err(Malformed("an index block is on the wrong level"));
+            return Err(MalformedBlock("an index block is on the wrong level"));
         }
         let first_ordinal = input.varint().ok_or(DECODE)?;
         let first_offset = input.varint().ok_or(DECODE)?;
@@ -106,13 +106,13 @@ impl IndexBlock {
         Ok(decoding.finish(prefix))
     }
 
-    /// How many children the block has; at least one.
+    /// The number of children, at least one.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// Where child number `child` lies.
+    /// The location of child number `child`.
     #[inline]
     pub(crate) fn handle(&self, child: usize) -> Option<BlockHandle> {
         let &offset = self.offsets.get(child)?;
@@ -128,12 +128,12 @@ impl IndexBlock {
         }
     }
 
-    /// The number behind that of the last data block at or under this index block.
+    /// The number after that of the last data block at or under this index block.
     pub(crate) fn end_ordinal(&self) -> u64 {
         self.end_ordinal
     }
 
-    /// The offset behind the last child.
+    /// The offset after the last child.
     pub(crate) fn end_offset(&self) -> u64 {
         self.offsets.last().copied().unwrap_or(0)
     }
@@ -159,14 +159,13 @@ impl IndexBlock {
         self.suffixes.get(start..end).unwrap_or_default()
     }
 
-    /// The separator in front of child number `child`, with its sequence number where it has one.
+    /// The separator before child number `child`, with its sequence number if it has one.
     pub(crate) fn separator(&self, child: usize) -> Option<(Vec<u8>, Option<SequenceNumber>)> {
         let separator = child.checked_sub(1).filter(|&separator| separator < self.heads.len())?;
         Some(([&self.prefix, self.suffix(separator)].concat(), self.exact_sequence(separator)))
     }
 
-    /// True if the separator in front of child number `child` says that it starts with further versions
-    /// of `key`.
+    /// Whether child number `child` starts with further versions of `key`, according to its separator.
     pub(crate) fn continues(&self, child: usize, key: &[u8]) -> bool {
         let Some(separator) = child.checked_sub(1).filter(|&separator| separator < self.heads.len()) else {
             return false;
@@ -195,9 +194,9 @@ impl IndexBlock {
         self.find_in_run(low, head, suffix, sequence)
     }
 
-    /// As [`find`](Self::find), quicker if the answer is `guess`.
+    /// As [`find`](Self::find), faster if the result is `guess`.
     #[inline]
-    pub(crate) fn find_near(&self, guess: usize, key: &[u8], sequence: SequenceNumber) -> usize {
+    pub(crate) fn find_from_guess(&self, guess: usize, key: &[u8], sequence: SequenceNumber) -> usize {
         if let Some(suffix) = key.strip_prefix(&*self.prefix) {
             let head = head_of(suffix);
             let before = guess.checked_sub(1).map(|before| self.heads.get(before));
@@ -210,7 +209,7 @@ impl IndexBlock {
         self.find(key, sequence)
     }
 
-    /// As [`find`](Self::find), where separators from number `low` have the same head as `suffix`.
+    /// As [`find`](Self::find), if the separators from number `low` on have the same head as `suffix`.
     #[cold]
     fn find_in_run(&self, low: usize, head: u64, suffix: &[u8], sequence: SequenceNumber) -> usize {
         let run = self.heads.get(low..).unwrap_or_default().partition_point(|&stored| stored == head);
@@ -227,7 +226,7 @@ impl IndexBlock {
         low
     }
 
-    /// The bytes that the block keeps in memory.
+    /// Memory of the block, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.prefix.len()
             + self.suffixes.len()
@@ -240,7 +239,7 @@ impl IndexBlock {
     }
 }
 
-/// An index block while it is decoded.
+/// The state of decoding an index block.
 struct Decoding {
     level: IndexLevel,
     file_bytes: u64,
@@ -273,7 +272,7 @@ impl Decoding {
         }
     }
 
-    fn separator(&mut self, input: &mut Decoder<'_>, prefix_len: usize) -> Result<(), Malformed> {
+    fn separator(&mut self, input: &mut Decoder<'_>, prefix_len: usize) -> Result<(), MalformedBlock> {
         let word = input.length(2 * MAX_TREE_KEY_BYTES + 1).ok_or(DECODE)?;
         let suffix = input.take(word >> 1).ok_or(DECODE)?;
         if prefix_len + suffix.len() > MAX_TREE_KEY_BYTES {
@@ -289,12 +288,12 @@ impl Decoding {
         Ok(())
     }
 
-    fn child(&mut self, input: &mut Decoder<'_>) -> Result<(), Malformed> {
+    fn child(&mut self, input: &mut Decoder<'_>) -> Result<(), MalformedBlock> {
         let bytes = input.varint().and_then(|bytes| u32::try_from(bytes).ok()).ok_or(DECODE)?;
         let offset = self.offsets.last().copied().unwrap_or(0);
         let end = BlockHandle { offset, bytes }.end();
         if end > self.file_bytes {
-            return Err(Malformed("an index block points past the end of the file"));
+            return Err(MalformedBlock("an index block points past the end of the file"));
         }
         self.offsets.push(end);
         let data_blocks = match self.level {
@@ -324,12 +323,12 @@ impl Decoding {
     }
 }
 
-/// What stands in front of a child.
+/// The separator before a child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Separator<'a> {
     /// The key.
     pub(crate) key: &'a [u8],
-    /// The sequence number of the child's first entry, where the child before ends with the same key.
+    /// The sequence number of the child's first entry, if the previous child ends with the same key.
     pub(crate) sequence: Option<SequenceNumber>,
 }
 
@@ -339,7 +338,7 @@ pub(crate) struct IndexBlockBuilder {
     level: IndexLevel,
     first_ordinal: u64,
     first_offset: u64,
-    /// All separators but the first, one after the other.
+    /// All separators but the first, concatenated.
     keys: Vec<u8>,
     children: Vec<Child>,
 }
@@ -353,7 +352,7 @@ struct Child {
 }
 
 impl IndexBlockBuilder {
-    /// A builder for an index block whose first data block has this number.
+    /// A builder for an index block whose first data block has number `first_ordinal`.
     pub(crate) fn new(level: IndexLevel, first_ordinal: u64) -> Self {
         Self { level, first_ordinal, first_offset: 0, keys: Vec::new(), children: Vec::new() }
     }
@@ -362,17 +361,17 @@ impl IndexBlockBuilder {
         self.children.is_empty()
     }
 
-    /// About what the block takes before compression.
+    /// The approximate size of the block before compression.
     pub(crate) fn estimated_bytes(&self) -> usize {
         self.keys.len() + 5 * self.children.len()
     }
 
-    /// How many data blocks lie under the block so far.
+    /// The number of data blocks under the block so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.children.iter().map(|child| child.data_blocks).sum()
     }
 
-    /// Adds a child. The separator of the first one is not kept: it belongs into the level above.
+    /// Adds a child. The separator of the first child is not stored: it belongs to the level above.
     pub(crate) fn add(&mut self, separator: Separator<'_>, handle: BlockHandle, data_blocks: u64) {
         if self.children.is_empty() {
             self.first_offset = handle.offset;
@@ -388,7 +387,7 @@ impl IndexBlockBuilder {
         self.children.push(child);
     }
 
-    /// The payload. At least one child must have been added.
+    /// The payload. Requires at least one child.
     pub(crate) fn finish(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.estimated_bytes() + 64);
         put_varint(&mut out, self.children.len() as u64);
@@ -416,7 +415,7 @@ impl IndexBlockBuilder {
         out
     }
 
-    /// Separators ascend, so what the first and the last share is shared by all.
+    /// Length of the common prefix of all separators. They ascend, so it is that of the first and the last one.
     fn prefix_len(&self) -> usize {
         let first_end = self.children.get(1).map_or(0, |child| child.key_end);
         let last_at = self.children.len().checked_sub(2).and_then(|child| self.children.get(child));
@@ -472,7 +471,7 @@ mod tests {
             assert_eq!(index.find(key, sequence), child, "{key:?} at {sequence}");
             for guess in 0..7 {
                 assert_eq!(
-                    index.find_near(guess, key, sequence),
+                    index.find_from_guess(guess, key, sequence),
                     child,
                     "{key:?} at {sequence} near {guess}"
                 );
@@ -504,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_refused() {
+    fn every_truncation_is_rejected() {
         let mut builder = IndexBlockBuilder::new(IndexLevel::Leaf, 0);
         builder.add(Separator { key: b"", sequence: None }, BlockHandle { offset: 48, bytes: 4000 }, 1);
         builder.add(

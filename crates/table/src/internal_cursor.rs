@@ -1,25 +1,25 @@
-//! The cursor that every component of a tree offers: memtables, blocks, sstables, and merges of them.
+//! The cursor interface of every component of a tree: memtables, blocks, sstables, and merges of them.
 
 use bolide_base::{Result, SequenceNumber, Trailer};
 
-/// What a merge asks of an entry to find its place among those of other sources.
+/// The properties of an entry that a merge compares with those of other sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryHead {
-    /// See [`key_head`].
+    /// The first bytes of the key; see [`key_head`].
     pub key_head: u128,
-    /// Its sequence number and kind.
+    /// The sequence number and the kind.
     pub trailer: Trailer,
 }
 
 impl EntryHead {
-    /// That of the entry that `cursor` stands on, if it stands on one.
+    /// The head of the current entry of `cursor`; `None` if it is invalid.
     #[inline]
     pub fn of(cursor: &impl InternalCursor) -> Option<Self> {
         cursor.valid().then(|| Self { key_head: key_head(cursor.key()), trailer: cursor.trailer() })
     }
 }
 
-/// The first sixteen bytes of `key` as a number, padded with zeros. Heads that differ are ordered as their keys.
+/// The first sixteen bytes of `key` as a number, padded with zeros. Heads that differ have the order of their keys.
 #[inline]
 pub fn key_head(key: &[u8]) -> u128 {
     if let Some(bytes) = key.first_chunk::<16>() {
@@ -35,9 +35,9 @@ pub fn key_head(key: &[u8]) -> u128 {
 /// A position in a sequence of entries `(user key, trailer, value)` in tree order: user key bytewise
 /// ascending, then sequence number descending, so that the newest version of a key comes first.
 ///
-/// A cursor starts *invalid*, that is on no entry; a positioning call makes it valid or, where no such
-/// entry exists, leaves it invalid. After an error it is invalid and stays usable: the next positioning
-/// call tries anew. Hot loops use it through generics or enums, never as `dyn`.
+/// A cursor starts *invalid*, without a current entry. A positioning call makes it valid or, if no such entry exists,
+/// leaves it invalid. After an error it is invalid and stays usable: the next positioning call tries again. Hot loops use
+/// it through generics or enums, never as `dyn`.
 ///
 /// ```
 /// use bolide_base::Result;
@@ -55,16 +55,16 @@ pub fn key_head(key: &[u8]) -> u128 {
 /// }
 /// ```
 pub trait InternalCursor {
-    /// True while the cursor stands on an entry.
+    /// Whether the cursor has a current entry.
     fn valid(&self) -> bool;
 
-    /// The user key of the current entry. An invalid cursor answers the empty slice.
+    /// The user key of the current entry; empty if the cursor is invalid.
     fn key(&self) -> &[u8];
 
-    /// The sequence number and kind of the current entry. An invalid cursor answers zero bits.
+    /// The sequence number and kind of the current entry; zero if the cursor is invalid.
     fn trailer(&self) -> Trailer;
 
-    /// The value of the current entry. An invalid cursor answers the empty slice.
+    /// The value of the current entry; empty if the cursor is invalid.
     fn value(&self) -> &[u8];
 
     /// Moves to the first entry.
@@ -77,31 +77,30 @@ pub trait InternalCursor {
     /// greater than `key`, or equal to it with a sequence number of at most `sequence`.
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()>;
 
-    /// Asks the processor for memory that a [`seek`](Self::seek) of the same place, to be called next,
-    /// will read; until then the position is unspecified. A merge does this for all its sources, then
-    /// [`prepare_further`](Self::prepare_further) for all, as often as one of them says, then seeks: so their waits
-    /// overlap. The seek alone finds the same place, and so does one of another place.
+    /// Prefetches memory that a [`seek`](Self::seek) with the same arguments, to be called next, will read. The position is
+    /// unspecified until that seek. A merge calls this for all its sources, then
+    /// [`prepare_next_stage`](Self::prepare_next_stage) for all until each returns false, then seeks, so that the cache misses
+    /// overlap. Both calls are optional, and a seek with other arguments is correct too.
     #[inline]
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         let _ = (key, sequence);
     }
 
-    /// Goes on from [`prepare_seek`](Self::prepare_seek), or from the last call, with what can be asked for only after
-    /// the answers to that are here. True where there will be more to ask for then: it is to be called again.
+    /// Continues [`prepare_seek`](Self::prepare_seek) or the last call with prefetches whose addresses depend on memory that
+    /// was prefetched before. Returns true if a further call has more to prefetch.
     #[inline]
-    fn prepare_further(&mut self) -> bool {
+    fn prepare_next_stage(&mut self) -> bool {
         false
     }
 
     /// Moves to the last entry whose user key is less than `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Moves to the next entry; after the last one the cursor is invalid. On an invalid cursor it does
-    /// nothing.
+    /// Moves to the next entry; invalid after the last one. Does nothing on an invalid cursor.
     fn next(&mut self) -> Result<()>;
 
-    /// As [`next`](Self::next), and says what a merge asks of the entry there; `None` where there is none. One call
-    /// where a merge would need several.
+    /// As [`next`](Self::next), and returns the head of the new current entry; `None` if there is none. One call instead of
+    /// several in a merge.
     #[inline]
     fn next_entry(&mut self) -> Result<Option<EntryHead>>
     where
@@ -111,27 +110,25 @@ pub trait InternalCursor {
         Ok(EntryHead::of(self))
     }
 
-    /// As [`next_entry`](Self::next_entry), where the next entry is at hand and surely has another key than the current one;
-    /// else `None`, and the cursor stays where it is.
+    /// As [`next_entry`](Self::next_entry), if the next entry is in memory and is known to have another key than the current
+    /// entry. Else returns `None` and does not move.
     #[inline]
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
         None
     }
 
-    /// False where [`next_in_hand`](Self::next_in_hand) is not worth asking, as it answers nothing as a rule.
+    /// False if [`try_next_distinct`](Self::try_next_distinct) usually returns `None`, so that calls do not pay.
     #[inline]
-    fn can_have_next_in_hand(&self) -> bool {
+    fn supports_try_next_distinct(&self) -> bool {
         false
     }
 
-    /// True where the entries that [`next`](Self::next) goes to from here on have each another key than the one before:
-    /// of each key one version is shown.
+    /// Whether all further entries that [`next`](Self::next) reaches have distinct keys: one version per key is visible.
     #[inline]
-    fn shows_keys_once(&self) -> bool {
+    fn yields_keys_once(&self) -> bool {
         false
     }
 
-    /// Moves to the entry before; before the first one the cursor is invalid. On an invalid cursor it
-    /// does nothing.
+    /// Moves to the previous entry; invalid before the first one. Does nothing on an invalid cursor.
     fn prev(&mut self) -> Result<()>;
 }

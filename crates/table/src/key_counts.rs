@@ -1,4 +1,4 @@
-//! How many entries each data block has.
+//! The number of entries of each data block.
 //!
 //! ```text
 //! meta block "bolide.key-counts"
@@ -6,14 +6,14 @@
 //! counts   n × width      little-endian, one for each data block in file order; none is zero
 //! ```
 //!
-//! With them, whoever knows the place of an entry reaches the k-th entry behind it without reading the blocks
-//! in between (REMIX §4.1). [`TableOptions::key_counts`](crate::TableOptions::key_counts) has them written.
+//! With the counts and the position of an entry, the k-th next entry is reached without reading the blocks in between
+//! (REMIX §4.1). Written if [`TableOptions::key_counts`](crate::TableOptions::key_counts) is set.
 
 use bolide_base::{Result, Trailer};
 
 use bolide_storage::LargeArray;
 
-use crate::block::Malformed;
+use crate::block::MalformedBlock;
 use crate::meta_collector::MetaCollector;
 use crate::prefetch::prefetch;
 use crate::stored_block::BlockHandle;
@@ -30,7 +30,7 @@ pub struct KeyCounts {
 }
 
 impl KeyCounts {
-    /// These counts.
+    /// Encodes `counts`.
     pub fn new(counts: &[u32]) -> Self {
         let largest = counts.iter().copied().max().unwrap_or(0);
         let width = match largest {
@@ -43,12 +43,12 @@ impl KeyCounts {
         Self { width, bytes }
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub fn blocks(&self) -> usize {
         self.bytes.len() / usize::from(self.width)
     }
 
-    /// How many entries block number `block` has; `None` behind the last block.
+    /// The number of entries of block number `block`; `None` after the last block.
     #[inline]
     pub fn get(&self, block: usize) -> Option<u32> {
         if self.width == 1 {
@@ -62,7 +62,7 @@ impl KeyCounts {
         }
     }
 
-    /// Asks the processor for what [`get`](Self::get) reads.
+    /// Prefetches the memory that [`get`](Self::get) reads.
     #[inline]
     pub fn prefetch(&self, block: usize) {
         if let Some(count) = self.bytes.get(block.saturating_mul(self.width.into())) {
@@ -80,7 +80,7 @@ impl KeyCounts {
         self.iter().max().unwrap_or(0)
     }
 
-    /// The bytes that the counts take in memory.
+    /// Memory of the counts, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.memory_bytes()
     }
@@ -89,8 +89,8 @@ impl KeyCounts {
         [&[self.width], &*self.bytes].concat()
     }
 
-    fn decode(payload: &[u8]) -> std::result::Result<Self, Malformed> {
-        const DAMAGED: Malformed = Malformed("the key counts do not decode");
+    fn decode(payload: &[u8]) -> std::result::Result<Self, MalformedBlock> {
+        const DAMAGED: MalformedBlock = MalformedBlock("the key counts do not decode");
         let (&width, bytes) = payload.split_first().ok_or(DAMAGED)?;
         if !matches!(width, 1 | 2 | 4) || !bytes.len().is_multiple_of(width.into()) {
             return Err(DAMAGED);
@@ -100,7 +100,7 @@ impl KeyCounts {
     }
 }
 
-/// Counts while an sstable is written.
+/// Counts the entries of each data block while an sstable is written.
 #[derive(Debug, Default)]
 pub(crate) struct KeyCountCollector {
     counts: Vec<u32>,
@@ -122,8 +122,8 @@ impl MetaCollector for KeyCountCollector {
 }
 
 impl TableReader {
-    /// How many entries each data block has. Read from the meta block if the sstable was written with one,
-    /// which costs one read; else found by reading every data block, without filling the cache.
+    /// The number of entries of each data block. Costs one read if the sstable has the meta block. Else reads every data
+    /// block, without filling the cache.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading; `Corruption` where the counts are not those of the table.
@@ -136,7 +136,7 @@ impl TableReader {
         let entries: u64 = counts.iter().map(u64::from).sum();
         let properties = self.properties();
         if counts.blocks() as u64 != properties.data_blocks || entries != properties.entries {
-            return Err(damaged(Malformed("the key counts are those of another table")));
+            return Err(damaged(MalformedBlock("the key counts do not match the table")));
         }
         Ok(counts)
     }
@@ -159,17 +159,17 @@ mod tests {
     fn counts_of_every_width_round_trip() {
         for largest in [1, 255, 256, 65_535, 65_536] {
             let counts = [7, largest, 1];
-            let kept = KeyCounts::new(&counts);
-            assert_eq!(KeyCounts::decode(&kept.encode()), Ok(kept.clone()));
-            assert_eq!((kept.blocks(), kept.largest()), (3, largest.max(7)));
-            assert_eq!(kept.iter().collect::<Vec<_>>(), counts);
-            assert_eq!(kept.get(3), None);
+            let encoded = KeyCounts::new(&counts);
+            assert_eq!(KeyCounts::decode(&encoded.encode()), Ok(encoded.clone()));
+            assert_eq!((encoded.blocks(), encoded.largest()), (3, largest.max(7)));
+            assert_eq!(encoded.iter().collect::<Vec<_>>(), counts);
+            assert_eq!(encoded.get(3), None);
         }
         assert_eq!(KeyCounts::new(&[]).blocks(), 0);
     }
 
     #[test]
-    fn damaged_counts_are_refused() {
+    fn damaged_counts_are_rejected() {
         for payload in [&[][..], &[0, 1], &[3, 1, 1, 1], &[2, 1], &[1, 0], &[4, 1, 0, 0, 0, 0]] {
             assert!(KeyCounts::decode(payload).is_err(), "{payload:?}");
         }

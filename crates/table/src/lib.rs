@@ -1,10 +1,9 @@
 //! The immutable sstable of Bolide: a sorted file of entries `(user key, trailer, value)`.
 //!
-//! [`TableBuilder`] writes one in a single pass. [`TableReader`] answers point reads;
-//! [`TableCursor`] walks in both directions. Blocks are verified, decompressed and kept in a
-//! [`BlockCache`]; a [`FilePool`] bounds the open files. The crate knows nothing of trees above it:
-//! a [`MetaCollector`] may add bytes of its own to a table. The byte layout is told at the head of each
-//! codec module and in `docs/formats/sstable.md`.
+//! [`TableBuilder`] writes one in a single pass. [`TableReader`] serves point reads; [`TableCursor`] iterates in both
+//! directions. Blocks are verified, decompressed and stored in a [`BlockCache`]; a [`FilePool`] limits the open files. The
+//! crate does not depend on the trees above it: a [`MetaCollector`] may add its own meta blocks to a table. The
+//! module documentation of each codec and `docs/formats/sstable.md` describe the byte layout.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
@@ -21,7 +20,7 @@ mod file_pool;
 mod footer;
 #[doc(hidden)]
 pub mod fuzzing;
-mod held_entry;
+mod buffered_entry;
 mod index_block;
 mod internal_cursor;
 mod key_counts;
@@ -42,14 +41,14 @@ mod table_reader;
 mod value_ref;
 mod verify;
 
-pub use block::Difference;
+pub use block::KeyDifference;
 pub use block_cache::BlockCache;
 pub use bloom::BloomFilter;
 pub use cache_stats::BlockCacheStats;
-pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
+pub use describe::{ExplainEntry, TableDetail, DescribeMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
 pub use footer::{TABLE_FORMAT_VERSION, read_identity};
-pub use held_entry::HeldEntry;
+pub use buffered_entry::BufferedEntry;
 pub use internal_cursor::{EntryHead, InternalCursor, key_head};
 pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;

@@ -1,4 +1,4 @@
-//! Caller-defined meta blocks: bytes with a name that ride along in an sstable.
+//! Caller-defined meta blocks: named byte strings in an sstable.
 //!
 //! ```text
 //! meta index   n × { name length varint, name, offset varint, stored bytes varint }    names ascend
@@ -8,33 +8,33 @@ use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::MAX_NAME_BYTES;
 use bolide_base::{Result, Trailer};
 
-use crate::block::Malformed;
+use crate::block::MalformedBlock;
 use crate::stored_block::BlockHandle;
 
-/// Watches the entries of an sstable while it is written, and adds meta blocks to it: filters on
-/// attributes, zone maps, blocks of a secondary index.
+/// Observes the entries of an sstable while it is written, and adds meta blocks to it: filters on attributes, zone maps,
+/// blocks of a secondary index.
 ///
-/// Calls come in the order of the file: `add` for each entry of a data block, `finish_block` when it is
-/// complete, and once `finish`. The sstable knows nothing of what the blocks mean.
+/// Calls are in file order: `add` for each entry of a data block, `finish_block` after its last entry, and finally `finish`
+/// once. The sstable does not interpret the meta blocks.
 pub trait MetaCollector: Send {
-    /// An entry of data block number `block` (counted from 0).
+    /// Adds an entry of data block number `block` (from 0).
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8], block: u64);
 
-    /// The current data block is complete and lies at `handle`.
+    /// Ends the current data block, which lies at `handle`.
     fn finish_block(&mut self, handle: BlockHandle);
 
     /// The meta blocks to write: names, unique in the table and at most 255 bytes long, and their
     /// bytes, at most [`MAX_META_BLOCK_BYTES`](crate::MAX_META_BLOCK_BYTES). An error fails the table.
     fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>>;
 
-    /// A few bytes for whoever keeps the list of sstables, so that it can judge the file without reading
-    /// it. Asked for after [`finish`](Self::finish). Nothing unless a collector says otherwise.
+    /// Bytes for the manifest entry of the sstable, which allow decisions on the file without reading it. Called after
+    /// [`finish`](Self::finish). Empty by default.
     fn attachment(&mut self) -> Vec<u8> {
         Vec::new()
     }
 }
 
-/// The names of the meta blocks and where they lie, by name.
+/// The names of the meta blocks and their locations, by name.
 pub(crate) type MetaIndex = Vec<(String, BlockHandle)>;
 
 /// Writes the index of meta blocks, which must be sorted by name.
@@ -53,8 +53,8 @@ pub(crate) fn decode_meta_index(
     payload: &[u8],
     data_end: u64,
     file_bytes: u64,
-) -> std::result::Result<MetaIndex, Malformed> {
-    const DAMAGED: Malformed = Malformed("the index of meta blocks does not decode");
+) -> std::result::Result<MetaIndex, MalformedBlock> {
+    const DAMAGED: MalformedBlock = MalformedBlock("the index of meta blocks does not decode");
     let mut input = Decoder::new(payload);
     let mut index = MetaIndex::new();
     while !input.is_empty() {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_round_trips_and_refuses_nonsense() {
+    fn the_index_round_trips_and_malformed_ones_are_rejected() {
         let index = vec![
             ("a".to_owned(), BlockHandle { offset: 100, bytes: 20 }),
             ("zone map".to_owned(), BlockHandle { offset: 129, bytes: 20 }),

@@ -1,13 +1,13 @@
-//! How an sstable is written. Readers need none of this: all they need is in the file.
+//! The settings of an sstable. Readers need none of them: the file contains all that they need.
 
 use bolide_base::limits::{MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// How the blocks of an sstable are compressed.
+/// The compression of the blocks of an sstable.
 ///
-/// A block that compression does not make at least one eighth smaller is stored as it is.
+/// A block that compression does not reduce by at least one eighth is stored uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Blocks are stored as they are: fastest to read, largest on disk.
+    /// Uncompressed: fastest to read, largest on disk.
     None,
     /// LZ4: about 2.3 times smaller on JSON records of blocks of 4 KiB, decoded at some 3.7 GB/s.
     #[default]
@@ -26,33 +26,33 @@ pub enum Compression {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableOptions {
-    /// A data block is closed before it would grow over this many bytes (before compression). One
-    /// entry that is larger has a block of its own. Default 4096; 256 bytes to 16 MiB.
+    /// A data block is closed before it would exceed this many bytes (before compression). A larger entry has a block of
+    /// its own. Default 4096; 256 bytes to 16 MiB.
     ///
-    /// Larger blocks compress better and need less index; a point read decodes more.
+    /// Larger blocks compress better and need a smaller index; a point read decodes more.
     pub block_bytes: usize,
     /// The compression of all blocks. Default LZ4.
     pub compression: Compression,
-    /// Bits of the Bloom filter per distinct user key; 0 writes no filter. Default 10, which lets about
-    /// 1 in 100 absent keys pass; at most 32.
+    /// Bits of the Bloom filter per distinct user key; 0 writes no filter. Default 10: about 1 in 100 absent keys passes.
+    /// At most 32.
     pub bloom_bits_per_key: u32,
-    /// An index larger than this is split into partitions of about this size, which are read through
-    /// the block cache on demand; a smaller one stays in memory whole. Default 256 KiB; 256 bytes to 16 MiB.
+    /// An index larger than this is split into partitions of about this size, which are read through the block cache on
+    /// demand. A smaller one stays in memory as a whole. Default 256 KiB; 256 bytes to 16 MiB.
     pub index_partition_bytes: usize,
-    /// Whether the number of entries of each data block is written to a meta block, one byte a block where blocks
-    /// are small. Default false. Sorted views open faster over tables that have it (REMIX §4.1).
+    /// Whether the number of entries of each data block is written to a meta block, one byte per block for small
+    /// blocks. Default false. Sorted views over tables with it open faster (REMIX §4.1).
     pub key_counts: bool,
 }
 
 /// Bounds of [`TableOptions::block_bytes`].
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
-/// Most bits per key that make sense: beyond, more probes buy nothing.
+/// Largest useful number of bits per key: more probes do not reduce the false positive rate.
 const MAX_BLOOM_BITS: u32 = 32;
 /// Bounds of [`TableOptions::index_partition_bytes`].
 const PARTITION_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
 
-/// No block, however compressed, decodes to more than this: the largest entry, or a block of the
-/// largest size, and its overhead. Readers refuse a larger claim before they allocate.
+/// Maximum size of a decoded block: the largest entry, or a block of the largest size, and its overhead. Readers
+/// reject a larger length before they allocate.
 pub(crate) const MAX_BLOCK_BYTES: usize = MAX_VALUE_BYTES + MAX_TREE_KEY_BYTES + 1024;
 
 /// Largest caller-defined meta block, in bytes (before compression).
@@ -106,7 +106,7 @@ impl TableOptions {
         self
     }
 
-    /// The same settings with each value brought into its bounds.
+    /// The same settings, each clamped to its bounds.
     pub(crate) fn clamped(&self) -> Self {
         Self {
             block_bytes: self.block_bytes.clamp(*BLOCK_BYTES.start(), *BLOCK_BYTES.end()),

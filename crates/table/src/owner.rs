@@ -1,14 +1,14 @@
-//! The tree that an sstable was written for: what identifies the file where no manifest does.
+//! The tree that an sstable was written for: identifies the file without a manifest.
 //!
-//! Stored in the [properties](crate::TableProperties). The manifest stays the authority: a tree may have another descriptor
-//! since the file was written.
+//! Stored in the [properties](crate::TableProperties). The manifest is authoritative: the descriptor of a tree may have
+//! changed since the file was written.
 
 use bolide_base::TreeId;
 
-/// The longest options or descriptor that a file stores, in bytes (8 KiB). Longer ones are left out.
+/// Maximum length of stored options or of a stored descriptor, in bytes (8 KiB). Longer ones are omitted.
 pub const MAX_OWNER_BYTES: usize = 8 << 10;
 
-/// The tree that an sstable was written for, as it was at that time.
+/// The tree that an sstable was written for, in its state at that time.
 ///
 /// ```
 /// use bolide_table::{MAX_OWNER_BYTES, TableOwner};
@@ -19,16 +19,16 @@ pub const MAX_OWNER_BYTES: usize = 8 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableOwner {
-    /// Its id.
+    /// The id of the tree.
     pub tree: TreeId,
-    /// Its encoded settings; `None` if they are over [`MAX_OWNER_BYTES`].
+    /// The encoded settings of the tree; `None` if they are longer than [`MAX_OWNER_BYTES`].
     pub options: Option<Vec<u8>>,
-    /// Its descriptor, whose meaning belongs to a higher layer; `None` if it is over [`MAX_OWNER_BYTES`].
+    /// The descriptor of the tree, defined by a higher layer; `None` if it is longer than [`MAX_OWNER_BYTES`].
     pub descriptor: Option<Vec<u8>>,
 }
 
 impl TableOwner {
-    /// The owner with these settings and this descriptor, each left out if it is over the limit.
+    /// The owner with these settings and this descriptor, each omitted if it is over the limit.
     pub fn new(tree: TreeId, options: &[u8], descriptor: &[u8]) -> Self {
         Self { tree, options: bounded(options), descriptor: bounded(descriptor) }
     }

@@ -1,34 +1,33 @@
-//! Data blocks by number: for readers that know where an entry is, such as sorted views.
+//! Data blocks by number, for readers that store the positions of entries, such as sorted views.
 
 use std::cmp::Ordering;
 
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Difference, Entry, Malformed, SHORT_KEY};
+use crate::block::{Block, KeyDifference, BlockEntry, MalformedBlock, SHORT_KEY};
 use crate::footer::IndexLevelCount;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
 
-/// A data block in hand. It stays in memory as long as this does, whatever the cache does.
+/// A pinned data block. It stays in memory as long as this exists, independently of the cache.
 #[derive(Debug, Clone)]
 pub struct PinnedBlock(Block);
 
-/// An entry of a [`PinnedBlock`]: where it lies, without its bytes.
+/// An entry of a [`PinnedBlock`] as positions, without its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedEntry {
-    entry: Entry,
+    entry: BlockEntry,
     newer: Option<SequenceNumber>,
 }
 
 impl PinnedEntry {
-    /// Its sequence number and kind.
+    /// The sequence number and the kind.
     #[inline]
     pub fn trailer(&self) -> Trailer {
         self.entry.trailer
     }
 
-    /// The sequence number of the entry before, if that is in the same block and of the same key: the next newer
-    /// version.
+    /// The sequence number of the previous entry, if it is in the same block and has the same key: the next newer version.
     #[inline]
     pub fn newer_in_block(&self) -> Option<SequenceNumber> {
         self.newer
@@ -45,14 +44,13 @@ impl PinnedBlock {
         &self.0
     }
 
-    /// Compares the key of entry number `index` with `key`. `None` where there is no such entry or the block
-    /// contradicts itself.
+    /// Compares the key of entry number `index` with `key`. `None` if there is no such entry or the block is inconsistent.
     #[inline]
-    pub fn difference(&self, index: usize, key: &[u8]) -> Option<Difference> {
+    pub fn difference(&self, index: usize, key: &[u8]) -> Option<KeyDifference> {
         self.0.difference(index, key).ok()
     }
 
-    /// Entry number `index`. `None` where there is no such entry or the block contradicts itself.
+    /// Entry number `index`. `None` if there is no such entry or the block is inconsistent.
     #[inline]
     pub fn entry(&self, index: usize) -> Option<PinnedEntry> {
         let entry = self.0.decode_inline(index)?;
@@ -60,10 +58,10 @@ impl PinnedBlock {
         Some(PinnedEntry { entry, newer })
     }
 
-    /// Appends the key of `entry`, one of this block, to `out`.
+    /// Appends the key of `entry`, an entry of this block, to `out`.
     #[inline]
     pub fn write_key(&self, entry: &PinnedEntry, out: &mut Vec<u8>) {
-        // As a rule it is short: a copy of a fixed length takes no call.
+        // Most keys are short: a copy of fixed length needs no call.
         let start = out.len();
         out.extend_from_slice(&[0; SHORT_KEY]);
         let written = out.last_chunk_mut().and_then(|room| self.0.put_short_key(&entry.entry, room));
@@ -73,26 +71,26 @@ impl PinnedBlock {
         }
     }
 
-    /// The value of `entry`, one of this block.
+    /// The value of `entry`, an entry of this block.
     #[inline]
     pub fn value(&self, entry: &PinnedEntry) -> &[u8] {
         self.0.bytes().get(entry.entry.value()).unwrap_or_default()
     }
 
-    /// The same, with a hold on the block. Copies nothing.
+    /// The same value with a reference that pins the block. Copies nothing.
     #[inline]
     pub fn value_ref(&self, entry: &PinnedEntry) -> ValueRef {
         ValueRef::pinned(self.0.bytes().clone(), entry.entry.value())
     }
 
-    /// How many entries the block has; at least one.
+    /// The number of entries, at least one.
     #[inline]
     pub fn entries(&self) -> usize {
         self.0.count()
     }
 
-    /// Of the entries from number `low` to before `high`, the first at or after `(key, sequence)` in tree order;
-    /// `high` if there is none. `None` where the block contradicts itself.
+    /// The first of the entries `low..high` at or after `(key, sequence)` in tree order; `high` if there is none. `None` if
+    /// the block is inconsistent.
     #[inline]
     pub fn lower_bound_between(
         &self,
@@ -104,8 +102,8 @@ impl PinnedBlock {
         self.0.lower_bound_between(low, high, key, sequence).ok()
     }
 
-    /// The trailer and the value of entry number `index` if its key is `key`; `Some(None)` if it is another.
-    /// `None` where there is no such entry or the block contradicts itself.
+    /// The trailer and the value of entry number `index` if its key is `key`; `Some(None)` for another key.
+    /// `None` if there is no such entry or the block is inconsistent.
     #[inline]
     pub fn entry_of_key(&self, index: usize, key: &[u8]) -> Option<Option<(Trailer, ValueRef)>> {
         let entry = self.0.entry(index).ok()?;
@@ -115,7 +113,7 @@ impl PinnedBlock {
         Some(Some((entry.trailer, ValueRef::pinned(self.0.bytes().clone(), entry.value()))))
     }
 
-    /// The bytes of memory that the block takes.
+    /// Memory of the block, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.0.bytes().memory_bytes()
     }
@@ -128,13 +126,13 @@ impl PinnedBlock {
         Some((key, entry.trailer))
     }
 
-    /// Asks the processor for what a reader meets who goes on from entry number `index`.
+    /// Prefetches the memory for a forward scan from entry number `index`.
     #[inline]
     pub fn prefetch_from(&self, index: usize) {
         self.0.prefetch_from(index);
     }
 
-    /// Asks the processor for what a comparison with entry number `index` reads.
+    /// Prefetches the memory that a comparison with entry number `index` reads.
     #[inline]
     pub fn prefetch_entry(&self, index: usize, value: bool) {
         self.0.prefetch_entry(index, value);
@@ -142,11 +140,11 @@ impl PinnedBlock {
 }
 
 impl TableReader {
-    /// Data block number `block`, through the cache; with `fill_cache` it stays there. `None` behind the last
-    /// block. Costs at most two reads.
+    /// Data block number `block`, through the cache; inserted there only with `fill_cache`. `None` after the last block.
+    /// Costs at most two reads.
     ///
     /// # Errors
-    /// `Corruption` and `Io` from reading it.
+    /// `Corruption` and `Io` from reading the block.
     #[inline]
     pub fn pinned_block(&self, block: u64, fill_cache: bool) -> Result<Option<PinnedBlock>> {
         let cached = if fill_cache { self.cached_data_block(block) } else { self.peek_data_block(block) };
@@ -156,69 +154,68 @@ impl TableReader {
         }
     }
 
-    /// Puts data block number `block` into `pinned`, through the cache, and tells whether it was not there and had to be read; only
-    /// with `may_stay` it is put there then. `None` behind the last block. Costs at most two reads.
+    /// Puts data block number `block` into `pinned`, through the cache. Returns whether the block was read from the file;
+    /// it is inserted into the cache only with `fill_cache`. `None` after the last block. Costs at most two reads.
     ///
     /// # Errors
     /// As [`pinned_block`](Self::pinned_block).
     #[inline]
-    pub fn pin_or_read(&self, block: u64, may_stay: bool, pinned: &mut Option<PinnedBlock>) -> Result<bool> {
-        if self.use_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
+    pub fn pin_or_read(&self, block: u64, fill_cache: bool, pinned: &mut Option<PinnedBlock>) -> Result<bool> {
+        if self.with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
             return Ok(false);
         }
-        *pinned = self.read_numbered_block(block, may_stay)?.map(PinnedBlock);
+        *pinned = self.read_numbered_block(block, fill_cache)?.map(PinnedBlock);
         Ok(pinned.is_some())
     }
 
-    /// Data block number `block` if it is in the cache, whose entry number `index` will be looked at; the rest of its
-    /// way into the processor begins at once. With `use_it` that counts as a use. No I/O.
+    /// Data block number `block` if it is cached, for an access to entry number `index`, whose memory is prefetched. Counts
+    /// as a use with `use_it`. No I/O.
     #[inline]
     pub fn block_in_cache(&self, block: u64, index: usize, use_it: bool) -> Option<PinnedBlock> {
         self.data_block_in_cache(block, index, use_it).map(PinnedBlock)
     }
 
-    /// Asks the processor for what [`prefetch_block_slot`](Self::prefetch_block_slot) reads.
+    /// Prefetches the memory that [`prefetch_block_slot`](Self::prefetch_block_slot) reads.
     #[inline]
     pub fn prefetch_block_hint(&self, block: u64) {
         self.prefetch_hint(block);
     }
 
-    /// Asks the processor for the place in the cache where block number `block` is found.
+    /// Prefetches the cache slot of block number `block`.
     #[inline]
     pub fn prefetch_block_slot(&self, block: u64) {
         self.prefetch_slot(block);
     }
 
-    /// Asks the processor for all that [`block_in_cache`](Self::block_in_cache) looks at, and for what the block says of
-    /// entry number `index`.
+    /// Prefetches the memory that [`block_in_cache`](Self::block_in_cache) reads, and the directory entry of entry number
+    /// `index` of the block.
     #[inline]
-    pub fn prefetch_block_listed(&self, block: u64, index: usize) {
-        self.prefetch_listed(block, index);
+    pub fn prefetch_block_directory(&self, block: u64, index: usize) {
+        self.prefetch_directory_entry(block, index);
     }
 
-    /// As [`prefetch_block_listed`](Self::prefetch_block_listed), and for the entry where it likely lies: where entries are alike
-    /// in length, they lie at the same places in all blocks. Looks at nothing but the hint.
+    /// As [`prefetch_block_directory`](Self::prefetch_block_directory), and prefetches the entry at its predicted address: if
+    /// entries have equal lengths, their positions are the same in all blocks. Reads only the hint.
     #[inline]
-    pub fn prefetch_block_likely(&self, block: u64, index: usize) {
-        self.prefetch_likely(block, index);
+    pub fn prefetch_block_predicted(&self, block: u64, index: usize) {
+        self.prefetch_predicted(block, index);
     }
 
-    /// Asks the processor for what a comparison with entry number `index` of block number `block` reads, if the
-    /// block is in the cache.
+    /// Prefetches the memory that a comparison with entry number `index` of block number `block` reads, if the block is
+    /// cached.
     #[inline]
     pub fn prefetch_block_entry(&self, block: u64, index: usize) {
-        self.glance(block, |cached| cached.prefetch_listed(index));
+        self.try_with_data_block(block, |cached| cached.prefetch_directory_entry(index));
     }
 
-    /// Asks the processor for entry number `index` of block number `block`, value and all, if the block is in the
-    /// cache.
+    /// Prefetches entry number `index` of block number `block` with its value, if the block is cached.
     #[inline]
     pub fn prefetch_block_content(&self, block: u64, index: usize) {
-        self.glance(block, |cached| cached.prefetch_entry(index, true));
+        self.try_with_data_block(block, |cached| cached.prefetch_entry(index, true));
     }
 
-    /// True if versions of `key`, the key of the first entry of data block number `block`, stand in the block before: newer
-    /// ones. Costs at most one read.
+    /// Whether the previous block contains versions, newer ones, of `key`, the key of the first entry of data block number
+    /// `block`. Costs at most one read.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading an index partition.
@@ -230,22 +227,22 @@ impl TableReader {
         }
         let leaf = self.partition(&top.block, child)?;
         Ok(match leaf.child_of_ordinal(block) {
-            // The separator in front of a partition stands in the level above.
+            // The level above stores the separator before a partition.
             Some(0) => top.block.continues(child, key),
             Some(in_leaf) => leaf.continues(in_leaf, key),
             None => false,
         })
     }
 
-    /// The error for data block number `block` that contradicts itself or what is known of it.
+    /// The error for data block number `block` that is inconsistent in itself or with its table.
     #[cold]
     pub fn block_damaged(&self, block: u64) -> Error {
         let offset = self.numbered_leaf(block).ok().flatten().and_then(|(leaf, child)| leaf.handle(child));
-        let malformed = Malformed("a data block contradicts itself or its table");
+        let malformed = MalformedBlock("a data block is inconsistent, or does not match its table");
         self.damaged(offset.unwrap_or_default().offset, malformed)
     }
 
-    /// The index block above data block number `block`, and the block's number there.
+    /// The index block above data block number `block`, and the number of the block in it.
     pub(crate) fn numbered_leaf(
         &self,
         block: u64,
@@ -278,7 +275,7 @@ mod tests {
     use bolide_storage::{MemVfs, SimRng, Vfs};
 
     use super::*;
-    use crate::{BlockCache, FileSource, HeldEntry, TableBuilder, TableOptions, key_head};
+    use crate::{BlockCache, FileSource, BufferedEntry, TableBuilder, TableOptions, key_head};
 
     #[test]
     fn differences_are_those_of_the_whole_keys() -> Result<()> {
@@ -310,14 +307,14 @@ mod tests {
             let read = reader.pinned_block(0, true)?.expect("a block was written");
             let block = reader.block_in_cache(0, 0, true).expect("a block that was read is in the cache");
             assert_eq!((block.entries(), read.entries()), (keys.len(), keys.len()));
-            let mut held = HeldEntry::default();
-            assert!(held.key().is_empty() && held.value(&block).is_empty());
+            let mut buffered = BufferedEntry::default();
+            assert!(buffered.key().is_empty() && buffered.value(&block).is_empty());
             for (index, key) in keys.iter().enumerate().chain(keys.iter().enumerate().rev()) {
-                assert!(held.go_to(&block, index), "the block is sound");
-                assert_eq!((held.key(), held.value(&block)), (key.as_slice(), &b"value"[..]), "seed {seed}");
-                assert_eq!(held.trailer().sequence(), index as u64 + 1, "seed {seed}");
-                assert_eq!(held.key_head(), key_head(key), "seed {seed}");
-                assert_eq!(&*held.value_ref(&block), b"value", "seed {seed}");
+                assert!(buffered.go_to(&block, index), "the block is sound");
+                assert_eq!((buffered.key(), buffered.value(&block)), (key.as_slice(), &b"value"[..]), "seed {seed}");
+                assert_eq!(buffered.trailer().sequence(), index as u64 + 1, "seed {seed}");
+                assert_eq!(buffered.key_head(), key_head(key), "seed {seed}");
+                assert_eq!(&*buffered.value_ref(&block), b"value", "seed {seed}");
                 for probe in probes.iter().chain(&keys) {
                     let found = block.difference(index, probe).expect("the block is sound");
                     let wanted = (key.cmp(probe), first_difference(key, probe));
@@ -325,8 +322,8 @@ mod tests {
                     assert_eq!(found.trailer.is_some(), key == probe, "seed {seed}");
                 }
             }
-            assert!(!held.go_to(&block, keys.len()));
-            assert_eq!(held.key(), keys.first().map_or(&[][..], Vec::as_slice), "seed {seed}");
+            assert!(!buffered.go_to(&block, keys.len()));
+            assert_eq!(buffered.key(), keys.first().map_or(&[][..], Vec::as_slice), "seed {seed}");
         }
         Ok(())
     }

@@ -1,60 +1,59 @@
-//! Many point reads at once, each step of all of them before the next step of any.
+//! Batched point reads: each step runs for all reads before the next step of any.
 //!
-//! A point read is a chain of loads: index, the cache's word for the block, its slot, the block's directory,
-//! the entry. Each waits for the one before, so a read alone mostly waits for memory. The reads of a
-//! list need not wait for each other: each step asks for what the next one will load, for all reads, before any
-//! of them goes on.
+//! A point read is a chain of dependent loads: index, the hint of the block, its cache slot, the directory of the block,
+//! the entry. A single read mostly waits for memory. The reads of a batch are independent: each step prefetches the memory
+//! of the next step for all reads, so that their cache misses overlap.
 //!
 //! ```text
-//! index search ─> partition (large tables) ─> word of the block ─> slot ─> directory ─> entry
+//! index search ─> partition (large tables) ─> hint of the block ─> slot ─> directory ─> entry
 //! ```
 
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Entry, Found};
+use crate::block::{Block, BlockEntry, BlockLookup};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::table_reader::{TableReader, TopIndex};
 use crate::value_ref::ValueRef;
 
-/// One key to be looked for in one sstable by [`read_many`]. The caller has asked the filter already.
+/// A lookup of one key in one sstable for [`read_many`]. The caller has checked the filter before.
 #[derive(Debug)]
 pub struct PointRead<'a> {
     reader: &'a TableReader,
     key: &'a [u8],
     sequence: SequenceNumber,
-    state: State<'a>,
+    state: ReadState<'a>,
 }
 
-/// How far a read has come.
+/// The progress of a read.
 #[derive(Debug)]
-enum State<'a> {
-    /// Not begun; or ended without an answer.
+enum ReadState<'a> {
+    /// Not started, or ended without a result.
     Idle,
-    /// In this partition of a two-level index.
+    /// Next: the search in this partition of a two-level index.
     Partition { top: &'a TopIndex, partition: usize },
-    /// In this data block.
-    Child(Place<'a>),
-    /// Among these entries of the block.
-    Run { place: Place<'a>, block: Block, run: (usize, usize) },
-    /// Found.
-    Found(Block, Entry),
+    /// Next: the search in this data block.
+    Child(BlockLocation<'a>),
+    /// Next: the search among these entries of the block.
+    Run { location: BlockLocation<'a>, block: Block, run: (usize, usize) },
+    /// The entry was found.
+    Found(Block, BlockEntry),
 }
 
-/// A data block by its place in the index.
+/// The location of a data block in the index.
 #[derive(Debug)]
-struct Place<'a> {
+struct BlockLocation<'a> {
     top: &'a TopIndex,
     partition: usize,
-    /// The partition itself; `None` where the index has one level.
+    /// The partition; `None` for an index of one level.
     loaded: Option<Arc<IndexBlock>>,
     child: usize,
 }
 
-impl Place<'_> {
-    /// The index block over the data block.
+impl BlockLocation<'_> {
+    /// The index block above the data block.
     fn leaf(&self) -> &IndexBlock {
         self.loaded.as_deref().unwrap_or(&self.top.block)
     }
@@ -67,14 +66,14 @@ impl Place<'_> {
 impl<'a> PointRead<'a> {
     /// A read of the newest version of `key` in `reader` with a sequence number of at most `sequence`.
     pub fn new(reader: &'a TableReader, key: &'a [u8], sequence: SequenceNumber) -> Self {
-        Self { reader, key, sequence, state: State::Idle }
+        Self { reader, key, sequence, state: ReadState::Idle }
     }
 
-    /// What [`read_many`] found: the newest visible version, tombstones included, with its value, which
-    /// stays in its block.
+    /// The result of [`read_many`]: the newest visible version, which may be a tombstone, with its value, which pins the
+    /// block.
     pub fn take(self) -> Option<(Trailer, ValueRef)> {
         match self.state {
-            State::Found(block, entry) => {
+            ReadState::Found(block, entry) => {
                 Some((entry.trailer, ValueRef::pinned(block.into_bytes(), entry.value())))
             }
             _ => None,
@@ -87,50 +86,50 @@ impl<'a> PointRead<'a> {
         match top.levels {
             IndexLevelCount::One => {
                 self.reader.prefetch_hint(top.block.ordinal(child));
-                self.state = State::Child(Place { top, partition: 0, loaded: None, child });
+                self.state = ReadState::Child(BlockLocation { top, partition: 0, loaded: None, child });
             }
             IndexLevelCount::Two => {
                 self.reader.prefetch_hint(top.block.end_ordinal() + child as u64);
-                self.state = State::Partition { top, partition: child };
+                self.state = ReadState::Partition { top, partition: child };
             }
         }
     }
 
     fn prefetch_partition(&self) {
-        if let State::Partition { top, partition } = self.state {
+        if let ReadState::Partition { top, partition } = self.state {
             self.reader.prefetch_slot(top.block.end_ordinal() + partition as u64);
         }
     }
 
     fn search_partition(&mut self) -> Result<()> {
-        if let State::Partition { top, partition } = self.state {
+        if let ReadState::Partition { top, partition } = self.state {
             let leaf = self.reader.partition(&top.block, partition)?;
             let child = leaf.find(self.key, self.sequence);
             self.reader.prefetch_hint(leaf.ordinal(child));
-            self.state = State::Child(Place { top, partition, loaded: Some(leaf), child });
+            self.state = ReadState::Child(BlockLocation { top, partition, loaded: Some(leaf), child });
         }
         Ok(())
     }
 
     fn prefetch_slot(&self) {
-        if let State::Child(place) = &self.state {
-            self.reader.prefetch_slot(place.ordinal());
+        if let ReadState::Child(location) = &self.state {
+            self.reader.prefetch_slot(location.ordinal());
         }
     }
 
     fn prefetch_block(&self) {
-        if let State::Child(place) = &self.state {
-            self.reader.prefetch_block(place.ordinal());
+        if let ReadState::Child(location) = &self.state {
+            self.reader.prefetch_block(location.ordinal());
         }
     }
 
     fn search_block(&mut self, values: bool) -> Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Child(place) => {
-                let block = self.reader.data_block(place.leaf(), place.child)?;
+        self.state = match std::mem::replace(&mut self.state, ReadState::Idle) {
+            ReadState::Child(location) => {
+                let block = self.reader.data_block(location.leaf(), location.child)?;
                 let run = block.run_of_key(self.key);
                 block.prefetch_entry(run.0, values);
-                State::Run { place, block, run }
+                ReadState::Run { location, block, run }
             }
             other => other,
         };
@@ -138,23 +137,23 @@ impl<'a> PointRead<'a> {
     }
 
     fn search_entries(&mut self) -> Result<()> {
-        self.state = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Run { place, block, run } => {
-                let (top, leaf, child) = (place.top, place.leaf(), place.child);
+        self.state = match std::mem::replace(&mut self.state, ReadState::Idle) {
+            ReadState::Run { location, block, run } => {
+                let (top, leaf, child) = (location.top, location.leaf(), location.child);
                 match block.find_in_run(run, self.key, self.sequence) {
-                    Ok(Found::Entry(entry)) => State::Found(block, entry),
-                    Ok(Found::Absent) => State::Idle,
-                    Ok(Found::PastTheEnd) => {
+                    Ok(BlockLookup::Entry(entry)) => ReadState::Found(block, entry),
+                    Ok(BlockLookup::Absent) => ReadState::Idle,
+                    Ok(BlockLookup::PastTheEnd) => {
                         match self.reader.find_in_next(
                             top,
-                            place.partition,
+                            location.partition,
                             leaf,
                             child,
                             self.key,
                             self.sequence,
                         )? {
-                            Some((block, entry)) => State::Found(block, entry),
-                            None => State::Idle,
+                            Some((block, entry)) => ReadState::Found(block, entry),
+                            None => ReadState::Idle,
                         }
                     }
                     Err(malformed) => return Err(self.reader.damaged_child(leaf, child, malformed)),
@@ -166,18 +165,18 @@ impl<'a> PointRead<'a> {
     }
 }
 
-/// Looks for what every read wants; each then has its answer to be [taken](PointRead::take). `values` says whether the values will be looked at.
+/// Executes all reads; [`PointRead::take`] returns their results. `values` prefetches the values too.
 ///
-/// Costs the I/O of as many single reads, and a third of their time where blocks are cached. Best with
+/// Costs the same I/O as single reads, and a third of their time if the blocks are cached. Most efficient with
 /// 8 to 64 reads.
 ///
 /// # Errors
-/// `Corruption` or `Io` from reading a block; the reads are of no use then.
+/// `Corruption` or `Io` from reading a block; the reads have no results then.
 pub fn read_many(reads: &mut [PointRead<'_>], values: bool) -> Result<()> {
     let mut partitions = false;
     for read in reads.iter_mut() {
         read.search_index();
-        partitions |= matches!(read.state, State::Partition { .. });
+        partitions |= matches!(read.state, ReadState::Partition { .. });
     }
     if partitions {
         reads.iter().for_each(PointRead::prefetch_partition);

@@ -1,17 +1,17 @@
-//! Asks the processor for memory ahead of its use.
+//! Prefetches of memory into the processor's cache.
 //!
-//! A search is a chain of loads, each waiting for the one before. Several searches at once need not
-//! wait for each other, if what they will load is asked for first.
+//! A search is a chain of dependent loads. Several independent searches overlap their cache misses if each prefetches the
+//! memory of its next step.
 
-// The only way to ask is an intrinsic that takes a raw address.
+// The prefetch instruction is available only as an intrinsic on a raw address.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
-/// Most lines that are asked for at once.
+/// Maximum number of lines of one prefetch.
 const MAX_LINES: usize = 8;
 
-/// Asks for the first `len` bytes from where `first` lies; no more than eight cache lines.
+/// Prefetches the first `len` bytes of `first`, at most eight cache lines.
 #[inline]
 pub fn prefetch<T: ?Sized>(first: &T, len: usize) {
     prefetch_from((&raw const *first).cast(), len);
@@ -19,7 +19,7 @@ pub fn prefetch<T: ?Sized>(first: &T, len: usize) {
 
 #[inline]
 fn prefetch_from(address: *const u8, len: usize) {
-    // What starts within a line ends in one more than its length says.
+    // A start within a line adds one line to the lines of the length.
     let lines = (address.addr() % LINE_BYTES + len).div_ceil(LINE_BYTES).clamp(1, MAX_LINES);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..lines {
@@ -33,7 +33,7 @@ fn prefetch_from(address: *const u8, len: usize) {
     let _ = (address, lines);
 }
 
-/// Asks for the cache line at an address, whatever is there.
+/// Prefetches the cache line of any address.
 #[inline]
 pub(crate) fn prefetch_line(address: u64) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -51,7 +51,7 @@ fn prefetch_long(address: *const u8, len: usize) {
     prefetch_from(address, len);
 }
 
-/// As [`prefetch`], for what has one to three lines' length as a rule: without a loop then.
+/// As [`prefetch`], for lengths of usually one to three lines: these take no loop.
 #[inline(always)]
 pub(crate) fn prefetch_short<T: ?Sized>(first: &T, len: usize) {
     if len > 3 * LINE_BYTES {

@@ -1,20 +1,20 @@
-//! What an sstable says about itself.
+//! The properties of an sstable.
 //!
 //! ```text
 //! fields   n × { tag varint, length varint, bytes }    tags ascend
 //! ```
-//!
-//! Numbers are varints inside their bytes. A reader skips tags that it does not know, so that later
+//! Numbers are varints inside their bytes. A reader skips unknown tags, so that later versions may add some without a new
+//! format. A tag that every reader needs has a feature bit too.
 //! versions may add some without a new format; a tag that every reader needs gets a feature bit too.
 
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{EntryKind, MAX_SEQUENCE, SequenceNumber, Trailer};
 
-use crate::block::Malformed;
+use crate::block::MalformedBlock;
 use crate::options::Compression;
 use crate::owner::{TableOwner, bounded};
 
-/// Counts, sizes and ranges of an sstable. Stored in the file, but for
+/// Counts, sizes and ranges of an sstable. Stored in the file, except
 /// [`file_bytes`](Self::file_bytes).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -53,20 +53,20 @@ pub struct TableProperties {
     pub index_partitions: u64,
     /// Bytes of the caller-defined meta blocks on disk.
     pub meta_bytes: u64,
-    /// The compression that the table was written with.
+    /// The compression of the table.
     pub compression: Compression,
-    /// The bits per key that its filter was made for; 0 for none.
+    /// Bits of the filter per key; 0 for none.
     pub bloom_bits_per_key: u32,
-    /// The tree that the table was written for; `None` where the writer did not store it.
+    /// The tree that the table was written for; `None` if the writer did not store it.
     pub owner: Option<TableOwner>,
 }
 
 /// Tag of the smallest key; the largest key has the next one.
 const SMALLEST_KEY: u64 = 1;
 const LARGEST_KEY: u64 = 2;
-/// Tags of the numbers start here, in the order of [`TableProperties::numbers`].
+/// First tag of the numbers, in the order of [`TableProperties::numbers`].
 const FIRST_NUMBER: u64 = 3;
-/// How many numbers there are.
+/// The number of number fields.
 const NUMBERS: usize = 15;
 /// Tags of the owner: its tree, its options, its descriptor.
 const OWNER_TREE: u64 = 18;
@@ -74,8 +74,8 @@ const OWNER_OPTIONS: u64 = 19;
 const OWNER_DESCRIPTOR: u64 = 20;
 
 impl TableProperties {
-    /// Counts one entry. Entries come in tree order; `new_key` says that its key is not that of the
-    /// entry before.
+    /// Counts one entry. Entries are added in tree order; `new_key` is whether the key differs from that of the previous
+    /// entry.
     #[inline]
     pub(crate) fn count(&mut self, key: &[u8], trailer: Trailer, value: &[u8], new_key: bool) {
         let sequence = trailer.sequence();
@@ -141,8 +141,8 @@ impl TableProperties {
         out
     }
 
-    pub(crate) fn decode(payload: &[u8], file_bytes: u64) -> Result<Self, Malformed> {
-        const DAMAGED: Malformed = Malformed("the properties do not decode");
+    pub(crate) fn decode(payload: &[u8], file_bytes: u64) -> Result<Self, MalformedBlock> {
+        const DAMAGED: MalformedBlock = MalformedBlock("the properties do not decode");
         let mut input = Decoder::new(payload);
         let mut numbers = [0; NUMBERS];
         let mut properties = Self { file_bytes, ..Self::default() };
@@ -163,7 +163,7 @@ impl TableProperties {
         Ok(properties)
     }
 
-    /// Reads a field of the owner. Fields without a tree before them, and other tags, are skipped.
+    /// Reads a field of the owner. Fields without a preceding tree field, and other tags, are skipped.
     fn decode_owner(&mut self, tag: u64, bytes: &[u8]) -> Option<()> {
         if tag == OWNER_TREE {
             let tree = u32::try_from(Decoder::new(bytes).varint()?).ok()?;
@@ -207,7 +207,7 @@ impl TableProperties {
     }
 }
 
-/// 0 none, 1 lz4, 2.. zstd of level 1..
+/// 0 none, 1 lz4, 2.. zstd of level 1 and higher.
 fn compression_code(compression: Compression) -> u64 {
     match compression {
         Compression::None => 0,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_refused_or_harmless() {
+    fn damage_is_rejected_or_harmless() {
         let bytes = sample().encode();
         for at in 0..bytes.len() {
             for bit in 0..8 {

@@ -1,13 +1,12 @@
-//! What one thread reads from tables, counted as it goes.
+//! Counters of table reads per thread.
 //!
-//! The counters are plain cells of the thread: counting costs an addition to memory that is in the cache, under a
-//! nanosecond, so it is always on. Whoever wants to know what a piece of work cost takes the counters before
-//! and after it, in the thread that does it.
+//! The counters are thread-local cells. Counting costs an addition in cached memory, below one nanosecond, so it is always
+//! enabled. The cost of an operation is the difference of the counters before and after it in its thread.
 
 use std::cell::Cell;
 use std::ops::{AddAssign, Sub};
 
-/// Counts since the thread began. See [`ReadCounters::of_this_thread`].
+/// Counts since the start of the thread. See [`ReadCounters::of_this_thread`].
 ///
 /// ```
 /// use bolide_table::ReadCounters;
@@ -22,22 +21,21 @@ pub struct ReadCounters {
     pub blocks_cached: u64,
     /// Blocks of any kind read from files.
     pub blocks_read: u64,
-    /// Bytes of those on disk, checksums included.
+    /// Bytes of these blocks on disk, checksums included.
     pub bytes_read: u64,
-    /// Bloom filters asked about a key.
+    /// Checks of Bloom filters for a key.
     pub bloom_checks: u64,
-    /// How many of them said that the key is not there.
+    /// Bloom filter checks that excluded the key.
     pub bloom_negatives: u64,
-    /// Zone maps asked about a value or a range.
+    /// Checks of zone maps for a value or a range.
     pub zone_checks: u64,
-    /// How many of them said that nothing is there.
+    /// Zone map checks that excluded all entries.
     pub zone_negatives: u64,
-    /// Sstables, or whole sorted runs, left out because of the range of their sequence numbers: counted for each key that
-    /// was looked for.
+    /// Sstables, or whole sorted runs, skipped because of their range of sequence numbers; counted per key looked up.
     pub tables_skipped: u64,
-    /// Memtables left out because of the range of their sequence numbers, likewise.
+    /// Memtables skipped because of their range of sequence numbers; counted per key looked up.
     pub memtables_skipped: u64,
-    /// Keys looked for in an sstable without asking its Bloom filter, because no other component could hold them.
+    /// Lookups in an sstable without a Bloom filter check, because no other component could contain the key.
     pub filters_skipped: u64,
 }
 
@@ -59,12 +57,12 @@ impl ReadCounters {
         filters_skipped: 0,
     };
 
-    /// What this thread has counted so far.
+    /// The counts of this thread so far.
     pub fn of_this_thread() -> Self {
         COUNTERS.with(Cell::get)
     }
 
-    /// Lets `change` add to the counters of this thread. For whoever keeps filters and zone maps of its own.
+    /// Updates the counters of this thread with `change`. For callers with filters and zone maps of their own.
     #[inline]
     pub fn count(change: impl FnOnce(&mut Self)) {
         COUNTERS.with(|counters| {
@@ -78,7 +76,7 @@ impl ReadCounters {
 impl Sub for ReadCounters {
     type Output = Self;
 
-    /// What was counted since `before`.
+    /// The counts since `before`.
     fn sub(self, before: Self) -> Self {
         Self {
             blocks_cached: self.blocks_cached.wrapping_sub(before.blocks_cached),
@@ -96,7 +94,7 @@ impl Sub for ReadCounters {
 }
 
 impl AddAssign for ReadCounters {
-    /// Adds what was counted elsewhere: by a thread that took over a part of the work.
+    /// Adds the counts of another thread that executed a part of the work.
     fn add_assign(&mut self, other: Self) {
         self.blocks_cached = self.blocks_cached.wrapping_add(other.blocks_cached);
         self.blocks_read = self.blocks_read.wrapping_add(other.blocks_read);
@@ -116,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_counts_for_itself() {
+    fn counters_are_per_thread() {
         let before = ReadCounters::of_this_thread();
         ReadCounters::count(|counters| counters.blocks_read += 2);
         std::thread::spawn(|| ReadCounters::count(|counters| counters.blocks_read += 7)).join().unwrap();
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_is_added_and_taken_away() {
+    fn every_counter_is_added_and_subtracted() {
         let all = |number: u64| ReadCounters {
             blocks_cached: number,
             blocks_read: 2 * number,

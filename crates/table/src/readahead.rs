@@ -1,4 +1,4 @@
-//! Reads ahead of a cursor that goes forward.
+//! Readahead of a cursor that moves forward.
 
 use bolide_base::Result;
 
@@ -8,23 +8,23 @@ use crate::options::MAX_BLOCK_BYTES;
 use crate::stored_block::{BlockHandle, decode_block};
 use crate::table_reader::TableReader;
 
-/// Blocks read one by one before the first read ahead.
-const PATIENCE: u32 = 2;
-/// The first read ahead; each later one doubles.
+/// Number of sequential single-block reads before the first readahead.
+const SINGLE_READS: u32 = 2;
+/// Size of the first readahead; each later one doubles.
 const FIRST_BYTES: u64 = 16 << 10;
-/// Largest read ahead.
+/// Maximum size of a readahead.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// Where the blocks of a cursor come from: the cache, a buffer that was read ahead, or the file.
+/// The source of a cursor's blocks: the cache, the readahead buffer, or the file.
 #[derive(Debug)]
 pub(crate) struct Readahead {
     fill_cache: bool,
     /// Bytes of the file from offset `start`.
     buffer: Vec<u8>,
     start: u64,
-    /// The number of the block behind the one that was asked for last.
+    /// The number of the block after the last requested one.
     next_block: u64,
-    /// Blocks in a row that were neither cached nor in the buffer.
+    /// Number of consecutive blocks that were neither cached nor in the buffer.
     in_a_row: u32,
     next_bytes: u64,
 }
@@ -51,7 +51,7 @@ impl Readahead {
         if let Some(block) = cached {
             return Ok(block);
         }
-        // Blocks lie without gaps. Where they lie matters only here, and is one more place in memory.
+        // Blocks are adjacent. Their locations matter only here and cost a further memory access.
         let handle = table.child_handle(leaf, child)?;
         if self.holds(handle) {
             return self.decode_buffered(table, handle, ordinal);
@@ -61,11 +61,11 @@ impl Readahead {
             self.next_bytes = FIRST_BYTES;
         }
         self.in_a_row += 1;
-        if self.in_a_row > PATIENCE && self.read_ahead(table, handle)? {
+        if self.in_a_row > SINGLE_READS && self.read_ahead(table, handle)? {
             return self.decode_buffered(table, handle, ordinal);
         }
         let block = table.read_data_block(handle, self.fill_cache)?;
-        self.keep(table, ordinal, &block);
+        self.cache_block(table, ordinal, &block);
         Ok(block)
     }
 
@@ -79,18 +79,17 @@ impl Readahead {
         let payload =
             decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES, memory)?;
         let block = table.parse_data_block(handle, payload)?;
-        self.keep(table, ordinal, &block);
+        self.cache_block(table, ordinal, &block);
         Ok(block)
     }
 
-    fn keep(&self, table: &TableReader, ordinal: u64, block: &Block) {
+    fn cache_block(&self, table: &TableReader, ordinal: u64, block: &Block) {
         if self.fill_cache {
             table.cache_data_block(ordinal, block);
         }
     }
 
-    /// Fills the buffer from `handle` on. False where the block is larger than what is read ahead, or
-    /// the last one.
+    /// Fills the buffer from `handle` on. Returns false if the block is larger than the readahead, or is the last one.
     fn read_ahead(&mut self, table: &TableReader, handle: BlockHandle) -> Result<bool> {
         let bytes = self.next_bytes.min(table.footer().data_end.saturating_sub(handle.offset));
         if handle.end() > handle.offset + bytes {

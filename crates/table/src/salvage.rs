@@ -1,22 +1,22 @@
-//! Reads an sstable of which parts are damaged: all blocks whose checksums hold, and no others.
+//! Reads a damaged sstable: all blocks with valid checksums, and no others.
 //!
-//! # What is needed
+//! # Dependencies between the parts
 //! | part | if it is damaged |
 //! |---|---|
 //! | header | nothing is lost: the footer identifies the file too |
-//! | data block | its entries are lost; its key range is known from the separators |
+//! | data block | its entries are lost; the separators bound its key range |
 //! | index partition | the data blocks below it are lost: nothing else stores their lengths |
-//! | top index block, footer | the whole file is lost: blocks are not self-delimiting, only the index stores where one ends |
-//! | filter, meta blocks, meta index, properties | no entry is lost; without the properties the [owner](crate::TableOwner) is not known |
+//! | top index block, footer | the whole file is lost: blocks are not self-delimiting, only the index stores their lengths |
+//! | filter, meta blocks, meta index, properties | no entry is lost; only the [owner](crate::TableOwner) is unknown |
 //!
-//! A block with a good checksum whose entries do not decode, or are out of order, counts as damaged from that entry on.
+//! In a block with a valid checksum, entries count as damaged from the first one that does not decode or is out of order.
 
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result, SequenceNumber, Trailer};
 use parking_lot::Mutex;
 
-use crate::block::{Block, Entry};
+use crate::block::{Block, BlockEntry};
 use crate::file_pool::FileSource;
 use crate::footer::{Footer, IndexLevelCount, read_end};
 use crate::index_block::{IndexBlock, IndexLevel};
@@ -26,22 +26,22 @@ use crate::properties::TableProperties;
 use crate::stored_block::{BlockHandle, read_block};
 use crate::table_reader::MAX_PROPERTIES_BYTES;
 
-/// A part of an sstable that could not be read.
+/// A part of an sstable that was not readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedBlock {
-    /// Where the block starts in its file, in bytes.
+    /// Start of the block in its file, in bytes.
     pub offset: u64,
-    /// Where it ends.
+    /// End of the block.
     pub end: u64,
-    /// No key below this one is lost; `None` if that is not known.
+    /// Lower bound of the lost keys; `None` if unknown.
     pub first: Option<Vec<u8>>,
-    /// No key above this one is lost; `None` if that is not known.
+    /// Upper bound of the lost keys, inclusive; `None` if unknown.
     pub last: Option<Vec<u8>>,
-    /// What is wrong with it.
+    /// The error of the read.
     pub error: String,
 }
 
-/// An sstable that may be damaged, open for reading what is left of it.
+/// A possibly damaged sstable, open for reading its intact parts.
 #[derive(Debug)]
 pub struct TableSalvage {
     source: FileSource,
@@ -55,8 +55,8 @@ pub struct TableSalvage {
 impl TableSalvage {
     /// Opens an sstable. Reads the footer, the top index block and the properties.
     ///
-    /// With `expected` its identity and its length must be these; bytes behind that length are ignored. Without, those that the
-    /// footer holds are taken.
+    /// With `expected` the identity and the length must match; bytes after that length are ignored. Without it, the footer
+    /// supplies both.
     ///
     /// # Errors
     /// Corruption, Unsupported and those of the file system: the whole file is lost.
@@ -87,12 +87,12 @@ impl TableSalvage {
     /// The properties of the file.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error of reading them.
     pub fn properties(&self) -> Result<&TableProperties> {
         self.properties.as_ref().map_err(Clone::clone)
     }
 
-    /// A cursor over all entries that can be read. It moves forward only.
+    /// A cursor over all readable entries. It moves forward only.
     pub fn cursor(self: Arc<Self>) -> SalvageCursor {
         SalvageCursor {
             table: self,
@@ -117,7 +117,7 @@ impl TableSalvage {
         }
     }
 
-    /// The separator in front of a partition.
+    /// The separator before a partition.
     fn partition_separator(&self, partition: usize) -> Option<Vec<u8>> {
         match &self.index {
             Some((top, IndexLevelCount::Two)) => top.separator(partition).map(|(key, _)| key),
@@ -133,12 +133,12 @@ impl TableSalvage {
         self.properties.as_ref().ok().map(|properties| properties.largest_key.clone())
     }
 
-    /// No entry of this partition has a key below the result.
+    /// Lower bound of the keys of this partition.
     fn partition_start(&self, partition: usize) -> Option<Vec<u8>> {
         if partition == 0 { self.smallest_key() } else { self.partition_separator(partition) }
     }
 
-    /// No entry of this partition has a key above the result.
+    /// Upper bound of the keys of this partition.
     fn partition_end(&self, partition: usize) -> Option<Vec<u8>> {
         if partition + 1 >= self.partitions() {
             self.largest_key()
@@ -164,37 +164,37 @@ fn read_index(
         .map_err(|malformed| source.corruption(handle.offset, malformed.0))
 }
 
-/// A cursor over the entries of a [`TableSalvage`] that can be read. Memory: one index partition and one block.
+/// A cursor over the readable entries of a [`TableSalvage`]. Memory: one index partition and one block.
 ///
-/// It moves forward only, from the first entry on: other positions are errors of kind Internal. Damage is no error: it goes to
-/// [`skipped`](Self::skipped).
+/// It moves forward only, starting at the first entry; other positioning calls are errors of kind Internal. Damage is not
+/// an error: it is recorded in [`skipped`](Self::skipped).
 #[derive(Debug)]
 pub struct SalvageCursor {
     table: Arc<TableSalvage>,
-    /// The partition that is read, and its index block once it is.
+    /// The current partition, and its index block once it was read.
     partition: usize,
     leaf: Option<IndexBlock>,
-    /// The data block of that partition that comes next.
+    /// The next data block of that partition.
     child: usize,
     block: Option<Block>,
-    /// The entry of the block that comes next.
+    /// The next entry of the block.
     next_entry: usize,
-    entry: Option<Entry>,
+    entry: Option<BlockEntry>,
     /// The key of the current entry.
     key: Vec<u8>,
     next_key: Vec<u8>,
-    /// True once an entry was reached.
+    /// Whether an entry was reached.
     started: bool,
     skipped: Arc<Mutex<Vec<SkippedBlock>>>,
 }
 
 impl SalvageCursor {
-    /// What was skipped so far. The list outlives the cursor.
+    /// The blocks skipped so far. The list outlives the cursor.
     pub fn skipped(&self) -> Arc<Mutex<Vec<SkippedBlock>>> {
         Arc::clone(&self.skipped)
     }
 
-    /// Goes to the next entry that can be read; to none behind the last.
+    /// Moves to the next readable entry; to none after the last.
     fn advance(&mut self) {
         loop {
             if let Some(block) = &self.block {
@@ -209,7 +209,7 @@ impl SalvageCursor {
                     block.complete_key(&entry, &mut self.next_key);
                 }
                 match entry {
-                    Some(entry) if self.is_behind(&entry) => {
+                    Some(entry) if self.is_after_current(&entry) => {
                         self.next_entry += 1;
                         std::mem::swap(&mut self.key, &mut self.next_key);
                         self.entry = Some(entry);
@@ -225,8 +225,8 @@ impl SalvageCursor {
         }
     }
 
-    /// Whether the entry with `next_key` comes behind the current one.
-    fn is_behind(&self, entry: &Entry) -> bool {
+    /// Whether the entry with `next_key` sorts after the current one.
+    fn is_after_current(&self, entry: &BlockEntry) -> bool {
         match &self.entry {
             Some(current) if self.started => {
                 self.key < self.next_key
@@ -246,7 +246,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Loads the next data block that can be read; false if there is none.
+    /// Loads the next readable data block; false if there is none.
     fn load_block(&mut self) -> bool {
         loop {
             if self.leaf.is_none() && !self.load_leaf() {
@@ -284,7 +284,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Loads the index block of the current partition, or of the next one that can be read.
+    /// Loads the index block of the current partition, or of the next readable one.
     fn load_leaf(&mut self) -> bool {
         self.child = 0;
         while self.partition < self.table.partitions() {

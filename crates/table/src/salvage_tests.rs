@@ -43,7 +43,7 @@ fn table(partitions: bool) -> (Vec<u8>, Entries) {
     (bytes, entries)
 }
 
-/// All entries of a file that can be read, and what was skipped.
+/// All readable entries of a file, and the skipped blocks.
 fn read(bytes: &[u8]) -> Result<(Entries, Vec<SkippedBlock>)> {
     let table = TableSalvage::open(file_of(bytes), Some((IDENTITY, bytes.len() as u64)))?;
     let mut cursor = Arc::new(table).cursor();
@@ -51,10 +51,10 @@ fn read(bytes: &[u8]) -> Result<(Entries, Vec<SkippedBlock>)> {
     cursor.seek_to_first()?;
     let mut last = None;
     while cursor.valid() {
-        let place = (cursor.key().to_vec(), !cursor.trailer().sequence());
-        assert!(last < Some(place.clone()), "out of order at {place:?}");
+        let position = (cursor.key().to_vec(), !cursor.trailer().sequence());
+        assert!(last < Some(position.clone()), "out of order at {position:?}");
         found.insert((cursor.key().to_vec(), cursor.trailer().sequence()), cursor.value().to_vec());
-        last = Some(place);
+        last = Some(position);
         cursor.next()?;
     }
     let skipped = cursor.skipped().lock().clone();
@@ -70,7 +70,7 @@ fn an_intact_table_is_read_whole() {
         assert_eq!(table.identity(), IDENTITY);
         let owner = table.properties().unwrap().owner.clone().unwrap();
         assert_eq!((owner.tree, owner.descriptor.as_deref()), (5, Some(&b"descriptor"[..])));
-        // Bytes behind the known length are ignored.
+        // Bytes after the known length are ignored.
         let longer = [&bytes[..], &[1; 300]].concat();
         assert!(TableSalvage::open(file_of(&longer), Some((IDENTITY, bytes.len() as u64))).is_ok());
         assert!(TableSalvage::open(file_of(&longer), None).is_err());
@@ -80,7 +80,7 @@ fn an_intact_table_is_read_whole() {
 }
 
 #[test]
-fn every_flip_loses_what_is_reported_and_nothing_else() {
+fn every_bit_flip_loses_only_the_reported_ranges() {
     for partitions in [false, true] {
         let (bytes, entries) = table(partitions);
         let (mut whole, mut in_part, mut nothing) = (0, 0, 0);
@@ -91,8 +91,8 @@ fn every_flip_loses_what_is_reported_and_nothing_else() {
                 whole += 1;
                 continue;
             };
-            for (place, value) in &found {
-                assert_eq!(entries.get(place), Some(value), "byte {at}");
+            for (position, value) in &found {
+                assert_eq!(entries.get(position), Some(value), "byte {at}");
             }
             let is_reported = |key: &Vec<u8>| {
                 skipped.iter().any(|block| {
@@ -100,8 +100,8 @@ fn every_flip_loses_what_is_reported_and_nothing_else() {
                         && block.last.as_ref().is_none_or(|last| key <= last)
                 })
             };
-            for place in entries.keys().filter(|place| !found.contains_key(place)) {
-                assert!(is_reported(&place.0), "byte {at}: {place:?} is lost without a report");
+            for position in entries.keys().filter(|position| !found.contains_key(position)) {
+                assert!(is_reported(&position.0), "byte {at}: {position:?} is lost without a report");
             }
             assert_eq!(skipped.is_empty(), found.len() == entries.len(), "byte {at}");
             if skipped.is_empty() {
@@ -119,7 +119,7 @@ fn every_flip_loses_what_is_reported_and_nothing_else() {
 }
 
 #[test]
-fn other_moves_are_refused() {
+fn other_positioning_calls_are_rejected() {
     let (bytes, _) = table(false);
     let mut cursor = Arc::new(TableSalvage::open(file_of(&bytes), None).unwrap()).cursor();
     cursor.seek_to_first().unwrap();

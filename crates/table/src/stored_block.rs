@@ -1,4 +1,4 @@
-//! The frame of a block on disk: its bytes, how they are compressed, and their checksum.
+//! The frame of a block on disk: its stored bytes, compression type and checksum.
 //!
 //! ```text
 //! stored bytes            handle.bytes of them
@@ -9,12 +9,11 @@
 //! checksum         u64    FileIdentity::checksum(offset, stored bytes ++ type)
 //! ```
 //!
-//! The checksum covers the place of the block (database, file number, offset) and, as it is taken over
-//! exactly `handle.bytes + 1` bytes, its length. It is verified before anything is decoded. The length
-//! of the payload is checked against a cap, given by what the block is, before memory is taken for it.
+//! The checksum covers the location of the block (database, file number, offset) and, since it is computed over exactly
+//! `handle.bytes + 1` bytes, its length. It is verified before anything is decoded. The length of the payload is checked
+//! against a limit, which depends on the kind of the block, before memory is allocated for it.
 //!
-//! A payload in memory is followed by [`PADDING`] bytes, so that eight bytes can be loaded from any
-//! position in it.
+//! A payload in memory is followed by [`PADDING`] bytes, so that eight bytes can be loaded at any position in it.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,39 +27,39 @@ use crate::file_pool::FileSource;
 use crate::options::Compression;
 use crate::read_counters::ReadCounters;
 
-/// The frame behind the stored bytes: type and checksum.
+/// The frame after the stored bytes: type and checksum.
 pub(crate) const FRAME_BYTES: usize = 9;
-/// Readable bytes behind each payload in memory.
+/// Readable bytes after each payload in memory.
 pub(crate) const PADDING: usize = 8;
-/// The payload length in front of compressed bytes.
+/// The payload length before compressed bytes.
 const LENGTH_BYTES: usize = 4;
 
 const TYPE_NONE: u8 = 0;
 const TYPE_LZ4: u8 = 1;
 const TYPE_ZSTD: u8 = 2;
 
-/// Where a block lies in its file.
+/// The location of a block in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHandle {
     /// Byte offset of the block in its file.
     pub offset: u64,
-    /// Stored bytes, without the frame of nine bytes behind them.
+    /// Stored bytes, without the following frame of nine bytes.
     pub bytes: u32,
 }
 
 impl BlockHandle {
-    /// The offset right behind the block and its frame.
+    /// The offset after the block and its frame.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.bytes)).saturating_add(FRAME_BYTES as u64)
     }
 }
 
-/// A verified, decompressed payload with [`PADDING`] readable bytes behind it.
+/// A verified, decompressed payload followed by [`PADDING`] readable bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
-    /// The payload and at least [`PADDING`] bytes more.
+    /// The payload and at least [`PADDING`] further bytes.
     pub(crate) bytes: SharedBytes,
-    /// How many of the bytes are payload.
+    /// The number of payload bytes.
     pub(crate) len: usize,
 }
 
@@ -71,7 +70,7 @@ impl Payload {
     }
 }
 
-/// Compresses and frames blocks into one output buffer, reusing its tables between blocks.
+/// Compresses and frames blocks into one output buffer. Reuses its tables between blocks.
 pub(crate) struct BlockFramer {
     compression: Compression,
     lz4: CompressTable,
@@ -90,7 +89,7 @@ impl BlockFramer {
         Ok(Self { compression, lz4: CompressTable::default(), zstd, scratch: Vec::new() })
     }
 
-    /// Appends the frame of `payload`, which will lie at `offset` of the file, to `out`.
+    /// Appends the framed `payload`, which will lie at `offset` of the file, to `out`.
     pub(crate) fn frame(
         &mut self,
         identity: &FileIdentity,
@@ -113,7 +112,7 @@ impl BlockFramer {
         Ok(BlockHandle { offset, bytes })
     }
 
-    /// Compresses `payload` into the scratch buffer; answers [`TYPE_NONE`] where that does not pay.
+    /// Compresses `payload` into the scratch buffer. Returns [`TYPE_NONE`] if the reduction is too small.
     fn compress(&mut self, payload: &[u8]) -> Result<u8> {
         if self.compression == Compression::None || u32::try_from(payload.len()).is_err() {
             return Ok(TYPE_NONE);
@@ -143,8 +142,8 @@ impl BlockFramer {
     }
 }
 
-/// Reads the block at `handle`, verifies it and decompresses it. At most `limit` bytes of payload are
-/// accepted; `file_bytes` is the length of the file. One that is to stay lies in `memory`.
+/// Reads the block at `handle`, verifies it and decompresses it. Accepts at most `limit` bytes of payload. `file_bytes` is
+/// the length of the file. A block for the cache is placed in `memory`.
 pub(crate) fn read_block(
     source: &FileSource,
     identity: &FileIdentity,
@@ -157,7 +156,7 @@ pub(crate) fn read_block(
         return Err(source.corruption(handle.offset, "a block reaches past the end of the file"));
     }
     let mut bytes = zeroed(handle.bytes as usize + FRAME_BYTES, memory);
-    // The buffer was made here, so nobody shares it.
+    // The buffer was created above, so it is not shared.
     if let Some(buffer) = bytes.get_mut() {
         source.read_exact_at(handle.offset, buffer)?;
     }
@@ -193,7 +192,7 @@ pub(crate) fn decode_block(
     decompress(source, handle, stored, block_type, limit, memory)
 }
 
-/// Checks the checksum of a framed block; answers its stored bytes and type.
+/// Verifies the checksum of a framed block. Returns its stored bytes and type.
 fn verify_frame<'a>(
     source: &FileSource,
     identity: &FileIdentity,
@@ -236,7 +235,7 @@ fn decompress(
     let len = u32::from_le_bytes(*len) as usize;
     check_length(source, handle, len, limit)?;
     if len > largest_expansion(block_type, compressed.len()) {
-        return Err(damaged("a compressed block says that it is larger than it can be"));
+        return Err(damaged("the stored length of a compressed block is impossible"));
     }
     let mut bytes = zeroed(len + PADDING, memory);
     let target = bytes.get_mut().and_then(|bytes| bytes.get_mut(..len)).unwrap_or_default();
@@ -251,12 +250,12 @@ fn decompress(
         }
     };
     if written != len {
-        return Err(damaged("a compressed block has another length than it says"));
+        return Err(damaged("the stored length of a compressed block is wrong"));
     }
     Ok(Payload { bytes, len })
 }
 
-/// The most bytes that `compressed` bytes can decode to. Without it a file of some bytes could claim
+/// Maximum decoded size of `compressed` bytes. Without this limit a file of a few bytes could claim
 /// blocks of many megabytes.
 fn largest_expansion(block_type: u8, compressed: usize) -> usize {
     match block_type {
@@ -273,7 +272,7 @@ fn zeroed(len: usize, memory: Option<&Arc<BlockMemory>>) -> SharedBytes {
 }
 
 thread_local! {
-    /// Making a decompression context costs more than decompressing a block.
+    /// Creating a decompression context costs more than decompressing a block.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 

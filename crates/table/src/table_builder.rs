@@ -1,4 +1,4 @@
-//! Writes an sstable, in one pass and with memory for one block, the index and the filter's hashes.
+//! Writes an sstable in one pass. Memory: one block, the index and the hashes of the filter.
 //!
 //! ```text
 //! header          48 bytes                    footer.rs
@@ -11,7 +11,7 @@
 //! footer          128 bytes                   footer.rs
 //! ```
 //!
-//! Blocks lie side by side without gaps, so that every byte of the file is under a checksum.
+//! Blocks are adjacent, so that every byte of the file is covered by a checksum.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::owner::TableOwner;
 use crate::properties::TableProperties;
 use crate::stored_block::{BlockFramer, BlockHandle};
 
-/// The file is appended to in pieces of at least this many bytes.
+/// Minimum size of an append to the file, in bytes.
 const APPEND_BYTES: usize = 128 << 10;
 
 /// Writes one sstable.
@@ -65,19 +65,19 @@ pub struct TableBuilder {
     block: BlockBuilder,
     payload: Vec<u8>,
     framer: BlockFramer,
-    /// Bytes that were framed and not appended yet; the first lies at `appended_bytes` of the file.
+    /// Framed bytes that were not appended yet; the first one lies at `appended_bytes` of the file.
     pending: Vec<u8>,
     appended_bytes: u64,
     index: IndexBuilder,
     hashes: Vec<u64>,
     last_sequence: SequenceNumber,
     properties: TableProperties,
-    /// What the collectors want the list of sstables to know.
+    /// Attachments of the collectors for the manifest.
     attachment: Vec<u8>,
 }
 
 impl TableBuilder {
-    /// Starts an sstable in `file`, which must be empty. Nothing is written yet.
+    /// Starts an sstable in `file`, which must be empty. Writes nothing yet.
     pub fn new(
         file: Arc<dyn File>,
         identity: FileIdentity,
@@ -111,19 +111,19 @@ impl TableBuilder {
         })
     }
 
-    /// Stores in the file which tree it is written for.
+    /// Stores the tree that the file is written for.
     #[must_use]
     pub fn owner(mut self, owner: TableOwner) -> Self {
         self.properties.owner = Some(owner);
         self
     }
 
-    /// Adds an entry. Entries come in tree order: user keys ascend, and the sequence numbers of one key
+    /// Adds an entry. Entries are added in tree order: user keys ascend, and the sequence numbers of one key
     /// descend.
     ///
-    /// Fails with [`ErrorKind::Internal`](bolide_base::ErrorKind::Internal) where the order is broken
-    /// and with [`ErrorKind::LimitExceeded`](bolide_base::ErrorKind::LimitExceeded) where the key or the
-    /// value is too long; the builder is unchanged then. An error of the file leaves it unusable.
+    /// Fails with [`ErrorKind::Internal`](bolide_base::ErrorKind::Internal) if the order is violated
+    /// and with [`ErrorKind::LimitExceeded`](bolide_base::ErrorKind::LimitExceeded) if the key or the
+    /// value is too long; the builder is unchanged then. After an error of the file it is unusable.
     #[inline]
     pub fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         let first = self.properties.entries == 0;
@@ -154,8 +154,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether `key` is a new key; an error if the entry does not belong behind the last one. The block
-    /// is never empty here: it is emptied only by an entry that goes into the next one.
+    /// Whether `key` differs from the last key; an error if the entry does not sort after the last one. The current block
+    /// is never empty here: it is emptied only by an entry that is added to the next block.
     #[inline]
     fn check_order(&self, key: &[u8], trailer: Trailer) -> Result<bool> {
         match self.block.last_key().cmp(key) {
@@ -169,7 +169,7 @@ impl TableBuilder {
         }
     }
 
-    /// About how long the file would be if it were finished now, in bytes.
+    /// The estimated length of the file if it were finished now, in bytes.
     pub fn estimated_bytes(&self) -> u64 {
         let filter = self.hashes.len() as u64 * u64::from(self.options.bloom_bits_per_key) / 8;
         self.offset()
@@ -179,17 +179,17 @@ impl TableBuilder {
             + FOOTER_BYTES as u64
     }
 
-    /// How many entries were added.
+    /// The number of entries added.
     pub fn entries(&self) -> u64 {
         self.properties.entries
     }
 
-    /// The user key that was added last; empty before the first.
+    /// The last added user key; empty before the first.
     pub fn last_key(&self) -> &[u8] {
         self.block.last_key()
     }
 
-    /// The memory that the builder holds, about, in bytes.
+    /// Approximate memory of the builder, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.pending.capacity()
             + self.payload.capacity()
@@ -198,7 +198,7 @@ impl TableBuilder {
             + self.index.estimated_bytes()
     }
 
-    /// Where the next framed byte will lie.
+    /// The offset of the next framed byte.
     fn offset(&self) -> u64 {
         self.appended_bytes + self.pending.len() as u64
     }
@@ -222,7 +222,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Writes one block of anything but data.
+    /// Writes one block that is not a data block.
     fn write_block(&mut self, payload: &[u8], framer: Option<&mut BlockFramer>) -> Result<BlockHandle> {
         let offset = self.offset();
         let framer = framer.unwrap_or(&mut self.framer);
@@ -233,15 +233,15 @@ impl TableBuilder {
         Ok(handle)
     }
 
-    /// Writes the rest of the file and syncs it. Syncing the directory is for the caller.
+    /// Writes the rest of the file and syncs it. The caller syncs the directory.
     ///
-    /// A table without entries is valid, if pointless. After an error the file is to be removed.
+    /// A table without entries is valid. After an error the file must be removed.
     pub fn finish(self) -> Result<TableProperties> {
         self.finish_attached().map(|(properties, _)| properties)
     }
 
-    /// As [`finish`](Self::finish); answers also the
-    /// [attachments](MetaCollector::attachment) of the collectors, one after the other.
+    /// As [`finish`](Self::finish). Also returns the concatenated [attachments](MetaCollector::attachment) of the
+    /// collectors.
     pub fn finish_attached(mut self) -> Result<(TableProperties, Vec<u8>)> {
         self.properties.largest_key = self.block.last_key().to_vec();
         if !self.block.is_empty() {
@@ -294,7 +294,7 @@ impl TableBuilder {
             return Ok(None);
         };
         drop(hashes);
-        // Its bits are as good as random: compressing them is time lost.
+        // The bits are close to random, so compression would not reduce them.
         let mut uncompressed = BlockFramer::new(Compression::None)?;
         let start = self.offset();
         let handle = self.write_block(&filter.encode(), Some(&mut uncompressed))?;
@@ -335,15 +335,15 @@ fn over_limit(key: &[u8], trailer: Trailer, value: &[u8]) -> Error {
     }
 }
 
-/// Collects the index; full partitions are encoded at once.
+/// Collects the index; full partitions are encoded immediately.
 struct IndexBuilder {
     partition_bytes: usize,
     partitions: Vec<FinishedPartition>,
     current: IndexBlockBuilder,
-    /// The separator in front of the data block that is being filled.
+    /// The separator before the current data block.
     separator_key: Vec<u8>,
     separator_sequence: Option<SequenceNumber>,
-    /// The separator in front of the current partition.
+    /// The separator before the current partition.
     partition_separator: (Vec<u8>, Option<SequenceNumber>),
     data_blocks: u64,
     finished_bytes: usize,
@@ -375,14 +375,14 @@ impl IndexBuilder {
         }
     }
 
-    /// Notes the separator in front of the next data block.
+    /// Sets the separator before the next data block.
     fn start_child(&mut self, separator: Separator<'_>) {
         self.separator_key.clear();
         self.separator_key.extend_from_slice(separator.key);
         self.separator_sequence = separator.sequence;
     }
 
-    /// Adds the data block that is now complete.
+    /// Adds the completed data block.
     fn finish_child(&mut self, handle: BlockHandle) {
         if self.current.estimated_bytes() + self.separator_key.len() > self.partition_bytes
             && !self.current.is_empty()

@@ -1,10 +1,10 @@
-//! An ordered walk through an sstable, in both directions.
+//! A cursor over the entries of an sstable, in both directions.
 
 use std::sync::Arc;
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Entry, Malformed};
+use crate::block::{Block, BlockEntry, MalformedBlock};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::internal_cursor::InternalCursor;
@@ -13,7 +13,7 @@ use crate::readahead::Readahead;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
 
-/// Where an entry stands in its sstable: positions ascend in tree order.
+/// The position of an entry in its sstable. Positions ascend in tree order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TablePosition {
     /// Number of the data block, from 0.
@@ -22,35 +22,35 @@ pub struct TablePosition {
     pub entry: u32,
 }
 
-/// A cursor over the entries of one sstable. See [`InternalCursor`] for what its positions mean.
+/// A cursor over the entries of one sstable. See [`InternalCursor`] for its states.
 ///
-/// It holds one data block and, where the index is large, one index partition. A step inside a block
-/// does no I/O and, once the key buffer has grown, allocates nothing.
+/// It pins one data block and, for a large index, one index partition. A step inside a block does no I/O and, once the key
+/// buffer has grown, allocates nothing.
 #[derive(Debug)]
 pub struct TableCursor {
     table: Arc<TableReader>,
     readahead: Readahead,
-    /// The index partition that the block is under; the whole index if it has one level.
+    /// The index partition above the block; the whole index if it has one level.
     leaf: Option<Arc<IndexBlock>>,
     /// Number of `leaf` in the top index; 0 if the index has one level.
     partition: usize,
     /// Number of the block in `leaf`.
     child: usize,
-    /// Number of the block in `leaf` that the next seek will probably go to.
+    /// The predicted number in `leaf` of the block of the next seek.
     guess: usize,
     block: Option<Block>,
     /// The current entry and its number in the block; `None` while the cursor is invalid.
-    entry: Option<Entry>,
+    entry: Option<BlockEntry>,
     index: usize,
-    /// The current key. Starts with the prefix of the current block.
+    /// The current key. Its prefix is that of the current block.
     key: Vec<u8>,
 }
 
 impl TableReader {
-    /// A cursor over all entries. With `fill_cache`, blocks that it reads stay in the cache; without,
-    /// as for a compaction, they do not, and the cache's idea of what is useful is not disturbed.
+    /// A cursor over all entries. With `fill_cache`, blocks that it reads are inserted into the cache. Without it, as for a
+    /// compaction, they are not, and its reads do not count as uses.
     ///
-    /// Either way it reads ahead, up to 256 KiB at a time, once it has read several blocks in a row.
+    /// In both cases it reads ahead, up to 256 KiB at a time, after it has read several consecutive blocks.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor::new(Arc::clone(self), fill_cache)
     }
@@ -72,20 +72,19 @@ impl TableCursor {
         }
     }
 
-    /// The table that the cursor walks through.
+    /// The table of the cursor.
     pub fn table(&self) -> &Arc<TableReader> {
         &self.table
     }
 
-    /// Where the current entry stands; `None` while the cursor is invalid.
+    /// The position of the current entry; `None` if the cursor is invalid.
     pub fn position(&self) -> Option<TablePosition> {
         self.entry?;
         let block = self.leaf.as_ref()?.ordinal(self.child);
         Some(TablePosition { block, entry: self.index as u32 })
     }
 
-    /// Moves to the entry at `position`; invalid if there is no such block or entry. Costs at most two
-    /// block reads.
+    /// Moves to the entry at `position`; invalid if there is no such block or entry. Costs at most two block reads.
     pub fn seek_position(&mut self, position: TablePosition) -> Result<()> {
         if self.enter_numbered_block(position.block)? {
             self.go_to_entry(position.entry as usize)
@@ -98,7 +97,7 @@ impl TableCursor {
     /// [`go_to_entry`](Self::go_to_entry). False if there is no such block. Costs at most two block reads.
     ///
     /// # Errors
-    /// `Corruption` and `Io` from reading it.
+    /// `Corruption` and `Io` from reading the block.
     #[inline]
     pub fn enter_numbered_block(&mut self, block: u64) -> Result<bool> {
         self.entry = None;
@@ -125,10 +124,10 @@ impl TableCursor {
         Ok(self.block.is_some())
     }
 
-    /// Makes entry number `index` of the current block the current entry; invalid if there is none. No I/O.
+    /// Moves to entry number `index` of the current block; invalid if there is none. No I/O.
     ///
     /// # Errors
-    /// `Corruption` where the block contradicts itself.
+    /// `Corruption` if the block is inconsistent.
     #[inline]
     pub fn go_to_entry(&mut self, index: usize) -> Result<()> {
         if index < self.block.as_ref().map_or(0, Block::count) {
@@ -139,11 +138,11 @@ impl TableCursor {
         }
     }
 
-    /// Of the entries from number `low` to before `high` of the current block, the first at or after
-    /// `(key, sequence)`; `high` if there is none. No I/O; the current entry stays.
+    /// The first of the entries `low..high` of the current block at or after `(key, sequence)`; `high` if there is none. No
+    /// I/O; does not move the cursor.
     ///
     /// # Errors
-    /// `Corruption` where the block contradicts itself or has fewer entries.
+    /// `Corruption` if the block is inconsistent or has fewer entries.
     #[inline]
     pub fn lower_bound_between(
         &mut self,
@@ -160,13 +159,13 @@ impl TableCursor {
         }
     }
 
-    /// The current block, to have and to hold; `None` while there is none.
+    /// The current block, pinned; `None` if there is none.
     #[inline]
     pub fn pinned_block(&self) -> Option<PinnedBlock> {
         self.block.clone().map(PinnedBlock::new)
     }
 
-    /// Asks the processor for entry number `index` of the current block.
+    /// Prefetches entry number `index` of the current block.
     #[inline]
     pub fn prefetch_entry(&self, index: usize) {
         if let Some(block) = &self.block {
@@ -174,10 +173,10 @@ impl TableCursor {
         }
     }
 
-    /// The next entry of the current block; invalid behind its last one. No I/O.
+    /// Moves to the next entry of the current block; invalid after its last one. No I/O.
     ///
     /// # Errors
-    /// `Corruption` where the block contradicts itself.
+    /// `Corruption` if the block is inconsistent.
     #[inline]
     pub fn next_in_block(&mut self) -> Result<()> {
         let entries = self.block.as_ref().map_or(0, Block::count);
@@ -189,18 +188,18 @@ impl TableCursor {
         }
     }
 
-    /// The sequence number of the entry before, if that is in the same block and of the same key: the next newer version. No
+    /// The sequence number of the previous entry, if it is in the same block and has the same key: the next newer version. No
     /// I/O.
     ///
     /// # Errors
-    /// `Corruption` where the block contradicts itself.
+    /// `Corruption` if the block is inconsistent.
     #[inline]
     pub fn newer_in_block(&mut self) -> Result<Option<SequenceNumber>> {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else { return Ok(None) };
         block.newer_version(self.index, entry).map_err(|malformed| self.damaged(malformed))
     }
 
-    /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
+    /// The value of the current entry, pinned: it stays valid after the next step, without a copy.
     pub fn value_ref(&self) -> ValueRef {
         match (&self.block, &self.entry) {
             (Some(block), Some(entry)) => ValueRef::pinned(block.bytes().clone(), entry.value()),
@@ -208,20 +207,20 @@ impl TableCursor {
         }
     }
 
-    /// True if versions of the current entry's key stand in the block before: newer ones.
+    /// Whether the previous block contains versions, newer ones, of the current entry's key.
     #[inline]
     pub fn continues_block_before(&self) -> bool {
         let (Some(leaf), Some(_)) = (&self.leaf, self.entry) else { return false };
         if self.child > 0 {
             return leaf.continues(self.child, &self.key);
         }
-        // The separator in front of a partition stands in the level above.
+        // The level above stores the separator before a partition.
         self.table.top_index().is_some_and(|top| {
             top.levels == IndexLevelCount::Two && top.block.continues(self.partition, &self.key)
         })
     }
 
-    /// How many index partitions there are; 1 for an index of one level, 0 for an empty table.
+    /// The number of index partitions; 1 for an index of one level, 0 for an empty table.
     fn partitions(&self) -> usize {
         match self.table.top_index() {
             Some(top) if top.levels == IndexLevelCount::Two => top.block.len(),
@@ -267,8 +266,8 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Goes to the index partition that `(key, sequence)` is under; answers the number of its data block
-    /// there, or `None` for an empty table.
+    /// Enters the index partition of `(key, sequence)`. Returns the number of its data block in the partition, or `None` for
+    /// an empty table.
     #[inline]
     fn child_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<usize>> {
         self.entry = None;
@@ -276,16 +275,16 @@ impl TableCursor {
             return Ok(None);
         };
         if top.levels == IndexLevelCount::One {
-            let child = top.block.find_near(self.guess, key, sequence);
+            let child = top.block.find_from_guess(self.guess, key, sequence);
             self.enter_partition(0)?;
             return Ok(Some(child));
         }
-        let partition = top.block.find_near(self.partition, key, sequence);
+        let partition = top.block.find_from_guess(self.partition, key, sequence);
         self.enter_partition(partition)?;
-        Ok(self.leaf.as_ref().map(|leaf| leaf.find_near(self.guess, key, sequence)))
+        Ok(self.leaf.as_ref().map(|leaf| leaf.find_from_guess(self.guess, key, sequence)))
     }
 
-    /// Goes to the data block that may hold `(key, sequence)`. False for an empty table.
+    /// Enters the data block that may contain `(key, sequence)`. False for an empty table.
     fn enter_block_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         let Some(child) = self.child_of(key, sequence)? else {
             return Ok(false);
@@ -294,7 +293,7 @@ impl TableCursor {
         Ok(true)
     }
 
-    /// Goes to the first entry of the next block; invalid behind the last one.
+    /// Moves to the first entry of the next block; invalid after the last one.
     #[cold]
     fn enter_next_block(&mut self) -> Result<()> {
         self.entry = None;
@@ -310,9 +309,9 @@ impl TableCursor {
         self.set_entry(0)
     }
 
-    /// Goes to the last entry of the block before; invalid before the first one.
+    /// Moves to the last entry of the previous block; invalid before the first one.
     #[cold]
-    fn enter_block_before(&mut self) -> Result<()> {
+    fn enter_previous_block(&mut self) -> Result<()> {
         self.entry = None;
         if self.child > 0 {
             self.enter_block(self.child - 1)?;
@@ -351,7 +350,7 @@ impl TableCursor {
     }
 
     #[cold]
-    fn damaged(&mut self, malformed: Malformed) -> bolide_base::Error {
+    fn damaged(&mut self, malformed: MalformedBlock) -> bolide_base::Error {
         self.entry = None;
         let handle = self.leaf.as_ref().and_then(|leaf| leaf.handle(self.child));
         self.table.damaged(handle.unwrap_or_default().offset, malformed)
@@ -421,10 +420,10 @@ impl InternalCursor for TableCursor {
         if index < entries { self.set_entry(index) } else { self.enter_next_block() }
     }
 
-    /// Finds the block in the index and asks for its slot in the cache.
+    /// Finds the block in the index and prefetches its cache slot.
     #[inline]
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
-        // An error will come again when the seek itself reads the index partition.
+        // The seek itself reports an error of reading the index partition.
         if let Ok(Some(child)) = self.child_of(key, sequence)
             && let Some(leaf) = &self.leaf
         {
@@ -433,9 +432,9 @@ impl InternalCursor for TableCursor {
         }
     }
 
-    /// Asks for the first lines of the block.
+    /// Prefetches the first lines of the block.
     #[inline]
-    fn prepare_further(&mut self) -> bool {
+    fn prepare_next_stage(&mut self) -> bool {
         if let Some(leaf) = &self.leaf {
             self.table.prefetch_block(leaf.ordinal(self.guess));
         }
@@ -443,13 +442,13 @@ impl InternalCursor for TableCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        // No entry is newer than the largest sequence number: this is the first place of the key.
+        // No entry is newer than the largest sequence number: this is the first position of the key.
         if !self.enter_block_of(key, MAX_SEQUENCE)? {
             return Ok(());
         }
         match self.lower_bound(key, MAX_SEQUENCE)?.checked_sub(1) {
             Some(index) => self.set_entry(index),
-            None => self.enter_block_before(),
+            None => self.enter_previous_block(),
         }
     }
 
@@ -468,7 +467,7 @@ impl InternalCursor for TableCursor {
         }
         match self.index.checked_sub(1) {
             Some(index) => self.set_entry(index),
-            None => self.enter_block_before(),
+            None => self.enter_previous_block(),
         }
     }
 }

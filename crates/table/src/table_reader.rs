@@ -7,7 +7,7 @@ use bolide_base::checksum::hash_key;
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Entry, Found, Malformed};
+use crate::block::{Block, BlockEntry, BlockLookup, MalformedBlock};
 use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
 use crate::block_memory::BlockMemory;
 use crate::bloom::BloomFilter;
@@ -22,20 +22,19 @@ use crate::read_counters::ReadCounters;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
 use crate::value_ref::ValueRef;
 
-/// Largest properties: two keys, the owner's two fields and some numbers.
+/// Maximum size of the properties: two keys, the two fields of the owner and some numbers.
 pub(crate) const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 2 * MAX_OWNER_BYTES + 4096;
 
 /// An open sstable.
 ///
-/// Its filter and its index (the top of it, where it is large) stay in memory; data blocks and index
-/// partitions come through the [`BlockCache`]. Safe to share between threads, and immutable like its
-/// file.
+/// The filter and the index (only its top block if it is large) stay in memory. Data blocks and index partitions are read
+/// through the [`BlockCache`]. Safe to share between threads, and immutable like its file.
 pub struct TableReader {
     source: FileSource,
     identity: FileIdentity,
-    /// Data blocks by their number; index partitions behind them, then meta blocks.
+    /// Data blocks by number, followed by index partitions, then meta blocks.
     blocks: TableBlocks,
-    /// The number of the first meta block there.
+    /// The number of the first meta block in `blocks`.
     first_meta: u64,
     footer: Footer,
     properties: TableProperties,
@@ -56,8 +55,8 @@ impl TableReader {
     /// Opens the sstable `identity`. Reads header, footer, properties, index and filter.
     ///
     /// Fails with [`ErrorKind::Unsupported`](bolide_base::ErrorKind::Unsupported) for a newer format, with
-    /// [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) for a truncated or damaged file, one of another kind or that
-    /// of another database or number, and with the errors of reading.
+    /// [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) for a truncated or damaged file, for another kind of file
+    /// and for a file of another database or number, and with the errors of reading.
     pub fn open(source: FileSource, identity: FileIdentity, cache: Arc<BlockCache>) -> Result<Self> {
         let footer = read_footer(&source, &identity)?;
         let mut reader = Self {
@@ -108,7 +107,7 @@ impl TableReader {
         let block = self.read_index_block(handle, levels.highest())?;
         let blocks = block.end_ordinal() - block.ordinal(0);
         if block.ordinal(0) != 0 || blocks != self.properties.data_blocks {
-            return Err(self.source.corruption(handle.offset, "the index has another number of data blocks"));
+            return Err(self.source.corruption(handle.offset, "the index has a wrong number of data blocks"));
         }
         if blocks > self.footer.data_end / FRAME_BYTES as u64 {
             return Err(self
@@ -120,7 +119,7 @@ impl TableReader {
 
     fn read_index_block(&self, handle: BlockHandle, level: IndexLevel) -> Result<IndexBlock> {
         let payload = self.read_raw(handle, MAX_META_BLOCK_BYTES)?;
-        // Data blocks end where the data does; index blocks may lie anywhere behind.
+        // Data blocks end at the end of the data; index blocks may lie anywhere after it.
         let end = match level {
             IndexLevel::Leaf => self.footer.data_end,
             IndexLevel::Top => self.footer.file_bytes,
@@ -134,7 +133,7 @@ impl TableReader {
         read_block(&self.source, &self.identity, self.footer.file_bytes, handle, limit, None)
     }
 
-    /// Reads and verifies a data block without the cache; `stays` says that it will be put there.
+    /// Reads and verifies a data block without the cache. `stays` is whether the caller will insert it into the cache.
     pub(crate) fn read_data_block(&self, handle: BlockHandle, stays: bool) -> Result<Block> {
         let memory = stays.then(|| self.block_memory());
         let file_bytes = self.footer.file_bytes;
@@ -142,31 +141,30 @@ impl TableReader {
         self.parse_data_block(handle, payload)
     }
 
-    /// The bytes that the cache of the table's blocks may take; other tables share it.
+    /// Capacity of the block cache, which other tables share, in bytes.
     pub fn cache_bytes(&self) -> u64 {
         self.blocks.capacity_bytes()
     }
 
-    /// Where blocks of the cache lie.
+    /// The memory of cached blocks.
     pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
         self.blocks.memory()
     }
 
     #[cold]
-    pub(crate) fn damaged(&self, offset: u64, malformed: Malformed) -> bolide_base::Error {
+    pub(crate) fn damaged(&self, offset: u64, malformed: MalformedBlock) -> bolide_base::Error {
         self.source.corruption(offset, malformed.0)
     }
 
-    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included,
-    /// with its value.
+    /// The newest version of `key` with a sequence number of at most `sequence`, which may be a tombstone, with its value.
     ///
-    /// Costs no I/O where the filter knows that the key is absent or the block is cached, else one
-    /// read. Allocates nothing but blocks; the value stays in its block.
+    /// Costs no I/O if the filter excludes the key or the block is cached, else one read. Allocates only blocks; the value
+    /// pins its block.
     pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
         self.get_hashed(key, hash_key(key), sequence)
     }
 
-    /// As [`get`](Self::get), for a caller that asks several tables: `hash` is
+    /// As [`get`](Self::get), for a caller that reads several tables: `hash` is
     /// [`hash_key`](bolide_base::checksum::hash_key) of `key`.
     pub fn get_hashed(
         &self,
@@ -179,7 +177,7 @@ impl TableReader {
     }
 
     /// The sequence number and kind of the newest version of `key` with a sequence number of at most
-    /// `sequence`, tombstones included. Costs what [`get`](Self::get) costs.
+    /// `sequence`, which may be a tombstone. Costs the same as [`get`](Self::get).
     pub fn newest(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Trailer>> {
         self.newest_hashed(key, hash_key(key), sequence)
     }
@@ -189,7 +187,7 @@ impl TableReader {
         Ok(self.find(key, hash, sequence)?.map(|(_, entry)| entry.trailer))
     }
 
-    /// False if the filter says that no version of a key with this hash is in the table. No I/O.
+    /// False if the filter excludes all keys with this hash. No I/O.
     #[inline]
     pub fn may_contain_hash(&self, hash: u64) -> bool {
         let Some(filter) = &self.filter else {
@@ -203,7 +201,7 @@ impl TableReader {
         may_contain
     }
 
-    /// Asks the processor for what [`may_contain_hash`](Self::may_contain_hash) will look at.
+    /// Prefetches the memory that [`may_contain_hash`](Self::may_contain_hash) reads.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.filter {
@@ -212,7 +210,7 @@ impl TableReader {
     }
 
     #[inline]
-    fn find(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Result<Option<(Block, Entry)>> {
+    fn find(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Result<Option<(Block, BlockEntry)>> {
         let Some(top) = &self.index else {
             return Ok(None);
         };
@@ -229,7 +227,7 @@ impl TableReader {
         }
     }
 
-    /// Looks into data block number `child` of index partition number `partition`, which is `leaf`.
+    /// Searches data block number `child` of index partition number `partition`, which is `leaf`.
     #[inline]
     fn find_below(
         &self,
@@ -239,17 +237,17 @@ impl TableReader {
         child: usize,
         key: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<Option<(Block, Entry)>> {
+    ) -> Result<Option<(Block, BlockEntry)>> {
         let block = self.data_block(leaf, child)?;
         match block.find(key, sequence) {
-            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
-            Ok(Found::Absent) => Ok(None),
-            Ok(Found::PastTheEnd) => self.find_in_next(top, partition, leaf, child, key, sequence),
+            Ok(BlockLookup::Entry(entry)) => Ok(Some((block, entry))),
+            Ok(BlockLookup::Absent) => Ok(None),
+            Ok(BlockLookup::PastTheEnd) => self.find_in_next(top, partition, leaf, child, key, sequence),
             Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
         }
     }
 
-    /// The versions of a key may run on into the next block; its separator says so.
+    /// Searches the next block if its separator states that it starts with further versions of the key.
     #[cold]
     pub(crate) fn find_in_next(
         &self,
@@ -259,7 +257,7 @@ impl TableReader {
         child: usize,
         key: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<Option<(Block, Entry)>> {
+    ) -> Result<Option<(Block, BlockEntry)>> {
         let next_leaf;
         let (leaf, child) = if child + 1 < leaf.len() {
             if !leaf.continues(child + 1, key) {
@@ -276,8 +274,8 @@ impl TableReader {
         };
         let block = self.data_block(leaf, child)?;
         match block.find(key, sequence) {
-            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
-            Ok(Found::Absent | Found::PastTheEnd) => Ok(None),
+            Ok(BlockLookup::Entry(entry)) => Ok(Some((block, entry))),
+            Ok(BlockLookup::Absent | BlockLookup::PastTheEnd) => Ok(None),
             Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
         }
     }
@@ -294,7 +292,7 @@ impl TableReader {
         &self,
         leaf: &IndexBlock,
         child: usize,
-        malformed: Malformed,
+        malformed: MalformedBlock,
     ) -> bolide_base::Error {
         self.damaged(leaf.handle(child).unwrap_or_default().offset, malformed)
     }
@@ -343,7 +341,7 @@ impl TableReader {
         self.blocks.insert(ordinal, CachedBlock::Data(block.clone()));
     }
 
-    /// Data block number `ordinal` if it is cached; counts as a use.
+    /// Data block number `ordinal` if it is cached. Counts as a use.
     #[inline]
     pub(crate) fn cached_data_block(&self, ordinal: u64) -> Option<Block> {
         match self.blocks.get(ordinal) {
@@ -352,56 +350,56 @@ impl TableReader {
         }
     }
 
-    /// Lets `work` see data block number `ordinal` if it is cached, which counts as a use. False if it is not.
+    /// Calls `work` with data block number `ordinal` if it is cached, which counts as a use. False if it is not.
     #[inline]
-    pub(crate) fn use_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) -> bool {
-        self.blocks.use_data_block(ordinal, work)
+    pub(crate) fn with_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) -> bool {
+        self.blocks.with_data_block(ordinal, work)
     }
 
-    /// As [`cached_data_block`](Self::cached_data_block), and asks the processor for what a comparison with entry
-    /// number `index` reads. What is not there is not counted.
+    /// As [`cached_data_block`](Self::cached_data_block), and prefetches the memory that a comparison with entry number
+    /// `index` reads. A miss is not counted.
     #[inline]
     pub(crate) fn data_block_in_cache(&self, ordinal: u64, index: usize, use_it: bool) -> Option<Block> {
         self.blocks.data_block(ordinal, index, use_it)
     }
 
-    /// Asks the processor for the word that says which slot of the cache block number `number` is in.
+    /// Prefetches the hint of block number `number`.
     #[inline]
     pub(crate) fn prefetch_hint(&self, number: u64) {
         self.blocks.prefetch_hint(number);
     }
 
-    /// Asks the processor for the cache's slot of data block number `ordinal`.
+    /// Prefetches the cache slot of data block number `ordinal`.
     #[inline]
     pub(crate) fn prefetch_slot(&self, ordinal: u64) {
         self.blocks.prefetch_slot(ordinal);
     }
 
-    /// Asks the processor for all that [`data_block_in_cache`](Self::data_block_in_cache) looks at.
+    /// Prefetches the memory that [`data_block_in_cache`](Self::data_block_in_cache) reads.
     #[inline]
-    pub(crate) fn prefetch_listed(&self, ordinal: u64, index: usize) {
-        self.blocks.prefetch_listed(ordinal, index);
+    pub(crate) fn prefetch_directory_entry(&self, ordinal: u64, index: usize) {
+        self.blocks.prefetch_directory_entry(ordinal, index);
     }
 
-    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    /// As [`prefetch_directory_entry`](Self::prefetch_directory_entry), and prefetches the entry at its predicted address.
     #[inline]
-    pub(crate) fn prefetch_likely(&self, ordinal: u64, index: usize) {
-        self.blocks.prefetch_likely(ordinal, index);
+    pub(crate) fn prefetch_predicted(&self, ordinal: u64, index: usize) {
+        self.blocks.prefetch_predicted(ordinal, index);
     }
 
-    /// Asks the processor for the start of a block, if it is in the cache.
+    /// Prefetches the start of a block, if it is cached.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {
         self.blocks.prefetch_block(number);
     }
 
-    /// Lets `ask` see data block number `ordinal`, if it is in the cache and nobody else looks at it just now.
+    /// Calls `work` with data block number `ordinal`, if it is cached and its slot is not locked.
     #[inline]
-    pub(crate) fn glance(&self, ordinal: u64, ask: impl FnOnce(&Block)) {
-        self.blocks.glance(ordinal, ask);
+    pub(crate) fn try_with_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) {
+        self.blocks.try_with_data_block(ordinal, work);
     }
 
-    /// As [`cached_data_block`](Self::cached_data_block), without marking it as used.
+    /// As [`cached_data_block`](Self::cached_data_block), without counting a use.
     pub(crate) fn peek_data_block(&self, ordinal: u64) -> Option<Block> {
         match self.blocks.peek(ordinal) {
             Some(CachedBlock::Data(block)) => Some(block),
@@ -413,17 +411,17 @@ impl TableReader {
         Block::new(payload).map_err(|malformed| self.damaged(handle.offset, malformed))
     }
 
-    /// What the table says about itself.
+    /// The properties of the table.
     pub fn properties(&self) -> &TableProperties {
         &self.properties
     }
 
-    /// Which database and file the table belongs to.
+    /// The identity of the file: database and file number.
     pub fn identity(&self) -> &FileIdentity {
         &self.identity
     }
 
-    /// Where the table is read from.
+    /// The file of the table.
     pub fn source(&self) -> &FileSource {
         &self.source
     }
@@ -435,14 +433,14 @@ impl TableReader {
         Ok(Some(self.read_raw(*handle, MAX_META_BLOCK_BYTES)?.as_slice().to_vec()))
     }
 
-    /// The number of the meta block `name` among all of the table, by name; `None` if there is none. For
+    /// The number of the meta block `name` in the order of names; `None` if there is none. For
     /// [`cached_meta_block`](Self::cached_meta_block).
     pub fn meta_block_number(&self, name: &str) -> Option<u32> {
         let found = self.meta_index.binary_search_by(|(stored, _)| stored.as_str().cmp(name));
         u32::try_from(found.ok()?).ok()
     }
 
-    /// The bytes of the meta block with this number, through the cache; `None` if there are fewer.
+    /// The bytes of the meta block with this number, through the cache; `None` if the number is too large.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading it.
@@ -458,13 +456,13 @@ impl TableReader {
         Ok(Some(pinned(payload)))
     }
 
-    /// Asks the processor for the place in the cache where the meta block with this number is found.
+    /// Prefetches the cache slot of the meta block with this number.
     #[inline]
     pub fn prefetch_meta_slot(&self, number: u32) {
         self.blocks.prefetch_slot(self.first_meta + u64::from(number));
     }
 
-    /// Asks the processor for the first `len` bytes of the meta block with this number, if it is in the cache.
+    /// Prefetches the first `len` bytes of the meta block with this number, if it is cached.
     #[inline]
     pub fn prefetch_meta_block(&self, number: u32, len: usize) {
         self.blocks.prefetch_meta(self.first_meta + u64::from(number), len);
@@ -475,8 +473,8 @@ impl TableReader {
         self.meta_index.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The bytes that the open table keeps in memory outside the cache: filter, index,
-    /// properties, four bytes per block to find it in the cache.
+    /// Memory of the open table outside of the cache, in bytes: filter, index, properties, and four bytes per block for
+    /// hints.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.blocks.memory_bytes()

@@ -1,12 +1,12 @@
-//! A value that is read without copying it out of its block.
+//! A value that is read without a copy out of its block.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 
 use crate::block_memory::SharedBytes;
 
-/// The bytes of a value. It either keeps the block alive that holds them (a block of 4 KiB as a rule,
-/// also after it has left the cache) or owns a copy.
+/// The bytes of a value. Either pins the block that contains them (usually a block of 4 KiB, also after its eviction
+/// from the cache) or owns a copy.
 ///
 /// ```
 /// use bolide_table::ValueRef;
@@ -30,8 +30,8 @@ impl ValueRef {
         Self(Repr::Pinned { block, start: range.start as u32, end: range.end as u32 })
     }
 
-    /// The bytes that stay in memory because of it: where it is pinned, those of its whole block.
-    pub fn held_bytes(&self) -> usize {
+    /// Memory that this value keeps allocated, in bytes: for a pinned value that of its whole block.
+    pub fn retained_bytes(&self) -> usize {
         match &self.0 {
             Repr::Pinned { block, .. } => block.memory_bytes(),
             Repr::Owned(bytes) => bytes.capacity(),

@@ -1,4 +1,4 @@
-//! Reads every byte of an sstable and checks that all its parts agree.
+//! Verification of an sstable: reads every byte and checks the consistency of all parts.
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{Result, SequenceNumber, Trailer};
@@ -11,29 +11,27 @@ use crate::properties::TableProperties;
 use crate::stored_block::BlockHandle;
 use crate::table_reader::TableReader;
 
-/// What [`TableReader::verify`] read.
+/// The result of [`TableReader::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TableVerification {
     /// Entries, all in order.
     pub entries: u64,
-    /// Data blocks, each with a good checksum.
+    /// Data blocks, all with a valid checksum.
     pub data_blocks: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
 }
 
 impl TableReader {
-    /// Reads the whole file anew, without the cache, and checks: header and footer; the checksum of each block; that blocks lie
-    /// side by side from the header to the footer; the order of all entries; that each separator of the
-    /// index stands between its neighbours; that the filter passes every key; that the properties are
-    /// what was counted.
+    /// Reads the whole file, without the cache, and checks: header and footer; the checksum of each block; that blocks are
+    /// adjacent from the header to the footer; the order of all entries; that each separator of the index sorts between its
+    /// neighbours; that the filter passes every key; that the properties match the counts.
     ///
-    /// The first thing that is wrong is an error of kind
-    /// [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) that names file and byte. Costs one
-    /// read per block and memory for one.
+    /// The first defect is an error of kind [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) that contains the
+    /// file and the byte. Costs one read per block and memory for one block.
     pub fn verify(&self) -> Result<TableVerification> {
-        let mut walk = Walk::new(self);
+        let mut walk = TableWalk::new(self);
         if let Some(top) = self.top_index() {
             match top.levels {
                 IndexLevelCount::One => walk.partition(&top.block, None)?,
@@ -48,7 +46,7 @@ impl TableReader {
         walk.check_properties()?;
         self.verify_layout()?;
         if read_footer(self.source(), self.identity())? != *self.footer() {
-            let what = "the footer is another one than when the file was opened";
+            let what = "the footer has changed since the file was opened";
             return Err(self.source().corruption(self.footer().file_bytes, what));
         }
         Ok(TableVerification {
@@ -58,12 +56,11 @@ impl TableReader {
         })
     }
 
-    /// Checks that the blocks behind the data lie side by side, in the order of `table_builder.rs`, and
-    /// reads them.
+    /// Checks that the blocks after the data are adjacent, in the order of `table_builder.rs`, and reads them.
     fn verify_layout(&self) -> Result<()> {
         let footer = self.footer();
         let mut at = footer.data_end;
-        // Names are sorted; the blocks lie in the order in which they were written.
+        // The meta index is sorted by name; the blocks lie in the order in which they were written.
         let mut handles: Vec<BlockHandle> = self.meta_index().iter().map(|(_, handle)| *handle).collect();
         handles.sort_by_key(|handle| handle.offset);
         handles.extend(footer.filter);
@@ -74,7 +71,7 @@ impl TableReader {
         handles.extend([footer.meta_index, footer.properties]);
         for handle in handles {
             self.expect_at(at, handle)?;
-            // The filter is as long as it is; all else is within this limit. Lengths are inside the file.
+            // The length of the filter has no other limit than the file; all other blocks are below this limit.
             self.read_raw(handle, MAX_META_BLOCK_BYTES.max(handle.bytes as usize))?;
             at = handle.end();
         }
@@ -93,10 +90,10 @@ impl TableReader {
     }
 }
 
-/// A walk over all data blocks.
-struct Walk<'a> {
+/// A pass over all data blocks.
+struct TableWalk<'a> {
     table: &'a TableReader,
-    /// Where the next data block must start.
+    /// Expected start of the next data block.
     at: u64,
     last_key: Vec<u8>,
     last_sequence: SequenceNumber,
@@ -104,7 +101,7 @@ struct Walk<'a> {
     counted: TableProperties,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TableWalk<'a> {
     fn new(table: &'a TableReader) -> Self {
         Self {
             table,
@@ -116,8 +113,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks over the blocks of one index block of the lowest level; `separator` is what the level above
-    /// has in front of it.
+    /// Checks the blocks of one index block of the lowest level; `separator` is the one before it in the level above.
     fn partition(
         &mut self,
         leaf: &IndexBlock,
@@ -191,7 +187,7 @@ impl<'a> Walk<'a> {
         if !same_key {
             let hash = hash_key(&self.key);
             if !self.table.may_contain_hash(hash) {
-                return Err(self.wrong(handle, "the filter denies a key that is there"));
+                return Err(self.wrong(handle, "the filter excludes a key of the table"));
             }
             self.last_key.clear();
             self.last_key.extend_from_slice(&self.key);
@@ -205,7 +201,7 @@ impl<'a> Walk<'a> {
         self.table.source().corruption(handle.offset, what)
     }
 
-    /// Compares what was counted with what the table says; sizes follow from the layout.
+    /// Compares the counts with the stored properties; sizes follow from the layout.
     fn check_properties(&self) -> Result<()> {
         let stored = self.table.properties();
         let footer = self.table.footer();
@@ -229,7 +225,7 @@ impl<'a> Walk<'a> {
         if *stored == expected {
             return Ok(());
         }
-        let what = format!("the properties say {stored:?}, but the table has {expected:?}");
+        let what = format!("the properties are {stored:?}, but the table has {expected:?}");
         Err(self.table.source().corruption(footer.properties.offset, what))
     }
 }

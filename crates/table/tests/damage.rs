@@ -1,4 +1,4 @@
-//! Damaged, truncated, foreign and newer files: each is refused by its own clear error, or does no harm.
+//! Damaged, truncated, foreign and newer files: each is rejected by a specific error, or does no harm.
 
 mod support;
 
@@ -12,7 +12,7 @@ use bolide_table::{
 };
 use support::{Entry, IDENTITY, Rng, open_bytes, sorted, table_bytes, trailer};
 
-/// Notes how often each block was named, and writes it down as two meta blocks.
+/// Counts the entries of each block and writes the counts and other bytes as two meta blocks.
 #[derive(Default)]
 struct CountingCollector {
     counts: Vec<u8>,
@@ -58,7 +58,7 @@ fn small_table(compression: Compression) -> Result<(Vec<Entry>, Vec<u8>)> {
     Ok((entries, bytes))
 }
 
-/// Reads everything; an error is fine, another answer than the oracle's is not.
+/// Reads everything. An error is allowed, a result that differs from the oracle is not.
 fn read_all(table: &Arc<TableReader>, oracle: &[Entry]) -> Result<()> {
     for entry in oracle.iter().step_by(37) {
         let found = table.get(&entry.key, entry.trailer.sequence())?;
@@ -129,11 +129,11 @@ fn every_bit_of_the_ends_is_detected() -> Result<()> {
 }
 
 #[test]
-fn every_cut_is_detected() -> Result<()> {
+fn every_truncation_is_detected() -> Result<()> {
     let cache = BlockCache::new(0);
     let (_, good) = small_table(Compression::Lz4)?;
     for len in 0..good.len() {
-        let error = open_bytes(&good[..len], &cache).expect_err("a cut file");
+        let error = open_bytes(&good[..len], &cache).expect_err("a truncated file");
         assert!(error.is_corruption(), "{len}: {error:?}");
     }
     let longer = [&good[..], &[0]].concat();
@@ -163,7 +163,7 @@ fn swapped_blocks_are_detected() -> Result<()> {
     Ok(())
 }
 
-/// Rewrites fields of the header and makes its checksum right again.
+/// Rewrites fields of the header and corrects its checksum.
 fn with_header(good: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = good.to_vec();
     change(&mut bytes[..40]);
@@ -175,36 +175,36 @@ fn with_header(good: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn foreign_newer_and_misplaced_files_are_named() -> Result<()> {
+fn foreign_newer_and_misplaced_files_are_rejected_by_name() -> Result<()> {
     let cache = BlockCache::new(0);
     let (_, good) = small_table(Compression::None)?;
-    let refused = |bytes: &[u8], kind: ErrorKind, words: &str| {
+    let assert_rejected = |bytes: &[u8], kind: ErrorKind, words: &str| {
         let error = open_bytes(bytes, &cache).expect_err(words);
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
-    refused(
+    assert_rejected(
         b"{\"a text\": \"of some other program, long enough for a header\"}",
         ErrorKind::Corruption,
         "not an sstable",
     );
-    refused(&vec![0; 4096], ErrorKind::Corruption, "not an sstable");
-    refused(b"", ErrorKind::Corruption, "too short");
-    refused(b"BOLIDSST", ErrorKind::Corruption, "ends inside its header");
-    refused(&with_header(&good, |header| header[8] = 1), ErrorKind::Unsupported, "format version 1");
-    refused(&with_header(&good, |header| header[16] = 4), ErrorKind::Unsupported, "features 0x4");
-    // A file of before there were any.
+    assert_rejected(&vec![0; 4096], ErrorKind::Corruption, "not an sstable");
+    assert_rejected(b"", ErrorKind::Corruption, "too short");
+    assert_rejected(b"BOLIDSST", ErrorKind::Corruption, "ends inside its header");
+    assert_rejected(&with_header(&good, |header| header[8] = 1), ErrorKind::Unsupported, "format version 1");
+    assert_rejected(&with_header(&good, |header| header[16] = 4), ErrorKind::Unsupported, "features 0x4");
+    // A file without features, as written before the first feature bit.
     let (entries, _) = small_table(Compression::None)?;
     read_all(&open_bytes(&with_header(&good, |header| header[16] = 0), &cache)?, &entries)?;
-    refused(
+    assert_rejected(
         &with_header(&good, |header| header[24] = 1),
         ErrorKind::Corruption,
         "its tag is 0000000000000001, not 00000000000000db",
     );
-    refused(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "its number is 1, not 9");
+    assert_rejected(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "its number is 1, not 9");
     let mut bytes = good.clone();
     bytes[8] = 3;
-    refused(&bytes, ErrorKind::Corruption, "checksum of the header");
+    assert_rejected(&bytes, ErrorKind::Corruption, "checksum of the header");
     Ok(())
 }
 
@@ -218,7 +218,7 @@ fn random_bytes_in_place_of_any_part_do_no_harm() {
     for round in 0..6000 {
         let mut bytes = tables[round % 3].clone();
         for _ in 0..=rng.below(3) {
-            // Half of the damage lies in the last part: index, properties, footer.
+            // Half of the damage is in the last part: index, properties, footer.
             let from = if rng.below(2) == 0 { 0 } else { bytes.len() as u64 * 3 / 4 };
             let at = (from + rng.below(bytes.len() as u64 - from)) as usize;
             let len = (rng.below(9) as usize).min(bytes.len() - at);
@@ -277,7 +277,7 @@ impl File for DecayingFile {
 }
 
 #[test]
-fn verify_believes_the_disk_and_not_what_is_in_memory() -> Result<()> {
+fn verify_reads_the_disk_and_not_the_memory() -> Result<()> {
     let (oracle, bytes) = small_table(Compression::None)?;
     let file = Arc::new(DecayingFile(Mutex::new(bytes.clone())));
     let source = FileSource::direct("000009.sst", file.clone());

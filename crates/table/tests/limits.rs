@@ -1,4 +1,4 @@
-//! Keys and values at and over their limits, order, and a disk that fails.
+//! Keys and values at and over their limits, order checks, and failing disks.
 
 mod support;
 
@@ -118,7 +118,7 @@ fn meta_blocks_have_limits() -> Result<()> {
     Ok(())
 }
 
-/// A file that fails the read or append number `fail_at`, counted down.
+/// A file whose read or append number `fail_at`, counted down, fails.
 #[derive(Debug)]
 struct FailingFile {
     file: Arc<dyn File>,
@@ -137,7 +137,7 @@ impl FailingFile {
 impl File for FailingFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.step()?;
-        // Short reads are to be expected.
+        // Short reads are allowed by the interface.
         let half = buf.len().div_ceil(2);
         self.file.read_at(offset, &mut buf[..half])
     }

@@ -10,7 +10,7 @@ use bolide_table::{
 };
 use support::{Entry, Rng, open_bytes, sorted, table_bytes, trailer};
 
-/// The shapes of keys that stress different parts: shared prefixes, equal heads, many versions.
+/// Forms of keys that exercise different parts: shared prefixes, equal heads, many versions.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     /// Few letters, short, the empty key too: keys that are prefixes of each other.
@@ -19,11 +19,11 @@ enum Shape {
     Random,
     /// A long common prefix and a counter.
     Prefixed,
-    /// A handful of keys with hundreds of versions: they run across blocks and partitions.
+    /// A few keys with hundreds of versions, which continue across blocks and partitions.
     Versions,
-    /// Zero bytes at the ends, which the padding of heads must not confuse.
+    /// Zero bytes at the ends, which must differ from the padding of heads.
     Zeros,
-    /// Keys and values of very different length, some larger than a block.
+    /// Keys and values of very different lengths, some larger than a block.
     Jumbo,
 }
 
@@ -56,7 +56,7 @@ fn key(rng: &mut Rng, shape: Shape) -> Vec<u8> {
 
 fn entries(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Entry> {
     let mut all = Vec::new();
-    // Blocks whose entries are all of one kind say so once.
+    // Blocks whose entries all have one kind store the kind once.
     let puts_alone = rng.below(2) == 0;
     for _ in 0..count {
         let len = match shape {
@@ -137,7 +137,7 @@ fn check_target(
     let expected = lower_bound(oracle, key, sequence);
     if rng.below(2) == 0 {
         cursor.prepare_seek(key, sequence);
-        while cursor.prepare_further() {}
+        while cursor.prepare_next_stage() {}
     }
     cursor.seek(key, sequence)?;
     assert_eq!(current(cursor).as_ref(), oracle.get(expected), "seek {key:?} at {sequence}");
@@ -168,7 +168,7 @@ fn check_target(
     Ok(())
 }
 
-/// Many reads together answer as each alone, however few they are.
+/// Batched reads return the same as single reads, for any number of reads.
 fn check_many(oracle: &[Entry], table: &TableReader, rng: &mut Rng, shape: Shape) -> Result<()> {
     for count in [0, 1, 2, 40] {
         let any = |rng: &mut Rng| match oracle.get(rng.below(oracle.len().max(1) as u64) as usize) {

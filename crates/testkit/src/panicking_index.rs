@@ -56,8 +56,8 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
         self.reached().derive_delete(primary_key, key, out)
     }
 
-    fn knows_deletes(&self) -> bool {
-        self.inner.knows_deletes()
+    fn needs_deletes(&self) -> bool {
+        self.inner.needs_deletes()
     }
 
     fn derives(&self) -> bool {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_tells_what_it_was_made_of() {
+    fn a_record_contains_its_number_and_version() {
         let mut buffer = RecordBuffer::new();
         let record = buffer.fill(7, 99, 3);
         assert_eq!((secondary_of(record), version_of(record), seal_of(record)), (99, 3, seal(7, 3)));

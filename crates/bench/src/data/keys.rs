@@ -63,7 +63,7 @@ impl ValueBuffer {
     }
 }
 
-/// What a value says: its record number and version; `None` if it is not whole.
+/// The contents of a value: its record number and version; `None` if it is not whole.
 #[inline]
 pub fn read_value(value: &[u8]) -> Option<(u64, u64)> {
     if value.len() != VALUE_BYTES {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_tell_their_number_and_damage() {
+    fn values_contain_their_number_and_show_damage() {
         let mut buffer = ValueBuffer::new();
         let mut value = buffer.fill(42, 7).to_vec();
         assert_eq!(read_value(&value), Some((42, 7)));

@@ -1,6 +1,6 @@
 //! Positions of buses as points to index: real ones, dense along lines and at stops, some of them many times.
 //!
-//! The data set `vehicles` is looked for beside the repository if nobody says where it is; where it is not, the bundled part stands in. Where more points are asked
+//! The data set `vehicles` is read beside the repository if no directory is given; where it is absent, the bundled part is used. Where more points are wanted
 //! for than there are lines, lines are taken again, each time a little beside.
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// The bundled part of the data set, compressed.
 pub const BUNDLED: &[u8] = include_bytes!("../../data/vehicles.ndjson.zst");
-/// Where whole data sets are looked for if nothing is said.
+/// Where whole data sets are looked for by default.
 pub const BESIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
 /// How far beside a line that is taken again lies at most, in degrees: about a hundred metres.
 const BESIDE_DEGREES: f64 = 0.001;

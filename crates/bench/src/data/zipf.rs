@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn popularity_falls_with_the_rank_as_the_law_says() {
+    fn popularity_falls_with_the_rank_by_the_law() {
         let zipf = Zipf::new(1000);
         let mut random = Random::new(1);
         let mut counts = vec![0u32; 1000];

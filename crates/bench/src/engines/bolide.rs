@@ -1,4 +1,4 @@
-//! Bolide: a collection of bytes, with an index where one is asked for.
+//! Bolide: a collection of bytes, with an index where the plan has one.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -90,7 +90,7 @@ impl Engine for Store {
 
 impl IndexEngine for Store {
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
-        Ok(Box::new(Asking { records: &self.records, prepared: Vec::new() }))
+        Ok(Box::new(QueryPath { records: &self.records, prepared: Vec::new() }))
     }
 }
 
@@ -98,14 +98,14 @@ struct Direct<'e> {
     records: &'e Collection,
 }
 
-/// Questions are prepared when they are asked first, as a program would that asks them often. Each sees what is newest
-/// when it is asked.
-struct Asking<'e> {
+/// Queries are prepared at their first run, as in a program that repeats them. Each run sees the newest
+/// state.
+struct QueryPath<'e> {
     records: &'e Collection,
     prepared: Vec<(usize, Fetch, PreparedQuery)>,
 }
 
-impl Asking<'_> {
+impl QueryPath<'_> {
     fn prepared(&mut self, limit: usize, fetch: Fetch) -> Result<&mut PreparedQuery> {
         let at = self.prepared.iter().position(|known| (known.0, known.1) == (limit, fetch));
         let at = match at {
@@ -127,7 +127,7 @@ impl Connection for Direct<'_> {
     }
 }
 
-impl IndexConnection for Asking<'_> {
+impl IndexConnection for QueryPath<'_> {
     fn batch(&mut self, _: Access, body: IndexBatch<'_>) -> Result<()> {
         body(self)
     }
@@ -158,7 +158,7 @@ impl Session for Direct<'_> {
     }
 }
 
-impl IndexSession for Asking<'_> {
+impl IndexSession for QueryPath<'_> {
     fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()> {
         Ok(self.records.put(primary, record)?)
     }

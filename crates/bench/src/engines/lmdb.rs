@@ -1,5 +1,5 @@
 //! LMDB through heed. Each batch is one transaction.
-// Opening an LMDB environment is `unsafe` in heed: nobody else may change the mapped file.
+// Opening an LMDB environment is `unsafe` in heed: no other program may change the mapped file.
 #![allow(unsafe_code)]
 
 use std::ops::Bound;

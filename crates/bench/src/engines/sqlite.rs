@@ -91,7 +91,7 @@ impl Drop for Transactions<'_> {
 
 impl Transactions<'_> {
     fn run(&mut self, access: Access, body: &mut dyn FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
-        // A transaction that will write says so at once; upgrading later can fail half-way.
+        // A transaction that will write declares it at once; upgrading later can fail half-way.
         let begin = if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
         let sqlite = self.sqlite.as_ref().ok_or("the connection was given back")?;
         sqlite.prepare_cached(begin)?.execute([])?;

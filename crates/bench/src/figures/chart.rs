@@ -34,14 +34,14 @@ pub fn draw(report: &FigureReport, file: &Path) -> Result<()> {
     let rows = panels.div_ceil(columns);
     let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
     let root = SVGBackend::new(file, size).into_drawing_area();
-    root.fill(&WHITE).map_err(told)?;
+    root.fill(&WHITE).map_err(summary)?;
     for (panel, area) in report.panels.iter().zip(root.split_evenly((rows, columns))) {
         Drawing { panel }.draw(&area)?;
     }
-    root.present().map_err(told)
+    root.present().map_err(summary)
 }
 
-fn told(error: impl Display) -> crate::error::Error {
+fn summary(error: impl Display) -> crate::error::Error {
     format!("the figure cannot be drawn: {error}").into()
 }
 
@@ -63,7 +63,7 @@ impl Drawing<'_> {
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(x_low..x_high, low..high)
-            .map_err(told)?;
+            .map_err(summary)?;
         let grouped = !matches!(self.panel.content, Content::Lines { .. });
         let y_format = |y: &f64| number(if self.panel.log { 10f64.powf(*y) } else { *y });
         let x_format = |x: &f64| number(*x);
@@ -77,7 +77,7 @@ impl Drawing<'_> {
         if grouped {
             mesh.x_labels(0);
         }
-        mesh.draw().map_err(told)?;
+        mesh.draw().map_err(summary)?;
         match &self.panel.content {
             Content::Bars { groups, series } => {
                 self.group_labels(&mut chart, groups, low)?;
@@ -95,7 +95,7 @@ impl Drawing<'_> {
             .border_style(BLACK.mix(0.3))
             .position(SeriesLabelPosition::UpperRight)
             .draw()
-            .map_err(told)
+            .map_err(summary)
     }
 
     /// A value as a position on the y axis; `None` where a logarithm has none.
@@ -138,7 +138,7 @@ impl Drawing<'_> {
         let labels = groups.iter().enumerate().map(|(position, group)| {
             EmptyElement::at((position as f64 + 0.5, low)) + Text::new(group.clone(), (0, 6), style.clone())
         });
-        chart.draw_series(labels).map(drop).map_err(told)
+        chart.draw_series(labels).map(drop).map_err(summary)
     }
 
     /// Where series `position` of `count` stands within group `group`: left and right edge.
@@ -158,7 +158,7 @@ impl Drawing<'_> {
             });
             chart
                 .draw_series(bars.collect::<Vec<_>>())
-                .map_err(told)?
+                .map_err(summary)?
                 .label(&one.name)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
         }
@@ -193,10 +193,10 @@ impl Drawing<'_> {
             }
             chart
                 .draw_series(bodies)
-                .map_err(told)?
+                .map_err(summary)?
                 .label(&one.name)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
-            chart.draw_series(strokes).map_err(told)?;
+            chart.draw_series(strokes).map_err(summary)?;
         }
         Ok(())
     }
@@ -208,12 +208,12 @@ impl Drawing<'_> {
                 x.iter().zip(&one.values).filter_map(|(x, y)| Some((*x, self.y(*y)?))).collect();
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))
-                .map_err(told)?
+                .map_err(summary)?
                 .label(&one.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(2)));
             chart
                 .draw_series(points.iter().map(|point| Circle::new(*point, 2, color.filled())))
-                .map_err(told)?;
+                .map_err(summary)?;
         }
         Ok(())
     }

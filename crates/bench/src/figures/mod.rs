@@ -26,9 +26,9 @@ pub struct Scale {
     /// Records of the data set
     #[arg(long, default_value_t = 100_000)]
     pub records: u64,
-    /// Questions of each kind
+    /// Queries of each kind
     #[arg(long, default_value_t = 300)]
-    pub questions: u64,
+    pub queries: u64,
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -73,12 +73,24 @@ pub fn list() {
     }
 }
 
-/// Prints a page of all figures whose JSON is in `out`, in the order of [`list`], with links to their
-/// charts below `charts`.
+/// Writes the pages of all figures whose JSON is in `out`, in the order of [`list`]: `../EVIDENCE.md` with the verdicts and
+/// `../evidence/NAME.md` for each.
 ///
 /// # Errors
-/// Where a file does not read, and where there is none.
-pub fn page(out: &Path, charts: &str) -> Result<()> {
+/// Where a file cannot be read or written, and where there is no figure.
+pub fn write_pages(out: &Path) -> Result<()> {
+    for (file, text) in pages(out)? {
+        let file = out.join("..").join(file);
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&file, text)?;
+    }
+    Ok(())
+}
+
+/// The pages with their paths from the folder above `out`.
+fn pages(out: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut reports: Vec<FigureReport> = Vec::new();
     for figure in all() {
         let file = out.join(format!("{}.json", figure.name));
@@ -92,8 +104,11 @@ pub fn page(out: &Path, charts: &str) -> Result<()> {
     if reports.is_empty() {
         return Err(format!("{} holds no figures", out.display()).into());
     }
-    print!("{}", page::page(&reports, charts));
-    Ok(())
+    let verdicts = (PathBuf::from("EVIDENCE.md"), page::verdicts(&reports));
+    let figures = reports.iter().map(|report| {
+        (Path::new("evidence").join(format!("{}.md", report.name)), page::figure(report, "../figures"))
+    });
+    Ok(std::iter::once(verdicts).chain(figures).collect())
 }
 
 /// Whether the figure is meant by one of `names`: its own, `all`, or that of its paper with `-all`.
@@ -111,8 +126,8 @@ fn is_meant(figure: &Figure, names: &[String]) -> bool {
 /// # Errors
 /// Where a figure cannot be measured, and where a claim does not hold.
 pub fn run(names: &[String], scale: &Scale, out: &Path) -> Result<()> {
-    if scale.records < 1000 || scale.questions == 0 {
-        return Err("a figure needs at least 1000 records and one question".into());
+    if scale.records < 1000 || scale.queries == 0 {
+        return Err("a figure needs at least 1000 records and one query".into());
     }
     let is_known = |name: &String| all().any(|figure| is_meant(figure, std::slice::from_ref(name)));
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
@@ -144,6 +159,15 @@ fn write(report: &FigureReport, out: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_pages_in_the_repository_are_those_of_its_figures() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        for (file, text) in pages(&docs.join("figures")).unwrap() {
+            let page = std::fs::read_to_string(docs.join(&file)).unwrap_or_default();
+            assert!(page == text, "docs/{}: run `figure pages --out docs/figures`", file.display());
+        }
+    }
 
     #[test]
     fn names_mean_a_figure_those_of_a_paper_or_all() {

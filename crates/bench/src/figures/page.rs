@@ -1,95 +1,112 @@
-//! All figures as one page of Markdown: what they found in short, then each with its chart, its tables
-//! and its claims.
+//! All figures as Markdown: a page of verdicts, and one page for each figure with its chart, tables and claims.
 
-use super::report::FigureReport;
+use super::report::{FigureReport, Shape};
 
-/// What stands above the figures.
+/// What stands above the verdicts.
 const HEAD: &str = "\
 # Evidence
 
 Figures and tables of the papers, measured again. Each figure measures, draws its chart and checks
-claims about its shape; a claim that does not hold fails the run. A claim marked *other than in the paper* says what was
-found there, and why it is not so here. All data is in the JSON files beside the charts.
+claims about its shape; a claim that does not hold fails the run. A claim that *differs* from the paper states what was
+found instead, and why. This page and the pages of the figures are generated from the JSON files in [figures/](figures/).
 
 ```sh
-cargo run --release -p bolide-bench -- figure list    # what there is
-cargo run --release -p bolide-bench -- figure all --questions 200 --out docs/figures    # measure, draw, check
+cargo run --release -p bolide-bench -- figure list    # names and titles
+cargo run --release -p bolide-bench -- figure all --queries 200 --out docs/figures    # measure, draw, check
 cargo run --release -p bolide-bench -- figure perseid-all --out docs/figures    # those of one paper
-cargo run --release -p bolide-bench -- figure page --out docs/figures    # print this page
+cargo run --release -p bolide-bench -- figure pages --out docs/figures    # write these pages
 ```
 
-Databases are small, so that a figure ends within minutes; memtables, sstables and the block cache are made
-small with them, so that nearly all records and index entries lie in files, as in the papers. Absolute figures are
-therefore not those of a database as shipped: those are in [PERFORMANCE.md](PERFORMANCE.md). Times are CPU times, since other
-programs ran beside; compare them within one figure. File accesses are calls that read or write a file, counted by
-what the thread worked for; whether the operating system had the page in memory makes no difference to them.
+## How to read them
 
-The figures of Perseid need a machine on which nothing else runs: where several threads work, where records are fetched in
-parallel and where a database opens, time is that of the clock. The load average at the beginning of each figure stands among its
-settings. The memory of regions is ordinary memory; panels with delays model a slower one, and `--pm-read-nanos` and
-`--pm-write-nanos` set what 256 bytes take. *PS-Tree*, *composite* and *log* are indexes alone, without a database, all validated
-by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys. They are in
-`crates/bench/src/pm_baselines`, where a test holds each to a model.
+Databases are small, so that a figure takes minutes. Memtables, sstables and the block cache are scaled down with them: nearly all
+records and index entries are in files, as in the papers. Absolute figures of a database as shipped are in
+[PERFORMANCE.md](PERFORMANCE.md). Times are CPU times: compare them within one figure. File accesses are calls that read or write a
+file, also if the operating system has the page in memory.
 
-In the figures of NEXT, *eager* is a B-tree or an R-tree in memory that reads the old record at each put; *in sstables, no global index* is
-kind `next` with `global=off`; *composite, memo* is a composite index (of space: of cells of four grids along a Z-curve) with an
-update memo in memory. They are in `crates/bench/src/next_baselines`, where a test holds each to a model. With `--data DIR` the whole data
-sets are taken, else the bundled parts of them.
+| paper | setup |
+|---|---|
+| LevelDB++ | indexes of every kind over posts, with and without the options of Bolide that the paper does not have |
+| Perseid | *PS-Tree*, *composite* and *log* are indexes alone, without a database, validated by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys (`crates/bench/src/pm_baselines`). Memory of regions is ordinary memory; panels with delays model a slower one (`--pm-read-nanos`, `--pm-write-nanos`). Figures with several threads, parallel fetches or an opening are wall time on an idle machine |
+| NEXT | *eager* is a B-tree or an R-tree in memory that reads the old record at each put; *in sstables, no global index* is kind `next` with `global=off`; *composite, memo* is a composite index with an update memo in memory (`crates/bench/src/next_baselines`). `--data DIR` takes the whole data sets, else their bundled parts |
+| REMIX | 11 to 13: sorted views, merging cursors and Bloom filters over sstables alone, all blocks cached. 14 to 18: the layouts of Bolide; *partitioned, tags* has no Bloom filters, *views delayed* renews a view when a fifth of its data was written, *tiered, no view* merges its runs. Keys have 16 bytes; the subjects take turns and the least time of each counts |
 
-The figures of REMIX compare sorted views with merging cursors and Bloom filters over sstables alone (11 to 13), and the layouts of
-Bolide with each other (14 to 18), each with its sorted views: *partitioned, tags* has no Bloom filters, and gets go through views with tags; *views delayed* renews a view when
-a fifth of what it has was written; *tiered, no view* merges its runs. Built with `--features peers`, the other
-stores stand beside them. Keys have 16 bytes. The compared ones take turns, round by round, and the least time of each counts.
-Memtables are a thirty-second of the data, sstables a quarter of a memtable; the block cache is as small beside the data as in
-the paper, but for figures 11 to 13, where all blocks are in it. `--records` is the number of records of an sstable (11 to 13); a store has twice as many (14), half as many to eight times as many (15)
-or four times as many (16 to 18); a round has three operations for each of `--questions`, in figure 18 forty.
 ";
 
-/// The page for `reports`, whose charts are below `charts`.
-pub fn page(reports: &[FigureReport], charts: &str) -> String {
+/// The page of verdicts: for each figure of `reports` how many claims hold, differ from the paper, and do not hold.
+pub fn verdicts(reports: &[FigureReport]) -> String {
     let mut text = HEAD.to_owned();
     let mut machines: Vec<&str> = reports.iter().map(|report| report.machine.as_str()).collect();
+    machines.sort_unstable();
     machines.dedup();
-    text += &format!("\nMachine: {}.\n", machines.join("; "));
-    text += "\n| figure | | as in the paper | other | do not hold |\n|---|---|---:|---:|---:|\n";
+    text += &format!("Machines: {}.\n\n## Verdicts\n\n", machines.join("; "));
+    text += "| figure | title | verdict | as in the paper | differ | do not hold |\n|---|---|---|---:|---:|---:|\n";
     for report in reports {
         let broken = report.broken().count();
-        let held = report.shapes.iter().filter(|shape| shape.holds);
-        let (other, same): (Vec<_>, Vec<_>) = held.partition(|shape| shape.departs.is_some());
-        // Headings are `NAME: TITLE`, and the anchors are made of them.
-        let anchor: String = format!("{}: {}", report.name, report.title)
-            .to_lowercase()
-            .chars()
-            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'))
-            .map(|c| if c == ' ' { '-' } else { c })
-            .collect();
+        let differ = report.shapes.iter().filter(|shape| differs(shape)).count();
+        let same = report.shapes.len() - broken - differ;
+        let verdict = match (same, differ, broken) {
+            (_, _, 1..) => "fails",
+            (_, 0, 0) => "as in the paper",
+            (0, _, 0) => "differs",
+            _ => "as in the paper in part",
+        };
+        let (name, title) = (&report.name, &report.title);
         text += &format!(
-            "| [{}](#{anchor}) | {} | {} | {} | {broken} |\n",
-            report.name,
-            report.title,
-            same.len(),
-            other.len()
+            "| [{name}](evidence/{name}.md) | {title} | {verdict} | {same} | {differ} | {broken} |\n"
         );
     }
+    text += "\n## Findings that differ\n\nThe page of the figure has the reason.\n\n| figure | finding |\n|---|---|\n";
     for report in reports {
-        text += &format!("\n{}\n![{}]({charts}/{}.svg)\n", report.markdown(), report.title, report.name);
+        for shape in report.shapes.iter().filter(|shape| differs(shape)) {
+            text += &format!("| {} | {} |\n", report.name, shape.claim.replace('|', "\\|"));
+        }
     }
     text
+}
+
+fn differs(shape: &Shape) -> bool {
+    shape.holds && shape.departs.is_some()
+}
+
+/// The page of one figure, whose chart is below `charts`.
+pub fn figure(report: &FigureReport, charts: &str) -> String {
+    let text = report.markdown();
+    // The page has one heading, of the first level.
+    let text = text.strip_prefix('#').unwrap_or(&text);
+    format!("{text}\nMachine: {}.\n\n![{}]({charts}/{}.svg)\n", report.machine, report.title, report.name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_page_counts_claims_and_links_to_figures() {
+    fn report() -> FigureReport {
         let mut report = FigureReport::new("x-1", "Bars, and lines", "X, figure 1");
         report.claim("a is small", true, "1 < 2".into());
         report.departs("b is large", true, "3 > 2".into(), "it is.");
+        report
+    }
+
+    #[test]
+    fn verdicts_count_claims_and_list_what_differs() {
+        let text = verdicts(&[report()]);
+        let row = "| [x-1](evidence/x-1.md) | Bars, and lines | as in the paper in part | 1 | 1 | 0 |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.ends_with("| x-1 | b is large |\n"), "{text}");
+    }
+
+    #[test]
+    fn a_broken_claim_fails_its_figure() {
+        let mut report = report();
         report.claim("c is even", false, "3".into());
-        let text = page(&[report], "charts");
-        assert!(text.contains("| [x-1](#x-1-bars-and-lines) | Bars, and lines | 1 | 1 | 1 |"), "{text}");
-        assert!(text.contains("## x-1: Bars, and lines\n"), "{text}");
-        assert!(text.ends_with("![Bars, and lines](charts/x-1.svg)\n"), "{text}");
+        assert!(verdicts(&[report]).contains("| fails | 1 | 1 | 1 |"));
+    }
+
+    #[test]
+    fn a_page_of_a_figure_has_one_heading_and_its_chart() {
+        let text = figure(&report(), "../figures");
+        assert!(text.starts_with("# x-1: Bars, and lines\n"), "{text}");
+        assert!(text.ends_with("![Bars, and lines](../figures/x-1.svg)\n"), "{text}");
     }
 }

@@ -110,7 +110,7 @@ impl FigureReport {
         self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: None });
     }
 
-    /// Claims what is other than in the paper, and says `why`.
+    /// Claims what differs from the paper, and states `why`.
     pub fn departs(&mut self, claim: &str, holds: bool, figures: String, why: &str) {
         self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: Some(why.to_owned()) });
     }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_tells_what_broke() {
+    fn a_report_lists_broken_claims() {
         let mut report = FigureReport::new("x-1", "Bars", "X, figure 1");
         report.set("records", 5);
         let series = vec![Series { name: "one".into(), values: vec![1.0, 1234.0] }];

@@ -1,7 +1,7 @@
-//! Counts what a store asks of its files, by the reason for which it asks.
+//! Counts the file accesses of a store, by their reason.
 //!
-//! [`CountingVfs`] stands between a database and the disk. A thread says what it works for with
-//! [`because`]; threads that never say so are the store's own, which flush and compact.
+//! [`CountingVfs`] stands between a database and the disk. A thread declares its work with
+//! [`because`]; threads that never do so are the store's own, which flush and compact.
 
 use std::cell::Cell;
 use std::path::Path;

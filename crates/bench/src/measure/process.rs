@@ -14,20 +14,20 @@ pub struct Memory {
 }
 
 /// Bytes this process has handed to `write` calls so far (`wchar` of `/proc/self/io`); 0 where the
-/// system does not tell. Rewrites of a page that is still dirty in the page cache count each time,
+/// system does not report it. Rewrites of a page that is still dirty in the page cache count each time,
 /// so this is what the store wrote, not what the disk happened to see.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "wchar:")
 }
 
-/// Resident memory as the system sees it; zeros where it does not tell.
+/// Resident memory as the system sees it; zeros where it does not report it.
 pub fn memory() -> Memory {
     const STATUS: &str = "/proc/self/status";
     Memory { peak: field(STATUS, "VmHWM:") * 1024, anonymous: field(STATUS, "RssAnon:") * 1024 }
 }
 
-/// Bytes this process has asked `read` calls for and got so far (`rchar` of `/proc/self/io`), in the page cache or not; 0 where the
-/// system does not tell. What is read through mappings is not counted.
+/// Bytes that `read` calls of this process returned so far (`rchar` of `/proc/self/io`), in the page cache or not; 0 where the
+/// system does not report it. What is read through mappings is not counted.
 pub fn read_bytes() -> u64 {
     field("/proc/self/io", "rchar:")
 }
@@ -42,7 +42,7 @@ fn field(file: &str, name: &str) -> u64 {
 pub fn disk_bytes(directory: &Path) -> std::io::Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(directory)? {
-        // A compaction may remove a file between listing and asking.
+        // A compaction may remove a file between the listing and the read.
         let entry = entry?;
         let Ok(metadata) = entry.metadata() else { continue };
         total += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };

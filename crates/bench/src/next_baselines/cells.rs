@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_does_not_ask_for_everything() {
+    fn a_small_window_does_not_read_everything() {
         let cells: u64 =
             cover([1000, 1000], [1003, 1003], 15).iter().map(|(first, last)| last - first + 1).sum();
         assert!((16..=64).contains(&cells), "{cells}");

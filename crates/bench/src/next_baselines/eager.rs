@@ -32,7 +32,7 @@ pub struct EagerIndex {
 struct State {
     tree: Tree,
     values: AttributeValues,
-    /// What the next question to an R-tree is about.
+    /// What the next query to an R-tree is about.
     window: Option<Rect>,
 }
 
@@ -98,13 +98,13 @@ impl EagerIndex {
         Ok(())
     }
 
-    /// The next question to an R-tree is about this window.
-    pub fn ask(&self, window: Rect) {
+    /// The next query to an R-tree is about this window.
+    pub fn set_window(&self, window: Rect) {
         self.state().window = Some(window);
     }
 
     /// Shows the records that have a value from `low` on and below `end`, encoded; of an R-tree those that meet the
-    /// window that was [named](Self::ask).
+    /// window that was [named](Self::set_window).
     pub fn find(&self, low: &[u8], end: &[u8], found: &mut dyn FnMut(&[u8], SequenceNumber)) {
         let state = self.state();
         match &state.tree {

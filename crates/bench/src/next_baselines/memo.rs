@@ -21,7 +21,7 @@ pub struct UpdateMemo {
     updated: RwLock<HashMap<Box<[u8]>, Updated>>,
 }
 
-/// The memo while a question reads it.
+/// The memo while a query reads it.
 pub struct MemoReader<'m> {
     updated: RwLockReadGuard<'m, HashMap<Box<[u8]>, Updated>>,
     view: SequenceNumber,
@@ -42,7 +42,7 @@ impl UpdateMemo {
         }
     }
 
-    /// For a question at `view`.
+    /// For a query at `view`.
     pub fn reader(&self, view: SequenceNumber) -> MemoReader<'_> {
         MemoReader { updated: self.updated.read().unwrap_or_else(PoisonError::into_inner), view }
     }

@@ -1,4 +1,4 @@
-//! Something else in the place of an index of a database, so that the lookup driver asks it as it asks its own.
+//! Something else in the place of an index of a database, read by the lookup driver like its own indexes.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -18,35 +18,35 @@ use super::cells::{self, CELL};
 use super::eager::EagerIndex;
 use super::memo::{MemoReader, UpdateMemo};
 
-/// Who answers for an index.
+/// What answers for an index.
 #[derive(Debug, Clone)]
 pub enum StandIn {
     /// A tree in memory; the index itself is left empty.
     Eager(Arc<EagerIndex>),
     /// The index, its candidates validated by a memo.
     Memo(Arc<UpdateMemo>),
-    /// The same, of an index of cells, which is asked for several ranges at once.
-    Cells(Arc<UpdateMemo>, Arc<AskedCells>),
-    /// An index of cells as it is, asked for several ranges at once: it says itself what it knows of its candidates.
-    Ranges(Arc<AskedCells>),
+    /// The same, of an index of cells, which takes several ranges at once.
+    Cells(Arc<UpdateMemo>, Arc<CellQueries>),
+    /// An index of cells as it is, queried by several ranges at once; it reports the verdicts on its candidates itself.
+    Ranges(Arc<CellQueries>),
 }
 
-/// The window that the next question is about, and the grids that have records.
+/// The window that the next query is about, and the grids that have records.
 #[derive(Debug, Default)]
-pub struct AskedCells {
+pub struct CellQueries {
     window: Mutex<[f64; 4]>,
     /// A bit for each grid.
     grids: AtomicU64,
 }
 
-impl AskedCells {
+impl CellQueries {
     /// For records that are points, all in the finest grid.
     pub fn of_points() -> Self {
         Self { grids: 1.into(), ..Self::default() }
     }
 
-    /// The next question is about this window.
-    pub fn ask(&self, window: [f64; 4]) {
+    /// The next query is about this window.
+    pub fn run_query(&self, window: [f64; 4]) {
         *self.window.lock().unwrap_or_else(PoisonError::into_inner) = window;
     }
 
@@ -110,8 +110,8 @@ impl SecondaryIndex<ReadView> for Standing {
         self.declared.derive_delete(primary_key, key, out)
     }
 
-    fn knows_deletes(&self) -> bool {
-        self.declared.knows_deletes()
+    fn needs_deletes(&self) -> bool {
+        self.declared.needs_deletes()
     }
 
     fn candidates<'v>(
@@ -136,10 +136,10 @@ impl SecondaryIndex<ReadView> for Standing {
                     value: Vec::new(),
                 }))
             }
-            StandIn::Cells(memo, asked) => {
+            StandIn::Cells(memo, queried) => {
                 let memo = memo.reader(view.sequence());
                 let mut found = ReadBefore::default();
-                for range in asked.ranges() {
+                for range in queried.ranges() {
                     self.read_cells(range, view, &mut |candidate| match memo
                         .verdict(candidate.primary_key, candidate.sequence)
                     {
@@ -151,9 +151,9 @@ impl SecondaryIndex<ReadView> for Standing {
                 }
                 Ok(Box::new(found))
             }
-            StandIn::Ranges(asked) => {
+            StandIn::Ranges(queried) => {
                 let mut found = ReadBefore::default();
-                for range in asked.ranges() {
+                for range in queried.ranges() {
                     self.read_cells(range, view, &mut |candidate| {
                         found.add(candidate.primary_key, candidate.sequence, candidate.origin.validated);
                     })?;
@@ -164,7 +164,7 @@ impl SecondaryIndex<ReadView> for Standing {
     }
 
     fn estimate(&self, _: &Access, _: &ReadView) -> Result<Option<u64>> {
-        // Questions name it, so nothing depends on it.
+        // Queries name it, so nothing depends on it.
         Ok(Some(1))
     }
 
@@ -197,7 +197,7 @@ impl Standing {
     ) -> Result<()> {
         let query = Query::new().range(CELL, range);
         let access = self.declared.access(&CompiledQuery::new(&query)?);
-        let access = access.ok_or_else(|| Error::internal("an index of cells is not asked for cells"))?;
+        let access = access.ok_or_else(|| Error::internal("an index of cells has no query for cells"))?;
         // In the order in which they lie; the driver sorts those of all ranges.
         let mut cursor = self.declared.candidates(&access, Order::Value, view)?;
         while let Some(candidate) = cursor.next()? {
@@ -207,7 +207,7 @@ impl Standing {
     }
 }
 
-/// Candidates that were read when they were asked for.
+/// Candidates that were read at the start.
 #[derive(Debug, Default)]
 struct ReadBefore {
     keys: Vec<u8>,

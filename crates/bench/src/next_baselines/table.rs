@@ -14,7 +14,7 @@ use bolide::{
 use super::cells::CELL;
 use super::eager::EagerIndex;
 use super::memo::UpdateMemo;
-use super::stand_in::{AskedCells, StandIn, standing_in};
+use super::stand_in::{CellQueries, StandIn, standing_in};
 use crate::error::Result;
 
 /// A structure that is compared.
@@ -51,9 +51,9 @@ impl Attribute {
     }
 }
 
-/// A question.
+/// A query.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Asked {
+pub enum QueryFigures {
     /// For one value.
     Equal(f64),
     /// For all values between two, both included.
@@ -82,7 +82,7 @@ pub struct Table {
     /// Contender and attribute of each tree in memory.
     eager: Vec<(usize, usize, Arc<EagerIndex>)>,
     memo: Option<Arc<UpdateMemo>>,
-    cells: Arc<AskedCells>,
+    cells: Arc<CellQueries>,
 }
 
 impl Table {
@@ -100,7 +100,7 @@ impl Table {
         attributes: &[Attribute],
     ) -> Result<Self> {
         let memo = contenders.iter().any(|one| one.kind == Kind::Composite).then(Arc::<UpdateMemo>::default);
-        let cells = Arc::<AskedCells>::default();
+        let cells = Arc::<CellQueries>::default();
         let (mut eager, mut stand_ins, mut specs) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, contender) in contenders.iter().enumerate() {
             for (at, attribute) in attributes.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Table {
     }
 
     fn write(&self, key: &[u8], record: Option<&[u8]>, is_update: bool) -> Result<()> {
-        // An eager index does not take anybody's word for it.
+        // An eager index does not trust its caller.
         let old = if self.eager.is_empty() { None } else { self.records.get_pinned(key)? };
         let mut batch = WriteBatch::new();
         match record {
@@ -194,33 +194,33 @@ impl Table {
         Ok(())
     }
 
-    /// Asks the index of a contender on attribute number `attribute`, and shows keys and records to `each`, newest
+    /// Queries the index of a contender on attribute number `attribute`, and passes keys and records to `each`, newest
     /// first.
     ///
     /// # Errors
     /// `Io` or `Corruption` from the files; a failure where there is no such index.
-    pub fn ask(
+    pub fn run_query(
         &self,
         contender: Contender,
         attribute: usize,
-        asked: Asked,
+        queried: QueryFigures,
         options: &FindOptions,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> Result<Explain> {
         let number = self.contenders.iter().position(|one| *one == contender);
         let number = number.ok_or_else(|| format!("{} has no index here", contender.name))?;
         let path = self.attributes.get(attribute).ok_or("there is no such attribute")?.path;
-        let query = match asked {
-            Asked::Equal(value) => Query::new().eq(path, value),
-            Asked::Between(low, high) => Query::new().range(path, low..=high),
-            Asked::Window(window) => self.within(contender, number, attribute, window)?,
+        let query = match queried {
+            QueryFigures::Equal(value) => Query::new().eq(path, value),
+            QueryFigures::Between(low, high) => Query::new().range(path, low..=high),
+            QueryFigures::Window(window) => self.within(contender, number, attribute, window)?,
         };
         let query = query.using_index(index_name(number, attribute));
-        let told = self.records.visit(&query, options, |answer| {
+        let summary = self.records.visit(&query, options, |answer| {
             each(answer.key, answer.record.unwrap_or_default());
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(told.into_explain())
+        Ok(summary.into_explain())
     }
 
     fn within(
@@ -240,12 +240,12 @@ impl Table {
             Kind::Eager => {
                 let tree = self.eager.iter().find(|(of, at, _)| (*of, *at) == (number, attribute));
                 if let Some((.., tree)) = tree {
-                    tree.ask(rect);
+                    tree.run_query(rect);
                 }
                 any_cell()
             }
             Kind::Composite => {
-                self.cells.ask(window);
+                self.cells.run_query(window);
                 any_cell().within(path, rect)
             }
         })

@@ -1,4 +1,4 @@
-//! Each baseline against a model: puts, updates and deletes at random, and questions of every form.
+//! Each baseline against a model: puts, updates and deletes at random, and queries of every form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,28 +29,28 @@ fn meets(one: [f64; 4], other: [f64; 4]) -> bool {
     one[0] <= other[2] && other[0] <= one[2] && one[1] <= other[3] && other[1] <= one[3]
 }
 
-fn questions(random: &mut Random) -> Vec<(usize, Asked)> {
+fn queries(random: &mut Random) -> Vec<(usize, QueryFigures)> {
     let number = random.below(200) as f64 - 100.0;
     let [x, y, ..] = row(random).1;
-    let mut asked = vec![
-        (0, Asked::Equal(number)),
-        (0, Asked::Between(number, number + 9.0)),
-        (0, Asked::Between(-1000.0, 1000.0)),
+    let mut queried = vec![
+        (0, QueryFigures::Equal(number)),
+        (0, QueryFigures::Between(number, number + 9.0)),
+        (0, QueryFigures::Between(-1000.0, 1000.0)),
     ];
     for side in [0.0, 0.01, 0.3, 5.0] {
-        let window = Asked::Window([x, y, x + side, y + side]);
-        asked.extend([(1, window), (2, window)]);
+        let window = QueryFigures::Window([x, y, x + side, y + side]);
+        queried.extend([(1, window), (2, window)]);
     }
-    asked
+    queried
 }
 
-fn is_meant(row: &Row, attribute: usize, asked: Asked) -> bool {
+fn is_meant(row: &Row, attribute: usize, queried: QueryFigures) -> bool {
     let (number, corners) = *row;
     let point = [corners[0], corners[1], corners[0], corners[1]];
-    match asked {
-        Asked::Equal(value) => number as f64 == value,
-        Asked::Between(low, high) => (low..=high).contains(&(number as f64)),
-        Asked::Window(window) => meets(if attribute == 1 { corners } else { point }, window),
+    match queried {
+        QueryFigures::Equal(value) => number as f64 == value,
+        QueryFigures::Between(low, high) => (low..=high).contains(&(number as f64)),
+        QueryFigures::Window(window) => meets(if attribute == 1 { corners } else { point }, window),
     }
 }
 
@@ -69,7 +69,7 @@ fn hold_to_model(contender: Contender, attributes: &[usize], seed: u64) {
             }
         } else {
             let row = row(&mut random);
-            // The composite keys of boxes are by their cells; boxes and points are asked for alone.
+            // The composite keys of boxes are by their cells; boxes and points are queried alone.
             let cell = if attributes.contains(&2) { [row.1[0], row.1[1], row.1[0], row.1[1]] } else { row.1 };
             let json = format!(
                 r#"{{"number":{},"box":{:?},"x":{},"y":{},"filler":"{:040}"}}"#,
@@ -85,16 +85,18 @@ fn hold_to_model(contender: Contender, attributes: &[usize], seed: u64) {
             model.insert(key, row);
         }
         if step % 250 == 249 {
-            for (attribute, asked) in questions(&mut random) {
+            for (attribute, queried) in queries(&mut random) {
                 let Some(at) = attributes.iter().position(|of| *of == attribute) else { continue };
                 let mut found = Vec::new();
                 table
-                    .ask(contender, at, asked, &FindOptions::default(), |key, _| found.push(key.to_vec()))
+                    .run_query(contender, at, queried, &FindOptions::default(), |key, _| {
+                        found.push(key.to_vec())
+                    })
                     .unwrap();
                 found.sort_unstable();
-                let meant = model.iter().filter(|(_, row)| is_meant(row, attribute, asked));
+                let meant = model.iter().filter(|(_, row)| is_meant(row, attribute, queried));
                 let meant: Vec<Vec<u8>> = meant.map(|(key, _)| key.clone()).collect();
-                assert_eq!(found, meant, "{}, seed {seed}, step {step}, {asked:?}", contender.name);
+                assert_eq!(found, meant, "{}, seed {seed}, step {step}, {queried:?}", contender.name);
             }
         }
     }
@@ -136,20 +138,22 @@ fn several_contenders_in_one_table_give_the_same_answers() {
         write(&table, format!("k{:03}", number % 300).as_bytes(), &json).unwrap();
     }
     let mut answers = 0;
-    for (attribute, asked) in questions(&mut random) {
+    for (attribute, queried) in queries(&mut random) {
         let Some(at) = [0, 2].iter().position(|of| *of == attribute) else { continue };
         let mut all = Vec::new();
         for contender in contenders {
             let mut found = Vec::new();
             let each = |key: &[u8], record: &[u8]| found.push((key.to_vec(), record.to_vec()));
-            table.ask(contender, at, asked, &FindOptions::default(), each).unwrap();
+            table.run_query(contender, at, queried, &FindOptions::default(), each).unwrap();
             answers += found.len();
             all.push(found);
         }
-        assert!(all.iter().all(|found| *found == all[0]), "{asked:?}");
+        assert!(all.iter().all(|found| *found == all[0]), "{queried:?}");
     }
     assert!(answers > 600, "{answers}");
     assert!(table.in_memory().0 > 0 && table.in_memory().1 == 200, "{:?}", table.in_memory());
     let missing = Contender { name: "other", kind: Kind::InSstables("embedded") };
-    assert!(table.ask(missing, 0, Asked::Equal(1.0), &FindOptions::default(), |_, _| {}).is_err());
+    assert!(
+        table.run_query(missing, 0, QueryFigures::Equal(1.0), &FindOptions::default(), |_, _| {}).is_err()
+    );
 }

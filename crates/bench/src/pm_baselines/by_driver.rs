@@ -16,37 +16,37 @@ use bolide_lsm::ReadView;
 
 use super::PmIndex;
 
-/// Entries, and how many of them a question wants: its limit.
+/// Entries, and how many of them a query wants: its limit.
 type Answering = (Arc<PmIndex>, usize);
 
-/// Who answers for the index.
+/// The index that answers.
 #[derive(Clone, Default)]
 pub struct Stand {
     now: Arc<Mutex<Option<Answering>>>,
 }
 
 impl Stand {
-    /// `entries` answers from now on, for questions with this limit.
+    /// `entries` answers from now on, for queries with this limit.
     pub fn answer_from(&self, entries: &Arc<PmIndex>, limit: usize) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some((entries.clone(), limit));
     }
 
     fn now(&self) -> Result<Answering> {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        now.ok_or_else(|| bolide_base::Error::internal("nobody answers for the index"))
+        now.ok_or_else(|| bolide_base::Error::internal("no index answers"))
     }
 }
 
 /// The index that stands in the place of another.
-struct Asked {
+struct QueryFigures {
     /// That one: it brings the declaration, and is left empty.
     declared: Arc<dyn SecondaryIndex<ReadView>>,
     stand: Stand,
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for QueryFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asked").field("declared", &self.declared).finish_non_exhaustive()
+        f.debug_struct("CellQueries").field("declared", &self.declared).finish_non_exhaustive()
     }
 }
 
@@ -68,9 +68,9 @@ impl<T: TreeSource> Validator<T> for ValidatedBefore {
     }
 }
 
-/// What a [`PmIndex`] has for one question, read when it is asked: current entries of one secondary key, newest first.
+/// What a [`PmIndex`] has for one query, read at its start: current entries of one secondary key, newest first.
 #[derive(Debug, Default)]
-struct AskedCursor {
+struct CellCursor {
     keys: Vec<u8>,
     /// Where each key ends, and the sequence number of its entry.
     ends: Vec<(usize, SequenceNumber)>,
@@ -78,20 +78,20 @@ struct AskedCursor {
     given: usize,
 }
 
-/// Components of a database whose index named `name` is answered for by `stand`. Questions to it name one
+/// Components of a database whose index named `name` is answered for by `stand`. Queries to it name one
 /// secondary key.
-pub fn asked_by_driver(name: &'static str, stand: &Stand) -> Components {
+pub fn queried_by_driver(name: &'static str, stand: &Stand) -> Components {
     let stand = stand.clone();
     Components::system().index_wrapper(Arc::new(move |declared, _: TreeId| {
         if declared.spec().name() == name {
-            Arc::new(Asked { declared, stand: stand.clone() })
+            Arc::new(QueryFigures { declared, stand: stand.clone() })
         } else {
             declared
         }
     }))
 }
 
-impl SecondaryIndex<ReadView> for Asked {
+impl SecondaryIndex<ReadView> for QueryFigures {
     fn spec(&self) -> &IndexSpec {
         self.declared.spec()
     }
@@ -110,7 +110,7 @@ impl SecondaryIndex<ReadView> for Asked {
         _: Order,
         _: &'v ReadView,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        let mut cursor = AskedCursor::default();
+        let mut cursor = CellCursor::default();
         let (entries, wanted) = self.stand.now()?;
         let read = entries.newest(access.bounds().0, wanted, &mut |primary_key, sequence| {
             cursor.keys.extend_from_slice(primary_key);
@@ -134,7 +134,7 @@ impl SecondaryIndex<ReadView> for Asked {
     }
 }
 
-impl CandidateCursor for AskedCursor {
+impl CandidateCursor for CellCursor {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         let Some(&(end, sequence)) = self.ends.get(self.given) else { return Ok(None) };
         let start = self.given.checked_sub(1).map_or(0, |last| self.ends[last].0);

@@ -1,4 +1,4 @@
-//! The keys of the compared indexes: random 64-bit numbers, as in Perseid §5.1, that tell which number they
+//! The keys of the compared indexes: random 64-bit numbers, as in Perseid §5.1, from which the number can be computed that they
 //! were made from.
 
 use crate::data::random::mix;

@@ -51,8 +51,8 @@ impl LsmIndex {
     /// The attribute that is the first eight bytes of a record.
     pub const ATTRIBUTE: &str = "secondary";
 
-    /// An empty one below `directory`, or the system's for temporary files; `components` for what `kind` does not
-    /// tell.
+    /// An empty one below `directory`, or the system's for temporary files; `components` for what `kind` leaves
+    /// open.
     ///
     /// # Errors
     /// `Io` where it cannot be made.
@@ -134,7 +134,7 @@ impl LsmIndex {
         Ok(self.records.put(&keys::primary_key(number), &record_of(secondary, filler))?)
     }
 
-    /// [`put`](Self::put) that tells the sequence number of the write.
+    /// [`put`](Self::put) that returns the sequence number of the write.
     ///
     /// # Errors
     /// `Io` from the files.
@@ -154,18 +154,18 @@ impl LsmIndex {
         Ok(key)
     }
 
-    /// The question for the newest `limit` records with a secondary key.
+    /// The query for the newest `limit` records with a secondary key.
     pub fn newest_of(secondary: u64, limit: usize) -> Query {
         Query::new().eq(Self::ATTRIBUTE, keys::secondary_value(secondary)).order(Order::Newest).limit(limit)
     }
 
-    /// The question for the newest `limit` records of each of `count` secondary keys from `first` on.
+    /// The query for the newest `limit` records of each of `count` secondary keys from `first` on.
     pub fn newest_of_each(first: u64, count: u64, limit: usize) -> Query {
         let range = keys::secondary_value(first)..keys::secondary_value(first + count);
         Query::new().range(Self::ATTRIBUTE, range).order(Order::Value).limit_per_value(limit)
     }
 
-    /// Asks for keys alone. Shows them to `found`.
+    /// Queries keys alone and passes them to `found`.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files.

@@ -7,7 +7,7 @@
 //!   value_log         entries in one log, linked             key → newest entry
 //! pm_index            a structure, validated by a version table
 //! lsm                 an index of a database: composite keys in an LSM tree, validated by one of primary keys
-//! by_driver           a pm_index that the lookup driver of a database asks, so that it brings records
+//! by_driver           a pm_index behind the lookup driver of a database, which fetches records
 //! ```
 //!
 //! Structures flag entries that are found to be obsolete, as a PS-Tree does. Only the PS-Tree removes them: the paper
@@ -27,7 +27,7 @@ use bolide_base::SequenceNumber;
 use bolide_index::ps_tree::{Obsolescence, PsBounds};
 use bolide_storage::pmem::RegionWriter;
 
-pub use by_driver::{Stand, asked_by_driver};
+pub use by_driver::{Stand, queried_by_driver};
 pub use composite::CompositeKeys;
 pub use keys::{primary_key, secondary_key};
 pub use lsm::{LsmIndex, LsmKind};
@@ -61,7 +61,7 @@ pub enum Step {
     Stop,
 }
 
-/// Whom a walk shows entries to.
+/// Receives the entries of a walk.
 pub trait Visitor {
     /// An entry that is not flagged.
     ///
@@ -69,7 +69,7 @@ pub trait Visitor {
     /// Whatever ends the walk.
     fn entry(&mut self, entry: Entry<'_>) -> Result<Step>;
 
-    /// The entry for which `entry` said [`Step::Flag`] was flagged by this walk, and by no other one before.
+    /// The entry for which `entry` returned [`Step::Flag`] was flagged by this walk, and by no other one before.
     ///
     /// # Errors
     /// Whatever ends the walk.

@@ -54,7 +54,7 @@ pub struct Stages {
     pub versions: u64,
 }
 
-/// Entries that lookups asked the version table about.
+/// Entries that lookups validated by the version table.
 #[derive(Debug, Clone, Default)]
 pub struct Candidates {
     keys: Vec<u8>,
@@ -130,7 +130,7 @@ impl PmIndex {
         self.add(Entry { secondary_key, primary_key, sequence })
     }
 
-    /// Puts records, first all notes and then all entries, and tells what each took.
+    /// Puts records, first all notes and then all entries, and returns the time of each.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -198,7 +198,7 @@ impl PmIndex {
         self.structure.walk(PsBounds::Range { low, end: Some(end) }, &mut visitor)
     }
 
-    /// [`newest`](Self::newest) that adds to `candidates` whatever it asks the version table about.
+    /// [`newest`](Self::newest) that adds to `candidates` what it validates by the version table.
     ///
     /// # Errors
     /// As there.
@@ -209,7 +209,7 @@ impl PmIndex {
         self.structure.walk(PsBounds::One(secondary_key), &mut visitor)
     }
 
-    /// Asks the version table about all of `candidates`. Returns how many are current.
+    /// Validates all of `candidates` by the version table. Returns how many are current.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -284,7 +284,7 @@ impl Visitor for Validating<'_> {
     }
 }
 
-/// Tells a PS-Tree what may go.
+/// Decides which entries a PS-Tree may remove.
 struct Garbage<'v> {
     versions: &'v VersionTable,
     /// The primary keys of removed entries that were not flagged.

@@ -28,7 +28,7 @@ impl PsStructure {
 impl Structure for PsStructure {
     fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, garbage: &dyn Obsolescence) -> Result<()> {
         let Entry { secondary_key, primary_key, sequence } = entry;
-        // Nobody reads an older state.
+        // No reader has an older state.
         self.tree.insert(writer, secondary_key, primary_key, sequence, b"", garbage, MAX_SEQUENCE)?;
         Ok(())
     }

@@ -127,8 +127,8 @@ fn check(subjects: &[(String, Subject)], model: &Model, seed: u64) {
     for (name, subject) in subjects {
         for secondary in 0..SECONDARIES {
             for limit in [1, 3, ALL] {
-                let told = || format!("{name}, seed {seed}: secondary key {secondary}, limit {limit}");
-                assert_eq!(subject.newest(secondary, limit), model.newest(secondary, limit), "{}", told());
+                let summary = || format!("{name}, seed {seed}: secondary key {secondary}, limit {limit}");
+                assert_eq!(subject.newest(secondary, limit), model.newest(secondary, limit), "{}", summary());
             }
         }
         for (first, count, limit) in [(0, SECONDARIES, 2), (5, 7, 5), (20, 20, ALL), (SECONDARIES, 5, 1)] {
@@ -235,7 +235,7 @@ fn the_driver_brings_the_records_of_entries() {
             Arc::new(PmIndex::create(PmSettings { kind, skey: SkeyKind::Trie, latency: None }).unwrap());
         let stand = Stand::default();
         stand.answer_from(&entries, 4);
-        let components = asked_by_driver(LsmIndex::ATTRIBUTE, &stand);
+        let components = queried_by_driver(LsmIndex::ATTRIBUTE, &stand);
         let table = LsmIndex::create(lsm("composite", false), None, components).unwrap();
         let (mut model, mut random) = (Model::default(), Random::new(4));
         for _ in 0..2_000 {

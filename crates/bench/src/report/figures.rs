@@ -32,7 +32,7 @@ pub struct RowFigures {
     pub anonymous_bytes: u64,
     /// Hash of all answers, where it depends on the seed alone.
     pub checksum: Option<u64>,
-    /// What the index takes of the memory, as a part of its table, after the row; `None` where it was not asked.
+    /// What the index takes of the memory, as a part of its table, after the row; `None` where it was not measured.
     pub index_share: Option<f64>,
 }
 
@@ -74,7 +74,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An error if two engines answered the same questions differently.
+    /// An error if two engines answered the same queries differently.
     pub fn check_answers(&self) -> crate::error::Result<()> {
         let Some(first) = self.engines.first() else { return Ok(()) };
         for engine in self.engines.iter().filter(|engine| engine.threads == first.threads) {

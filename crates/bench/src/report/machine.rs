@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Processor, cores, memory and kernel, as far as the system tells.
+/// Processor, cores, memory and kernel, as far as the system reports them.
 pub fn machine() -> String {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let (cpu, memory, kernel) =

@@ -1,10 +1,10 @@
-//! The index workload: records with a secondary key, inserted, updated and asked for, newest first.
+//! The index workload: records with a secondary key, inserted, updated and queried, newest first.
 //!
 //! A secondary key belongs to 25 records on average. Versions count the writes, so newest first
 //! means by falling version. A model of which record has which secondary key, built outside the
-//! measured time, says what every lookup must bring, and every one is compared.
+//! measured time, computes the expected answer of every lookup, and each is compared.
 //!
-//! Before the lookups that are measured, as many ask for all records of their secondary keys: all records are in memory
+//! Before the lookups that are measured, as many read all records of their secondary keys: all records are in memory
 //! then, whichever engine it is. Else an index that answers for keys without looking at records would have them read from
 //! files in the rows for records, and one that looks at them in the rows for keys.
 

@@ -1,7 +1,7 @@
 //! The workload of the LevelDB++ table: JSON records with an index of each kind.
 //!
 //! 160-byte records, 25 for each secondary key on average, are inserted, a quarter as many are updated,
-//! then asked for by secondary key and by ranges of them, newest first, whole records. A model says
+//! then queried by secondary key and by ranges of them, newest first, whole records. A model computes
 //! what each answer must be.
 
 use std::collections::BTreeMap;
@@ -90,21 +90,21 @@ impl Model {
     }
 }
 
-/// A row that asks: so many neighbouring secondary keys, so many answers.
-struct Ask {
+/// A row of queries: so many neighbouring secondary keys, so many answers.
+struct QueryRow {
     row: &'static str,
     width: u64,
     limit: usize,
-    questions: usize,
+    queries: usize,
 }
 
-const ASKS: [Ask; 5] = [
+const QUERY_ROWS: [QueryRow; 5] = [
     // What was put off by the writes is paid for here.
-    Ask { row: "first-lookup", width: 1, limit: 10, questions: 1 },
-    Ask { row: "newest10-records", width: 1, limit: 10, questions: LOOKUPS },
-    Ask { row: "all25-records", width: 1, limit: usize::MAX, questions: LOOKUPS },
-    Ask { row: "range10-newest10", width: 10, limit: 10, questions: RANGES },
-    Ask { row: "range100-newest10", width: 100, limit: 10, questions: RANGES },
+    QueryRow { row: "first-lookup", width: 1, limit: 10, queries: 1 },
+    QueryRow { row: "newest10-records", width: 1, limit: 10, queries: LOOKUPS },
+    QueryRow { row: "all25-records", width: 1, limit: usize::MAX, queries: LOOKUPS },
+    QueryRow { row: "range10-newest10", width: 10, limit: 10, queries: RANGES },
+    QueryRow { row: "range100-newest10", width: 100, limit: 10, queries: RANGES },
 ];
 
 /// Runs `plan` on a store in the empty directory `path`.
@@ -133,10 +133,10 @@ pub fn run(plan: &KindsPlan, path: &Path) -> Result<Vec<RowFigures>> {
     let updates: Vec<u64> = (0..plan.updates).map(|_| model.random.below(plan.records)).collect();
     figures.push(write_row(&records, "update", &updates, &mut model, path, &mapped)?);
     let by_secondary = model.by_secondary();
-    // Without an index every question is a scan of everything.
-    let asks = if spec.is_empty() { &[][..] } else { &ASKS[..] };
-    for ask in asks {
-        figures.push(prefetch_row(&records, ask, &mut model, &by_secondary, path, &mapped)?);
+    // Without an index every query is a scan of everything.
+    let query_rows = if spec.is_empty() { &[][..] } else { &QUERY_ROWS[..] };
+    for query_row in query_rows {
+        figures.push(measure_row(&records, query_row, &mut model, &by_secondary, path, &mapped)?);
     }
     Ok(figures)
 }
@@ -159,23 +159,23 @@ fn write_row(
     meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn prefetch_row(
+fn measure_row(
     records: &Collection,
-    ask: &Ask,
+    query_row: &QueryRow,
     model: &mut Model,
     by_secondary: &BTreeMap<u64, Vec<(u32, u32)>>,
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let firsts: Vec<u64> = (0..ask.questions).map(|_| model.random.below(model.secondaries)).collect();
+    let firsts: Vec<u64> = (0..query_row.queries).map(|_| model.random.below(model.secondaries)).collect();
     let queries: Vec<Query> = firsts
         .iter()
         .map(|first| {
-            let query = match ask.width {
+            let query = match query_row.width {
                 1 => Query::new().eq("secondary", *first),
                 width => Query::new().range("secondary", *first..=*first + width - 1),
             };
-            if ask.limit == usize::MAX { query } else { query.limit(ask.limit) }
+            if query_row.limit == usize::MAX { query } else { query.limit(query_row.limit) }
         })
         .collect();
     let mut answers = Vec::with_capacity(queries.len());
@@ -185,18 +185,18 @@ fn prefetch_row(
     }
     let stopped = meter.stop();
     for (first, answers) in firsts.iter().zip(answers) {
-        let lists = by_secondary.range(*first..*first + ask.width);
+        let lists = by_secondary.range(*first..*first + query_row.width);
         let mut expected: Vec<(u32, u32)> = lists.flat_map(|(_, list)| list.iter().copied()).collect();
         expected.sort_unstable_by(|left, right| right.cmp(left));
-        expected.truncate(ask.limit);
+        expected.truncate(query_row.limit);
         let keys = answers.iter().map(|answer| answer.key.as_slice());
         let right = keys.eq(expected.iter().map(|(_, number)| u64::from(*number).to_be_bytes()))
             && answers
                 .iter()
                 .all(|answer| answer.record.as_ref().is_some_and(|json| json.len() == RECORD_BYTES));
         if !right {
-            return Err(format!("{}: a wrong answer for secondary key {first}", ask.row).into());
+            return Err(format!("{}: a wrong answer for secondary key {first}", query_row.row).into());
         }
     }
-    meter.figures(ask.row, &stopped, firsts.len(), Duration::ZERO, 0)
+    meter.figures(query_row.row, &stopped, firsts.len(), Duration::ZERO, 0)
 }

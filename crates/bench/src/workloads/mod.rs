@@ -1,4 +1,4 @@
-//! What is asked of a store: the rows of the plain-store workload and of the index workload.
+//! The operations on a store: the rows of the plain-store workload and of the index workload.
 //!
 //! Every row checks the answers it gets, so that a store that loses records, skips rows or hands
 //! out torn values fails instead of looking fast. The checks cost every engine the same few

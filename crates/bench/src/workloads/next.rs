@@ -1,8 +1,8 @@
 //! The workload for index blocks inside sstables: records of 128 bytes with a secondary key that 25 of them share on average, inserted,
-//! updated, compacted, and asked for: the newest few and all of one secondary key, and ranges of 250 and 2,500 records.
+//! updated, compacted, and queried: the newest few and all of one secondary key, and ranges of 250 and 2,500 records.
 //!
 //! Every answer has its record, lent where it lies. A model of which record has which secondary key, kept outside the measured
-//! time, says what every answer must be, newest first, and every one is compared. The memory of the global index is held against the size
+//! time, computes every expected answer, newest first, and every one is compared. The memory of the global index is held against the size
 //! of the table: more than a hundredth is an error.
 
 use std::ops::ControlFlow;
@@ -51,21 +51,21 @@ pub struct NextPlan {
     pub data: Option<PathBuf>,
 }
 
-/// A row that asks: so many neighbouring secondary keys, so many answers.
-struct Ask {
+/// A row of queries: so many neighbouring secondary keys, so many answers.
+struct QueryRow {
     row: &'static str,
     width: u64,
     limit: usize,
-    questions: usize,
+    queries: usize,
 }
 
-const ASKS: [Ask; 5] = [
+const QUERY_ROWS: [QueryRow; 5] = [
     // Brings blocks into the cache: not shown.
-    Ask { row: WARM_UP, width: 1, limit: usize::MAX, questions: 4_000 },
-    Ask { row: "newest10-records", width: 1, limit: 10, questions: 4_000 },
-    Ask { row: "all25-records", width: 1, limit: usize::MAX, questions: 4_000 },
-    Ask { row: "range250-records", width: 10, limit: usize::MAX, questions: 1_000 },
-    Ask { row: "range2500-records", width: 100, limit: usize::MAX, questions: 200 },
+    QueryRow { row: WARM_UP, width: 1, limit: usize::MAX, queries: 4_000 },
+    QueryRow { row: "newest10-records", width: 1, limit: 10, queries: 4_000 },
+    QueryRow { row: "all25-records", width: 1, limit: usize::MAX, queries: 4_000 },
+    QueryRow { row: "range250-records", width: 10, limit: usize::MAX, queries: 1_000 },
+    QueryRow { row: "range2500-records", width: 100, limit: usize::MAX, queries: 200 },
 ];
 const WARM_UP: &str = "warm-up";
 
@@ -117,7 +117,7 @@ impl Model {
     }
 }
 
-/// A checksum of all answers to a question, in their order.
+/// A checksum of all answers to a query, in their order.
 pub(super) fn checksum_of_answers(records: &Collection, query: &Query, options: &FindOptions) -> Result<u64> {
     let mut checksum = 0;
     records.visit(query, options, |answer| {
@@ -177,11 +177,11 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     db.compact()?;
     measure::settle(Duration::from_secs(120));
     let by_secondary = model.by_secondary();
-    // Without an index every question is a scan of everything.
-    let asks = if spec.is_empty() { &[][..] } else { &ASKS[..] };
-    for ask in asks {
-        let row = prefetch_row(&records, ask, &mut model, &by_secondary, path, &mapped)?;
-        if ask.row != WARM_UP {
+    // Without an index every query is a scan of everything.
+    let query_rows = if spec.is_empty() { &[][..] } else { &QUERY_ROWS[..] };
+    for query_row in query_rows {
+        let row = measure_row(&records, query_row, &mut model, &by_secondary, path, &mapped)?;
+        if query_row.row != WARM_UP {
             figures.push(row);
         }
     }
@@ -221,35 +221,35 @@ fn write_row(
     meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn prefetch_row(
+fn measure_row(
     records: &Collection,
-    ask: &Ask,
+    query_row: &QueryRow,
     model: &mut Model,
     by_secondary: &[Vec<(u32, u32)>],
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let starts = model.secondaries.saturating_sub(ask.width - 1).max(1);
-    let firsts: Vec<u64> = (0..ask.questions).map(|_| model.random.below(starts)).collect();
+    let starts = model.secondaries.saturating_sub(query_row.width - 1).max(1);
+    let firsts: Vec<u64> = (0..query_row.queries).map(|_| model.random.below(starts)).collect();
     let options = FindOptions::default();
     let mut answers = Vec::with_capacity(firsts.len());
     let meter = Meter::start(path, mapped);
     for first in &firsts {
-        let query = match ask.width {
+        let query = match query_row.width {
             1 => Query::new().eq("secondary", *first),
             width => Query::new().range("secondary", *first..=*first + width - 1),
         };
-        let query = if ask.limit == usize::MAX { query } else { query.limit(ask.limit) };
+        let query = if query_row.limit == usize::MAX { query } else { query.limit(query_row.limit) };
         answers.push(checksum_of_answers(records, &query, &options)?);
     }
     let stopped = meter.stop();
     for (first, answer) in firsts.iter().zip(answers) {
-        let lists = by_secondary.iter().skip(*first as usize).take(ask.width as usize);
-        if checksum_expected(lists.flatten().copied().collect(), ask.limit) != answer {
-            return Err(format!("{}: a wrong answer for secondary key {first}", ask.row).into());
+        let lists = by_secondary.iter().skip(*first as usize).take(query_row.width as usize);
+        if checksum_expected(lists.flatten().copied().collect(), query_row.limit) != answer {
+            return Err(format!("{}: a wrong answer for secondary key {first}", query_row.row).into());
         }
     }
-    meter.figures(ask.row, &stopped, firsts.len(), Duration::ZERO, 0)
+    meter.figures(query_row.row, &stopped, firsts.len(), Duration::ZERO, 0)
 }
 
 #[cfg(test)]
@@ -266,9 +266,9 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let figures = run(&plan(engine, *engine == "next"), folder.path()).unwrap();
             let rows: Vec<&str> = figures.iter().map(|row| row.row.as_str()).collect();
-            let asked = ["newest10-records", "all25-records", "range250-records", "range2500-records"];
-            let asked = if spec.is_empty() { &[][..] } else { &asked };
-            assert_eq!(rows, [&["insert", "update"], asked].concat());
+            let queried = ["newest10-records", "all25-records", "range250-records", "range2500-records"];
+            let queried = if spec.is_empty() { &[][..] } else { &queried };
+            assert_eq!(rows, [&["insert", "update"], queried].concat());
             let share = figures.last().and_then(|row| row.index_share);
             assert_eq!(share.is_some(), *engine == "next", "{share:?}");
         }
@@ -288,11 +288,11 @@ mod tests {
         let records = db.create_collection("records", records).unwrap();
         let mut model = Model::new(&plan);
         (0..500).for_each(|number| model.put(&records, number).unwrap());
-        let ask = Ask { row: "all", width: 240, limit: usize::MAX, questions: 1 };
+        let query_row = QueryRow { row: "all", width: 240, limit: usize::MAX, queries: 1 };
         let by_secondary = model.by_secondary();
         let path = folder.path();
-        prefetch_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).unwrap();
+        measure_row(&records, &query_row, &mut model, &by_secondary, path, &|| 0).unwrap();
         records.delete(&keys::key(7)).unwrap();
-        assert!(prefetch_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).is_err());
+        assert!(measure_row(&records, &query_row, &mut model, &by_secondary, path, &|| 0).is_err());
     }
 }

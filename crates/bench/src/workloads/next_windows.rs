@@ -1,15 +1,15 @@
 //! The workload for index blocks of points: the records of [`next`](super::next) with the position of a bus each, inserted, moved,
-//! compacted, and asked for all within windows that hold about 250 and 2,500 of them.
+//! compacted, and queried by windows that hold about 250 and 2,500 of them.
 //!
 //! ```text
 //! record 128 bytes   cell u64 | write u64 | number u64 | seal u64 | lon f64 | lat f64 | filler   (big-endian)
 //! ```
 //!
-//! An index that knows no windows has the cells: where along a Z-curve the point is. It is asked for the few ranges of cells that cover
-//! the window, all in one question, and each record that it brings is looked into. So it is spared what a program would have to do
-//! that asks for one range after the other.
+//! An index without windows has the cells: the position of the point on a Z-curve. A query reads the few ranges of cells that cover
+//! the window, all in one query, and each record that it brings is looked into. So it is spared what a program would have to do
+//! that reads one range after the other.
 //!
-//! Every answer has its record, lent where it lies, and is compared, as there, with what a model says.
+//! Every answer has its record, lent where it lies, and is compared, as there, with a model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::data::random::Random;
 use crate::engine::{CACHE_BYTES, MEMTABLE_BYTES};
 use crate::error::Result;
 use crate::measure;
-use crate::next_baselines::{AskedCells, CELL, StandIn, cell_of, standing_in};
+use crate::next_baselines::{CELL, CellQueries, StandIn, cell_of, standing_in};
 use crate::report::RowFigures;
 
 const POINT: &str = "point(lon,lat)";
@@ -41,18 +41,18 @@ const POSITION_AT: usize = 32;
 /// No window is wider, in degrees: this is more than the city that the positions are in.
 const WIDEST: f64 = 2.0;
 
-/// A row that asks: so many answers, about.
-struct Ask {
+/// A row of queries: so many answers, about.
+struct QueryRow {
     row: &'static str,
     answers: usize,
-    questions: usize,
+    queries: usize,
 }
 
-const ASKS: [Ask; 3] = [
+const QUERY_ROWS: [QueryRow; 3] = [
     // Brings blocks into the cache: not shown.
-    Ask { row: WARM_UP, answers: 250, questions: 1_000 },
-    Ask { row: "window250-records", answers: 250, questions: 1_000 },
-    Ask { row: "window2500-records", answers: 2_500, questions: 200 },
+    QueryRow { row: WARM_UP, answers: 250, queries: 1_000 },
+    QueryRow { row: "window250-records", answers: 250, queries: 1_000 },
+    QueryRow { row: "window2500-records", answers: 2_500, queries: 200 },
 ];
 const WARM_UP: &str = "warm-up";
 
@@ -150,7 +150,7 @@ impl ByLongitude {
     }
 
     /// Windows around random records, with so many records each, or little more. A few positions of the source lie nowhere near the
-    /// others; nobody asks around these.
+    /// others; no query is around these.
     fn windows(&self, count: usize, answers: usize, random: &mut Random) -> Vec<[f64; 4]> {
         let mut around = || self.0[random.below(self.0.len() as u64) as usize].position;
         let windows = std::iter::repeat_with(|| self.window(around(), answers));
@@ -178,32 +178,32 @@ impl ByLongitude {
     }
 }
 
-/// What is compared, and how it is asked.
+/// How the compared subject is queried.
 #[derive(Debug, Clone)]
-enum Asking {
-    /// Without an index nothing is asked: it would read everything.
+enum QueryPath {
+    /// Without an index there are no queries: it would read everything.
     Nothing,
     /// For windows.
     Windows,
     /// For the cells of windows.
-    Cells(Arc<AskedCells>),
+    Cells(Arc<CellQueries>),
 }
 
-/// How the subject `name` is asked, and its index.
-fn subject(name: &str) -> Result<(Asking, String)> {
+/// How the subject `name` is queried, and its index.
+fn subject(name: &str) -> Result<(QueryPath, String)> {
     let known = SUBJECTS.iter().find(|(known, _)| *known == name);
     let (_, kind) = known.ok_or_else(|| format!("there is no kind `{name}`"))?;
     Ok(match *kind {
-        "" => (Asking::Nothing, String::new()),
-        "next" => (Asking::Windows, format!("{PLACE}={POINT}:{kind}")),
-        _ => (Asking::Cells(Arc::new(AskedCells::of_points())), format!("{PLACE}={CELL}:{kind}")),
+        "" => (QueryPath::Nothing, String::new()),
+        "next" => (QueryPath::Windows, format!("{PLACE}={POINT}:{kind}")),
+        _ => (QueryPath::Cells(Arc::new(CellQueries::of_points())), format!("{PLACE}={CELL}:{kind}")),
     })
 }
 
-fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, Asking)> {
-    let (asking, index) = subject(&plan.engine)?;
+fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, QueryPath)> {
+    let (query_path, index) = subject(&plan.engine)?;
     let mut components = Components::system().extractor("records", Arc::new(Placed));
-    if let Asking::Cells(cells) = &asking {
+    if let QueryPath::Cells(cells) = &query_path {
         let stand_in = StandIn::Ranges(cells.clone());
         components = standing_in(components, [(PLACE.to_owned(), stand_in)].into());
     }
@@ -216,12 +216,12 @@ fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, Asking)> {
         collection = collection.index(index.parse()?);
     }
     let records = db.create_collection("records", collection)?;
-    Ok((db, records, asking))
+    Ok((db, records, query_path))
 }
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let (db, records, asking) = open(plan, path)?;
+    let (db, records, query_path) = open(plan, path)?;
     let mut positions = Positions::load(plan.data.as_deref(), plan.records as usize, plan.seed)?;
     eprintln!("  positions of {} lines", positions.lines());
     let mut random = Random::new(plan.seed);
@@ -239,10 +239,10 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     db.compact()?;
     measure::settle(Duration::from_secs(120));
     let model = model.by_longitude();
-    let asks = if matches!(asking, Asking::Nothing) { &[][..] } else { &ASKS[..] };
-    for ask in asks {
-        let row = prefetch_row(&records, ask, &asking, &model, &mut random, path, &mapped)?;
-        if ask.row != WARM_UP {
+    let query_rows = if matches!(query_path, QueryPath::Nothing) { &[][..] } else { &QUERY_ROWS[..] };
+    for query_row in query_rows {
+        let row = measure_row(&records, query_row, &query_path, &model, &mut random, path, &mapped)?;
+        if query_row.row != WARM_UP {
             figures.push(row);
         }
     }
@@ -270,28 +270,28 @@ fn write_row(
     meter.figures(row, &stopped, writes.len(), settled, writes.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn prefetch_row(
+fn measure_row(
     records: &Collection,
-    ask: &Ask,
-    asking: &Asking,
+    query_row: &QueryRow,
+    query_path: &QueryPath,
     model: &ByLongitude,
     random: &mut Random,
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let windows = model.windows(ask.questions, ask.answers, random);
+    let windows = model.windows(query_row.queries, query_row.answers, random);
     let options = FindOptions::default();
     let mut answers = Vec::with_capacity(windows.len());
     let meter = Meter::start(path, mapped);
     for window in &windows {
         let [west, south, east, north] = *window;
         let query = Query::new().within(POINT, Rect::new(west, south, east, north)?);
-        let query = match asking {
-            Asking::Cells(cells) => {
-                cells.ask(*window);
+        let query = match query_path {
+            QueryPath::Cells(cells) => {
+                cells.run_query(*window);
                 query.range(CELL, 0_u64..).using_index(PLACE)
             }
-            Asking::Windows | Asking::Nothing => query,
+            QueryPath::Windows | QueryPath::Nothing => query,
         };
         answers.push(checksum_of_answers(records, &query, &options)?);
     }
@@ -299,10 +299,10 @@ fn prefetch_row(
     for (window, answer) in windows.iter().zip(answers) {
         let expected = model.within(*window).map(|point| (point.write, point.number)).collect();
         if checksum_expected(expected, usize::MAX) != answer {
-            return Err(format!("{}: a wrong answer for window {window:?}", ask.row).into());
+            return Err(format!("{}: a wrong answer for window {window:?}", query_row.row).into());
         }
     }
-    meter.figures(ask.row, &stopped, windows.len(), Duration::ZERO, 0)
+    meter.figures(query_row.row, &stopped, windows.len(), Duration::ZERO, 0)
 }
 
 #[cfg(test)]
@@ -319,17 +319,18 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let figures = run(&plan(engine, *engine == "next"), folder.path()).unwrap();
             let rows: Vec<&str> = figures.iter().map(|row| row.row.as_str()).collect();
-            let asked = if spec.is_empty() { &[][..] } else { &["window250-records", "window2500-records"] };
-            assert_eq!(rows, [&["insert", "update"], asked].concat());
+            let queried =
+                if spec.is_empty() { &[][..] } else { &["window250-records", "window2500-records"] };
+            assert_eq!(rows, [&["insert", "update"], queried].concat());
         }
     }
 
     #[test]
-    fn a_wrong_answer_is_noticed_and_windows_have_what_was_asked_for() {
+    fn a_wrong_answer_is_noticed_and_windows_have_the_requested_size() {
         for engine in ["next", "ps-tree"] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path();
-            let (_db, records, asking) = open(&plan(engine, false), path).unwrap();
+            let (_db, records, query_path) = open(&plan(engine, false), path).unwrap();
             let mut model = Model::new();
             for number in 0..500 {
                 let [x, y] = [(number % 25) as f64 * 0.01 - 97.8, (number / 25) as f64 * 0.01 + 30.2];
@@ -338,9 +339,9 @@ mod tests {
             let model = model.by_longitude();
             let window = model.window(model.0[250].position, 40);
             assert!((40..60).contains(&model.within(window).count()));
-            let ask = Ask { row: "all", answers: 500, questions: 1 };
+            let query_row = QueryRow { row: "all", answers: 500, queries: 1 };
             let mut random = Random::new(1);
-            let mut row = || prefetch_row(&records, &ask, &asking, &model, &mut random, path, &|| 0);
+            let mut row = || measure_row(&records, &query_row, &query_path, &model, &mut random, path, &|| 0);
             row().unwrap();
             records.delete(&keys::key(7)).unwrap();
             assert!(row().is_err());

@@ -2,26 +2,26 @@
 
 use crate::engine::Access;
 
-/// Which records a row asks for.
+/// The records that a row reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Popularity {
     /// Every record alike.
     Uniform,
-    /// Zipf, exponent 0.99, scattered over the key space: as many ranks as records, in the YCSB rows as [`Ranks`] says.
+    /// Zipf, exponent 0.99, scattered over the key space: as many ranks as records, in the YCSB rows as many as [`Ranks`].
     Zipf,
     /// YCSB's "latest": Zipf over the order of insertion, the newest most often.
     Latest,
 }
 
-/// From how many ranks the YCSB rows draw what they ask for, but for its "latest".
+/// From how many ranks the YCSB rows draw their keys, except for its "latest".
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 pub enum Ranks {
-    /// 10 billion, as YCSB does: half of the questions are as good as uniform
+    /// 10 billion, as YCSB does: half of the queries are as good as uniform
     #[default]
     Ycsb,
-    /// As many as there are records, as in the rows of gets: some are asked for far more often
+    /// As many as there are records, as in the rows of gets: some are read far more often
     Records,
 }
 
@@ -146,7 +146,7 @@ impl Row {
         self.batch().max(1_000)
     }
 
-    /// Which records it asks for.
+    /// The records that it reads.
     pub fn popularity(self) -> Popularity {
         match self {
             Row::Load | Row::MissingGet => Popularity::Uniform,

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::view_bed::{Ask, Bed, BedShape, BuiltView, ENTRY_BYTES};
+use super::view_bed::{Bed, BedShape, BuiltView, ENTRY_BYTES, QueryRow};
 use crate::error::Result;
 
 /// What is measured.
@@ -28,8 +28,10 @@ pub struct SortedViewPlan {
 
 /// Measures all of `plan` in `directory` and prints a line for each figure.
 pub fn run(plan: &SortedViewPlan, directory: &Path) -> Result<()> {
-    if let Some(unknown) = plan.rows.iter().find(|row| Ask::ALL.iter().all(|ask| ask.name() != *row)) {
-        let known = Ask::ALL.map(Ask::name).join(", ");
+    if let Some(unknown) =
+        plan.rows.iter().find(|row| QueryRow::ALL.iter().all(|query_row| query_row.name() != *row))
+    {
+        let known = QueryRow::ALL.map(QueryRow::name).join(", ");
         return Err(format!("no row `{unknown}`; there are {known}").into());
     }
     println!("runs  row                M/s CPU");
@@ -40,17 +42,17 @@ pub fn run(plan: &SortedViewPlan, directory: &Path) -> Result<()> {
         let bed = Bed::build(&shape, directory)?;
         print_build(runs, entries, "", &bed.plain);
         print_build(runs, entries, " with tags", &bed.tagged);
-        for ask in Ask::ALL {
-            if plan.rows.is_empty() || plan.rows.iter().any(|row| row == ask.name()) {
+        for query_row in QueryRow::ALL {
+            if plan.rows.is_empty() || plan.rows.iter().any(|row| row == query_row.name()) {
                 // The first round fills the cache.
-                bed.ask(ask, 0..plan.operations)?;
+                bed.run_query(query_row, 0..plan.operations)?;
                 let mut nanos = Vec::new();
                 for _ in 0..plan.repeats.max(1) {
-                    nanos.push(bed.ask(ask, 0..plan.operations)?);
+                    nanos.push(bed.run_query(query_row, 0..plan.operations)?);
                 }
                 nanos.sort_unstable();
                 let rate = plan.operations as f64 * 1e3 / nanos[nanos.len() / 2] as f64;
-                println!("{runs:>4}  {:<16} {rate:>9.3}", ask.name());
+                println!("{runs:>4}  {:<16} {rate:>9.3}", query_row.name());
             }
         }
     }

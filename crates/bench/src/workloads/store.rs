@@ -61,7 +61,7 @@ pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
     Ok(figures)
 }
 
-/// Runs one row and takes its figures; also says by how much the population grew.
+/// Runs one row and takes its figures; returns the growth of the population too.
 fn measure_row(
     engine: &dyn Engine,
     shared: &Shared,

@@ -1,4 +1,4 @@
-//! Sorted runs of one sstable each, their sorted view, and what is asked of both (REMIX §5.1).
+//! Sorted runs of one sstable each, their sorted view, and the operations on both (REMIX §5.1).
 //!
 //! Keys of 16 bytes and values of 100, uncompressed, all blocks in the cache. With weak locality each key lies in a
 //! random run, with strong locality 64 neighbours lie in one. Every answer is checked.
@@ -26,7 +26,7 @@ use crate::measure::thread_cpu_nanos;
 const VALUE_BYTES: usize = 100;
 /// Entries that a scan reads after the first.
 const SCAN: usize = 50;
-/// Questions that are drawn at a time.
+/// Queries that are drawn at a time.
 const DRAWN: usize = 500;
 const DATABASE: u64 = 1;
 
@@ -44,7 +44,7 @@ pub struct BedShape {
     pub strong: bool,
     /// D.
     pub segment_entries: usize,
-    /// Writes the runs again without Bloom filters, for [`Ask::GetBare`].
+    /// Writes the runs again without Bloom filters, for [`QueryRow::GetBare`].
     pub bare: bool,
 }
 
@@ -66,11 +66,11 @@ impl Keys {
         (mix((rank / self.neighbours) ^ 0x5eed) % self.runs) as usize
     }
 
-    /// Question number `operation` of a row.
-    fn asked(&self, operation: u64) -> Asked {
+    /// Query number `operation` of a row.
+    fn queried(&self, operation: u64) -> QueryFigures {
         let rank = self.rank(operation);
         let last = (rank + SCAN as u64).min(self.count - 1);
-        Asked {
+        QueryFigures {
             rank,
             key: self.key(rank),
             last: self.key(last),
@@ -107,9 +107,9 @@ pub struct Bed {
     pub tagged: BuiltView,
 }
 
-/// What is asked.
+/// The kinds of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum QueryRow {
     /// Seeks through the view, with a binary search in the segment.
     SeekView,
     /// Seeks through the view, step by step in the segment.
@@ -138,7 +138,7 @@ pub enum Ask {
     AbsentBloom,
 }
 
-impl Ask {
+impl QueryRow {
     /// Those that `sorted-view` measures.
     pub const ALL: [Self; 12] = [
         Self::SeekView,
@@ -197,130 +197,130 @@ impl Bed {
         Ok(Self { keys, tables, bare, plain, tagged })
     }
 
-    /// Asks with the `operations`-th keys of a sequence that is the same for all. CPU nanoseconds of the calling
+    /// Reads the `operations`-th keys of a sequence that is the same for all. CPU nanoseconds of the calling
     /// thread; drawing the keys is not among them.
     ///
     /// # Errors
     /// A wrong answer is an error, like those of reading.
-    pub fn ask(&self, ask: Ask, operations: Range<u64>) -> Result<u64> {
-        let mut questions = Questions { keys: self.keys, operations, nanos: 0 };
-        match ask {
-            Ask::SeekView => self.seek_view(&mut questions, 0)?,
-            Ask::ScanView => self.seek_view(&mut questions, SCAN)?,
-            Ask::SeekSteps => self.seek_by_steps(&mut questions, 0)?,
-            Ask::ScanSteps => self.seek_by_steps(&mut questions, SCAN)?,
-            Ask::SeekMerge => self.seek_merge(&mut questions, 0)?,
-            Ask::ScanMerge => self.seek_merge(&mut questions, SCAN)?,
-            Ask::SeekBackView => self.seek_back_view(&mut questions)?,
-            Ask::GetView => self.get_view(&self.plain, &mut questions)?,
-            Ask::GetTags => self.get_view(&self.tagged, &mut questions)?,
-            Ask::GetBloom => self.get_tables(&self.tables, &mut questions)?,
-            Ask::GetBare => self.get_tables(&self.bare, &mut questions)?,
-            Ask::AbsentTags => self.absent_view(&mut questions)?,
-            Ask::AbsentBloom => self.absent_tables(&mut questions)?,
+    pub fn run_query(&self, query_row: QueryRow, operations: Range<u64>) -> Result<u64> {
+        let mut queries = Queries { keys: self.keys, operations, nanos: 0 };
+        match query_row {
+            QueryRow::SeekView => self.seek_view(&mut queries, 0)?,
+            QueryRow::ScanView => self.seek_view(&mut queries, SCAN)?,
+            QueryRow::SeekSteps => self.seek_by_steps(&mut queries, 0)?,
+            QueryRow::ScanSteps => self.seek_by_steps(&mut queries, SCAN)?,
+            QueryRow::SeekMerge => self.seek_merge(&mut queries, 0)?,
+            QueryRow::ScanMerge => self.seek_merge(&mut queries, SCAN)?,
+            QueryRow::SeekBackView => self.seek_back_view(&mut queries)?,
+            QueryRow::GetView => self.get_view(&self.plain, &mut queries)?,
+            QueryRow::GetTags => self.get_view(&self.tagged, &mut queries)?,
+            QueryRow::GetBloom => self.get_tables(&self.tables, &mut queries)?,
+            QueryRow::GetBare => self.get_tables(&self.bare, &mut queries)?,
+            QueryRow::AbsentTags => self.absent_view(&mut queries)?,
+            QueryRow::AbsentBloom => self.absent_tables(&mut queries)?,
         }
-        Ok(questions.nanos.max(1))
+        Ok(queries.nanos.max(1))
     }
 
-    fn seek_view(&self, questions: &mut Questions, more: usize) -> Result<()> {
+    fn seek_view(&self, queries: &mut Queries, more: usize) -> Result<()> {
         let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
         let mut copied = Copied::new();
-        questions.each(|asked| {
-            cursor.seek(&asked.key)?;
-            expect(cursor.key(), &asked.key)?;
+        queries.each(|queried| {
+            cursor.seek(&queried.key)?;
+            expect(cursor.key(), &queried.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(asked)?;
+                copied.check(queried)?;
             }
             Ok(())
         })
     }
 
-    fn seek_by_steps(&self, questions: &mut Questions, more: usize) -> Result<()> {
+    fn seek_by_steps(&self, queries: &mut Queries, more: usize) -> Result<()> {
         let mut cursor: SortedViewCursor = self.plain.view.cursor(true);
         let mut copied = Copied::new();
-        questions.each(|asked| {
-            cursor.seek_by_steps(&asked.key, MAX_SEQUENCE)?;
-            expect(cursor.key(), &asked.key)?;
+        queries.each(|queried| {
+            cursor.seek_by_steps(&queried.key, MAX_SEQUENCE)?;
+            expect(cursor.key(), &queried.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(asked)?;
+                copied.check(queried)?;
             }
             Ok(())
         })
     }
 
-    fn seek_merge(&self, questions: &mut Questions, more: usize) -> Result<()> {
+    fn seek_merge(&self, queries: &mut Queries, more: usize) -> Result<()> {
         let sources = self.tables.iter().map(|table| table.cursor(true)).collect();
         let mut cursor: VisibleCursor<TableCursor> =
             VisibleCursor::new(sources, MAX_SEQUENCE, no_ranges(), Bounds::all());
         let mut copied = Copied::new();
-        questions.each(|asked| {
-            cursor.seek(&asked.key)?;
-            expect(cursor.key(), &asked.key)?;
+        queries.each(|queried| {
+            cursor.seek(&queried.key)?;
+            expect(cursor.key(), &queried.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(asked)?;
+                copied.check(queried)?;
             }
             Ok(())
         })
     }
 
-    fn seek_back_view(&self, questions: &mut Questions) -> Result<()> {
+    fn seek_back_view(&self, queries: &mut Queries) -> Result<()> {
         let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
-        questions.each(|asked| {
-            cursor.seek_for_prev(&asked.key)?;
-            expect(cursor.key(), &asked.key)
+        queries.each(|queried| {
+            cursor.seek_for_prev(&queried.key)?;
+            expect(cursor.key(), &queried.key)
         })
     }
 
-    fn get_view(&self, built: &BuiltView, questions: &mut Questions) -> Result<()> {
-        questions.each(|asked| match built.view.get(&asked.key, MAX_SEQUENCE)? {
-            Some((trailer, value)) if is_record(asked.rank, trailer, &value) => Ok(()),
+    fn get_view(&self, built: &BuiltView, queries: &mut Queries) -> Result<()> {
+        queries.each(|queried| match built.view.get(&queried.key, MAX_SEQUENCE)? {
+            Some((trailer, value)) if is_record(queried.rank, trailer, &value) => Ok(()),
             _ => Err("a key was not found".into()),
         })
     }
 
-    fn get_tables(&self, tables: &[Arc<TableReader>], questions: &mut Questions) -> Result<()> {
-        questions.each(|asked| {
-            let (hash, mut found) = (hash_key(&asked.key), None);
+    fn get_tables(&self, tables: &[Arc<TableReader>], queries: &mut Queries) -> Result<()> {
+        queries.each(|queried| {
+            let (hash, mut found) = (hash_key(&queried.key), None);
             for table in tables {
-                found = table.get_hashed(&asked.key, hash, MAX_SEQUENCE)?;
+                found = table.get_hashed(&queried.key, hash, MAX_SEQUENCE)?;
                 if found.is_some() {
                     break;
                 }
             }
             match found {
-                Some((trailer, value)) if is_record(asked.rank, trailer, &value) => Ok(()),
+                Some((trailer, value)) if is_record(queried.rank, trailer, &value) => Ok(()),
                 _ => Err("a key was not found".into()),
             }
         })
     }
 
-    fn absent_view(&self, questions: &mut Questions) -> Result<()> {
-        questions.each(|asked| match self.tagged.view.get(&asked.absent, MAX_SEQUENCE)? {
+    fn absent_view(&self, queries: &mut Queries) -> Result<()> {
+        queries.each(|queried| match self.tagged.view.get(&queried.absent, MAX_SEQUENCE)? {
             Some(_) => Err("an absent key was found".into()),
             None => Ok(()),
         })
     }
 
-    fn absent_tables(&self, questions: &mut Questions) -> Result<()> {
-        questions.each(|asked| {
-            let hash = hash_key(&asked.absent);
+    fn absent_tables(&self, queries: &mut Queries) -> Result<()> {
+        queries.each(|queried| {
+            let hash = hash_key(&queried.absent);
             for table in &self.tables {
-                if table.get_hashed(&asked.absent, hash, MAX_SEQUENCE)?.is_some() {
+                if table.get_hashed(&queried.absent, hash, MAX_SEQUENCE)?.is_some() {
                     return Err("an absent key was found".into());
                 }
             }
@@ -329,16 +329,16 @@ impl Bed {
     }
 }
 
-/// What is asked for, drawn some at a time before the clock runs: a key takes three divisions.
-struct Questions {
+/// The keys to read, drawn some at a time before the clock runs: a key takes three divisions.
+struct Queries {
     keys: Keys,
     operations: Range<u64>,
-    /// What the asking took, in CPU time of the calling thread.
+    /// CPU time of the reads, of the calling thread.
     nanos: u64,
 }
 
-/// One question.
-struct Asked {
+/// One query.
+struct QueryFigures {
     rank: u64,
     key: [u8; KEY_BYTES],
     /// The last key of a scan from there, and how many keys it has.
@@ -348,15 +348,15 @@ struct Asked {
     absent: [u8; KEY_BYTES],
 }
 
-impl Questions {
-    /// Asks each of them.
-    fn each(&mut self, mut ask: impl FnMut(&Asked) -> Result<()>) -> Result<()> {
+impl Queries {
+    /// Reads each of them.
+    fn each(&mut self, mut query_row: impl FnMut(&QueryFigures) -> Result<()>) -> Result<()> {
         let mut drawn = Vec::with_capacity(DRAWN);
         while !self.operations.is_empty() {
             drawn.clear();
-            drawn.extend(self.operations.by_ref().take(DRAWN).map(|operation| self.keys.asked(operation)));
+            drawn.extend(self.operations.by_ref().take(DRAWN).map(|operation| self.keys.queried(operation)));
             let started = thread_cpu_nanos();
-            drawn.iter().try_for_each(&mut ask)?;
+            drawn.iter().try_for_each(&mut query_row)?;
             self.nanos += thread_cpu_nanos() - started;
         }
         Ok(())
@@ -435,9 +435,9 @@ impl Copied {
     }
 
     /// Fails unless the last key is the right one. Then it is empty again.
-    fn check(&mut self, asked: &Asked) -> Result<()> {
-        let at = (asked.rows - 1) * ENTRY_BYTES;
-        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &asked.last)?;
+    fn check(&mut self, queried: &QueryFigures) -> Result<()> {
+        let at = (queried.rows - 1) * ENTRY_BYTES;
+        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &queried.last)?;
         self.0.clear();
         Ok(())
     }

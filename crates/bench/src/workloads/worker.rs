@@ -20,7 +20,7 @@ pub struct Shared {
     pub zipf: Zipf,
     /// Ranks for [`Popularity::Latest`].
     pub latest: Zipf,
-    /// From keys before this one a scan must find all it asks for. Keys are spread evenly, so
+    /// From keys before this one a scan must find its full length. Keys are spread evenly, so
     /// ten times the longest scan from the end of the key space is far enough.
     pub last_full_start: [u8; KEY_BYTES],
 }

@@ -1,4 +1,4 @@
-//! Whether the build of an index goes on.
+//! Conditions under which the build of an index continues.
 
 use bolide_base::{Error, ErrorKind, Result};
 
@@ -6,17 +6,17 @@ use crate::handle::Engine;
 use crate::index_set::Index;
 use crate::schema::CollectionState;
 
-/// Fails where the build of the index is to end.
+/// Fails if the build of the index must end.
 pub(super) fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
     check_in_use(collection, index)?;
     if engine.is_closing() {
-        let what = "the database is closing; its next open goes on building the index";
+        let what = "the database is closing; its next open continues the build of the index";
         return Err(Error::new(ErrorKind::Closed, what));
     }
     Ok(())
 }
 
-/// Fails if the index was dropped or set aside.
+/// Fails if the index was dropped or isolated.
 pub(super) fn check_in_use(collection: &CollectionState, index: &Index) -> Result<()> {
     collection.check_live()?;
     if let Some(damage) = index.progress.damage() {

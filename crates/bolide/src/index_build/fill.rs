@@ -1,4 +1,4 @@
-//! The back-fill: entries for the records that are there already; see the argument in [`super`].
+//! The back-fill: entries for the existing records; see the proof in [`super`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::handle::Engine;
 use crate::index_set::{Index, IndexSet};
 use crate::schema::CollectionState;
 
-/// Size at which a batch of blind entries is committed, in bytes. A writer may have to wait for one batch
-/// to go into the log and the memtable, so it is small: well under a millisecond.
+/// Size at which a batch of blind entries is committed, in bytes. A writer may wait while one batch is written to the
+/// log and the memtable, so it is small: well under a millisecond.
 const BATCH_BYTES: usize = 32 << 10;
-/// Records whose entries are committed together where each is looked at again inside the commit.
+/// Records whose entries are committed together if each is checked again inside the commit.
 const STAGED_RECORDS: usize = 64;
-/// Size of their keys and records at which they are committed all the same.
+/// Size of their keys and records at which they are committed before.
 const STAGED_BYTES: usize = 256 << 10;
-/// Progress is made durable at least so often.
+/// The maximum time between two durable records of the progress.
 const CHECKPOINT_MICROS: u64 = 2_000_000;
 
 /// A back-fill of one index.
 pub(super) struct Fill<'f> {
     pub(super) engine: &'f Engine,
     pub(super) collection: &'f CollectionState,
-    /// The index whose build this is a part of: it ends when nobody wants that any more.
+    /// The index of this build: the back-fill ends when it is dropped or isolated.
     pub(super) wanted: &'f Index,
     /// The index to fill: the same, or the key index that it needs.
     pub(super) index: &'f Arc<Index>,
@@ -51,11 +51,11 @@ impl<'f> Fill<'f> {
         Self { engine, collection, wanted, index, options, pace }
     }
 
-    /// Commits the entries of all records that an earlier attempt has not done.
+    /// Commits the entries of all records after those of earlier attempts.
     pub(super) fn run(mut self) -> Result<()> {
         let progress = &self.index.progress;
         let mut filled = progress.filled();
-        // The log was synced before that view's progress was written, so it must be there in full.
+        // The log was synced before the progress of that view was written, so the log must contain it completely.
         if filled.as_ref().is_some_and(|filled| filled.through > self.engine.store.published_sequence()) {
             progress.start_over();
             filled = None;
@@ -68,8 +68,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Commits the entries of records behind `behind`, as a view shows them that is taken now. The result is
-    /// how far it came; `None` at the end.
+    /// Commits the entries of records after `behind` in a new view. Returns the new position; `None` at the end.
     fn fill_section(&mut self, set: &Arc<IndexSet>, behind: Option<Filled>) -> Result<Option<Filled>> {
         let engine = self.engine;
         let view = engine.read_view();
@@ -86,11 +85,11 @@ impl<'f> Fill<'f> {
                 let done = self.commit(&mut batches)?;
                 read += done.bytes;
                 let here = || Filled { key: records.key().to_vec(), through: view.sequence() };
-                // Only now, so that each open gets a batch further, however soon the database closes.
+                // Checked only here, so that each open completes at least one batch, however soon the database closes.
                 let goes_on =
-                    self.rest(done).and_then(|()| check_wanted(engine, self.collection, self.wanted));
+                    self.pause(done).and_then(|()| check_wanted(engine, self.collection, self.wanted));
                 if goes_on.is_err() && engine.is_closing() {
-                    // The next open goes on here; where that cannot be noted, a little before.
+                    // The next open continues here; if that cannot be noted, slightly before.
                     let _ = self.checkpoint(&here());
                 }
                 goes_on?;
@@ -105,28 +104,28 @@ impl<'f> Fill<'f> {
         Ok(None)
     }
 
-    /// Commits what waits and counts it.
+    /// Commits the pending records and counts them.
     fn commit(&self, batches: &mut Batches<'_>) -> Result<Done> {
         let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
-        let still_wanted = || check_wanted(engine, collection, wanted);
-        // Where the index is dropped right here, the store says that its tree is gone.
-        let done = batches.commit(engine).map_err(|error| still_wanted().err().unwrap_or(error))?;
+        let check = || check_wanted(engine, collection, wanted);
+        // If the index is dropped right here, the store reports that its tree does not exist.
+        let done = batches.commit(engine).map_err(|error| check().err().unwrap_or(error))?;
         self.index.progress.count(done);
         Ok(done)
     }
 
-    /// Keeps to the pace after `done`.
-    fn rest(&mut self, done: Done) -> Result<()> {
+    /// Waits to stay within the limits after `done`.
+    fn pause(&mut self, done: Done) -> Result<()> {
         let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
-        self.pace.keep(done, &*engine.components.runtime, || check_wanted(engine, collection, wanted))
+        self.pace.wait(done, &*engine.components.runtime, || check_wanted(engine, collection, wanted))
     }
 
     /// Makes the progress durable.
     fn checkpoint(&self, filled: &Filled) -> Result<()> {
-        // What the descriptor speaks of must not be lost behind it.
+        // The entries that the descriptor covers must be durable before it.
         self.engine.store.sync()?;
         let _changing = self.engine.changing.lock();
-        // The descriptor of an index that was set aside stays as it is: writes may have left the index out since.
+        // The descriptor of an isolated index stays as it is: writes may have skipped the index since.
         check_in_use(self.collection, self.wanted)?;
         check_in_use(self.collection, self.index)?;
         let life = IndexLife {
@@ -158,13 +157,13 @@ struct Batches<'i> {
     entries: StoreBatch,
     /// Records whose entries are derived inside the commit.
     records: Vec<ReadRecord>,
-    /// What waits, without its entries.
+    /// The pending work, without its entries.
     done: Done,
-    /// Most records and bytes of them that may wait.
+    /// The maximum number and bytes of pending records.
     stride: (u64, u64),
 }
 
-/// A record as the view showed it.
+/// A record that was read from the view.
 struct ReadRecord {
     key: Vec<u8>,
     record: Vec<u8>,
@@ -178,7 +177,7 @@ impl<'i> Batches<'i> {
         Ok(Self { table, index, set, back_fill, entries, records, done: Done::default(), stride })
     }
 
-    /// Adds a record; true where enough wait for a commit.
+    /// Adds a record; returns true if the pending ones should be committed.
     fn add(&mut self, key: &[u8], record: &[u8], sequence: SequenceNumber) -> Result<bool> {
         self.done.records += 1;
         self.done.bytes += (key.len() + record.len()) as u64;
@@ -189,11 +188,11 @@ impl<'i> Batches<'i> {
             return Ok(is_full || strides);
         }
         self.back_fill.add(key, record, sequence, &mut self.entries)?;
-        // Records without the attribute count too, or a build over them would not keep its pace.
+        // Records without the attribute count too, otherwise a build over them would exceed its rate limit.
         Ok(strides || self.entries.len_bytes() >= BATCH_BYTES || self.done.bytes >= 32 * BATCH_BYTES as u64)
     }
 
-    /// Commits everything that waits.
+    /// Commits all pending records.
     fn commit(&mut self, engine: &Engine) -> Result<Done> {
         let mut done = std::mem::take(&mut self.done);
         if !self.records.is_empty() {
@@ -201,7 +200,7 @@ impl<'i> Batches<'i> {
             let back_fill = BackFill::new(self.index, self.set)?;
             let mut batch = StoreBatch::new();
             if back_fill.takes_a_number() {
-                // No entry has this key: it only takes the number that the lists are written at.
+                // No entry has this key: the delete only takes the sequence number of the lists.
                 batch.delete(self.index.tree, &[])?;
             }
             let records = std::mem::take(&mut self.records);
@@ -223,7 +222,7 @@ struct StillCurrent {
     table: TreeId,
     back_fill: BackFill,
     records: Vec<ReadRecord>,
-    /// How many entries were added.
+    /// The number of added entries.
     entries: Arc<AtomicU64>,
 }
 
@@ -244,7 +243,7 @@ impl CommitStage for StillCurrent {
     }
 }
 
-/// Why a build ended: of a store that is closing or gone, that it goes on later.
+/// Why a build ended; if the store is closing or closed, that the next open continues the build.
 pub(super) fn name_end(engine: &Engine, error: Error) -> Error {
     if engine.is_closing() && error.kind() != ErrorKind::Closed {
         return Error::new(ErrorKind::Closed, format!("the database is closing: {error}"));
@@ -252,7 +251,7 @@ pub(super) fn name_end(engine: &Engine, error: Error) -> Error {
     error
 }
 
-/// Does a part of a build. A panic in it is an error: callers that wait for the build are to learn how it ended.
+/// Runs a part of a build. A panic in it becomes an error, which is returned to callers that wait for the build.
 pub(super) fn caught(job: &Job, work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::panicked(format_args!("the build of index {:?}", job.index.name), &*panic))

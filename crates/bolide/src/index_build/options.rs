@@ -1,4 +1,4 @@
-//! How an index is to be built, and the handle on a build in the background.
+//! Options of an index build, and the handle of a build in the background.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bolide_storage::Runtime;
 use crate::index_set::Index;
 use crate::progress::BuildProgress;
 
-/// Settings of the building of one index.
+/// Settings of an index build.
 ///
 /// ```
 /// use bolide::{BuildOptions, Components, Db, Options};
@@ -43,9 +43,9 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// Reads at most so many records a second, at least one. Default: as fast as it goes. A build that
-    /// a later open resumes keeps the limit. Set one where a build must leave the disk and the processor
-    /// to others; writers are never made to wait for a build, but share both with it.
+    /// The maximum number of records read per second, at least one. Default: no limit. A build that a later open
+    /// resumes retains the limit. Set one if a build must leave the disk and the processor to other work; writers never
+    /// wait for a build, but share both with it.
     ///
     /// ```
     /// let options = bolide::BuildOptions::default().records_per_second(10_000);
@@ -57,8 +57,8 @@ impl BuildOptions {
         self
     }
 
-    /// Reads at most so many bytes of keys and records a second, at least one. Default: as fast as it
-    /// goes; see [`records_per_second`](Self::records_per_second()).
+    /// The maximum number of bytes of keys and records read per second, at least one. Default: no limit; see
+    /// [`records_per_second`](Self::records_per_second()).
     ///
     /// ```
     /// let options = bolide::BuildOptions::default().bytes_per_second(1 << 20);
@@ -70,9 +70,8 @@ impl BuildOptions {
         self
     }
 
-    /// Makes its progress durable whenever it has read so many bytes, and at least every two seconds:
-    /// what it did since is done again after a crash. Default: 8 MiB. Each costs a sync of the log and
-    /// one of the manifest.
+    /// Makes the progress durable whenever this number of bytes has been read, and at least every two seconds; the work
+    /// since then is repeated after a crash. Default: 8 MiB. Each costs a sync of the log and one of the manifest.
     ///
     /// ```
     /// assert_eq!(bolide::BuildOptions::default().checkpoint_bytes(1 << 20).checkpoint_bytes, 1 << 20);
@@ -83,9 +82,9 @@ impl BuildOptions {
         self
     }
 
-    /// Leaves sstables that are there already to compactions, instead of writing them again for an index of kind `next`. Until then
-    /// its questions read them whole. Other kinds have no use for it. Default: false, they are written again one by one, no faster
-    /// than [`bytes_per_second`](Self::bytes_per_second()).
+    /// Leaves existing sstables to compactions, instead of rewriting them for an index of kind `next`. Until then its
+    /// queries read them completely. No effect for other kinds. Default: false: the sstables are rewritten one by one,
+    /// at most [`bytes_per_second`](Self::bytes_per_second()).
     ///
     /// ```
     /// assert!(bolide::BuildOptions::default().leaves_old_sstables(true).leaves_old_sstables);
@@ -96,7 +95,7 @@ impl BuildOptions {
         self
     }
 
-    /// The limits as a descriptor keeps them. Those of a build that reads nothing are all ones.
+    /// The limits as the descriptor stores them. Those of a build that reads nothing are all ones.
     pub(crate) fn limits(&self) -> (u64, u64) {
         if self.leaves_old_sstables {
             return (u64::MAX, u64::MAX);
@@ -114,10 +113,10 @@ impl BuildOptions {
     }
 }
 
-/// An index that is being built in the background. Dropping this lets the build go on.
+/// An index that is being built in the background. The build continues after this is dropped.
 ///
-/// It does not keep the database open: when the last handle of that goes, the build stops, and the next
-/// open goes on with it.
+/// It does not keep the database open: when the last handle of the database is dropped, the build stops, and the next
+/// open continues it.
 ///
 /// ```
 /// use bolide::{BuildOptions, Components, Db, IndexState, Options};
@@ -141,12 +140,12 @@ impl IndexBuild {
         &self.index.name
     }
 
-    /// How far it is. Costs a short lock.
+    /// The progress. Costs a short lock.
     pub fn progress(&self) -> BuildProgress {
         self.index.progress.figures(self.runtime.now_micros())
     }
 
-    /// Whether the build has ended, well or not.
+    /// Whether the build has ended, successfully or not.
     pub fn is_finished(&self) -> bool {
         self.index.progress.has_ended()
     }
@@ -154,8 +153,8 @@ impl IndexBuild {
     /// Waits until queries can use the index.
     ///
     /// # Errors
-    /// Why the build failed; `Conflict` where the index was dropped meanwhile; `Closed` where the database
-    /// was closed: its next open goes on.
+    /// The error of the build; `Conflict` if the index was dropped meanwhile; `Closed` if the database was closed: its
+    /// next open continues.
     pub fn wait(&self) -> Result<()> {
         self.index.progress.wait()
     }

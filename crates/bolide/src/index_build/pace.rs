@@ -1,4 +1,4 @@
-//! How fast a back-fill may read.
+//! Rate limit of a back-fill.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use bolide_storage::Runtime;
 use super::options::BuildOptions;
 use crate::catalog::Done;
 
-/// Longest sleep between two looks whether the build is still wanted.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// The maximum sleep between two checks whether the build continues.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
-/// A limit of so much a second is kept in so many parts.
+/// The limit of a second is divided into this number of parts.
 const STRIDES_PER_SECOND: u64 = 20;
 
-/// Lets time pass so that a build stays within its limits.
+/// Delays a build so that it stays within its limits.
 #[derive(Debug)]
 pub(super) struct Pace {
     records_per_second: u64,
@@ -30,18 +30,18 @@ impl Pace {
         Self { records_per_second, bytes_per_second, started_micros, done: Done::default() }
     }
 
-    /// Most records and bytes to read in one go, so that a slow pace is an even one.
+    /// The maximum number of records and bytes to read at a time, so that a low rate is an even one.
     pub(super) fn stride(&self) -> (u64, u64) {
         let stride = |limit: u64| if limit == 0 { u64::MAX } else { (limit / STRIDES_PER_SECOND).max(1) };
         (stride(self.records_per_second), stride(self.bytes_per_second))
     }
 
-    /// Waits until `more` may have been read, as long as `wanted` says nothing else.
-    pub(super) fn keep(
+    /// Waits until `more` is within the limits, as long as `check` succeeds.
+    pub(super) fn wait(
         &mut self,
         more: Done,
         runtime: &dyn Runtime,
-        wanted: impl Fn() -> Result<()>,
+        check: impl Fn() -> Result<()>,
     ) -> Result<()> {
         self.done.records += more.records;
         self.done.bytes += more.bytes;
@@ -51,12 +51,12 @@ impl Pace {
             if now >= due {
                 return Ok(());
             }
-            wanted()?;
-            runtime.sleep(Duration::from_micros(due - now).min(LONGEST_SLEEP));
+            check()?;
+            runtime.sleep(Duration::from_micros(due - now).min(MAX_SLEEP));
         }
     }
 
-    /// How long after the start what was done may have been done at the earliest.
+    /// The earliest time after the start at which the work so far is within the limits.
     fn micros_due(&self) -> u64 {
         let due = |done: u64, limit: u64| match limit {
             0 => 0,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_limits_are_kept_and_a_build_without_one_never_sleeps() {
+    fn a_build_stays_within_both_limits_and_never_sleeps_without_one() {
         let step = Done { records: 10, bytes: 1_000, entries: 10 };
         for (options, seconds) in [
             (BuildOptions::default(), 0),
@@ -84,7 +84,7 @@ mod tests {
             let runtime = SimRuntime::new(1);
             let mut pace = Pace::new(&options, &runtime);
             for _ in 0..100 {
-                pace.keep(step, &runtime, || Ok(())).unwrap();
+                pace.wait(step, &runtime, || Ok(())).unwrap();
             }
             let passed = runtime.now_micros() / 1_000_000;
             assert!((seconds..=seconds + 1).contains(&passed), "{options:?}: {passed} s");

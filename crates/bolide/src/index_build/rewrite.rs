@@ -1,8 +1,8 @@
-//! Giving sstables that are older than an index of kind `next` its blocks (NEXT §5).
+//! Rewrites sstables that are older than an index of kind `next`, to add its blocks (NEXT §5).
 //!
-//! Such an index answers at once, as sstables without its blocks are read whole. To make it quick they are written again, one by one,
-//! the oldest data first, at the pace that the build was given; compactions carry the rest. What is left is seen from what the
-//! manifest says of each sstable, so after a restart it goes on from there.
+//! Such an index answers at once, because queries read sstables without its blocks completely. To make queries fast
+//! these are rewritten, one by one, the oldest data first, at the rate of the build; compactions rewrite the others.
+//! The manifest shows which sstables are left, so the work continues after a restart.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::handle::Engine;
 use crate::index_set::Index;
 use crate::schema::CollectionState;
 
-/// How long to leave compactions alone that are at work on all that is left.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// The wait for compactions that already rewrite all sstables that are left.
+const COMPACTION_WAIT: Duration = Duration::from_millis(20);
 
 /// The numbers of the sstables that lack the blocks of the index; none for an index of another kind.
 pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>> {
@@ -34,11 +34,11 @@ pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>
     Ok(without)
 }
 
-/// Notes in the progress of an index of kind `next` which part of the collection's sstables has its blocks, by what the manifest says of
-/// them: also what compactions have carried.
+/// Notes in the progress of an index of kind `next` the share of the collection's sstables with its blocks, according
+/// to the manifest: also those that compactions rewrote.
 ///
 /// # Errors
-/// `NotFound` where the collection was dropped.
+/// `NotFound` if the collection was dropped.
 pub(crate) fn note_carried(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
     let Some(next) = &index.next else { return Ok(()) };
     let (mut carried, mut all) = (0, 0);
@@ -50,13 +50,13 @@ pub(crate) fn note_carried(engine: &Engine, collection: &CollectionState, index:
     Ok(())
 }
 
-/// Writes the sstables again that lack the blocks of the index.
+/// Rewrites the sstables that lack the blocks of the index.
 ///
 /// # Errors
-/// Those of [`Store::rewrite_one`](bolide_lsm::Store::rewrite_one); `Conflict` where the index was dropped meanwhile.
+/// Those of [`Store::rewrite_one`](bolide_lsm::Store::rewrite_one); `Conflict` if the index was dropped meanwhile.
 pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
     let Job { collection, index, options } = job;
-    // Those that are written from now on have blocks, unless they cannot have any.
+    // New sstables have blocks, unless they cannot have any.
     let old = without_blocks(engine, job)?;
     let runtime = &*engine.components.runtime;
     let mut pace = Pace::new(options, runtime);
@@ -70,9 +70,9 @@ pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
             Rewritten::One { bytes, entries } => {
                 note_carried(engine, collection, index)?;
                 let done = Done { bytes, records: entries, ..Done::default() };
-                pace.keep(done, runtime, || check_wanted(engine, collection, index))?;
+                pace.wait(done, runtime, || check_wanted(engine, collection, index))?;
             }
-            Rewritten::Busy => runtime.sleep(PATIENCE),
+            Rewritten::Busy => runtime.sleep(COMPACTION_WAIT),
             Rewritten::Nothing => break,
         }
     }

@@ -1,15 +1,15 @@
-//! Repair: a new database out of what is left of a damaged one.
+//! Repair: creates a new database from the remains of a damaged one.
 //!
-//! The damaged database is read by [`bolide_lsm::salvage`], which opens nothing and changes nothing. What it finds is written
-//! to a new database the usual way, so that no invariant of a layout has to be restored:
+//! [`bolide_lsm::salvage`] reads the damaged database, without opening it and without changes. The result is written to
+//! a new database the usual way, so that no invariant of a layout has to be restored:
 //! 1. each collection is created with its name, key format, kind of records and settings, without indexes;
-//! 2. the newest version of each record is written in the order of keys, **under the sequence number that it had**, so that
-//!    `newest first` stays what it was. Malformed JSON that an older version stored is copied without validation;
+//! 2. the newest version of each record is written in the order of keys, **under its old sequence number**, so that the
+//!    order `newest first` stays the same. Malformed JSON that an older version stored is copied without validation;
 //! 3. the indexes are built from the records;
 //! 4. the new database is closed.
 //!
-//! It is written to a directory of another name, `NEW.incomplete`, and renamed at the end: a repair that was interrupted leaves no
-//! database that looks whole.
+//! It is written to a directory of another name, `NEW.incomplete`, and renamed at the end: an interrupted repair leaves
+//! no database that looks complete.
 
 mod plan;
 mod report;
@@ -32,7 +32,7 @@ use crate::components::Components;
 use crate::db::Db;
 use crate::options::Options;
 
-/// Records are committed in batches of about so many bytes.
+/// The approximate size of the batches of records, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Settings of a [`repair`](repair()).
@@ -49,14 +49,14 @@ pub struct RepairOptions {
 }
 
 impl RepairOptions {
-    /// The settings that the new database is opened with while it is written. Default: [`Options::default`].
+    /// The settings with which the new database is opened while it is written. Default: [`Options::default`].
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// A planted mistake, for tests of the proof: deleted ranges hide nothing.
+    /// An injected error, for tests of the proof: range tombstones delete nothing.
     #[doc(hidden)]
     #[must_use]
     pub fn ignoring_range_tombstones(mut self) -> Self {
@@ -65,17 +65,17 @@ impl RepairOptions {
     }
 }
 
-/// Writes everything in the damaged database `from` whose checksums are valid into a new database `to`, and reports what is
-/// lost. No byte of `from` is changed, and no file is created there.
+/// Writes all data of the damaged database `from` whose checksums are valid into a new database `to`, and reports the
+/// losses. No byte of `from` is changed, and no file is created there.
 ///
 /// Cost: reads all sstables and log segments, writes all records, and builds all indexes. Memory does not depend on the
-/// number of records, but holds all range tombstones and losses.
+/// number of records, but contains all range tombstones and losses.
 ///
 /// # Errors
-/// `Locked` if `from` is open for writing; `NotFound` if it holds no file of a database; `Conflict` if `to` exists and is not
-/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from`, `from` is
-/// `to.incomplete`, `to` is a link, or its parent does not exist. Of the new database `Io`, `NoSpace`,
-/// `LimitExceeded`: then what was written is removed, as far as possible. Damage is no error.
+/// `Locked` if `from` is open for writing; `NotFound` if it contains no file of a database; `Conflict` if `to` exists
+/// and is not empty, or `to.incomplete` does; `InvalidInput` if `to` is inside `from`, `from` is `to.incomplete`, `to`
+/// is a link, or its parent does not exist. For errors of the new database `Io`, `NoSpace`, `LimitExceeded`: then the
+/// written files are removed, as far as possible. Damage is no error.
 ///
 /// ```
 /// use std::path::Path;
@@ -104,7 +104,7 @@ pub fn repair(
     let (from, to) = (from.as_ref(), to.as_ref());
     let vfs = components.vfs.clone();
     let work = work_directory(to)?;
-    check_places(&*vfs, from, to, &work)?;
+    check_directories(&*vfs, from, to, &work)?;
     let salvage = Salvage::open(vfs.clone(), from, &work.join("scratch"))?
         .ignoring_range_tombstones(options.ignores_range_tombstones);
     let written = write(salvage, &work, options, components).and_then(|report| {
@@ -118,7 +118,7 @@ pub fn repair(
     written.inspect_err(|_| remove_work(&*vfs, &work))
 }
 
-/// The directory that the new database is written to before it is whole.
+/// The directory to which the new database is written until it is complete.
 fn work_directory(to: &Path) -> Result<PathBuf> {
     let Some(name) = to.file_name() else {
         return Err(Error::invalid_input(format!("{} names no directory to create", to.display())));
@@ -128,7 +128,7 @@ fn work_directory(to: &Path) -> Result<PathBuf> {
     Ok(to.with_file_name(name))
 }
 
-fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()> {
+fn check_directories(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()> {
     if !vfs.exists(from)? {
         return Err(Error::new(ErrorKind::NotFound, format!("{} does not exist", from.display())));
     }
@@ -148,7 +148,7 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
     Ok(())
 }
 
-/// Fails if the new database would lie in the damaged one, or be written over it, by whatever path.
+/// Fails if the new database would be inside the damaged one, or overwrite it, by whatever path.
 fn check_outside(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()> {
     let parent = to.parent().unwrap_or(Path::new(""));
     if !parent.as_os_str().is_empty() && !vfs.exists(parent)? {
@@ -175,7 +175,7 @@ fn check_outside(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<(
     Ok(())
 }
 
-/// Removes what a failed repair has written, as far as possible.
+/// Removes the files of a failed repair, as far as possible.
 fn remove_work(vfs: &dyn Vfs, work: &Path) {
     for dir in [work.join("scratch"), work.to_owned()] {
         for name in vfs.list(&dir).unwrap_or_default() {
@@ -257,7 +257,7 @@ fn build_indexes(db: &Db, planned: &PlannedCollection, report: &mut RepairReport
             Ok(()) => {
                 report.rebuilt.push(RebuiltIndex { collection: planned.name.clone(), index: name.clone() })
             }
-            // The new database cannot be written any more.
+            // The new database accepts no more writes.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned) =>
             {

@@ -1,4 +1,4 @@
-//! From salvaged trees to the collections and indexes of the new database.
+//! The collections and indexes of the new database, from salvaged trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,19 @@ pub(super) struct PlannedCollection {
     pub(super) tree: TreeId,
     pub(super) name: String,
     pub(super) options: CollectionOptions,
-    /// The specifications of its indexes, or why there is none, by name.
+    /// The specifications of its indexes by name, or why one is not available.
     pub(super) indexes: Vec<(String, Result<IndexSpec>)>,
 }
 
-/// The trees by what they are.
+/// The new database's schema.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) collections: Vec<PlannedCollection>,
-    /// What is known to be missing from the schema.
+    /// The known losses of the schema.
     pub(super) losses: Vec<Loss>,
 }
 
-/// The trees that hold no records: indexes, and collections that were not created whole or are being dropped.
+/// The trees without records: indexes, and collections that were not created completely or are being dropped.
 pub(super) fn without_records(trees: &[SalvagedTree], intact: bool) -> BTreeSet<TreeId> {
     let holds_records = |tree: &SalvagedTree| match tree
         .descriptor
@@ -45,7 +45,8 @@ pub(super) fn without_records(trees: &[SalvagedTree], intact: bool) -> BTreeSet<
     trees.iter().filter(|tree| !holds_records(tree)).map(|tree| tree.id).collect()
 }
 
-/// An opening drops collections that are being created or dropped. If edits are missing, the one that made it live may be.
+/// An opening drops collections that are being created or dropped. If edits are missing, the one that completed the
+/// creation may be among them.
 fn is_used(found: &CollectionDescriptor, intact: bool) -> bool {
     match found.state {
         Life::Live => true,
@@ -58,17 +59,17 @@ impl Plan {
     pub(super) fn of(trees: &[SalvagedTree], intact: bool) -> Self {
         let mut plan = Self::default();
         let mut indexes: BTreeMap<(TreeId, String), IndexDescriptor> = BTreeMap::new();
-        let mut taken = BTreeSet::new();
+        let mut used_names = BTreeSet::new();
         // Of two collections of one name the older one was dropped.
         for tree in trees.iter().rev() {
             match tree.descriptor.as_deref().map(|bytes| Descriptor::decode(tree.id, bytes)) {
                 Some(Ok(Descriptor::Collection(found))) if is_used(&found, intact) => {
-                    plan.add(tree, found, &mut taken);
+                    plan.add(tree, found, &mut used_names);
                 }
                 Some(Ok(Descriptor::Index(found))) => choose(&mut indexes, found),
                 Some(Ok(Descriptor::Collection(_) | Descriptor::KeyIndex(_))) => {}
-                Some(Err(error)) => plan.add_unknown(tree, error.message(), &mut taken),
-                None => plan.add_unknown(tree, "its descriptor is lost", &mut taken),
+                Some(Err(error)) => plan.add_unknown(tree, error.message(), &mut used_names),
+                None => plan.add_unknown(tree, "its descriptor is lost", &mut used_names),
             }
         }
         plan.collections.reverse();
@@ -90,8 +91,8 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, tree: &SalvagedTree, found: CollectionDescriptor, taken: &mut BTreeSet<String>) {
-        let name = self.free_name(tree.id, found.name, taken);
+    fn add(&mut self, tree: &SalvagedTree, found: CollectionDescriptor, used_names: &mut BTreeSet<String>) {
+        let name = self.free_name(tree.id, found.name, used_names);
         let settings = tree.options.as_deref().map(TreeOptions::decode);
         if !matches!(settings, Some(Some(_))) {
             let what = "its settings are lost or of a newer version; the collection has the default ones";
@@ -101,8 +102,8 @@ impl Plan {
         self.collections.push(PlannedCollection { tree: tree.id, name, options, indexes: Vec::new() });
     }
 
-    fn add_unknown(&mut self, tree: &SalvagedTree, cause: &str, taken: &mut BTreeSet<String>) {
-        let name = self.free_name(tree.id, format!("recovered-{}", tree.id), taken);
+    fn add_unknown(&mut self, tree: &SalvagedTree, cause: &str, used_names: &mut BTreeSet<String>) {
+        let name = self.free_name(tree.id, format!("recovered-{}", tree.id), used_names);
         let mut what =
             format!("{cause}: the entries are in the collection {name:?}, with keys and records of bytes");
         if !tree.has_logged_records {
@@ -114,13 +115,13 @@ impl Plan {
         self.collections.push(PlannedCollection { tree: tree.id, name, options, indexes: Vec::new() });
     }
 
-    /// `name`, or if another collection has it, one with the number of the tree.
-    fn free_name(&mut self, tree: TreeId, name: String, taken: &mut BTreeSet<String>) -> String {
-        if taken.insert(name.clone()) {
+    /// `name`, or if another collection has it, a name with the number of the tree.
+    fn free_name(&mut self, tree: TreeId, name: String, used_names: &mut BTreeSet<String>) -> String {
+        if used_names.insert(name.clone()) {
             return name;
         }
         let mut other = format!("recovered-{tree}");
-        while !taken.insert(other.clone()) {
+        while !used_names.insert(other.clone()) {
             other.push('-');
         }
         let what = format!(
@@ -143,7 +144,7 @@ fn of_collection(kind: LossKind, tree: TreeId, collection: &str, what: String) -
     loss
 }
 
-/// Of several indexes of one name, which come newest first, the newest that is ready; else the newest.
+/// Of several indexes of one name, which are passed newest first, the newest ready one; if none is ready, the newest.
 fn choose(indexes: &mut BTreeMap<(TreeId, String), IndexDescriptor>, found: IndexDescriptor) {
     let place = (found.owner, found.name.clone());
     let is_ready = |index: &IndexDescriptor| index.life.state == IndexState::Ready;

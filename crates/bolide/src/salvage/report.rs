@@ -1,4 +1,4 @@
-//! What a repair wrote, and what it lost.
+//! The result of a repair: new collections and losses.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use bolide_lsm::salvage::Loss;
 
 use crate::key::KeyFormat;
 
-/// What [`repair`](crate::repair()) did.
+/// The result of [`repair`](crate::repair()).
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RepairReport {
     /// The collections of the new database, in the order of their trees.
     pub collections: Vec<RepairedCollection>,
-    /// Everything that is missing from the new database, or may be. Empty: it holds what the damaged one held.
+    /// Everything that is or may be missing from the new database. Empty: it contains all data of the damaged one.
     pub losses: Vec<Loss>,
-    /// Indexes that were built from the records. Their old files were not read, so damage of these loses nothing.
+    /// Indexes that were built from the records. Their old files were not read, so their damage loses nothing.
     pub rebuilt: Vec<RebuiltIndex>,
-    /// Damage that nothing was lost by.
+    /// Damage without loss of data.
     pub notes: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ pub struct RepairReport {
 pub struct RepairedCollection {
     /// Its name.
     pub name: String,
-    /// How people read its keys.
+    /// The text format of its keys.
     pub keys: KeyFormat,
     /// Records written.
     pub records: u64,
@@ -46,7 +46,7 @@ pub struct RebuiltIndex {
 }
 
 impl RepairReport {
-    /// Whether nothing is lost, as far as the files show.
+    /// Whether nothing is lost, according to the files.
     ///
     /// ```
     /// assert!(bolide::RepairReport::default().is_complete());

@@ -15,7 +15,7 @@ fn repaired(components: &Components) -> (RepairReport, Db) {
     (report, open("new", components))
 }
 
-/// Stores a record below the validation.
+/// Stores a record without validation.
 fn store(collection: &Collection, key: &[u8], record: &str) {
     let mut batch = StoreBatch::new();
     batch.put(collection.state.tree, key, record.as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn settings_of(db: &Db) -> Vec<(TreeOptions, std::sync::Arc<[u8]>)> {
 }
 
 #[test]
-fn settings_key_formats_and_the_order_of_writes_are_kept() {
+fn a_repair_preserves_settings_key_formats_and_the_order_of_writes() {
     let components = Components::in_memory();
     let db = open("db", &components);
     for (number, layout) in Layout::ALL.into_iter().enumerate() {
@@ -68,7 +68,7 @@ fn malformed_records_are_copied_and_counted() {
     let collection = db.create_collection("c", options).unwrap();
     collection.put(b"good", br#"{"a":1}"#).unwrap();
     store(&collection, b"bad", r#"{"a":1,"x":1e999}"#);
-    store(&collection, b"cut", r#"{"a":1"#);
+    store(&collection, b"truncated", r#"{"a":1"#);
     drop((collection, db));
     let (report, db) = repaired(&components);
     assert!(report.is_complete(), "{report}");
@@ -76,7 +76,7 @@ fn malformed_records_are_copied_and_counted() {
     assert!(report.to_string().contains("3 records, 2 of them malformed"), "{report}");
     assert_eq!(report.rebuilt.len(), 1);
     let collection = db.collection("c").unwrap();
-    assert_eq!(collection.get(b"cut").unwrap().as_deref(), Some(&br#"{"a":1"#[..]));
+    assert_eq!(collection.get(b"truncated").unwrap().as_deref(), Some(&br#"{"a":1"#[..]));
     assert_eq!(collection.find(&Query::new().eq("a", 1)).unwrap().len(), 1);
     assert_eq!(db.check(true).unwrap().malformed_records, 2);
 }
@@ -135,7 +135,7 @@ fn a_full_disk_leaves_nothing_of_the_new_database() {
 }
 
 #[test]
-fn places_that_would_be_overwritten_are_refused() {
+fn directories_that_would_be_overwritten_are_refused() {
     let components = Components::in_memory();
     let db = open("db", &components);
     db.create_collection("c", CollectionOptions::json()).unwrap().put(b"1", b"{}").unwrap();
@@ -158,7 +158,7 @@ fn places_that_would_be_overwritten_are_refused() {
         assert_eq!(kind("db", "new"), ErrorKind::Conflict);
         components.vfs.remove(&path).unwrap();
     }
-    // Empty directories are taken.
+    // Empty directories are accepted.
     repair("db", "new", RepairOptions::default(), components.clone()).unwrap();
     assert!(!components.vfs.exists(Path::new("new.incomplete")).unwrap());
     assert!(open("new", &components).collection("c").unwrap().get(b"1").unwrap().is_some());

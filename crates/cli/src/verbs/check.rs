@@ -1,5 +1,5 @@
-//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--mend` sorted views and
-//! indexes are built again whose files are damaged.
+//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--repair` sorted views
+//! and indexes are built again whose files are damaged.
 
 use bolide::{CheckReport, Db, IndexState};
 
@@ -15,7 +15,7 @@ const CHECKS_AGAIN: usize = 2;
 /// Prints what was checked on standard output, one object for the files and one for each index;
 /// problems are told on standard error.
 pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
-    let report = if arguments.mend { mended(arguments)? } else { report_beside_writer(arguments)? };
+    let report = if arguments.repair { mended(arguments)? } else { report_beside_writer(arguments)? };
     let files: Fields = vec![
         ("checked".into(), "files".into()),
         ("sstables".into(), report.files.tables.into()),
@@ -103,7 +103,7 @@ fn has_damaged_index(db: &Db) -> bool {
 fn advice(views: usize, others: usize) -> &'static str {
     match (views, others) {
         (_, 0) => {
-            "no answer depends on a sorted view; `bolide check DB --mend` builds those that are damaged again"
+            "no answer depends on a sorted view; `bolide check DB --repair` builds those that are damaged again"
         }
         (0, _) => {
             "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
@@ -111,7 +111,7 @@ fn advice(views: usize, others: usize) -> &'static str {
         }
         _ => {
             "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
-              differs can be dropped and added again; no answer depends on a sorted view, and `bolide check DB --mend` builds those that are damaged again"
+              differs can be dropped and added again; no answer depends on a sorted view, and `bolide check DB --repair` builds those that are damaged again"
         }
     }
 }

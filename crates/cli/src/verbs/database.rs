@@ -98,7 +98,7 @@ fn note_damaged_indexes(db: &Db) {
             } else {
                 tell!(
                     "note: collection `{name}`: {damage}; it is being built again while the database is open for writing, and \
-                     queries do not use it until then; `bolide check DB --mend` waits for it"
+                     queries do not use it until then; `bolide check DB --repair` waits for it"
                 );
             }
         }

@@ -71,7 +71,7 @@ fn reads(verb: &Verb) -> Option<&Path> {
         Verb::Scan(arguments) => Some(&arguments.db),
         Verb::Find(arguments) => Some(&arguments.db),
         Verb::Stats(arguments) => Some(&arguments.db),
-        Verb::Check(arguments) if !arguments.mend => Some(&arguments.db),
+        Verb::Check(arguments) if !arguments.repair => Some(&arguments.db),
         Verb::Index(Index { verb: IndexVerb::List(arguments) }) => Some(&arguments.db),
         Verb::Index(Index { verb: IndexVerb::Advise(arguments) }) => Some(&arguments.db),
         _ => None,

@@ -49,7 +49,7 @@ fn check_names_the_damaged_file() {
     assert!(!report.is_empty());
     let path = place.database_file(".sst");
     flip(&path);
-    for line in ["check db", "check db --mend"] {
+    for line in ["check db", "check db --repair"] {
         let run = place.run(line).expect_status(1, line);
         assert!(run.stderr.contains(&name_of(&path)), "{line}: {}", run.stderr);
         assert!(run.stderr.contains("damaged"), "{line}: {}", run.stderr);
@@ -67,10 +67,10 @@ fn check_has_damaged_and_missing_sorted_views_built_again() {
         damage(&path);
         let run = place.run("check db --deep").expect_status(1, "check");
         assert!(run.stderr.contains(&name_of(&path)), "{}", run.stderr);
-        assert!(run.stderr.contains("check DB --mend"), "{}", run.stderr);
+        assert!(run.stderr.contains("check DB --repair"), "{}", run.stderr);
         assert!(!run.stderr.contains("restore"), "{}", run.stderr);
         assert_eq!(place.ok("scan db c --format ndjson").stdout, before);
-        let run = place.ok("check db --mend");
+        let run = place.ok("check db --repair");
         assert!(run.json().iter().any(|row| row["sorted_views"].as_u64() > Some(0)), "{}", run.stdout);
         assert!(!path.exists(), "{} was not replaced", path.display());
         place.ok("check db --deep");
@@ -116,7 +116,7 @@ fn a_damaged_index_is_named_by_each_verb_and_mended_by_check() {
     let row = of_index(&place.ok("stats db"));
     assert_eq!(row["state"], "damaged");
     assert!(row["problem"].as_str().unwrap().contains(&name), "{row}");
-    place.ok("check db --mend --deep");
+    place.ok("check db --repair --deep");
     let run = place.ok("stats db");
     assert_eq!((&of_index(&run)["problem"], run.stderr.as_str()), (&json!(null), ""));
     assert_eq!(place.ok("index list db").json()[0]["state"], "ready");
@@ -148,7 +148,7 @@ fn a_rebuild_of_an_index_whose_key_index_is_damaged_is_refused() {
         let run = place.run("index rebuild db c n");
         if run.status != 0 {
             assert!(run.stderr.contains("needs the key index, which is damaged"), "{}", run.stderr);
-            assert!(run.stderr.contains(&name_of(file)) && run.stderr.contains("--mend"), "{}", run.stderr);
+            assert!(run.stderr.contains(&name_of(file)) && run.stderr.contains("--repair"), "{}", run.stderr);
             return true;
         }
         std::fs::write(file, whole).unwrap();
@@ -156,7 +156,7 @@ fn a_rebuild_of_an_index_whose_key_index_is_damaged_is_refused() {
     };
     // The sstable of the index itself is not read by its rebuild, which replaces it.
     assert!(files.iter().any(|file| damaged(&file)), "{files:?}");
-    place.ok("check db --mend --deep");
+    place.ok("check db --repair --deep");
     place.ok("check db --deep");
     assert_eq!(place.found("--eq n=1 --index n").len(), 429);
 }
@@ -169,7 +169,7 @@ fn check_mends_an_index_whose_damage_it_finds_itself() {
     assert_eq!(list[0]["stale_percent"], json!(null));
     assert!(list[0]["problem"].as_str().unwrap().contains(&name_of(&files[0])), "{list:?}");
     place.run("check db --deep").expect_status(1, "check");
-    let run = place.ok("check db --deep --mend");
+    let run = place.ok("check db --deep --repair");
     assert_eq!(run.json()[1]["entries"], 3000);
     assert_eq!(place.ok("index list db").json()[0]["problem"], json!(null));
     place.ok("check db --deep");
@@ -183,7 +183,7 @@ fn a_directory_in_place_of_a_file_of_an_index_is_damage() {
     assert_eq!(place.found("--eq n=1").len(), 43);
     place.ok("put db c 7 {\"id\":7,\"n\":1}");
     place.run("check db").expect_status(1, "check");
-    place.ok("check db --mend --deep");
+    place.ok("check db --repair --deep");
     assert_eq!(place.found("--eq n=1 --index n").len(), 44);
 }
 

@@ -118,7 +118,7 @@ fn what_cannot_be_repaired_is_refused() {
     let place = place();
     std::fs::create_dir(place.path("empty")).unwrap();
     let run = place.run("repair empty").expect_status(1, "repair");
-    assert!(run.stderr.contains("holds no file of a database"), "{}", run.stderr);
+    assert!(run.stderr.contains("contains no file of a database"), "{}", run.stderr);
     let run = place.run("repair nowhere").expect_status(1, "repair");
     assert!(run.stderr.contains("nowhere does not exist"), "{}", run.stderr);
     std::fs::create_dir(place.path("full")).unwrap();

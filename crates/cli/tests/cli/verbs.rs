@@ -55,7 +55,7 @@ fn only_an_import_and_an_explicit_option_make_a_database() {
         "index add typo.csv c n",
         "compact typo.csv",
         "layout typo.csv c tiered",
-        "check typo.csv --mend",
+        "check typo.csv --repair",
     ] {
         let run = place.run(line).expect_status(1, line);
         assert!(run.stderr.contains("there is no database in typo.csv"), "{line}: {}", run.stderr);

@@ -1,20 +1,19 @@
-//! Which kind of index suits an attribute: the decision tree of LevelDB++ (Figure 2), walked with what was
-//! measured in the collection.
+//! The index advisor: selects a kind of index for an attribute by the decision tree of LevelDB++ (Figure 2), with
+//! measurements of the collection.
 //!
-//! The paper's tree asks, in this order: is the attribute correlated with time, or is space scarce, or are
-//! lookups rare among many writes? Then the embedded index. Else a stand-alone one: posting lists appended to
-//! (lazy) where only the newest few answers are wanted, composite keys where all are. Eager lists never.
+//! The paper's tree decides in this order. If the attribute is correlated with time, or space is scarce, or lookups are rare
+//! among many writes: the embedded index. Else a stand-alone one: posting lists with appended fragments (lazy) if only the
+//! newest few answers are needed, composite keys if all are. Eager lists never.
 //!
-//! What is counted and what is estimated: records and values are counted; distinct values are estimated from the smallest
-//! of their hashes, the correlation with the order of writes from a sample, sizes from the lengths of keys and values,
-//! shares of blocks from runs of as many bytes of records. Nothing is measured of costs. Reasons say *about* where a figure is an
-//! estimate.
+//! Records and values are counted. Distinct values are estimated from the smallest of their hashes, the correlation with the
+//! order of writes from a sample, sizes from the lengths of keys and values, shares of blocks from runs of records of one
+//! block size. Costs are not measured. Reasons contain *about* before an estimate.
 //!
-//! Two branches end elsewhere here. The paper has no index in memory: where entries fit there, `ps-tree` is advised in the place of
-//! every stand-alone kind, as its lookups touch no file, its entries are validated in memory, and its writes are blind too. Where they do
-//! not fit it is `composite`, for the newest few as well: composite keys of this store come newest first within a
-//! secondary key, so they stop early as lazy lists do, and need no merging of lists; the paper's, ordered by
-//! primary key, cannot.
+//! Two branches differ from the paper, which has no index in memory. If the entries fit into memory, `ps-tree` replaces
+//! every stand-alone kind: its lookups read no file, its entries are validated in memory, and its writes are blind too.
+//! If they do not fit, the advice is `composite`, for the newest few as well: composite keys of this store are newest first
+//! within a secondary key, so they stop early as lazy lists do, and need no merging of lists. The paper's composite keys,
+//! ordered by primary key, cannot.
 
 mod profile;
 
@@ -25,20 +24,20 @@ pub use profile::{AttributeProfile, AttributeProfiler};
 use crate::path::AttributePath;
 use crate::spec::IndexKind;
 
-/// Share of lookups among reads below which the embedded index is enough (LevelDB++ §1).
+/// Share of lookups among reads below which the embedded index suffices (LevelDB++ §1).
 const FEW_LOOKUPS: f64 = 0.05;
-/// Share of writes among all operations above which maintenance is what counts (LevelDB++ §1).
+/// Share of writes among all operations above which the maintenance cost dominates (LevelDB++ §1).
 const MANY_WRITES: f64 = 0.5;
-/// Rank correlation with the order of writes from which on an attribute follows time.
+/// Minimum rank correlation with the order of writes of an attribute that follows time.
 const CORRELATED: f64 = 0.9;
-/// Share of zones that may admit a value for zone maps to be worth their name.
+/// Maximum share of zones that contain a value for effective zone maps.
 const NARROW_ZONES: f64 = 0.05;
-/// Bytes of entries up to which they are kept in memory.
+/// Maximum bytes of entries of an in-memory index.
 const IN_MEMORY_BYTES: f64 = (1_u64 << 30) as f64;
-/// Share of writes below which reading the old record in the commit pays for keys-only questions.
+/// Share of writes below which reading the old record in the commit pays for keys-only queries.
 const FEW_WRITES: f64 = 0.2;
 
-/// What a collection will be asked and told.
+/// The expected workload of a collection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Workload {
@@ -46,11 +45,11 @@ pub struct Workload {
     pub writes: f64,
     /// Share of lookups by the attribute among all reads, 0 to 1.
     pub lookups: f64,
-    /// How many answers are wanted, newest first; `None` for all.
+    /// The number of answers per lookup, newest first; `None` for all.
     pub limit: Option<usize>,
-    /// True where space counts more than time.
+    /// Whether space matters more than time.
     pub space_is_scarce: bool,
-    /// True where questions ask for keys alone.
+    /// Whether queries select only keys.
     pub keys_only: bool,
 }
 
@@ -61,23 +60,23 @@ impl Default for Workload {
     }
 }
 
-/// What is advised, and why.
+/// The advice with its reasons.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// The kind to take.
+    /// The advised kind.
     pub kind: IndexKind,
-    /// A specification to take as it is.
+    /// A complete specification.
     pub spec: String,
-    /// What the decision tree of the paper says.
+    /// The result of the paper's decision tree.
     pub paper: IndexKind,
-    /// What speaks for it, the deciding reason first.
+    /// The reasons, the decisive one first.
     pub reasons: Vec<String>,
-    /// The kinds that were not taken, and why not.
+    /// The other kinds, with the reasons against them.
     pub others: Vec<(IndexKind, String)>,
 }
 
-/// Walks the decision tree for `path` with what was measured.
+/// Applies the decision tree to the measurements of `path`.
 ///
 /// ```
 /// use bolide_index::advisor::{AttributeProfiler, Workload, advise};
@@ -99,7 +98,7 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     }
     let mut reasons = Vec::new();
     let follows_time = profile.order_correlation.abs() >= CORRELATED && profile.zone_share <= NARROW_ZONES;
-    let rarely_asked = workload.lookups < FEW_LOOKUPS && workload.writes > MANY_WRITES;
+    let rarely_queried = workload.lookups < FEW_LOOKUPS && workload.writes > MANY_WRITES;
     if follows_time {
         reasons.push(format!(
             "the attribute follows time: its rank correlation with the order of writes is about {:.2}, and a value \
@@ -116,10 +115,10 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
             profile.filter_share() * 100.0
         ));
     }
-    if rarely_asked {
+    if rarely_queried {
         reasons.push(format!(
-            "lookups are {:.1} % of the reads and writes {:.0} % of all operations: what an index costs writes \
-             counts, and the embedded one costs them least",
+            "lookups are {:.1} % of the reads and writes {:.0} % of all operations: the write cost of an index \
+             dominates, and that of the embedded one is the lowest",
             workload.lookups * 100.0,
             workload.writes * 100.0
         ));
@@ -127,8 +126,8 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     let embedded = !reasons.is_empty();
     if !embedded {
         reasons.push(format!(
-            "a value has about {:.0} records among {}, spread over blocks of which about {:.0} % may hold it: \
-             entries lead to them without a search",
+            "a value has about {:.0} records among {}, spread over blocks of which about {:.0} % may contain it: \
+             entries refer to them without a search",
             profile.records_per_value(),
             profile.records,
             profile.zone_share * 100.0
@@ -147,8 +146,8 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     };
     if kind == IndexKind::PsTree {
         reasons.push(format!(
-            "its entries, about {} MB, fit into memory: lookups touch no file for them, and what is obsolete is known \
-             without a look at the records",
+            "its entries, about {} MB, fit into memory: lookups read no file for them, and validation does not \
+             read the records",
             (profile.entry_bytes() / f64::from(1 << 20)).ceil()
         ));
     }
@@ -158,14 +157,14 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
                 "its entries come newest first, so the newest {limit} are read without the rest, as from lazy \
                  lists, and compactions merge no lists"
             ),
-            None => "all answers are wanted: composite keys are read in one sweep".to_owned(),
+            None => "all answers are needed: composite keys are read in one scan".to_owned(),
         });
     }
     let synchronous = kind == IndexKind::Composite && workload.keys_only && workload.writes < FEW_WRITES;
     if synchronous {
         reasons.push(format!(
-            "writes are {:.0} % of the operations and keys alone are asked for: maintenance=synchronous saves \
-             each question the look at the table",
+            "writes are {:.0} % of the operations and keys alone are keys_only for: maintenance=synchronous saves \
+             they do not read the table",
             workload.writes * 100.0
         ));
     }
@@ -179,24 +178,24 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     }
 }
 
-/// There is one kind for places.
+/// The advice for spatial attributes, which only one kind supports.
 fn advise_space(path: &AttributePath) -> Advice {
     let kind = IndexKind::Next;
-    let why = |other| (other, "it keeps values in one order, and places have none".to_owned());
+    let why = |other| (other, "it stores values in one order, and spatial values have none".to_owned());
     Advice {
         kind,
         spec: format!("{path}:{}", kind.name()),
         paper: kind,
         reasons: vec![
-            "points and rectangles are found by windows: blocks of neighbours in the sstables, under a tree of \
-             rectangles in memory, lead straight to the records"
+            "queries for points and rectangles are windows: blocks of neighbours in the sstables, below a tree of \
+             rectangles in memory, contain the records"
                 .to_owned(),
         ],
         others: IndexKind::ALL.into_iter().filter(|other| *other != kind).map(why).collect(),
     }
 }
 
-/// Why each other kind was not taken.
+/// The reason against each other kind.
 fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> Vec<(IndexKind, String)> {
     let why = |other: IndexKind| {
         match other {
@@ -212,19 +211,19 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
             format!("it would take about {:.0} % of the records' bytes more", profile.entry_share() * 100.0)
         }
         IndexKind::Lazy if kind == IndexKind::PsTree => {
-            "its lists are in blocks of sstables, and to be merged".to_owned()
+            "its lists are in blocks of sstables, and queries merge them".to_owned()
         }
         IndexKind::Lazy => "composite keys stop as early and need no merging of lists".to_owned(),
         IndexKind::PsTree => format!(
-            "it would keep all its entries in memory, about {} MB, about {:.0} % of the records' bytes",
+            "it would hold all its entries in memory, about {} MB, about {:.0} % of the records' bytes",
             (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
-        IndexKind::Next => "it reads data blocks for every question, for keys alone too; it pays where all records of a range or of \
-                            a value with many are wanted"
+        IndexKind::Next => "it reads data blocks for every query, also for keys only; it pays if queries select all records of a range or of \
+                            a frequent value"
             .to_owned(),
         IndexKind::Composite if kind == IndexKind::PsTree => {
-            "its entries are in blocks of sstables, and each candidate is validated by a look into the table"
+            "its entries are in blocks of sstables, and each candidate is validated by a read of the table"
                 .to_owned()
         }
         _ => format!(
@@ -238,7 +237,7 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
     IndexKind::ALL.into_iter().filter(|other| *other != kind).map(|other| (other, why(other))).collect()
 }
 
-/// For people: the advice and its reasons, one a line.
+/// For human readers: the advice and its reasons, one per line.
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.spec)?;
@@ -248,9 +247,9 @@ impl fmt::Display for Advice {
         for (kind, reason) in &self.others {
             writeln!(f, "  not {}: {reason}", kind.name())?;
         }
-        writeln!(f, "  where it says about, it is an estimate; costs were not measured")?;
+        writeln!(f, "  figures with `about` are estimates; costs were not measured")?;
         if self.paper != self.kind {
-            writeln!(f, "  the decision tree of LevelDB++ says {}", self.paper.name())?;
+            writeln!(f, "  the result of the decision tree of LevelDB++ is {}", self.paper.name())?;
         }
         Ok(())
     }
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_one_kind() {
+    fn spatial_attributes_have_one_kind() {
         for path in ["rect(bbox)", "point(lon,lat)"] {
             let advice = advise(&path.parse().unwrap(), &AttributeProfile::default(), &Workload::default());
             assert_eq!((advice.kind, &*advice.spec), (IndexKind::Next, &*format!("{path}:next")));
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_walked_in_the_order_of_the_paper() {
+    fn the_decision_tree_has_the_order_of_the_paper() {
         let path: AttributePath = "a".parse().unwrap();
         let usual = Workload::default();
         let rising = profile(|number| number / 3);
@@ -302,26 +301,26 @@ mod tests {
         assert_eq!(advise(&path, &users, &scarce).kind, IndexKind::Embedded);
         let sensors = Workload { writes: 0.9, lookups: 0.01, ..usual };
         assert_eq!(advise(&path, &users, &sensors).kind, IndexKind::Embedded);
-        // Each bound by itself is not enough.
+        // Each condition alone is not sufficient.
         assert_eq!(advise(&path, &users, &Workload { writes: 0.5, ..sensors }).kind, IndexKind::PsTree);
         assert_eq!(advise(&path, &users, &Workload { lookups: 0.05, ..sensors }).kind, IndexKind::PsTree);
-        let asked = Workload { writes: 0.1, keys_only: true, ..usual };
-        assert_eq!(advise(&path, &users, &asked).spec, "a:ps-tree");
-        // As many as do not fit into memory.
+        let keys_only = Workload { writes: 0.1, keys_only: true, ..usual };
+        assert_eq!(advise(&path, &users, &keys_only).spec, "a:ps-tree");
+        // Entries that do not fit into memory.
         let many = AttributeProfile { values: 40_000_000, records: 40_000_000, ..users };
         assert_eq!(advise(&path, &many, &usual).spec, "a:composite");
-        assert_eq!(advise(&path, &many, &asked).spec, "a:composite:maintenance=synchronous");
+        assert_eq!(advise(&path, &many, &keys_only).spec, "a:composite:maintenance=synchronous");
     }
 
     #[test]
-    fn every_advice_is_a_specification() {
+    fn every_advice_parses_as_a_specification() {
         for path in ["a", "a.b", "tags[*]", r"odd\:name"] {
             let path: AttributePath = path.parse().unwrap();
             let advice = advise(&path, &profile(scattered), &Workload::default());
             assert_eq!(advice.spec.parse::<crate::IndexSpec>().unwrap().attributes(), [path]);
             let text = advice.to_string();
             assert!(text.contains("because") && text.contains("estimate"), "{advice}");
-            // Shares and sizes are estimates, but for the workload's own.
+            // Shares and sizes are estimates, except those of the workload.
             let of_workload = ["reads", "operations", "writes"];
             for (at, _) in text.match_indices(" %").chain(text.match_indices(" MB")) {
                 let is_given =

@@ -1,26 +1,26 @@
-//! What is measured of an attribute, in one pass over records in key order and in bounded memory.
+//! The profile of an attribute, measured in one pass over records in key order and in bounded memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bolide_base::SequenceNumber;
 
-/// Records that the sample may hold; it is thinned to half when it is full.
+/// Maximum number of sampled records; a full sample is reduced to half.
 const SAMPLE: usize = 1 << 15;
-/// Zones that are remembered; every second one is forgotten when there are more.
+/// Maximum number of stored zones; above it every second one is dropped.
 const ZONES: usize = 1 << 12;
 /// Bytes of records in one zone: a data block.
 const ZONE_BYTES: usize = 4096;
-/// Hashes from which the number of distinct values is estimated.
+/// Number of smallest hashes from which the number of distinct values is estimated.
 const SMALLEST: usize = 4096;
-/// Values of the sample that are held against the zones.
+/// Number of sampled values that are compared with the zones.
 const PROBES: usize = 1_000;
-/// Bits of Bloom filter that an embedded index has for a value, by default.
+/// Bits of Bloom filter per value of an embedded index.
 const FILTER_BITS: f64 = 10.0;
-/// Bytes of an entry besides its key: sequence number, trailer, lengths.
+/// Bytes of an entry in addition to its key: sequence number, trailer, lengths.
 const ENTRY_OVERHEAD: f64 = 20.0;
 
-/// What was measured of an attribute.
+/// The measurements of an attribute.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct AttributeProfile {
@@ -32,14 +32,14 @@ pub struct AttributeProfile {
     pub values: u64,
     /// Distinct values, estimated from the smallest of their hashes (within about 2 %).
     pub distinct_values: f64,
-    /// Mean number of values that equal that of a random record: popular values count as often as they
-    /// are met. Estimated from a sample.
+    /// Mean number of values that equal that of a random record: popular values are weighted by their frequency.
+    /// Estimated from a sample.
     pub popularity: f64,
     /// Spearman's rank correlation of the values with the order in which their records were written, -1 to
     /// 1. From a sample.
     pub order_correlation: f64,
-    /// Share of blocks (4 KiB of neighbouring records) between whose smallest and largest value the value
-    /// of a random record lies. From a sample.
+    /// Share of blocks (4 KiB of neighbouring records) whose range from the smallest to the largest value contains the
+    /// value of a random record. From a sample.
     pub zone_share: f64,
     /// Mean bytes of a record with its key.
     pub record_bytes: f64,
@@ -75,7 +75,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// A sampled record: when it was written, and its value cut to 16 bytes, which keeps the order.
+/// A sampled record: its sequence number, and its value truncated to 16 bytes, which preserves the order.
 #[derive(Debug, Clone, Copy)]
 struct Sampled {
     place: u64,
@@ -91,7 +91,7 @@ struct Zone {
     high: u128,
 }
 
-/// Measures an attribute; see [`AttributeProfile`]. Takes about a megabyte of memory.
+/// Measures an attribute; see [`AttributeProfile`]. Uses about a megabyte of memory.
 #[derive(Debug)]
 pub struct AttributeProfiler {
     profile: AttributeProfile,
@@ -103,7 +103,7 @@ pub struct AttributeProfiler {
     sample_below: u64,
     smallest: BTreeSet<u64>,
     zones: Vec<Zone>,
-    /// Every so many zones one is remembered.
+    /// One zone in this many is stored.
     stride: u64,
     zones_seen: u64,
     zone: Option<Zone>,
@@ -117,7 +117,7 @@ impl Default for AttributeProfiler {
 }
 
 impl AttributeProfiler {
-    /// Nothing seen yet.
+    /// A profiler without records.
     pub fn new() -> Self {
         Self {
             profile: AttributeProfile::default(),
@@ -135,8 +135,7 @@ impl AttributeProfiler {
         }
     }
 
-    /// Takes the next record in key order: its key, the number of its write, its length and its values at
-    /// the attribute, encoded.
+    /// Adds the next record in key order: its key, its sequence number, its length and its encoded values at the attribute.
     pub fn add<'v>(
         &mut self,
         primary_key: &[u8],
@@ -168,7 +167,7 @@ impl AttributeProfiler {
         }
     }
 
-    /// What was measured.
+    /// The measurements.
     pub fn finish(mut self) -> AttributeProfile {
         self.end_zone();
         let mean = |bytes: u64, count: u64| ratio(bytes as f64, count as f64);
@@ -223,7 +222,7 @@ impl AttributeProfiler {
         }
     }
 
-    /// The k-th smallest of uniform hashes lies at about k / distinct of their range.
+    /// The k-th smallest of uniform hashes is at about k / distinct of their range.
     fn distinct(&self) -> f64 {
         match self.smallest.last() {
             Some(largest) if self.smallest.len() >= SMALLEST => {
@@ -233,7 +232,7 @@ impl AttributeProfiler {
         }
     }
 
-    /// The chance that two records of the sample agree, times the records.
+    /// The probability that two records of the sample have equal values, times the number of records.
     fn popularity(&self) -> f64 {
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for sampled in &self.sample {
@@ -260,13 +259,13 @@ impl AttributeProfiler {
     fn zone_share(&self) -> f64 {
         let step = (self.sample.len() / PROBES).max(1);
         let probes = self.sample.iter().step_by(step);
-        let (mut admitted, mut asked) = (0_u64, 0_u64);
+        let (mut admitted, mut checked) = (0_u64, 0_u64);
         for probe in probes {
-            asked += self.zones.len() as u64;
+            checked += self.zones.len() as u64;
             let holds = |zone: &&Zone| (zone.low..=zone.high).contains(&probe.prefix);
             admitted += self.zones.iter().filter(holds).count() as u64;
         }
-        ratio(admitted as f64, asked as f64)
+        ratio(admitted as f64, checked as f64)
     }
 }
 
@@ -286,7 +285,7 @@ fn ranks(values: impl Iterator<Item = u128>) -> Vec<f64> {
     ranks
 }
 
-/// The first 16 bytes as a number: never in the wrong order, equal for values that differ later.
+/// The first 16 bytes as a number: preserves the order, and is equal for values that differ later.
 fn prefix(value: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let known = value.len().min(16);
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_and_zones_tell_order_from_chance() {
+    fn correlation_and_zones_distinguish_order_from_chance() {
         let rising = measured(10_000, |number| vec![number / 10]);
         assert!(rising.order_correlation > 0.999, "{rising:?}");
         assert!(rising.zone_share < 0.01, "{rising:?}");
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_gives_zeros() {
+    fn an_empty_profile_is_zero() {
         let profile = AttributeProfiler::new().finish();
         assert_eq!(profile, AttributeProfile::default());
         assert_eq!((profile.entry_share(), profile.records_per_value()), (0.0, 1.0));

@@ -89,7 +89,7 @@ fn admits(stored: &MetaBlock, block: u64, key: &[u8], first: &[u8]) -> bool {
     [key, first].into_iter().all(|hashed| {
         let wanted = Wanted { low: key, end: &end, hash: Some(filter::hash(hashed)) };
         let is_maybe = |answer| matches!(answer, Answer::Maybe { .. });
-        is_maybe(stored.prefetch_whole(&wanted, u64::MAX)) && is_maybe(stored.prefetch_block(block, &wanted, u64::MAX))
+        is_maybe(stored.match_table(&wanted, u64::MAX)) && is_maybe(stored.match_block(block, &wanted, u64::MAX))
     })
 }
 

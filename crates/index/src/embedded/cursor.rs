@@ -193,7 +193,7 @@ impl<'v> EmbeddedCursor<'v> {
     fn judge_table(&mut self, table: &TableComponent, component: usize) -> Result<()> {
         let (view, costs) = (self.table.sequence(), &mut self.costs);
         let filters = load(table, self.question.index)?;
-        match filters.prefetch_whole(&self.wanted, view) {
+        match filters.match_table(&self.wanted, view) {
             Answer::Maybe { .. } => {}
             Answer::TooNew => {
                 costs.sstables_skipped_by_sequence += 1;
@@ -221,7 +221,7 @@ impl<'v> EmbeddedCursor<'v> {
         };
         let mut units = Vec::new();
         for (block, _) in (place..place + JUDGED_AT_ONCE).map_while(at) {
-            match filters.prefetch_block(block, &self.wanted, view) {
+            match filters.match_block(block, &self.wanted, view) {
                 Answer::Maybe { largest, filtered } => {
                     self.costs.bloom_hits += u64::from(filtered);
                     let rank = self.rank(component, block, largest);

@@ -82,7 +82,7 @@ fn of_sstable(
     view: u64,
 ) -> Result<f64> {
     let filters = load(sstable, index)?;
-    if !matches!(filters.prefetch_whole(wanted, view), Answer::Maybe { .. }) {
+    if !matches!(filters.match_table(wanted, view), Answer::Maybe { .. }) {
         return Ok(0.0);
     }
     let blocks = filters.blocks().max(1);
@@ -91,7 +91,7 @@ fn of_sstable(
     let (mut asked, mut in_vain, mut matches) = (0.0, 0.0, 0.0);
     for block in (0..blocks).step_by(usize::try_from(stride).unwrap_or(usize::MAX)) {
         asked += 1.0;
-        match filters.prefetch_block(block, wanted, view) {
+        match filters.match_block(block, wanted, view) {
             Answer::Maybe { filtered, .. } => {
                 matches += in_block(&filters, block, access, wanted, records);
                 in_vain += if filtered { 1.0 } else { 0.0 };

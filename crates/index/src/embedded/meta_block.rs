@@ -295,12 +295,12 @@ impl MetaBlock {
     }
 
     /// What the whole sstable says to a question at `sequence`.
-    pub(super) fn prefetch_whole(&self, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+    pub(super) fn match_table(&self, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
         self.ask(&self.whole, wanted, sequence)
     }
 
     /// What data block number `block` says to a question at `sequence`.
-    pub(super) fn prefetch_block(&self, block: u64, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+    pub(super) fn match_block(&self, block: u64, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
         let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block));
         part.map_or(Answer::OutOfZone, |part| self.ask(part, wanted, sequence))
     }

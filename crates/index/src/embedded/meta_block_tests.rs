@@ -30,24 +30,24 @@ fn parts_answer_by_zone_filter_and_sequence() {
     assert_eq!((block.blocks(), block.bits(), block.empty_and_opaque()), (3, 10, (1, 1)));
     assert_eq!(block.zone(), Some((&b"0c"[..], &b"0f"[..])));
     let maybe = |largest, filtered| Answer::Maybe { largest, filtered };
-    let ask = |low: &[u8], end: &[u8]| block.prefetch_block(0, &wanted(low, end), 100);
+    let ask = |low: &[u8], end: &[u8]| block.match_block(0, &wanted(low, end), 100);
     assert_eq!(ask(b"0c", b"0d"), maybe(12, false));
     assert_eq!(ask(b"0d", b"0e"), maybe(12, false));
     assert_eq!(ask(b"0f", b"0g"), maybe(12, false));
     assert_eq!((ask(b"0a", b"0c"), ask(b"0fa", b"0g")), (Answer::OutOfZone, Answer::OutOfZone));
     let point = |key: &[u8]| Wanted { low: b"0c", end: b"0g", hash: Some(filter::hash(key)) };
-    assert_eq!(block.prefetch_block(0, &point(b"0c"), 100), maybe(12, true));
-    assert_eq!(block.prefetch_whole(&point(b"0f"), 100), maybe(12, true));
+    assert_eq!(block.match_block(0, &point(b"0c"), 100), maybe(12, true));
+    assert_eq!(block.match_table(&point(b"0f"), 100), maybe(12, true));
     let absent = (0..50).map(|number: u8| point(&[b'0', b'd', number]).hash);
     let passed = absent.filter(|&hash| {
         let asked = Wanted { hash, ..point(b"0c") };
-        block.prefetch_block(0, &asked, 100) != Answer::NotInFilter
+        block.match_block(0, &asked, 100) != Answer::NotInFilter
     });
     assert!(passed.count() < 5);
-    assert_eq!(block.prefetch_block(0, &wanted(b"0c", b"0d"), 9), Answer::TooNew);
-    assert_eq!(block.prefetch_block(1, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
-    assert_eq!(block.prefetch_block(2, &point(b"0x"), 100), maybe(21, false));
-    assert_eq!(block.prefetch_block(3, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
+    assert_eq!(block.match_block(0, &wanted(b"0c", b"0d"), 9), Answer::TooNew);
+    assert_eq!(block.match_block(1, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
+    assert_eq!(block.match_block(2, &point(b"0x"), 100), maybe(21, false));
+    assert_eq!(block.match_block(3, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn hostile_bytes_are_refused_or_harmless() {
                 let hash = Some(filter::hash(b"0c"));
                 let asked = Wanted { low: b"0c", end: b"0d", hash };
                 for part in 0..4 {
-                    let _ = block.prefetch_block(part, &asked, 11);
+                    let _ = block.match_block(part, &asked, 11);
                 }
                 assert!(block.memory_bytes() < 50 * good.len() + 1000);
             }

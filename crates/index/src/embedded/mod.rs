@@ -161,9 +161,9 @@ pub fn fuzz_meta_block(bytes: &[u8], question: &[u8]) {
     let wanted = meta_block::Wanted { low: &question[..middle], end: &question[middle..], hash };
     let _ = summary::find(bytes, 7).map(|summary| summary.may_match(wanted.low, wanted.end));
     if let Some(block) = MetaBlock::decode(bytes.to_vec()) {
-        let _ = block.prefetch_whole(&wanted, 1 << 20);
+        let _ = block.match_table(&wanted, 1 << 20);
         for number in 0..block.blocks() {
-            let _ = block.prefetch_block(number, &wanted, 1 << 20);
+            let _ = block.match_block(number, &wanted, 1 << 20);
         }
         assert_eq!(block.payload(), bytes);
         assert!(describe_meta_block("embedded/7", bytes).is_some());

@@ -14,7 +14,7 @@ use bolide_table::{BlockHandle, MetaCollector};
 use super::secondary_keys::SecondaryKeys;
 use super::slots_in;
 use super::summary::SummaryWriter;
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
 
@@ -87,7 +87,7 @@ struct Plan {
 #[derive(Debug)]
 struct Member {
     index: Arc<dyn SstableIndex>,
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
 }
 
 impl TableCollectors {

@@ -11,7 +11,7 @@ use super::secondary_keys::SecondaryKeys;
 use crate::access::Access;
 use crate::attribute;
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, Origin};
+use crate::candidate::{Candidate, CandidateOrigin};
 use crate::extractor::AttributeExtractor;
 use crate::query::Order;
 use crate::space::nearness::Nearness;
@@ -112,7 +112,7 @@ impl Matches {
         let descending = order == Order::ValueDescending;
         let is_match = match access.window {
             // An index of space has one attribute.
-            Some(_) => keys.first_values().any(|value| access.wants(value)),
+            Some(_) => keys.first_values().any(|value| access.matches_window(value)),
             None => keys.find(&access.low, &access.end, descending, &mut self.key),
         };
         if !is_match {
@@ -144,7 +144,7 @@ impl Matches {
         repeated: bool,
     ) {
         let Question { access, order, .. } = *question;
-        if !access.wants(secondary_key) {
+        if !access.matches_window(secondary_key) {
             return;
         }
         let distance = access.near.and_then(|near| {
@@ -175,7 +175,7 @@ impl Matches {
             order_value: slice(&found.order_value),
             repeated: found.repeated,
             included: &[],
-            origin: Origin {
+            origin: CandidateOrigin {
                 validated: false,
                 newer_runs: found.newer_runs,
                 record: found.record.as_ref().map(slice),

@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 
 use super::secondary_keys::SecondaryKeys;
 use super::{InTable, slots_in};
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
 
@@ -82,7 +82,7 @@ struct State {
 struct Member {
     id: TreeId,
     attributes: Vec<AttributePath>,
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
     entries: BTreeMap<Arc<[u8]>, Noted>,
     /// The entries by sequence number ascending; the last of them, from `sorted` on, are not sorted yet.
     by_age: Vec<Aged>,

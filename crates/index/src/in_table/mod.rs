@@ -35,7 +35,7 @@ use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
 use bolide_base::{Error, Result, TreeId};
 
 use crate::attribute::Value;
-use crate::attribute_plan::{AttributePlan, Slot};
+use crate::attribute_plan::{AttributePlan, ValueSlot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
 use crate::secondary_index::IndexedRecord;
@@ -53,11 +53,11 @@ pub(crate) struct InTable {
     pub(crate) spec: IndexSpec,
     pub(crate) extractor: Option<Arc<dyn AttributeExtractor>>,
     pub(crate) plan: AttributePlan,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<ValueSlot>,
 }
 
 /// The places of `paths` in `plan`, which has them all.
-pub(crate) fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<Slot> {
+pub(crate) fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<ValueSlot> {
     paths.iter().filter_map(|path| plan.slot(path)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The secondary keys that a record has in an index: all combinations of its attributes' values.
 
 use crate::attribute::TAG_ABSENT;
-use crate::attribute_plan::{AttributeValues, Slot};
+use crate::attribute_plan::{AttributeValues, ValueSlot};
 
 /// The secondary keys of one record, not yet written out: of each attribute one value, one after the other.
 /// Without a value for the first attribute there are none; another that is absent is written as a byte
@@ -9,7 +9,7 @@ use crate::attribute_plan::{AttributeValues, Slot};
 #[derive(Clone, Copy)]
 pub(crate) struct SecondaryKeys<'r> {
     pub(crate) values: &'r AttributeValues,
-    pub(crate) slots: &'r [Slot],
+    pub(crate) slots: &'r [ValueSlot],
 }
 
 impl<'r> SecondaryKeys<'r> {
@@ -73,7 +73,7 @@ impl<'r> SecondaryKeys<'r> {
 
     /// The length of the longest key in bytes.
     pub(crate) fn longest(&self) -> usize {
-        let longest = |slot: &Slot| self.values.values(*slot).map(<[u8]>::len).max().unwrap_or(1);
+        let longest = |slot: &ValueSlot| self.values.values(*slot).map(<[u8]>::len).max().unwrap_or(1);
         self.slots.iter().map(longest).sum()
     }
 
@@ -150,7 +150,7 @@ mod tests {
             .collect();
         for shape in shapes {
             let values = values(shape);
-            let slots: Vec<Slot> = (0..shape.len()).collect();
+            let slots: Vec<ValueSlot> = (0..shape.len()).collect();
             let keys = SecondaryKeys { values: &values, slots: &slots };
             let mut all: Vec<Vec<u8>> = Vec::new();
             for ordinal in 0..keys.count() {

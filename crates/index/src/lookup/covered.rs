@@ -46,7 +46,7 @@ impl<'q> Covered<'q> {
         });
         let select = (query.projection == Projection::Values)
             .then(|| {
-                let place = |path| access.place_of(path, spec);
+                let place = |path| access.position_of(path, spec);
                 query.selected().iter().map(place).collect::<Option<Vec<usize>>>()
             })
             .flatten();

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 
 use bolide_base::{Result, SequenceNumber};
 
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 
 /// Bytes that one number takes in a set, with room for the set's growth.
@@ -198,7 +198,7 @@ impl Held {
             to.extend_from_slice(from);
         }
         (self.sequence, self.repeated) = (candidate.sequence, candidate.repeated);
-        let Origin { newer_runs, checked, validated, .. } = candidate.origin;
+        let CandidateOrigin { newer_runs, checked, validated, .. } = candidate.origin;
         (self.newer_runs, self.checked, self.validated) = (newer_runs, checked, validated);
         match candidate.origin.record {
             None => self.record = None,
@@ -217,7 +217,7 @@ impl Held {
             order_value: &self.order_value,
             repeated: self.repeated,
             included: &self.included,
-            origin: Origin {
+            origin: CandidateOrigin {
                 newer_runs: self.newer_runs,
                 record: self.record.as_deref(),
                 checked: self.checked,
@@ -246,7 +246,7 @@ mod tests {
                 order_value: &[],
                 repeated: true,
                 included: &[],
-                origin: Origin::default(),
+                origin: CandidateOrigin::default(),
             }))
         }
 

@@ -202,7 +202,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         let Some((lead, others)) = plan.legs.split_first_mut() else {
             return Err(Error::internal("a plan has no index"));
         };
-        if let (Some(token), false) = (compiled.after, compiled.counts_values() && !compiled.by_value()) {
+        if let (Some(token), false) = (compiled.after, compiled.needs_order_values() && !compiled.by_value()) {
             lead.access.resume_at(compiled.order, &token.value, token.sequence);
         }
         let (lead, others) = (&*lead, &*others);
@@ -318,7 +318,7 @@ fn describe_predicates<S: ReadSource>(
         let covers = |leg: &Leg<'_, S>| leg.access.covered.contains(&number);
         let list = if covers(lead) || others.iter().any(covers) {
             &mut explain.covered
-        } else if lead.access.settles(number) {
+        } else if lead.access.covers_predicate(number) {
             &mut explain.included
         } else {
             &mut explain.filtered

@@ -6,7 +6,7 @@
 //! everything in the block cache, by
 //!
 //! ```text
-//! cargo run --release -p bolide --example plan_costs
+//! cargo run --release -p bolide-bench --example plan_costs
 //! ```
 //!
 //! Only their proportions matter, and choices are close only where either is good. Where blocks are not cached, a
@@ -331,8 +331,8 @@ impl Estimates<'_, '_> {
     fn cost<S: ReadSource>(&self, legs: &[&Leg<'_, S>], merge: bool) -> f64 {
         let Some(lead) = legs.first() else { return self.scan_cost() };
         let settles = |number: usize| legs.iter().any(|leg| leg.access.covered.contains(&number));
-        let all_settled = (0..self.shares.len()).all(|number| settles(number) || lead.access.settles(number));
-        let by_record = self.query.by_value() && !lead.access.knows_order_value();
+        let all_settled = (0..self.shares.len()).all(|number| settles(number) || lead.access.covers_predicate(number));
+        let by_record = self.query.by_value() && !lead.access.has_order_value();
         let fetch = match self.query.projection {
             Projection::Records => true,
             Projection::Values => !Covered::new(self.query, &lead.access, lead.index.spec()).selects(),

@@ -6,7 +6,7 @@ use super::plan::ForcedPlan;
 use super::tests::{any_query, any_write};
 use super::*;
 use crate::cursor_token::CursorToken;
-use crate::model::{Answer, Collection, ModelView, Write, by_hand, selected_by_hand};
+use crate::model::{ModelAnswer, ModelCollection, ModelView, ModelWrite, expected_answers, expected_selected};
 use crate::predicate::Predicate;
 use crate::query::{Order, Projection};
 
@@ -75,17 +75,17 @@ fn any_variation() -> impl Strategy<Value = Variation> {
         })
 }
 
-fn without_records(answers: &[Answer]) -> Vec<Answer> {
-    answers.iter().map(|answer| Answer { record: None, ..answer.clone() }).collect()
+fn without_records(answers: &[ModelAnswer]) -> Vec<ModelAnswer> {
+    answers.iter().map(|answer| ModelAnswer { record: None, ..answer.clone() }).collect()
 }
 
 /// All answers, taken page by page; every token passes through its text.
 fn page_by_page(
-    collection: &Collection,
+    collection: &ModelCollection,
     view: &ModelView,
     query: &Query,
     variation: &Variation,
-) -> std::result::Result<Vec<Answer>, TestCaseError> {
+) -> std::result::Result<Vec<ModelAnswer>, TestCaseError> {
     let mut all = Vec::new();
     let mut token: Option<CursorToken> = None;
     loop {
@@ -93,7 +93,7 @@ fn page_by_page(
         if let Some(token) = token {
             page = page.after(token.to_string().parse().unwrap());
         }
-        let (answers, explain) = collection.ask(view, &page, variation.options(), variation.uses()).unwrap();
+        let (answers, explain) = collection.query(view, &page, variation.options(), variation.uses()).unwrap();
         prop_assert!(answers.len() <= variation.page);
         let is_last = answers.len() < variation.page;
         all.extend(answers);
@@ -106,7 +106,7 @@ fn page_by_page(
 }
 
 fn check_query(
-    collection: &Collection,
+    collection: &ModelCollection,
     view: &ModelView,
     query: &Query,
     variation: &Variation,
@@ -117,8 +117,8 @@ fn check_query(
         Some(limit) if ranges => query.clone().limit_per_value(limit),
         _ => query.clone(),
     };
-    let expected = by_hand(view, &query);
-    let ask = |query: &Query| collection.ask(view, query, variation.options(), variation.uses()).unwrap();
+    let expected = expected_answers(view, &query);
+    let ask = |query: &Query| collection.query(view, query, variation.options(), variation.uses()).unwrap();
     let (answers, explain) = ask(&query);
     prop_assert_eq!(&answers, &expected, "{}", explain);
     let (answers, explain) = ask(&query.clone().keys_only());
@@ -133,8 +133,8 @@ fn check_query(
         let (answers, explain) = ask(&select);
         with_values = expected
             .iter()
-            .map(|answer| Answer {
-                values: selected_by_hand(answer.record.as_deref().unwrap(), &select),
+            .map(|answer| ModelAnswer {
+                values: expected_selected(answer.record.as_deref().unwrap(), &select),
                 record: None,
                 ..answer.clone()
             })
@@ -145,7 +145,7 @@ fn check_query(
     if query.answer_limit().is_none() {
         prop_assert_eq!(page_by_page(collection, view, &query, variation)?, expected);
         let keys = page_by_page(collection, view, &query.clone().keys_only(), variation)?;
-        prop_assert_eq!(keys, without_records(&by_hand(view, &query)));
+        prop_assert_eq!(keys, without_records(&expected_answers(view, &query)));
         prop_assert_eq!(page_by_page(collection, view, &select, variation)?, with_values);
     }
     Ok(())
@@ -159,7 +159,7 @@ proptest! {
         history in proptest::collection::vec(proptest::collection::vec(any_write(), 1..5), 0..25),
         queries in proptest::collection::vec((any_query(), any_variation(), 0.0..=1.0_f64), 1..8),
     ) {
-        let mut collection = Collection::new(&SPECS);
+        let mut collection = ModelCollection::new(&SPECS);
         let mut boundaries = vec![0];
         for batch in &history {
             collection.write(batch).unwrap();
@@ -177,8 +177,8 @@ proptest! {
 }
 
 /// `n` records: `rare` has 1,000 values, `common` two, `tags` two of ten.
-fn mixed(n: usize, specs: &[&str]) -> Collection {
-    let mut collection = Collection::new(specs);
+fn mixed(n: usize, specs: &[&str]) -> ModelCollection {
+    let mut collection = ModelCollection::new(specs);
     for number in 0..n {
         let (rare, common, tag) = (number % 1000, number % 2, number % 10);
         let record = format!(
@@ -191,12 +191,12 @@ fn mixed(n: usize, specs: &[&str]) -> Collection {
     collection
 }
 
-fn ask(collection: &Collection, query: &Query) -> (Vec<Answer>, Explain) {
+fn ask(collection: &ModelCollection, query: &Query) -> (Vec<ModelAnswer>, Explain) {
     let clock = || 0;
     let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
     let view = collection.view();
-    let (answers, explain) = collection.ask(&view, query, options, |_| true).unwrap();
-    let expected = by_hand(&view, query);
+    let (answers, explain) = collection.query(&view, query, options, |_| true).unwrap();
+    let expected = expected_answers(&view, query);
     match query.projection() {
         Projection::Records => assert_eq!(answers, expected, "{explain}"),
         _ => assert_eq!(explain.answers, expected.len() as u64, "{explain}"),
@@ -271,38 +271,38 @@ fn a_token_of_a_snapshot_expires_with_it_and_one_of_the_latest_state_goes_on() {
     let first = collection.view();
     let held = LookupOptions { held: true, ..LookupOptions::default() };
     let latest = LookupOptions::default();
-    let (_, explain) = collection.ask(&first, &query, held, |_| true).unwrap();
+    let (_, explain) = collection.query(&first, &query, held, |_| true).unwrap();
     let token = explain.next.unwrap();
     assert_eq!(token.snapshot(), Some(first.sequence()));
     let next = query.clone().after(token);
     collection.put("k000019", r#"{"common":1}"#);
     let now = collection.view();
     for (view, options) in [(&first, latest), (&now, held), (&now, latest)] {
-        let refused = collection.ask(view, &next, options, |_| true).unwrap_err();
+        let refused = collection.query(view, &next, options, |_| true).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Expired);
     }
-    let (answers, _) = collection.ask(&first, &next, held, |_| true).unwrap();
-    let keys = |answers: &[Answer]| answers.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>();
+    let (answers, _) = collection.query(&first, &next, held, |_| true).unwrap();
+    let keys = |answers: &[ModelAnswer]| answers.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>();
     assert_eq!(keys(&answers), ["k000013", "k000011", "k000009"]);
 
     // At the latest state the position counts, and what is written behind it shows.
-    let (answers, explain) = collection.ask(&now, &query, latest, |_| true).unwrap();
+    let (answers, explain) = collection.query(&now, &query, latest, |_| true).unwrap();
     assert_eq!(keys(&answers), ["k000019", "k000017", "k000015"]);
-    collection.write(&[Write::Delete("k000013".into())]).unwrap();
+    collection.write(&[ModelWrite::Delete("k000013".into())]).unwrap();
     let next = query.clone().after(explain.next.unwrap());
-    let (answers, _) = collection.ask(&collection.view(), &next, latest, |_| true).unwrap();
+    let (answers, _) = collection.query(&collection.view(), &next, latest, |_| true).unwrap();
     assert_eq!(keys(&answers), ["k000011", "k000009", "k000007"]);
 
     // A token fits its own query only.
     let other = Query::new().eq("common", 0).after(next.token().cloned().unwrap());
-    let refused = collection.ask(&now, &other, latest, |_| true).unwrap_err();
+    let refused = collection.query(&now, &other, latest, |_| true).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
 fn a_count_per_value_takes_writes_that_an_array_proposes_twice() {
     // The index knows nothing of the value that counts, and proposes the write under two others.
-    let mut collection = Collection::new(&["tags[*]"]);
+    let mut collection = ModelCollection::new(&["tags[*]"]);
     collection.put("k", r#"{"tags":[1,2],"n":5}"#);
     let query = Query::new().range("n", 1..9).range("tags[*]", 0..9).limit_per_value(1);
     for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {

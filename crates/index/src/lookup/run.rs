@@ -100,7 +100,7 @@ where
             window: Window::new(),
             covered: Covered::default(),
             knows_value: true,
-            per_value: query.counts_values().then(|| {
+            per_value: query.needs_order_values().then(|| {
                 // Counting takes candidates as they come.
                 let grouped = query.by_value() && query.projection != Projection::Count;
                 PerValue::new(query.limit_per_value, grouped)
@@ -118,14 +118,14 @@ where
         let query = self.query;
         let spec = lead.index.spec();
         self.covered = Covered::new(query, &lead.access, spec);
-        self.knows_value = query.order_predicate.is_none() || lead.access.knows_order_value();
+        self.knows_value = query.order_predicate.is_none() || lead.access.has_order_value();
         self.order_by_record = query.by_value() && !self.knows_value;
         let by_key = |number: usize| {
             lead.access.covered.contains(&number)
                 || others.iter().any(|leg| leg.access.covered.contains(&number))
         };
         let all = 0..query.predicates.len();
-        let unsettled = all.clone().any(|number| !by_key(number) && !lead.access.settles(number));
+        let unsettled = all.clone().any(|number| !by_key(number) && !lead.access.covers_predicate(number));
         self.fetch = unsettled
             || !self.knows_value
             || match query.projection {
@@ -218,7 +218,7 @@ where
         let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
         // Where values are counted, those before the token count too.
         if let (Some(token), None) = (self.query.after, &self.per_value) {
-            top.start_behind(&token.value, token.sequence);
+            top.start_after(&token.value, token.sequence);
         }
         loop {
             self.explain.passes += 1;

@@ -19,7 +19,7 @@ use bolide_base::{Result, SequenceNumber};
 
 use bolide_lsm::store::FoundInRun;
 
-use crate::candidate::{Candidate, Origin};
+use crate::candidate::{Candidate, CandidateOrigin};
 use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Verdict;
@@ -52,7 +52,7 @@ where
             && !self.settled
             && (candidate.repeated || candidate.order_value.is_empty());
         let turn = Turn {
-            prefetch_record: self.fetch || says == EntrySays::Nothing || several,
+            needs_record: self.fetch || says == EntrySays::Nothing || several,
             knows_value: self.settled || self.knows_value && !several && says == EntrySays::Holds,
             several,
         };
@@ -74,7 +74,7 @@ where
 
     /// Settles and answers a candidate for which no other has to wait.
     fn answer_alone(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<bool> {
-        if turn.prefetch_record {
+        if turn.needs_record {
             return match self.accept(candidate, turn, Fate::Later)? {
                 Some(record) => self.answer(candidate, turn, record),
                 None => Ok(true),
@@ -89,7 +89,7 @@ where
     fn answer_validated(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<bool> {
         let fate = match self.table.covered_by_range_tombstone(candidate.primary_key, candidate.sequence) {
             true => Fate::Obsolete,
-            false if turn.prefetch_record => Fate::InHand,
+            false if turn.needs_record => Fate::InHand,
             false => Fate::Current(None),
         };
         match self.accept(candidate, turn, fate)? {
@@ -130,7 +130,7 @@ where
 
     /// Takes a candidate whose value for the order is in its record.
     pub(super) fn offer_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
-        let turn = Turn { prefetch_record: true, knows_value: false, several: false };
+        let turn = Turn { needs_record: true, knows_value: false, several: false };
         self.window.push(candidate, turn);
         if self.window.candidates.len() >= self.window.size { self.collect_window(top) } else { Ok(()) }
     }
@@ -148,7 +148,7 @@ where
                     order_value: self.query.order_value(&self.values, &mut self.distance),
                     repeated: false,
                     included: &[],
-                    origin: Origin { record: record.as_deref(), ..Origin::default() },
+                    origin: CandidateOrigin { record: record.as_deref(), ..CandidateOrigin::default() },
                     ..candidate
                 });
             }
@@ -172,7 +172,7 @@ where
         let is_enough = |position: usize| {
             let waiting = &window.candidates[position];
             (self.settled || waiting.validated || waiting.newer_runs.is_some())
-                && (waiting.has_record || !waiting.turn.prefetch_record)
+                && (waiting.has_record || !waiting.turn.needs_record)
         };
         if !order.iter().any(|&position| is_enough(position)) {
             return Ok(());
@@ -216,7 +216,7 @@ where
         let start = self.now();
         // Those whose records are needed are settled by these, when their turn comes.
         let order: Vec<usize> =
-            order.iter().copied().filter(|&position| !window.candidates[position].turn.prefetch_record).collect();
+            order.iter().copied().filter(|&position| !window.candidates[position].turn.needs_record).collect();
         let keys: Vec<&[u8]> = order.iter().map(|&position| window.key(position)).collect();
         let sequences: Vec<_> = order.iter().map(|&position| window.candidates[position].sequence).collect();
         let mut verdicts = Vec::with_capacity(order.len());
@@ -224,7 +224,7 @@ where
             Some(validator) => validator.verdicts(self.asked, &keys, &sequences, &mut verdicts)?,
             None => verdicts.resize(order.len(), Verdict::Unknown),
         }
-        self.prefetch_unknown(&keys, &sequences, &mut verdicts)?;
+        self.validate_unknown(&keys, &sequences, &mut verdicts)?;
         for (&position, verdict) in order.iter().zip(verdicts) {
             let current = verdict == Verdict::Current;
             window.set_fate(position, if current { Fate::Current(None) } else { Fate::Obsolete });
@@ -234,7 +234,7 @@ where
     }
 
     /// Has the table decide where the validator could not.
-    fn prefetch_unknown(
+    fn validate_unknown(
         &mut self,
         keys: &[&[u8]],
         sequences: &[SequenceNumber],
@@ -325,7 +325,7 @@ where
     ) -> Result<bool> {
         self.value.clear();
         if self.query.order_predicate.is_some() {
-            let from_record = turn.prefetch_record && !turn.knows_value;
+            let from_record = turn.needs_record && !turn.knows_value;
             let value = if from_record {
                 self.query.order_value(&self.values, &mut self.distance)
             } else {
@@ -394,5 +394,5 @@ where
 
 /// Whether a candidate came with its record, if that is wanted.
 fn is_whole(candidate: &Candidate<'_>, turn: Turn) -> bool {
-    candidate.origin.record.is_some() || !turn.prefetch_record
+    candidate.origin.record.is_some() || !turn.needs_record
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 use super::*;
-use crate::model::{Answer, Collection, Write, by_hand};
+use crate::model::{ModelAnswer, ModelCollection, ModelWrite, expected_answers};
 use crate::query::Order;
 use crate::space::{Point, Rect};
 
@@ -63,11 +63,11 @@ fn any_key() -> impl Strategy<Value = String> {
     (0..12_u8).prop_map(|key| format!("k{key:02}"))
 }
 
-pub(super) fn any_write() -> impl Strategy<Value = Write> {
+pub(super) fn any_write() -> impl Strategy<Value = ModelWrite> {
     prop_oneof![
-        10 => (any_key(), any_record()).prop_map(|(key, record)| Write::Put(key, record)),
-        3 => any_key().prop_map(Write::Delete),
-        1 => (any_key(), any_key()).prop_map(|(start, end)| Write::DeleteRange(start, end)),
+        10 => (any_key(), any_record()).prop_map(|(key, record)| ModelWrite::Put(key, record)),
+        3 => any_key().prop_map(ModelWrite::Delete),
+        1 => (any_key(), any_key()).prop_map(|(start, end)| ModelWrite::DeleteRange(start, end)),
     ]
 }
 
@@ -122,21 +122,21 @@ pub(super) fn any_query() -> impl Strategy<Value = Query> {
 
 /// Asks `query` at `view` in every projection, and compares with a scan by hand.
 fn compare(
-    collection: &Collection,
+    collection: &ModelCollection,
     view: &crate::model::ModelView,
     query: &Query,
     options: LookupOptions<'_>,
     use_index: impl Fn(usize) -> bool + Copy,
 ) -> std::result::Result<(), TestCaseError> {
-    let expected = by_hand(view, query);
+    let expected = expected_answers(view, query);
     let without_records =
-        || expected.iter().map(|answer| Answer { record: None, ..answer.clone() }).collect::<Vec<_>>();
-    let (answers, explain) = collection.ask(view, query, options, use_index).unwrap();
+        || expected.iter().map(|answer| ModelAnswer { record: None, ..answer.clone() }).collect::<Vec<_>>();
+    let (answers, explain) = collection.query(view, query, options, use_index).unwrap();
     prop_assert_eq!(&answers, &expected, "{}", explain);
     prop_assert_eq!(explain.answers, expected.len() as u64);
-    let (answers, explain) = collection.ask(view, &query.clone().keys_only(), options, use_index).unwrap();
+    let (answers, explain) = collection.query(view, &query.clone().keys_only(), options, use_index).unwrap();
     prop_assert_eq!(&answers, &without_records(), "{}", explain);
-    let (answers, explain) = collection.ask(view, &query.clone().count(), options, use_index).unwrap();
+    let (answers, explain) = collection.query(view, &query.clone().count(), options, use_index).unwrap();
     prop_assert!(answers.is_empty());
     prop_assert_eq!(explain.answers, expected.len() as u64, "{}", explain);
     Ok(())
@@ -152,7 +152,7 @@ proptest! {
         collect_bytes in prop_oneof![Just(1_usize), Just(200), Just(32 << 20)],
         recheck in any::<bool>(),
     ) {
-        let mut collection = Collection::new(&SPECS);
+        let mut collection = ModelCollection::new(&SPECS);
         for batch in &history {
             collection.write(batch).unwrap();
         }
@@ -179,8 +179,8 @@ proptest! {
 }
 
 /// 100 records with `a` = 0..10 and `n` = their number, each written twice.
-fn hundred(spec: &str) -> Collection {
-    let mut collection = Collection::new(&[spec]);
+fn hundred(spec: &str) -> ModelCollection {
+    let mut collection = ModelCollection::new(&[spec]);
     for round in 0..2 {
         for number in 0..100 {
             collection.put(&format!("k{number:02}"), &format!("{{\"a\":{},\"n\":{round}}}", number % 10));
@@ -194,14 +194,14 @@ fn the_newest_of_one_value_are_read_and_no_more() {
     let collection = hundred("a");
     let query = Query::new().eq("a", 3).limit(4).keys_only();
     let (answers, explain) =
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
     let found: Vec<&str> = answers.iter().map(|answer| answer.key.as_str()).collect();
     assert_eq!(found, ["k93", "k83", "k73", "k63"]);
     assert_eq!((explain.candidates, explain.current, explain.obsolete), (4, 4, 0));
     assert_eq!((explain.records_fetched, explain.streamed, explain.passes), (0, true, 1));
     // At the end of the first round the second round's entries are not there yet.
     let view = collection.view().at(100);
-    let (answers, explain) = collection.ask(&view, &query, LookupOptions::default(), |_| true).unwrap();
+    let (answers, explain) = collection.query(&view, &query, LookupOptions::default(), |_| true).unwrap();
     assert_eq!(answers[0].sequence, 94);
     assert_eq!(explain.candidates, 4);
 }
@@ -214,7 +214,7 @@ fn the_limit_counts_current_rows_only() {
     }
     let query = Query::new().eq("a", 3).limit(3);
     let (answers, explain) =
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
     assert_eq!(answers.iter().map(|answer| answer.key.as_str()).collect::<Vec<_>>(), ["k43", "k33", "k23"]);
     assert_eq!((explain.candidates, explain.current, explain.obsolete), (8, 3, 5));
     assert_eq!(explain.records_fetched, 3);
@@ -225,7 +225,7 @@ fn synchronous_maintenance_leaves_nothing_to_validate() {
     let collection = hundred("a:composite:maintenance=synchronous");
     let query = Query::new().eq("a", 3).keys_only();
     let (answers, explain) =
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
     assert_eq!(answers.len(), 10);
     assert_eq!((explain.candidates, explain.obsolete), (10, 0));
     assert_eq!(explain.validation, "synchronous");
@@ -236,15 +236,15 @@ fn a_range_is_read_again_only_if_too_many_were_obsolete() {
     let mut collection = hundred("a");
     let query = Query::new().range("a", 2..=4).limit(5);
     let (_, explain) =
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
     assert_eq!((explain.passes, explain.streamed, explain.answers), (1, false, 5));
     for _ in 0..400 {
         collection.put("k02", "{\"a\":2}");
     }
     collection.put("k02", "{\"a\":9}");
     let (answers, explain) =
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
-    assert_eq!(answers, by_hand(&collection.view(), &query));
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!(answers, expected_answers(&collection.view(), &query));
     assert!(explain.passes > 1, "{explain}");
     // Of the obsolete ones only those are fetched that are newer than the last answer.
     assert_eq!(explain.records_fetched, 5);
@@ -252,11 +252,11 @@ fn a_range_is_read_again_only_if_too_many_were_obsolete() {
 
 #[test]
 fn an_index_is_chosen_by_equalities_first_or_by_name() {
-    let mut collection = Collection::new(&["score", "user", "user+score"]);
+    let mut collection = ModelCollection::new(&["score", "user", "user+score"]);
     collection.put("k", r#"{"user":"x","score":5}"#);
     let ask = |query: &Query| {
         collection
-            .ask(&collection.view(), query, LookupOptions::default(), |_| true)
+            .query(&collection.view(), query, LookupOptions::default(), |_| true)
             .map(|(_, explain)| explain)
     };
     let used = |query: &Query| ask(query).unwrap().index;
@@ -283,7 +283,7 @@ fn explain_measures_stages_with_a_clock() {
     };
     let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
     let query = Query::new().eq("a", 3).eq("n", 1).limit(2);
-    let (_, explain) = collection.ask(&collection.view(), &query, options, |_| true).unwrap();
+    let (_, explain) = collection.query(&collection.view(), &query, options, |_| true).unwrap();
     assert!(explain.candidates_nanos > 0 && explain.fetch_nanos > 0 && explain.check_nanos > 0);
     assert_eq!(
         (&explain.covered[..], &explain.filtered[..]),
@@ -318,7 +318,7 @@ fn the_receiver_may_stop() {
 #[test]
 fn windows_of_any_size_answer_in_order() {
     // More than fits the first windows, and more records than wait in memory.
-    let mut collection = Collection::new(&["a", "tags[*]"]);
+    let mut collection = ModelCollection::new(&["a", "tags[*]"]);
     for number in 0..900_u32 {
         let key = format!("k{:03}", number.wrapping_mul(7919) % 900);
         collection

@@ -3,7 +3,7 @@
 use bolide_base::SequenceNumber;
 use bolide_lsm::store::KnownWrite;
 
-use crate::candidate::{Candidate, Origin};
+use crate::candidate::{Candidate, CandidateOrigin};
 use crate::in_table::matches::MAX_IN_HAND_BYTES;
 
 /// Candidates of a window at first, where the limit does not say less.
@@ -47,7 +47,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     /// Its record is needed.
-    pub(super) prefetch_record: bool,
+    pub(super) needs_record: bool,
     /// The value that it came with is the one at which it stands.
     pub(super) knows_value: bool,
     /// Its record says at which value it stands.
@@ -84,7 +84,7 @@ impl<V> Window<V> {
         let included_end = self.bytes.len();
         // Longer ones are fetched again: what waits is copied.
         let is_short = |record: &&[u8]| record.len() <= MAX_IN_HAND_BYTES;
-        let record = candidate.origin.record.filter(|_| turn.prefetch_record).filter(is_short);
+        let record = candidate.origin.record.filter(|_| turn.needs_record).filter(is_short);
         self.bytes.extend_from_slice(record.unwrap_or_default());
         self.candidates.push(Waiting {
             sequence: candidate.sequence,
@@ -128,7 +128,7 @@ impl<V> Window<V> {
                 order_value: bytes(waiting.key_end, waiting.value_end),
                 repeated: waiting.repeated,
                 included: bytes(waiting.value_end, waiting.included_end),
-                origin: Origin {
+                origin: CandidateOrigin {
                     validated: waiting.validated,
                     newer_runs: waiting.newer_runs,
                     record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
@@ -141,7 +141,7 @@ impl<V> Window<V> {
                 order_value: &[],
                 repeated: false,
                 included: &[],
-                origin: Origin::default(),
+                origin: CandidateOrigin::default(),
             },
         }
     }

@@ -17,7 +17,7 @@ use bolide_table::ValueRef;
 use super::costs::NextCosts;
 use super::global_index::GlobalIndex;
 use super::index_block::Entry;
-use crate::candidate::{Candidate, Origin};
+use crate::candidate::{Candidate, CandidateOrigin};
 use crate::in_table::matches::{MAX_IN_HAND_BYTES, Question, order_value};
 
 /// Versions that are read, then validated, at once: what they need stays in the nearer caches.
@@ -100,7 +100,7 @@ struct HeldBlocks {
 impl HeldBlocks {
     /// Keeps a value of the block at `place`, pinned or copied behind `values`.
     fn keep(&mut self, place: u64, value: &ValueRef, values: &mut Vec<u8>) -> Kept {
-        let more = if self.last == Some(place) { 0 } else { value.held_bytes() };
+        let more = if self.last == Some(place) { 0 } else { value.retained_bytes() };
         if self.bytes + more <= MAX_HELD_BYTES {
             self.bytes += more;
             self.last = Some(place);
@@ -343,7 +343,7 @@ impl Batch {
             },
             repeated: fate.repeated && !question.access.point,
             included: &[],
-            origin: Origin {
+            origin: CandidateOrigin {
                 newer_runs: None,
                 validated: true,
                 record: match &read.value {

@@ -36,7 +36,7 @@ use super::global_index::{BlockPlace, GlobalIndex, Met};
 use super::opened_block::{OpenedBlock, sstable_of};
 use crate::access::Access;
 use crate::attribute;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_table::InTable;
@@ -379,11 +379,11 @@ impl Shown {
             order_value: &self.distance,
             repeated: self.repeated,
             included: &[],
-            origin: Origin {
+            origin: CandidateOrigin {
                 newer_runs: self.newer_runs,
                 record: self.has_record.then_some(&self.record),
                 checked: true,
-                ..Origin::default()
+                ..CandidateOrigin::default()
             },
         }
     }

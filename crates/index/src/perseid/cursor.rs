@@ -5,7 +5,7 @@ use bolide_base::{Result, SequenceNumber};
 use super::costs::PsCosts;
 use super::index::Kept;
 use crate::access::Access;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
 use crate::ps_tree::{PsBounds, PsCursor, PsFlag};
 use crate::query::Order;
@@ -94,7 +94,7 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
                 // Within one secondary key a write has one entry.
                 repeated: !self.access.point && self.value.first() == Some(&1),
                 included: self.value.get(1..).unwrap_or_default(),
-                origin: Origin { validated: is_current, ..Origin::default() },
+                origin: CandidateOrigin { validated: is_current, ..CandidateOrigin::default() },
                 ..Candidate::new(&self.primary_key, sequence)
             }));
         }

@@ -17,7 +17,7 @@ use super::sweep::{Adviser, Sweep, Swept};
 use crate::check::IndexCheck;
 use crate::ps_tree::{PsBounds, PsEntry, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
-use crate::spec::{IndexSpec, SkeyLayer};
+use crate::spec::{IndexSpec, SkeyLayerKind};
 use crate::standalone::composite::EntryLayout;
 use crate::validation::Verdict;
 use crate::version_table::{VersionTable, VersionTableOptions};
@@ -38,7 +38,7 @@ const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
 
 /// The region of an index, what is in it, and the files that it is written to.
 ///
-/// Splits of pages collect garbage where entries are added. [`tidy`](ExternalTree::tidy), before a cut, sweeps all pages when
+/// Splits of pages collect garbage where entries are added. [`collect_garbage`](ExternalTree::collect_garbage), before a cut, sweeps all pages when
 /// ranges of records were deleted since, or when many keys have obsolete entries; in a pause of the writes it is done
 /// for fewer keys.
 pub struct Kept {
@@ -92,8 +92,8 @@ impl Kept {
             Opened::open(spec, tree, root, home, name_root)?;
         let (ps_tree, versions) = if is_new {
             let skey = match spec.skey() {
-                SkeyLayer::BTree => SkeyKind::BTree,
-                SkeyLayer::Trie => SkeyKind::Trie,
+                SkeyLayerKind::BTree => SkeyKind::BTree,
+                SkeyLayerKind::Trie => SkeyKind::Trie,
             };
             let options = PsTreeOptions::default().skey(skey).page_bytes(spec.page_bytes() as usize);
             let versions = VersionTableOptions { every_key: false, many_entries: false, seed: home.seed };
@@ -330,7 +330,7 @@ impl ExternalTree for Kept {
         Ok(())
     }
 
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
+    fn checkpoint(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
         let writer = self.region.writer();
         self.tree.note_counts(&writer)?;
         if let Durability::InPlace(place) = &self.durability {
@@ -357,18 +357,18 @@ impl ExternalTree for Kept {
         Ok(Some(Box::new(CopyCut { sequence, cut })))
     }
 
-    fn is_cut_due(&self, logged: u64) -> bool {
+    fn is_checkpoint_due(&self, logged: u64) -> bool {
         match &self.durability {
             Durability::Pages(_) => logged >= MIN_LOG_BYTES.max(self.region.stats().allocated_bytes / 2),
             Durability::InPlace(_) => logged >= MIN_LOG_BYTES,
         }
     }
 
-    fn is_last_cut_due(&self) -> bool {
+    fn is_closing_checkpoint_due(&self) -> bool {
         self.is_durable_at_once() || self.region.stats().dirty_pages >= MIN_LAST_CUT_PAGES
     }
 
-    fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn collect_garbage(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         // Here nobody waits for it.
         self.region.prepare_growth();
         let entries = self.tree.counts().1;
@@ -377,7 +377,7 @@ impl ExternalTree for Kept {
         if deleted || obsolete { self.sweep(oldest_in_use(), &|| true) } else { Ok(()) }
     }
 
-    fn untidy_through(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
+    fn garbage_through(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
         let (keys, entries) = (self.versions.stats().keys, self.tree.counts().1);
         let is_worth_it = keys * 100 > entries * OBSOLETE_PERCENT_IN_PAUSE;
         // Where somebody looks far back it is not done again and again.
@@ -385,7 +385,7 @@ impl ExternalTree for Kept {
         (is_worth_it && is_new()).then(|| self.applied.load(Ordering::Acquire))
     }
 
-    fn tidy_in_pause(
+    fn collect_garbage_when_idle(
         &self,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         goes_on: &dyn Fn() -> bool,

@@ -159,7 +159,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         out.put(self.tree, key, &[], sequence_at)
     }
 
-    fn knows_deletes(&self) -> bool {
+    fn needs_deletes(&self) -> bool {
         true
     }
 

@@ -8,7 +8,7 @@
 use bolide_base::{Result, SequenceNumber};
 
 use super::index::Kept;
-use crate::newest_keys::{FoundKey, NewestKeys, Passed, Suspect};
+use crate::newest_keys::{FoundKey, NewestKeys, ObsoleteEntry, UnverifiedKey};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;
 use crate::version_table::TableMoment;
@@ -43,12 +43,12 @@ impl Kept {
                 break;
             }
             // As a rule nothing is suspect, or little.
-            let is_settled = out.suspects.is_empty() && self.versions().stands(&moment);
+            let is_settled = out.unverified.is_empty() && self.versions().stands(&moment);
             if !is_settled && !self.judge_window(first, at, &moment, &entries, out)? {
                 return Ok(false);
             }
         }
-        if !out.passed.is_empty() {
+        if !out.obsolete_entries.is_empty() {
             self.flag_passed(&entries, oldest_in_use, out)?;
         }
         let touched = entries.touched();
@@ -67,16 +67,16 @@ impl Kept {
         entries: &mut NewestEntries<'_>,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        let NewestKeys { bytes, found, suspects, .. } = out;
+        let NewestKeys { bytes, found, unverified, .. } = out;
         let versions = self.versions();
-        suspects.clear();
+        unverified.clear();
         let first = found.len();
         let wanted = (limit - first).min(AT_ONCE);
         found.reserve(wanted);
         while found.len() - first < wanted {
             let Some((sequence, place, key)) = entries.next_entry(bytes)? else { break };
             if let Some(expected) = versions.suspect(moment, key.of(bytes)) {
-                suspects.push(Suspect { at: found.len(), expected });
+                unverified.push(UnverifiedKey { at: found.len(), expected });
             }
             found.push(FoundKey { sequence, place, key });
         }
@@ -94,26 +94,26 @@ impl Kept {
         out: &mut NewestKeys,
     ) -> Result<bool> {
         let versions = self.versions();
-        let passed_before = out.passed.len();
-        let NewestKeys { found, suspects, passed, .. } = out;
-        if suspects.len() > 1 {
-            suspects.iter().for_each(|suspect| versions.look_closer(&suspect.expected));
+        let obsolete_before = out.obsolete_entries.len();
+        let NewestKeys { found, unverified, obsolete_entries, .. } = out;
+        if unverified.len() > 1 {
+            unverified.iter().for_each(|suspect| versions.look_closer(&suspect.expected));
         }
-        for &Suspect { at: place, expected } in suspects.iter() {
+        for &UnverifiedKey { at: place, expected } in unverified.iter() {
             let Some(found) = found.get_mut(place) else { break };
             match versions.judge(&expected, found.sequence, at)? {
                 (Verdict::Current, _) => {}
                 (Verdict::Unknown, _) => return Ok(false),
                 (Verdict::Obsolete, newer) => {
                     found.sequence = 0;
-                    passed.push(Passed { place: found.place, expected, newer });
+                    obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer });
                 }
             }
         }
         if !versions.stands(moment) && !self.judge_again(first, at, moment, entries, out)? {
             return Ok(false);
         }
-        if out.passed.len() > passed_before {
+        if out.obsolete_entries.len() > obsolete_before {
             out.found.retain(|found| found.sequence != 0);
         }
         Ok(true)
@@ -130,13 +130,13 @@ impl Kept {
         entries: &NewestEntries<'_>,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        let NewestKeys { bytes, found, passed, .. } = out;
+        let NewestKeys { bytes, found, obsolete_entries, .. } = out;
         for found in found.iter_mut().skip(first).filter(|found| found.sequence != 0) {
             let expected = self.versions().look_up(found.key.of(bytes));
             let (verdict, newer) = self.versions().judge(&expected, found.sequence, at)?;
             match verdict {
                 Verdict::Unknown => return Ok(false),
-                Verdict::Obsolete => passed.push(Passed { place: found.place, expected, newer }),
+                Verdict::Obsolete => obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer }),
                 Verdict::Current if !self.versions().has_forgotten(moment) => continue,
                 Verdict::Current => match entries.stands(found.place)? {
                     Some(true) => continue,
@@ -151,7 +151,7 @@ impl Kept {
         Ok(true)
     }
 
-    /// Flags the entries that were passed over, as far as nobody sees them any more: the next reader need not ask.
+    /// Flags the entries that were found obsolete, as far as nobody sees them any more: the next reader need not ask.
     #[cold]
     fn flag_passed(
         &self,
@@ -159,14 +159,14 @@ impl Kept {
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<()> {
-        let NewestKeys { passed, costs, .. } = out;
-        costs.obsolete += passed.len() as u64;
+        let NewestKeys { obsolete_entries, costs, .. } = out;
+        costs.obsolete += obsolete_entries.len() as u64;
         let oldest = oldest_in_use();
-        passed.retain(|one| one.newer <= oldest);
+        obsolete_entries.retain(|one| one.newer <= oldest);
         // If a cut is about to be fixed, a later reader will do it.
         let Some(writer) = self.region().try_writer() else { return Ok(()) };
         let mut failed = None;
-        passed.retain(|one| match entries.flag_obsolete(&writer, one.place) {
+        obsolete_entries.retain(|one| match entries.flag_obsolete(&writer, one.place) {
             Ok(flag) => flag == PsFlag::Won,
             Err(error) => {
                 failed = Some(error);
@@ -176,9 +176,9 @@ impl Kept {
         if let Some(error) = failed {
             return Err(error);
         }
-        costs.flagged += passed.len() as u64;
+        costs.flagged += obsolete_entries.len() as u64;
         // The flags go first.
         writer.fence();
-        self.versions().note_flagged_of(&writer, passed.iter().map(|one| &one.expected))
+        self.versions().note_flagged_of(&writer, obsolete_entries.iter().map(|one| &one.expected))
     }
 }

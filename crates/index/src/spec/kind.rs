@@ -1,12 +1,12 @@
-//! The structures an index can have.
+//! The kinds of index.
 
 use bolide_base::{Error, Result};
 
-/// The structure behind an index.
+/// The structure of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum IndexKind {
-    /// One entry a record in a tree of its own, under the secondary key, the sequence number and the
+    /// One entry per record in a tree of its own, under the secondary key, the sequence number and the
     /// primary key.
     Composite,
     /// Posting lists whose fragments are appended blindly and merged by compactions (LevelDB++ §4.1.2).
@@ -15,10 +15,10 @@ pub enum IndexKind {
     Eager,
     /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
     Embedded,
-    /// No tree of its own: blocks of sorted entries in the sstables of the table, under an index of all of them in memory (NEXT).
+    /// No tree of its own: blocks of sorted entries in the sstables of the table, below a global index in memory (NEXT).
     Next,
-    /// A structure of its own in memory, written down by checkpoints, with a table of versions (Perseid). What an index
-    /// is if nothing else is said.
+    /// An in-memory structure of its own, written to disk by checkpoints, with a version table (Perseid). The default
+    /// kind.
     #[default]
     PsTree,
 }
@@ -40,12 +40,12 @@ impl IndexKind {
         }
     }
 
-    /// True if its entries are in a tree of their own.
+    /// Whether its entries are in a tree of their own.
     pub fn is_standalone(self) -> bool {
         !matches!(self, Self::Embedded | Self::Next)
     }
 
-    /// The options that a specification of this kind may have.
+    /// The options of this kind.
     pub(super) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Composite => &["maintenance", "validation", "include", "repair", "order"],

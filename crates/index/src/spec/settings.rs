@@ -1,26 +1,26 @@
-//! The settings that a specification gives as options.
+//! The options of a specification.
 
 use bolide_base::{Error, Result};
 
 use super::kind::IndexKind;
 use crate::path::{self, AttributePath};
 
-/// Bits of the Bloom filters of an embedded index for each value, unless told otherwise.
+/// Default bits of the Bloom filters of an embedded index per value.
 pub const DEFAULT_BLOOM_BITS: u32 = 20;
 
-/// Most bits of Bloom filter for each value.
+/// Maximum bits of Bloom filter per value.
 pub const MAX_BLOOM_BITS: u32 = 200;
 
-/// Bytes of a page of a ps-tree, unless told otherwise.
+/// Default size of a page of a ps-tree, in bytes.
 const DEFAULT_PAGE_BYTES: u32 = 4096;
 
-/// Bytes of an index block of kind `next`, about, unless told otherwise.
+/// Default approximate size of an index block of kind `next`, in bytes.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
-/// Most further attributes that an index stores.
+/// Maximum number of included attributes of an index.
 pub const MAX_INCLUDED: usize = 16;
 
-/// An option whose value is one of a few words.
+/// An option with a fixed set of words as values.
 trait Choice: Copy + Default + PartialEq + 'static {
     /// The option's name.
     const OPTION: &'static str;
@@ -39,17 +39,16 @@ trait Choice: Copy + Default + PartialEq + 'static {
     }
 }
 
-/// When the entries of replaced and deleted records leave an index (Perseid §2.2).
+/// The maintenance of the entries of replaced and deleted records (Perseid §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Maintenance {
-    /// Writes are blind: they read nothing of the record that they replace. Stale entries are recognised
-    /// when a query meets them, and dropped by compactions. For collections that are written more than
-    /// they are asked.
+    /// Writes are blind: they do not read the record that they replace. Stale entries are detected by queries and removed
+    /// by compactions. For collections with more writes than queries.
     #[default]
     Validation,
-    /// A write reads the record that it replaces and deletes its entries. Keys-only questions then need
-    /// no look at the table. For collections that are asked more than they are written.
+    /// A write reads the record that it replaces and deletes its entries. Keys-only queries then do not read the
+    /// table. For collections with more queries than writes.
     Synchronous,
 }
 
@@ -66,18 +65,18 @@ impl Maintenance {
     }
 }
 
-/// What tells current candidates from obsolete ones where records are not fetched.
+/// The validation of candidates whose records are not fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ValidationStrategy {
-    /// The newest sequence number of the primary key in the table.
+    /// By the newest sequence number of the primary key in the table.
     #[default]
     Primary,
-    /// The filters in memory of what is newer than the candidate, and the table where they cannot tell
-    /// (LevelDB++ §3.2, `GetLite`).
+    /// By the in-memory filters of components newer than the candidate; reads the table if they do not decide (LevelDB++
+    /// §3.2, `GetLite`).
     GetLite,
-    /// A tree of primary keys and sequence numbers alone, beside the table (the primary key index of Luo and
-    /// Carey, to which Perseid §2.2 compares itself). It costs one more write a record.
+    /// By a tree of primary keys and sequence numbers beside the table (the primary key index of Luo and
+    /// Carey, to which Perseid §2.2 compares itself). It costs one more write per record.
     KeyIndex,
 }
 
@@ -118,7 +117,7 @@ pub enum Split {
     /// Lists are split into pieces of a few KiB, so that a write to a popular secondary key rewrites one.
     #[default]
     On,
-    /// A list is one value, as in LevelDB++ §4.1.1: each write rewrites it whole.
+    /// A list is one value, as in LevelDB++ §4.1.1: each write rewrites the whole list.
     Off,
 }
 
@@ -131,10 +130,11 @@ impl Choice for Split {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum GlobalIndexUse {
-    /// It leads questions to index blocks.
+    /// Queries find index blocks through it.
     #[default]
     On,
-    /// None: each question reads the directory of every sstable, as trees in sstables without more are used (He and Chen, 2022).
+    /// No global index: each query reads the directory of every sstable, as for trees inside of sstables (He and Chen,
+    /// 2022).
     Off,
 }
 
@@ -146,7 +146,7 @@ impl Choice for GlobalIndexUse {
 /// The structure over the secondary keys of a ps-tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum SkeyLayer {
+pub enum SkeyLayerKind {
     /// A B+-tree after FAST&FAIR.
     #[default]
     BTree,
@@ -154,20 +154,20 @@ pub enum SkeyLayer {
     Trie,
 }
 
-impl Choice for SkeyLayer {
+impl Choice for SkeyLayerKind {
     const OPTION: &'static str = "skey";
     const WORDS: &'static [(Self, &'static str)] = &[(Self::BTree, "btree"), (Self::Trie, "trie")];
 }
 
-/// Where the region of a ps-tree lies.
+/// The location of the region of a ps-tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RegionPlace {
-    /// In memory, written down by cuts: on every disk.
+    /// In memory, written to disk by checkpoints. For every disk.
     #[default]
     Disk,
-    /// In a file on persistent memory that is mapped and changed in place (Perseid §2.3). Needs a file system that maps
-    /// files synchronously (DAX). The log is synced before each commit reaches the index.
+    /// In a mapped file on persistent memory that is modified in place (Perseid §2.3). Needs a file system that maps files
+    /// synchronously (DAX). The log is synced before each commit reaches the index.
     Dax,
 }
 
@@ -176,11 +176,11 @@ impl Choice for RegionPlace {
     const WORDS: &'static [(Self, &'static str)] = &[(Self::Disk, "disk"), (Self::Dax, "dax")];
 }
 
-/// Which compactions remove stale entries where writes are blind.
+/// The compactions that remove stale entries of blind writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Repair {
-    /// Those of the index: they ask the table about the entries that they meet.
+pub enum RepairStrategy {
+    /// Those of the index: they check each entry against the table.
     #[default]
     IndexCompaction,
     /// Those of the table: for each version that they drop they delete its entries (the deferred
@@ -188,7 +188,7 @@ pub enum Repair {
     PrimaryCompaction,
 }
 
-impl Choice for Repair {
+impl Choice for RepairStrategy {
     const OPTION: &'static str = "repair";
     const WORDS: &'static [(Self, &'static str)] =
         &[(Self::IndexCompaction, "index-compaction"), (Self::PrimaryCompaction, "primary-compaction")];
@@ -198,7 +198,7 @@ impl Choice for Repair {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Delta(pub(crate) f64);
 
-/// It is never NaN.
+/// The value is never NaN.
 impl Eq for Delta {}
 
 impl Delta {
@@ -211,25 +211,25 @@ impl Delta {
     }
 }
 
-/// The options of an index. Those that its kind does not have keep their defaults.
+/// The options of an index. Options that its kind does not have are at their defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) maintenance: Maintenance,
     pub(crate) validation: ValidationStrategy,
     pub(crate) order: EntryOrder,
     pub(crate) split: Split,
-    pub(crate) repair: Repair,
+    pub(crate) repair: RepairStrategy,
     /// Further attributes stored with each entry.
     pub(crate) include: Vec<AttributePath>,
     pub(crate) bloom_bits: u32,
-    /// How far keys of one range of an index block may be apart, where that is not found out.
+    /// Minimum distance of keys at which a range of an index block is split; determined per block if `None`.
     pub(crate) delta: Option<Delta>,
-    /// Bytes of an index block of kind `next`, about.
+    /// Approximate size of an index block of kind `next`, in bytes.
     pub(crate) block_bytes: u32,
     pub(crate) global: GlobalIndexUse,
-    /// Bytes of a page of a ps-tree.
+    /// Size of a page of a ps-tree, in bytes.
     pub(crate) page_bytes: u32,
-    pub(crate) skey: SkeyLayer,
+    pub(crate) skey: SkeyLayerKind,
     pub(crate) region: RegionPlace,
 }
 
@@ -240,21 +240,21 @@ impl Default for Settings {
             validation: ValidationStrategy::default(),
             order: EntryOrder::default(),
             split: Split::default(),
-            repair: Repair::default(),
+            repair: RepairStrategy::default(),
             include: Vec::new(),
             bloom_bits: DEFAULT_BLOOM_BITS,
             delta: None,
             block_bytes: DEFAULT_BLOCK_BYTES,
             global: GlobalIndexUse::default(),
             page_bytes: DEFAULT_PAGE_BYTES,
-            skey: SkeyLayer::default(),
+            skey: SkeyLayerKind::default(),
             region: RegionPlace::default(),
         }
     }
 }
 
 impl Settings {
-    /// Takes one option of an index of `kind`, as written.
+    /// Parses one option of an index of `kind`.
     pub(crate) fn set(&mut self, kind: IndexKind, option: &str) -> Result<()> {
         let Some((name, value)) = path::split_once_unescaped(option, '=') else {
             return Err(Error::invalid_input(format!(
@@ -273,9 +273,9 @@ impl Settings {
             "validation" => self.validation = ValidationStrategy::parse(value)?,
             "order" => self.order = EntryOrder::parse(value)?,
             "split" => self.split = Split::parse(value)?,
-            "repair" => self.repair = Repair::parse(value)?,
+            "repair" => self.repair = RepairStrategy::parse(value)?,
             "include" => self.include = parse_include(value)?,
-            "skey" => self.skey = SkeyLayer::parse(value)?,
+            "skey" => self.skey = SkeyLayerKind::parse(value)?,
             "region" => self.region = RegionPlace::parse(value)?,
             "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
             "delta" => self.delta = Some(Delta::parse(value)?),
@@ -287,14 +287,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks what concerns several options.
+    /// Checks conditions on several options.
     pub(crate) fn check(&self, attributes: &[AttributePath]) -> Result<()> {
         if self.maintenance == Maintenance::Synchronous && self.validation != ValidationStrategy::default() {
             return Err(Error::invalid_input(
                 "option validation: with maintenance=synchronous there is nothing to validate",
             ));
         }
-        if self.maintenance == Maintenance::Synchronous && self.repair != Repair::default() {
+        if self.maintenance == Maintenance::Synchronous && self.repair != RepairStrategy::default() {
             return Err(Error::invalid_input(
                 "option repair: with maintenance=synchronous writes remove stale entries themselves",
             ));
@@ -302,12 +302,12 @@ impl Settings {
         for (position, path) in self.include.iter().enumerate() {
             if attributes.contains(path) || self.include[..position].contains(path) {
                 return Err(Error::invalid_input(format!(
-                    "option include: the index has the attribute `{path}` already"
+                    "option include: `{path}` is an attribute of the index already"
                 )));
             }
             if path.is_spatial() {
                 return Err(Error::invalid_input(format!(
-                    "option include: `{path}` is of space; include the attributes that are its coordinates"
+                    "option include: `{path}` is spatial; include the attributes that are its coordinates"
                 )));
             }
             if path.is_repeated() {
@@ -319,7 +319,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Those options that differ from their defaults, as written, separated by commas.
+    /// The options that differ from their defaults, as text, separated by commas.
     pub(crate) fn text(&self) -> String {
         let mut parts = Vec::new();
         add_choice(&mut parts, self.maintenance);
@@ -382,8 +382,8 @@ fn parse_block_bytes(text: &str) -> Result<u32> {
 }
 
 fn parse_bloom_bits(text: &str) -> Result<u32> {
-    let most = MAX_BLOOM_BITS;
-    text.parse().ok().filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
-        Error::invalid_input(format!("option bloom_bits: `{text}` is not a number from 1 to {most}"))
+    let max_bits = MAX_BLOOM_BITS;
+    text.parse().ok().filter(|bits| (1..=max_bits).contains(bits)).ok_or_else(|| {
+        Error::invalid_input(format!("option bloom_bits: `{text}` is not a number from 1 to {max_bits}"))
     })
 }

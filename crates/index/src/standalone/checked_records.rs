@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::check::CheckedTable;
 use crate::secondary_index::{IndexedRecord, slots_of};
 use crate::source::{ForwardCursor, ReadSource, TreeSource};
@@ -12,7 +12,7 @@ use crate::spec::IndexSpec;
 pub(crate) struct CheckedRecords<'c> {
     table: &'c CheckedTable<'c>,
     plan: AttributePlan,
-    slots: Vec<Slot>,
+    slots: Vec<ValueSlot>,
     values: AttributeValues,
 }
 

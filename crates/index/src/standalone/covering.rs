@@ -16,7 +16,7 @@
 use bolide_base::coding::{Decoder, put_varint};
 
 use crate::attribute::{self, TAG_ABSENT};
-use crate::attribute_plan::{AttributeValues, Slot};
+use crate::attribute_plan::{AttributeValues, ValueSlot};
 use crate::spec::IndexSpec;
 use crate::standalone::secondary_key;
 
@@ -27,7 +27,7 @@ pub const MAX_COVERED_BYTES: usize = 16 << 10;
 const NOT_STORED: u64 = 0;
 
 /// Appends the covering of a record: what it has at the `included` slots.
-pub fn put_covering(values: &AttributeValues, included: &[Slot], out: &mut Vec<u8>) {
+pub fn put_covering(values: &AttributeValues, included: &[ValueSlot], out: &mut Vec<u8>) {
     for slot in included {
         let of_slot = values.values(*slot);
         if of_slot.clone().map(<[u8]>::len).sum::<usize>() > MAX_COVERED_BYTES {
@@ -137,7 +137,7 @@ mod tests {
                 part.iter().for_each(|value| values.push(slot, value).unwrap());
             }
             values.finish();
-            let slots: Vec<Slot> = (0..parts.len()).collect();
+            let slots: Vec<ValueSlot> = (0..parts.len()).collect();
             let mut bytes = Vec::new();
             put_covering(&values, &slots, &mut bytes);
             let len = bytes.len();

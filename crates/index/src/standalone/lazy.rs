@@ -32,7 +32,7 @@
 //! back-fill writes its postings at a number of its own, and none takes the place of another. There the record
 //! is looked at again inside the commit, so that a removal always comes after its posting.
 //!
-//! # Repair
+//! # RepairStrategy
 //! With `repair=primary-compaction` removals come under `maintenance=validation` too: a commit adds them for the
 //! versions that compactions of the table leave out ([`retract`](SecondaryIndex::retract)), at a number of its own.
 //! A removal comes after its posting here as well: a back-fill keeps the view that shows it a version until the

@@ -1,4 +1,4 @@
-//! Validation by what is in memory, as far as that goes.
+//! Validation in memory, as far as possible.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::store::Lite;
@@ -6,11 +6,11 @@ use bolide_lsm::store::Lite;
 use super::{Validator, Verdict};
 use crate::source::TreeSource;
 
-/// Asks the table's memtables and filters first (LevelDB++ §3.2, `GetLite`), which costs no I/O. What they cannot
-/// settle is `Unknown`, and the table is read.
+/// Checks the table's memtables and filters first (LevelDB++ §3.2, `GetLite`), which costs no I/O. If they do not decide,
+/// the verdict is `Unknown`, and the driver reads the table.
 ///
-/// Pays where the table's blocks are mostly not cached and many candidates are obsolete or young: an old
-/// record whose sstable was compacted since is in doubt as a rule.
+/// Pays if most blocks of the table are not cached and many candidates are obsolete or young. For an old record whose
+/// sstable was compacted since, the verdict is usually `Unknown`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GetLiteValidator;
 

@@ -1,18 +1,17 @@
-//! Validation by a tree of primary keys alone.
+//! Validation by a tree of primary keys.
 //!
 //! ```text
 //! key      primary key
-//! value    empty: the entry's own sequence number is what is asked for
+//! value    empty: only the entry's own sequence number is used
 //! ```
 //!
-//! The primary key index of Luo and Carey, to which Perseid §2.2 compares its validation: a tree beside the
-//! table that has the keys and the sequence numbers of its writes and not their records, so that it is small
-//! and its blocks stay in memory. It costs one more small write a record.
+//! The primary key index of Luo and Carey, to which Perseid §2.2 compares its validation: a tree beside the table with the
+//! keys and the sequence numbers of its writes, without their records. So it is small and its blocks stay in memory. It
+//! costs one more small write per record.
 //!
-//! Every write to the table has its twin in this tree, in the same batch and under the same sequence number: a
-//! put an empty put, a delete a delete, a deleted range a deleted range. So at every view the tree shows the
-//! same keys at the same sequence numbers as the table, and needs no rules of its own for deletes, snapshots or
-//! crashes.
+//! Every write to the table has a counterpart in this tree, in the same batch and under the same sequence number: a put an
+//! empty put, a delete a delete, a deleted range a deleted range. So at every view the tree has the same keys at the same
+//! sequence numbers as the table, and needs no rules of its own for deletes, snapshots or crashes.
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 
@@ -32,13 +31,13 @@ pub struct KeyIndexValidator {
 }
 
 impl KeyIndexValidator {
-    /// Asks the key index in `tree`.
+    /// A validator that reads the key index in `tree`.
     pub fn new(tree: TreeId) -> Self {
         Self { tree }
     }
 
-    /// Asks the key index in `keys`, if `spec` says `validation=key-index`.
-    pub(crate) fn wanted_by(spec: &IndexSpec, keys: Option<TreeId>) -> Option<Self> {
+    /// The validator of `spec` with the key index in `keys`; `None` unless `spec` has `validation=key-index`.
+    pub(crate) fn of_spec(spec: &IndexSpec, keys: Option<TreeId>) -> Option<Self> {
         keys.filter(|_| spec.validation() == ValidationStrategy::KeyIndex).map(Self::new)
     }
 }
@@ -52,7 +51,7 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
         Some(self.tree)
     }
 
-    // The tree has the sequence numbers of the table, so it is asked as the table would be.
+    // The tree has the sequence numbers of the table, so it is read in the same way.
 
     fn verdict(&self, keys: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
         PrimaryValidator.verdict(keys, primary_key, sequence)
@@ -69,8 +68,8 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
     }
 }
 
-/// The tree of primary keys of a collection, as what is filled, checked and dropped like an index. No
-/// query chooses it.
+/// The tree of primary keys of a collection, which is filled, checked and dropped like an index. No
+/// query uses it as an index.
 #[derive(Debug)]
 pub struct KeyIndex {
     spec: IndexSpec,
@@ -82,14 +81,15 @@ impl KeyIndex {
     /// The key index in `tree`.
     ///
     /// # Errors
-    /// Never, as long as its own name can be read as a specification.
+    /// None, as its own name parses as a specification.
     pub fn new(tree: TreeId) -> Result<Self> {
-        // The attribute is never looked for: the name is for messages.
+        // The attribute is never extracted: the name is for messages.
         let spec = "(keys)=key".parse()?;
         Ok(Self { spec, tree: [tree], validator: PrimaryValidator })
     }
 
-    /// Compares in one direction: the entries of `left` that `right` has not, at the same sequence number.
+    /// Compares in one direction: calls `found` with each key of `left`, and whether `right` has it at the same sequence
+    /// number.
     fn count_missing<T: TreeSource>(left: &T, right: &T, mut found: impl FnMut(&[u8], bool)) -> Result<()> {
         let mut entries = left.cursor(&[], None)?;
         entries.seek_to_first()?;

@@ -5,9 +5,8 @@ use bolide_base::{Result, SequenceNumber};
 use super::{Validator, Verdict};
 use crate::source::TreeSource;
 
-/// The commit of a write deleted the entries of the record that it replaced, so an entry that is there
-/// is current. Only a deleted range of keys leaves entries behind: its tombstone is consulted, in
-/// memory.
+/// The commit of a write deleted the entries of the record that it replaced, so an existing entry is current. Only a
+/// deleted range of keys leaves entries: its range tombstone is checked in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MaintainedValidator;
 

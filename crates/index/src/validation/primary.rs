@@ -5,7 +5,7 @@ use bolide_base::{Result, SequenceNumber};
 use super::{Validator, Verdict};
 use crate::source::TreeSource;
 
-/// Compares with the newest sequence number of the primary key in the table. It never answers
+/// Compares with the newest sequence number of the primary key in the table. It never returns
 /// `Unknown`, needs no memory of its own, and reads no value.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrimaryValidator;
@@ -33,7 +33,7 @@ impl<T: TreeSource> Validator<T> for PrimaryValidator {
     }
 }
 
-/// What the newest write of a key says about the one at `sequence`.
+/// The verdict on a write at `sequence`, given the newest write of its key.
 pub(super) fn compare(newest: Option<SequenceNumber>, sequence: SequenceNumber) -> Verdict {
     if newest == Some(sequence) { Verdict::Current } else { Verdict::Obsolete }
 }

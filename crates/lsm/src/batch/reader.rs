@@ -1,4 +1,4 @@
-//! Reading a batch back.
+//! Decoding of a batch.
 
 use bolide_base::coding::Decoder;
 use bolide_base::limits::{MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
@@ -10,15 +10,15 @@ use super::{
 
 /// Reads the operations of a WAL payload with their sequence numbers.
 ///
-/// Bytes that no batch could have written give one error, then the end.
+/// Bytes that are no valid batch yield one error, then the end.
 #[derive(Debug, Clone)]
 pub struct BatchReader<'a> {
     decoder: Decoder<'a>,
-    /// Operations still to come.
+    /// The number of remaining operations.
     left: u32,
-    /// The next sequence number to be taken.
+    /// The next sequence number to be assigned.
     next: SequenceNumber,
-    /// The sequence number of the operation before.
+    /// The sequence number of the previous operation.
     current: Option<SequenceNumber>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> BatchReader<'a> {
     /// Reads `payload`.
     ///
     /// # Errors
-    /// `Corruption` where the payload is too short for its header.
+    /// `Corruption` if the payload is shorter than its header.
     pub fn new(payload: &'a [u8]) -> Result<Self> {
         let mut decoder = Decoder::new(payload);
         let (Some(next), Some(left)) = (decoder.u64(), decoder.u32()) else {
@@ -35,7 +35,7 @@ impl<'a> BatchReader<'a> {
         Ok(Self { decoder, left, next, current: None })
     }
 
-    /// Reads the bytes of a batch whose count is not filled in yet.
+    /// Reads the bytes of a batch whose operation count is not filled in yet.
     pub(super) fn over_own(bytes: &'a [u8]) -> Self {
         Self::new(bytes).map_or(
             Self { decoder: Decoder::new(&[]), left: 0, next: 1, current: None },
@@ -46,7 +46,7 @@ impl<'a> BatchReader<'a> {
         )
     }
 
-    /// The first sequence number that a later batch may have, once all was read.
+    /// The smallest first sequence number of a later batch, once all operations are read.
     pub fn next_sequence(&self) -> SequenceNumber {
         self.next
     }
@@ -57,10 +57,10 @@ impl<'a> BatchReader<'a> {
         let sequence = match (takes_next, has_explicit) {
             (true, true) => return None,
             (true, false) => {
-                let taken = self.next;
-                self.next = taken.checked_add(1)?;
-                self.current = Some(taken);
-                taken
+                let assigned = self.next;
+                self.next = assigned.checked_add(1)?;
+                self.current = Some(assigned);
+                assigned
             }
             (false, true) => self.decoder.u64()?,
             (false, false) => self.current?,
@@ -121,5 +121,5 @@ impl<'a> Iterator for BatchReader<'a> {
 }
 
 fn malformed(position: usize) -> Error {
-    Error::corruption("write batch", position as u64, "not an operation that any batch has")
+    Error::corruption("write batch", position as u64, "an operation of a batch is not valid")
 }

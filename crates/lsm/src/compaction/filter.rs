@@ -1,7 +1,7 @@
-//! Drops what the owner of a tree has no use for, from what a compaction keeps, or makes it smaller.
+//! Drops or shrinks retained entries by the rules of the owner of a tree.
 //!
-//! Kept entries wait in a window, so that the filter is asked about thousands at once: a filter that looks
-//! each one up in another tree then reads that tree in its order. What passes goes on in tree order.
+//! Retained entries are buffered in a window, so that the filter checks thousands at once: a filter that looks each one up
+//! in another tree then reads that tree in its order. Remaining entries are passed on in tree order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,21 +10,19 @@ use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
 
 use super::merge::EntrySink;
 
-/// Entries that wait at most.
+/// The maximum number of buffered entries.
 const WINDOW_ENTRIES: usize = 16 << 10;
-/// Bytes of their keys and values at most, but for one entry.
+/// The maximum length of their keys and values in bytes, exceeded by at most one entry.
 const WINDOW_BYTES: usize = 2 << 20;
 
-/// Drops entries that are dead by a rule that the tree itself does not know: an index entry whose
-/// record has changed since.
+/// Drops entries that are dead by a rule outside of the tree: an index entry whose record has changed since.
 ///
-/// What [`drops`](Self::drops) takes is gone, and an older version of the same key may come to light. So it is only
-/// for trees in which every key is written at most once and perhaps deleted later, as index entries are whose keys
-/// hold a sequence number. Where keys are written again, a filter may give an entry a smaller value
-/// ([`shrinks`](Self::shrinks)).
+/// Dropping an entry by [`drops`](Self::drops) may expose an older version of the same key. So it is only for trees in which
+/// every key is written at most once and possibly deleted later, such as index entries whose keys contain a sequence
+/// number. If keys are overwritten, a filter may only replace a value by a smaller one ([`shrinks`](Self::shrinks)).
 pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
-    /// True if no reader at or above `oldest_in_use` can have a use for this entry. Called for puts with
-    /// `sequence` at or below `oldest_in_use` only.
+    /// True if no reader at or above `oldest_in_use` needs this entry. Called only for puts with `sequence` at or below
+    /// `oldest_in_use`.
     ///
     /// # Errors
     /// An error fails the compaction; nothing is lost.
@@ -36,8 +34,8 @@ pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
         oldest_in_use: SequenceNumber,
     ) -> Result<bool>;
 
-    /// [`drops`](Self::drops) for each of `entries`, which come in tree order: appended to `out` in their order.
-    /// Many questions at once may be cheaper than as many single ones.
+    /// Appends the result of [`drops`](Self::drops) for each of `entries`, which are in tree order, to `out`. One call for many
+    /// entries may be cheaper than as many single calls.
     ///
     /// # Errors
     /// As [`drops`](Self::drops).
@@ -53,9 +51,8 @@ pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// What `entry`, which is not dropped, is to have as its value from now on; `None` for what it has. It keeps its
-    /// key and sequence number, so readers at or above `oldest_in_use` must do as well with the one as with the
-    /// other.
+    /// The new value of `entry`, which is not dropped; `None` to retain its value. The key and the sequence number are
+    /// unchanged, so the two values must be equivalent for readers at or above `oldest_in_use`.
     ///
     /// # Errors
     /// As [`drops`](Self::drops).
@@ -65,31 +62,31 @@ pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// A put that a filter is asked about.
+/// A put that a filter checks.
 #[derive(Debug, Clone, Copy)]
 pub struct FilteredEntry<'a> {
-    /// Its key.
+    /// The key.
     pub key: &'a [u8],
     /// The sequence number of its write.
     pub sequence: SequenceNumber,
-    /// Its value.
+    /// The value.
     pub value: &'a [u8],
 }
 
-/// Stands before the output of a compaction and takes out what a filter drops.
+/// Filters the entries before the output of a compaction.
 #[derive(Debug)]
 pub struct FilteredOutput<O> {
     output: O,
     filter: Option<Arc<dyn CompactionFilter>>,
     oldest_in_use: SequenceNumber,
-    waiting: Vec<Waiting>,
+    buffered: Vec<WindowEntry>,
     bytes: Vec<u8>,
     dropped: u64,
 }
 
-/// An entry whose bytes lie in [`FilteredOutput::bytes`]: the key up to `value`, then the value up to `end`.
+/// An entry whose bytes are in [`FilteredOutput::bytes`]: the key up to `value`, then the value up to `end`.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WindowEntry {
     trailer: Trailer,
     start: usize,
     value: usize,
@@ -97,12 +94,12 @@ struct Waiting {
 }
 
 impl<O: EntrySink> FilteredOutput<O> {
-    /// Asks `filter`, if there is one, about puts at or below `oldest_in_use`, before they go to `output`.
+    /// Applies `filter`, if there is one, to puts at or below `oldest_in_use`, before they reach `output`.
     pub fn new(output: O, filter: Option<Arc<dyn CompactionFilter>>, oldest_in_use: SequenceNumber) -> Self {
-        Self { output, filter, oldest_in_use, waiting: Vec::new(), bytes: Vec::new(), dropped: 0 }
+        Self { output, filter, oldest_in_use, buffered: Vec::new(), bytes: Vec::new(), dropped: 0 }
     }
 
-    /// Passes on what still waits; the output, and how many entries the filter dropped.
+    /// Passes on the buffered entries; returns the output and the number of entries that the filter dropped.
     ///
     /// # Errors
     /// Those of the filter and of writing.
@@ -116,29 +113,29 @@ impl<O: EntrySink> FilteredOutput<O> {
     }
 
     fn pass_on(&mut self) -> Result<()> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let is_asked = |entry: &&Waiting| {
+        let buffered = std::mem::take(&mut self.buffered);
+        let is_checked = |entry: &&WindowEntry| {
             entry.trailer.kind() == Some(EntryKind::Put) && entry.trailer.sequence() <= self.oldest_in_use
         };
-        let asked: Vec<FilteredEntry<'_>> = waiting
+        let checked: Vec<FilteredEntry<'_>> = buffered
             .iter()
-            .filter(is_asked)
+            .filter(is_checked)
             .map(|entry| FilteredEntry {
                 key: self.bytes(entry.start..entry.value),
                 sequence: entry.trailer.sequence(),
                 value: self.bytes(entry.value..entry.end),
             })
             .collect();
-        let mut verdicts = Vec::with_capacity(asked.len());
+        let mut verdicts = Vec::with_capacity(checked.len());
         if let Some(filter) = &self.filter {
-            filter.drops_many(&asked, self.oldest_in_use, &mut verdicts)?;
+            filter.drops_many(&checked, self.oldest_in_use, &mut verdicts)?;
         }
         let mut verdicts = verdicts.into_iter();
-        for entry in &waiting {
+        for entry in &buffered {
             let key = self.bytes.get(entry.start..entry.value).unwrap_or_default();
             let value = self.bytes.get(entry.value..entry.end).unwrap_or_default();
             let mut smaller = None;
-            if let (true, Some(filter)) = (is_asked(&entry), &self.filter) {
+            if let (true, Some(filter)) = (is_checked(&entry), &self.filter) {
                 if verdicts.next() == Some(true) {
                     self.dropped += 1;
                     continue;
@@ -148,8 +145,8 @@ impl<O: EntrySink> FilteredOutput<O> {
             }
             self.output.add(key, entry.trailer, smaller.as_deref().unwrap_or(value))?;
         }
-        self.waiting = waiting;
-        self.waiting.clear();
+        self.buffered = buffered;
+        self.buffered.clear();
         self.bytes.clear();
         Ok(())
     }
@@ -164,8 +161,8 @@ impl<O: EntrySink> EntrySink for FilteredOutput<O> {
         self.bytes.extend_from_slice(key);
         let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.waiting.push(Waiting { trailer, start, value: value_at, end: self.bytes.len() });
-        let full = self.waiting.len() >= WINDOW_ENTRIES || self.bytes.len() >= WINDOW_BYTES;
+        self.buffered.push(WindowEntry { trailer, start, value: value_at, end: self.bytes.len() });
+        let full = self.buffered.len() >= WINDOW_ENTRIES || self.bytes.len() >= WINDOW_BYTES;
         if full { self.pass_on() } else { Ok(()) }
     }
 
@@ -189,9 +186,9 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Kept(Vec<(Vec<u8>, Trailer, Vec<u8>)>);
+    struct Collected(Vec<(Vec<u8>, Trailer, Vec<u8>)>);
 
-    impl EntrySink for Kept {
+    impl EntrySink for Collected {
         fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
             self.0.push((key.to_vec(), trailer, value.to_vec()));
             Ok(())
@@ -199,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn puts_that_every_view_sees_are_asked_about_and_order_is_kept() -> Result<()> {
+    fn puts_that_every_view_sees_are_filtered_in_tree_order() -> Result<()> {
         let oldest = 40_000;
-        let mut output = FilteredOutput::new(Kept::default(), Some(Arc::new(DropsEvenSequences)), oldest);
+        let mut output = FilteredOutput::new(Collected::default(), Some(Arc::new(DropsEvenSequences)), oldest);
         let mut expected = Vec::new();
         for number in 0..50_000_u64 {
             let kind = if number % 5 == 0 { EntryKind::Delete } else { EntryKind::Put };
@@ -212,9 +209,9 @@ mod tests {
                 expected.push(entry);
             }
         }
-        let (kept, dropped) = output.finish()?;
+        let (collected, dropped) = output.finish()?;
         assert_eq!(dropped, 50_000 - expected.len() as u64);
-        assert!(kept.0 == expected);
+        assert!(collected.0 == expected);
         Ok(())
     }
 
@@ -233,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn values_become_smaller_where_every_view_sees_them() -> Result<()> {
-        let mut output = FilteredOutput::new(Kept::default(), Some(Arc::new(HalvesValues)), 2);
+    fn values_that_every_view_sees_are_shrunk() -> Result<()> {
+        let mut output = FilteredOutput::new(Collected::default(), Some(Arc::new(HalvesValues)), 2);
         let put = |sequence| Trailer::new(sequence, EntryKind::Put);
         output.add(b"a", put(3), b"4444")?;
         output.add(b"a", put(2), b"4444")?;
         output.add(b"b", Trailer::new(1, EntryKind::Delete), b"")?;
         output.add(b"c", put(1), b"")?;
-        let (kept, dropped) = output.finish()?;
-        let values: Vec<&[u8]> = kept.0.iter().map(|entry| &*entry.2).collect();
+        let (collected, dropped) = output.finish()?;
+        let values: Vec<&[u8]> = collected.0.iter().map(|entry| &*entry.2).collect();
         assert_eq!((values, dropped), (vec![&b"4444"[..], b"44", b"", b""], 0));
         Ok(())
     }

@@ -1,25 +1,24 @@
-//! The fragmented layout: levels of partitions, the guards of PebblesDB.
+//! The fragmented layout: levels of partitions, like the guards of PebblesDB.
 //!
 //! # Shape
-//! Level 0 takes the flushes, each a run of its own. All of it goes to the base level together, cut at the boundaries of
-//! its partitions, and is put on top of what is there: nothing of that level is rewritten. A partition with
-//! [`MAX_RUNS`] runs is merged and goes to the partitions of the level below in the same way. In the last
-//! level such a partition is merged in itself, and split where it has become large. So a byte is written once a level, and now and then
-//! once more in the last.
+//! Level 0 takes the flushes, each a run of its own. All of it is compacted into the base level together, split at the
+//! boundaries of its partitions, as new runs on top of the existing ones: nothing of that level is rewritten. A partition with
+//! [`MAX_RUNS`] runs is merged into the partitions of the level below in the same way. In the last level such a partition is
+//! merged in place, and split if it is large. So a byte is written once per level, and occasionally again in the last.
 //!
-//! Which levels there are is as in the leveled layout: the last, and above it as many as its size asks for. A level that is empty
-//! takes every so many-th boundary of the last one.
+//! The levels in use are determined as in the leveled layout: the last, and above it as many as its size requires. An empty
+//! level gets every n-th boundary of the last one.
 //!
-//! Runs of a partition are divided by age: all of level 0, or all of a partition, moves at once, so what comes later is newer.
+//! Runs of a partition are divided by age: all of level 0, or all of a partition, moves at once, so later runs are newer.
 
 use std::collections::BTreeSet;
 
 use super::leveled::{FANOUT, RUN_TRIGGER, Targets};
 use super::partitioned::{append, full_partitions, merge_tallest};
-use super::policy::{CompactionPlan, CompactionPolicy, Cut, PlanInput, VersionShape};
+use super::policy::{CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, VersionShape};
 use crate::version::LAST_LEVEL;
 
-/// Runs of a partition from which on they are merged.
+/// The number of runs at which a partition is merged.
 pub const MAX_RUNS: usize = 4;
 
 /// The policy of the fragmented layout.
@@ -29,12 +28,12 @@ pub struct Fragmented {
 }
 
 impl Fragmented {
-    /// The policy that cuts outputs at `target_file_bytes`.
+    /// The policy that starts a new output at `target_file_bytes`.
     pub fn new(target_file_bytes: u64) -> Self {
         Self { target_file_bytes }
     }
 
-    /// Moves the runs of level 0, whose score is `score`, to the highest level that holds something, or to `base`.
+    /// Moves the runs of level 0, whose score is `score`, to the highest level that is not empty, or to `base`.
     fn pick_first_level(
         &self,
         shape: &VersionShape<'_>,
@@ -48,12 +47,15 @@ impl Fragmented {
         });
         let plan = append(shape, inputs.collect(), output_level, self.target_file_bytes, busy)?;
         let is_fresh = output_level < LAST_LEVEL && shape.runs(output_level).is_empty() && busy.is_empty();
-        let cut = if is_fresh { Cut::At(boundaries_of(shape, output_level)) } else { plan.cut };
-        let is_trivial_move = plan.is_trivial_move && cut == Cut::AtBoundaries;
-        Some(CompactionPlan { score, cut, is_trivial_move, ..plan })
+        let output_split = match is_fresh {
+            true => OutputSplit::At(boundaries_of(shape, output_level)),
+            false => plan.output_split,
+        };
+        let is_trivial_move = plan.is_trivial_move && output_split == OutputSplit::AtBoundaries;
+        Some(CompactionPlan { score, output_split, is_trivial_move, ..plan })
     }
 
-    /// Moves the partition of `level` with the most runs down, if these are at least `runs`.
+    /// Moves the partition of `level` with the most runs down, if it has at least `runs`.
     fn pick_partition(
         &self,
         shape: &VersionShape<'_>,
@@ -73,7 +75,7 @@ impl Fragmented {
     }
 }
 
-/// Boundaries for `level`, which is empty: those of the last level, thinned out by the fanout for each level between.
+/// Boundaries for the empty `level`: those of the last level, thinned out by the fanout for each level between.
 fn boundaries_of(shape: &VersionShape<'_>, level: usize) -> Vec<Vec<u8>> {
     let step = (level..LAST_LEVEL).fold(1, |step, _| step * FANOUT as usize);
     shape.boundaries(LAST_LEVEL).iter().step_by(step).map(|key| key.to_vec()).collect()
@@ -84,10 +86,10 @@ impl CompactionPolicy for Fragmented {
         let base = Targets::of(shape).base;
         let runs = shape.runs(0).len();
         if runs >= RUN_TRIGGER {
-            // While it cannot, nothing below begins that it would have to wait for again.
+            // While level 0 waits for busy files, no compaction below starts that it would have to wait for again.
             return self.pick_first_level(shape, base, runs as f64 / RUN_TRIGGER as f64, busy);
         }
-        // A level above the base that still holds something, from a time when there was more, empties.
+        // A level above the base that is not empty since the tree shrank is emptied.
         (1..base)
             .find_map(|level| self.pick_partition(shape, level, 1, busy))
             .or_else(|| {

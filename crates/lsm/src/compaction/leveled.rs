@@ -1,33 +1,33 @@
-//! The leveled layout: one sorted run a level, each level about ten times the one above it.
+//! The leveled layout: one sorted run per level, each level about ten times the one above it.
 //!
 //! # Shape
-//! Level 0 takes the flushes, each a run of its own. The last level holds nearly everything. The levels
-//! between are used only as far as they are needed: going up from the last level, each may be a tenth of
-//! the one below, and the first that is small enough is the **base level**, which level 0 is compacted
-//! into. So a small tree has level 0 and the last level only, and most data has been rewritten once.
+//! Level 0 takes the flushes, each a run of its own. The last level contains nearly everything. The levels between are used
+//! only as far as required: going up from the last level, each may be a tenth of the one below, and the first that is small
+//! enough is the **base level**, into which level 0 is compacted. So a small tree has level 0 and the last level only, and
+//! most data has been rewritten once.
 //!
 //! # Due
-//! * Level 0, once it has [`RUN_TRIGGER`] runs: all of them go to the base level together.
-//! * A level over its size: the file with the least overlap below, relative to its size, goes down.
+//! * Level 0, once it has [`RUN_TRIGGER`] runs: all of them are compacted into the base level together.
+//! * A level over its size: the file with the least overlap below, relative to its size, is compacted into the next.
 //!
-//! Files that overlap nothing are moved and not rewritten.
+//! Files without overlap are moved and not rewritten.
 
 use std::collections::BTreeSet;
 
 use super::partitioned::is_plain;
 use super::policy::{
-    CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
+    CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
 };
 use crate::version::LAST_LEVEL;
 
-/// Runs in level 0 from which on they are compacted.
+/// The number of runs at which level 0 is compacted.
 pub const RUN_TRIGGER: usize = 4;
-/// How many times larger each level is than the one above.
+/// The ratio of the sizes of adjacent levels.
 pub(super) const FANOUT: u64 = 10;
-/// Largest size of the base level in bytes. As long as everything fits, it is the last level itself and
-/// a byte is rewritten only by compactions from level 0.
+/// The maximum size of the base level in bytes. Up to this size it is the last level itself, and a byte is rewritten only
+/// by compactions from level 0.
 const BASE_BYTES: u64 = 1 << 30;
-/// The id of the one run of every level but the first.
+/// The id of the single run of every level but the first.
 const LEVEL_RUN: u64 = 0;
 
 /// The policy of the leveled layout.
@@ -36,14 +36,14 @@ pub struct Leveled {
     target_file_bytes: u64,
 }
 
-/// The level that level 0 is compacted into, and how large each level may be.
+/// The level into which level 0 is compacted, and the maximum size of each level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Targets {
+pub(super) struct LevelTargets {
     pub(super) base: usize,
     bytes: [u64; LAST_LEVEL + 1],
 }
 
-impl Targets {
+impl LevelTargets {
     pub(super) fn of(shape: &VersionShape<'_>) -> Self {
         let mut bytes = [u64::MAX; LAST_LEVEL + 1];
         let mut size = (1..=LAST_LEVEL).map(|level| shape.level_bytes(level)).max().unwrap_or(0);
@@ -53,7 +53,7 @@ impl Targets {
             base -= 1;
             bytes[base] = size;
         }
-        // A level above the base that still holds something, from a time when there was more, empties.
+        // A level above the base that is not empty since the tree shrank is emptied.
         for target in &mut bytes[1..base] {
             *target = 1;
         }
@@ -62,7 +62,7 @@ impl Targets {
 }
 
 impl Leveled {
-    /// The policy that cuts outputs at `target_file_bytes`.
+    /// The policy that starts a new output at `target_file_bytes`.
     pub fn new(target_file_bytes: u64) -> Self {
         Self { target_file_bytes }
     }
@@ -76,7 +76,7 @@ impl Leveled {
         let runs = shape.runs(0);
         let tables: Vec<_> = runs.iter().flat_map(|run| run.tables.iter().copied()).collect();
         let inputs = runs.iter().flat_map(|run| inputs_of(0, run)).collect();
-        // Newer data must not overtake a level above the base that still empties.
+        // Newer data must not overtake a level above the base that is being emptied.
         let output_level = (1..base).find(|&level| !shape.runs(level).is_empty()).unwrap_or(base);
         self.plan(shape, inputs, &tables, output_level, busy)
     }
@@ -92,7 +92,7 @@ impl Leveled {
         let overlap = |table: &TableShape<'_>| -> u64 {
             shape.overlapping(level + 1, &[*table]).iter().map(|below| below.bytes).sum()
         };
-        // Bytes below for a thousand bytes of the file: what moving it down costs.
+        // Bytes below per thousand bytes of the file: the cost of moving it down.
         tables.sort_by_cached_key(|table| {
             (overlap(table).saturating_mul(1_000) / table.bytes.max(1), table.number)
         });
@@ -102,7 +102,7 @@ impl Leveled {
         })
     }
 
-    /// A plan that takes `inputs` and what they overlap in `output_level`; `None` if any of it is busy.
+    /// A plan with `inputs` and the sstables that they overlap in `output_level`; `None` if any of them is busy.
     fn plan(
         &self,
         shape: &VersionShape<'_>,
@@ -129,7 +129,7 @@ impl Leveled {
             is_trivial_move,
             bottom: shape.is_bottom(output_level, tables),
             target_file_bytes: self.target_file_bytes,
-            cut: Cut::Nowhere,
+            output_split: OutputSplit::Unpartitioned,
             claims: Vec::new(),
         })
     }
@@ -138,11 +138,11 @@ impl Leveled {
 impl CompactionPolicy for Leveled {
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
         if !is_plain(&shape.levels) {
-            // Left by a layout of partitions, whose levels have several runs.
+            // A layout with partitions left levels with several runs.
             let is_free = !shape.tables().any(|table| busy.contains(&table.number));
             return self.full(shape).filter(|_| is_free);
         }
-        let targets = Targets::of(shape);
+        let targets = LevelTargets::of(shape);
         let mut due: Vec<(f64, usize)> = Vec::new();
         if shape.runs(0).len() >= RUN_TRIGGER {
             due.push((shape.runs(0).len() as f64 / RUN_TRIGGER as f64, 0));
@@ -173,7 +173,7 @@ impl CompactionPolicy for Leveled {
             is_trivial_move: false,
             bottom: true,
             target_file_bytes: self.target_file_bytes,
-            cut: Cut::Nowhere,
+            output_split: OutputSplit::Unpartitioned,
             claims: Vec::new(),
         })
     }
@@ -195,13 +195,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quiet_tree_is_left_alone() {
+    fn a_tree_without_due_levels_is_not_compacted() {
         let sketch = Sketch::parse("0: 3[a-z:64] 2[a-z:64] 1[a-z:64]\n6: 0[a-m:400 n-z:400]");
         assert_eq!(Leveled::new(64).pick(&sketch.shape(), &BTreeSet::new()), None);
     }
 
     #[test]
-    fn four_runs_go_to_the_last_level_of_a_small_tree() {
+    fn four_runs_are_compacted_into_the_last_level_of_a_small_tree() {
         let sketch = Sketch::parse("0: 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]\n6: 0[a-m:400 n-z:400]");
         let plan = Leveled::new(64).pick(&sketch.shape(), &BTreeSet::new()).unwrap();
         assert_eq!((plan.inputs.len(), plan.output_level, plan.bottom), (6, 6, true));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_overlap_nothing_are_moved() {
+    fn runs_without_overlap_are_moved() {
         let sketch = Sketch::parse("0: 4[g-h:64] 3[e-f:64] 2[c-d:64] 1[a-b:64]\n6: 0[x-z:400]");
         let plan = Leveled::new(64).pick(&sketch.shape(), &BTreeSet::new()).unwrap();
         assert_eq!((plan.inputs.len(), plan.is_trivial_move), (4, true));
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn newer_data_does_not_overtake_a_level_that_empties() {
+    fn newer_data_does_not_overtake_a_level_that_is_being_emptied() {
         let sketch = Sketch::parse("0: 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]\n5: 0[a-k:10]\n6: 0[a-z:100]");
         let shape = sketch.shape();
         let policy = Leveled::new(64);
         let first_level =
-            policy.pick_first_level(&shape, Targets::of(&shape).base, &BTreeSet::new()).unwrap();
+            policy.pick_first_level(&shape, LevelTargets::of(&shape).base, &BTreeSet::new()).unwrap();
         assert_eq!((first_level.output_level, first_level.bottom), (5, false));
         let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
         assert_eq!((due.inputs[0].level, due.output_level), (5, 6));

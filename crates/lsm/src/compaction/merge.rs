@@ -1,66 +1,63 @@
-//! Operands of one key that a flush or a compaction meets become few.
+//! Merge operators: flushes and compactions merge the operands of a key.
 //!
-//! A tree may have a [`MergeOperator`]. Its writers then add operands to keys without reading what is there
-//! (LevelDB++ §4.1.2 calls that lazy), and readers see all operands of a key, newest first, with
-//! [`VersionsCursor`](crate::cursor::VersionsCursor). Flushes and compactions hand the operands that they
-//! meet to the operator, which returns fewer and larger ones that mean the same.
+//! The writers of a tree with a [`MergeOperator`] add operands to keys without reading the present ones (lazy updates,
+//! LevelDB++ §4.1.2). Readers see all operands of a key, newest first, with
+//! [`VersionsCursor`](crate::cursor::VersionsCursor). Flushes and compactions pass operands to the operator, which returns
+//! fewer and larger ones with the same meaning.
 //!
 //! # Rules
-//! * Handed over together are operands of one key that no view tells apart (one stripe, see
-//!   [`super::retention`]), newest first. Puts and tombstones are never handed over, and what they or a
-//!   range tombstone hide is left out before.
-//! * What is returned keeps to the stripe: its sequence numbers lie within those that were handed over.
-//! * Sequence numbers may come late: a back-fill writes operands that are older than some that were merged
-//!   before. An operator must not rely on having met everything older.
-//! * Two operands of a key may have one sequence number, where a back-fill was cut off and writes again what
-//!   was merged since. Both count. (In one memtable the later one takes the place of the earlier.)
-//! * A key with more than [`WINDOW_BYTES`] of operands is merged piece by piece. The oldest operand that
-//!   came out of one piece goes into the next as its newest, so nothing lies across a seam. Memory: two
-//!   windows and an operand.
-//! * Without an operator all operands stay as they are, which costs space and never an answer. So it does no
-//!   harm that recovery flushes before anybody could install one.
+//! * One call gets operands of one key that no view distinguishes (one stripe, see [`super::retention`]), newest first. Puts
+//!   and tombstones are never passed; entries that these or a range tombstone hide are dropped before.
+//! * The result stays in the stripe: its sequence numbers lie within those of the input.
+//! * Sequence numbers may be out of order over time: a back-fill writes operands that are older than some merged before. An
+//!   operator must not assume that it has seen everything older.
+//! * Two operands of a key may have one sequence number, if an interrupted back-fill writes again what was merged since. Both
+//!   count. (In one memtable the later one replaces the earlier.)
+//! * A key with more than [`WINDOW_BYTES`] of operands is merged in pieces. The oldest operand that results from one piece is
+//!   the newest input of the next, so no boundary divides mergeable operands. Memory: two windows and an operand.
+//! * Without an operator all operands are retained, which costs space but never correctness. So recovery may flush before an
+//!   operator is installed.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer};
 
-use super::retention::{Fate, Retention};
+use super::retention::{Retention, RetentionDecision};
 
-/// So many bytes of operands are handed over at once.
+/// The maximum length in bytes of the operands of one merge.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// What was added to a key by one write, or what became of several such.
+/// The value that one write added to a key, or the merge of several such values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operand<'a> {
-    /// The sequence number of its entry.
+    /// The sequence number of the entry.
     pub sequence: SequenceNumber,
-    /// Its bytes.
+    /// The bytes.
     pub value: &'a [u8],
 }
 
-/// What is known when operands are merged.
+/// The context of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeContext {
     /// Every view that sees any of these operands reads at this number or above, and sees all of them.
     pub read_from: SequenceNumber,
-    /// Sequence numbers of what is returned must be greater than this.
+    /// Sequence numbers of the result must be greater than this.
     pub above: SequenceNumber,
-    /// True if nothing older can lie under the key, in these inputs or outside of them.
+    /// True if no older entry of the key can exist, in these inputs or outside of them.
     pub bottom: bool,
-    /// True for a flush: it should be done soon, and look into no files.
+    /// True for a flush: the merge should be fast and read no files.
     pub flush: bool,
 }
 
-/// The operands that a merge returns.
+/// The operands that result from a merge.
 pub type MergedOperands = Vec<(SequenceNumber, Vec<u8>)>;
 
-/// Makes one operand of several.
+/// Merges several operands into one.
 pub trait MergeOperator: Send + Sync + fmt::Debug {
-    /// Appends to `out`, newest first, operands that mean the same as `operands`, which come newest first;
-    /// none where nothing is left of them. Their sequence numbers fall strictly, from at most the first of
-    /// `operands`, and stay above [`MergeContext::above`]. A compaction hands over single operands as
-    /// well, to drop what has become useless.
+    /// Appends to `out`, newest first, operands equivalent to `operands`, which are newest first; none if nothing remains.
+    /// Their sequence numbers strictly descend, from at most the first of `operands`, and are above
+    /// [`MergeContext::above`]. A compaction also passes single operands, to drop useless ones.
     ///
     /// # Errors
     /// An error fails the flush or the compaction; nothing is lost.
@@ -73,7 +70,7 @@ pub trait MergeOperator: Send + Sync + fmt::Debug {
     ) -> Result<()>;
 }
 
-/// Takes the entries that a flush or a compaction keeps.
+/// Receives the entries that a flush or a compaction retains.
 pub trait EntrySink {
     /// Adds an entry, in tree order.
     ///
@@ -81,13 +78,13 @@ pub trait EntrySink {
     /// Those of writing.
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()>;
 
-    /// An entry was left out, since no view can see it any more.
+    /// Reports an entry that was dropped because no view can see it any more.
     fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let _ = (key, trailer, value);
     }
 }
 
-/// [`Retention`] with a merge behind it: it collects operands and passes all else on.
+/// [`Retention`] followed by merges: it collects operands and passes on all other entries.
 #[derive(Debug)]
 pub struct MergingRetention {
     retention: Retention,
@@ -96,21 +93,21 @@ pub struct MergingRetention {
     window_bytes: usize,
     key: Vec<u8>,
     stripe: usize,
-    pending: Pending,
+    pending: PendingOperands,
     merged: MergedOperands,
-    taken: u64,
-    returned: u64,
+    merge_inputs: u64,
+    merge_outputs: u64,
 }
 
-/// Operands that wait, newest first.
+/// Operands to be merged, newest first.
 #[derive(Debug, Default)]
-struct Pending {
-    /// The sequence number of each, and where its bytes end.
+struct PendingOperands {
+    /// The sequence number of each, and the end of its bytes.
     ends: Vec<(SequenceNumber, usize)>,
     bytes: Vec<u8>,
 }
 
-impl Pending {
+impl PendingOperands {
     fn push(&mut self, sequence: SequenceNumber, value: &[u8]) {
         self.bytes.extend_from_slice(value);
         self.ends.push((sequence, self.bytes.len()));
@@ -133,7 +130,7 @@ impl Pending {
 }
 
 impl MergingRetention {
-    /// Merges with `operator`, if there is one, what `retention` keeps.
+    /// Merges the operands that `retention` retains with `operator`, if there is one.
     pub fn new(retention: Retention, operator: Option<Arc<dyn MergeOperator>>, flush: bool) -> Self {
         Self {
             retention,
@@ -142,28 +139,28 @@ impl MergingRetention {
             window_bytes: WINDOW_BYTES,
             key: Vec::new(),
             stripe: 0,
-            pending: Pending::default(),
+            pending: PendingOperands::default(),
             merged: Vec::new(),
-            taken: 0,
-            returned: 0,
+            merge_inputs: 0,
+            merge_outputs: 0,
         }
     }
 
-    /// All range tombstones up to this number are applied to what is kept.
+    /// All range tombstones up to this number are applied to the retained entries.
     pub fn filtered_through(&self) -> SequenceNumber {
         self.retention.filtered_through()
     }
 
-    /// How many of `entries` that were taken are kept, in whatever form.
-    pub fn kept(&self, entries: u64) -> u64 {
-        (entries + self.returned).saturating_sub(self.retention.dropped() + self.taken)
+    /// The number of entries written for `entries` added ones.
+    pub fn retained(&self, entries: u64) -> u64 {
+        (entries + self.merge_outputs).saturating_sub(self.retention.dropped() + self.merge_inputs)
     }
 
-    /// Takes the next entry, in tree order, and passes on what is to be kept.
+    /// Adds the next entry, in tree order, and passes retained ones on.
     ///
     /// # Errors
     /// Those of the operator and the sink.
-    pub fn take(
+    pub fn add(
         &mut self,
         key: &[u8],
         trailer: Trailer,
@@ -174,10 +171,10 @@ impl MergingRetention {
         if !self.pending.ends.is_empty() && (self.stripe != stripe || self.key != key) {
             self.merge_all(None, sink)?;
         }
-        match self.retention.judge(key, trailer) {
-            Fate::Kept => {}
-            Fate::Copy => return Ok(()),
-            Fate::Unseen => {
+        match self.retention.decide(key, trailer) {
+            RetentionDecision::Retain => {}
+            RetentionDecision::DropCopy => return Ok(()),
+            RetentionDecision::DropHidden => {
                 sink.dropped(key, trailer, value);
                 return Ok(());
             }
@@ -202,16 +199,16 @@ impl MergingRetention {
         Ok(())
     }
 
-    /// Passes on what still waits. To be called behind the last entry.
+    /// Passes on the pending operands. To be called after the last entry.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// As [`add`](Self::add).
     pub fn finish(&mut self, sink: &mut impl EntrySink) -> Result<()> {
         self.merge_all(None, sink)
     }
 
-    /// Merges what waits, while more of the key is to come from `next` on; the last operand of the result
-    /// goes on waiting.
+    /// Merges the pending operands while more of the key follow, from `next` on; the last operand of the result remains
+    /// pending.
     fn merge_window(&mut self, next: SequenceNumber, sink: &mut impl EntrySink) -> Result<()> {
         self.merge_pending(next, false)?;
         self.pending.clear();
@@ -221,7 +218,7 @@ impl MergingRetention {
         self.pass_on(sink)
     }
 
-    /// Merges what waits. `base`: the put or tombstone below it in its stripe.
+    /// Merges the pending operands. `base`: the put or tombstone below them in their stripe.
     fn merge_all(&mut self, base: Option<SequenceNumber>, sink: &mut impl EntrySink) -> Result<()> {
         match self.pending.ends.as_slice() {
             [] => return Ok(()),
@@ -229,7 +226,7 @@ impl MergingRetention {
                 sink.add(&self.key, Trailer::new(*sequence, EntryKind::Merge), &self.pending.bytes)?;
             }
             _ => {
-                // What lies below is of an older stripe: its numbers are at or below its end.
+                // Older entries belong to an older stripe: their numbers are at or below its end.
                 let below = self.stripe.checked_sub(1).and_then(|below| self.retention.end_of_stripe(below));
                 let bottom = self.retention.is_bottom() && self.stripe == 0 && base.is_none();
                 self.merge_pending(base.or(below).unwrap_or(0), bottom)?;
@@ -240,25 +237,25 @@ impl MergingRetention {
         Ok(())
     }
 
-    /// Hands what waits to the operator, and checks what it returns.
+    /// Passes the pending operands to the operator and checks the result.
     fn merge_pending(&mut self, above: SequenceNumber, bottom: bool) -> Result<()> {
         let (Some(operator), Some(read_from)) = (&self.operator, self.retention.end_of_stripe(self.stripe))
         else {
-            return Err(Error::internal("operands wait for no operator"));
+            return Err(Error::internal("operands are pending without an operator"));
         };
         let operands = self.pending.operands();
         let context = MergeContext { read_from, above, bottom, flush: self.flush };
         self.merged.clear();
         operator.merge(&self.key, &operands, &context, &mut self.merged)?;
         let newest = operands.first().map_or(0, |operand| operand.sequence);
-        let falls = self.merged.is_sorted_by(|newer, older| newer.0 > older.0);
+        let descends = self.merged.is_sorted_by(|newer, older| newer.0 > older.0);
         let within = self.merged.iter().all(|(sequence, _)| above < *sequence && *sequence <= newest);
-        if !falls || !within {
+        if !descends || !within {
             return Err(Error::internal("a merge operator returned sequence numbers that it may not use"));
         }
-        // An operand that waits again counts as returned first, and then as taken.
-        self.taken += operands.len() as u64;
-        self.returned += self.merged.len() as u64;
+        // An operand that stays pending counts as an output first, and then as an input.
+        self.merge_inputs += operands.len() as u64;
+        self.merge_outputs += self.merged.len() as u64;
         Ok(())
     }
 

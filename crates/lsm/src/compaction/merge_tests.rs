@@ -1,4 +1,4 @@
-//! Merging against the plain union of what was written.
+//! Merges against the plain union of the written operands.
 
 use std::collections::BTreeSet;
 
@@ -32,9 +32,9 @@ impl MergeOperator for Union {
 }
 
 #[derive(Default)]
-struct Kept(Vec<(Vec<u8>, SequenceNumber, Vec<u8>)>);
+struct Collected(Vec<(Vec<u8>, SequenceNumber, Vec<u8>)>);
 
-impl EntrySink for Kept {
+impl EntrySink for Collected {
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         self.0.push((key.to_vec(), trailer.sequence(), value.to_vec()));
         Ok(())
@@ -54,20 +54,20 @@ fn operands_are_merged_within_their_stripe_and_window() {
         for in_use in [vec![250], vec![60, 250], vec![40, 41, 120, 199]] {
             for flush in [false, true] {
                 let mut merging = merging(in_use.clone(), window_bytes, flush);
-                let mut kept = Kept::default();
-                // Some operands hold more than one number: they were merged before.
+                let mut collected = Collected::default();
+                // Some operands have more than one number: they were merged before.
                 let operands: &[&[u8]] =
                     &[&[200], &[150, 149, 148, 30], &[145], &[120, 119], &[50], &[41], &[40, 7], &[20], &[3]];
                 for key in [b"a", b"b"] {
                     for operand in operands {
                         let trailer = Trailer::new(u64::from(operand[0]), EntryKind::Merge);
-                        merging.take(key, trailer, operand, &mut kept).unwrap();
+                        merging.add(key, trailer, operand, &mut collected).unwrap();
                     }
                 }
-                merging.finish(&mut kept).unwrap();
-                assert_eq!(merging.kept(2 * operands.len() as u64), kept.0.len() as u64);
+                merging.finish(&mut collected).unwrap();
+                assert_eq!(merging.retained(2 * operands.len() as u64), collected.0.len() as u64);
                 for key in [b"a", b"b"] {
-                    let own: Vec<_> = kept.0.iter().filter(|(of, ..)| of == key).collect();
+                    let own: Vec<_> = collected.0.iter().filter(|(of, ..)| of == key).collect();
                     assert!(own.is_sorted_by(|newer, older| newer.1 > older.1));
                     for at in in_use.iter().copied().chain([u64::MAX]) {
                         let sees = |sequence: u64| sequence <= at;
@@ -83,8 +83,8 @@ fn operands_are_merged_within_their_stripe_and_window() {
                         assert_eq!(found, expected, "window {window_bytes}, in use {in_use:?}, at {at}");
                     }
                     // Many windows make more pieces than one.
-                    let most = if window_bytes > 5 { 4 + in_use.len() } else { operands.len() };
-                    assert!(own.len() <= most, "{own:?}");
+                    let max_operands = if window_bytes > 5 { 4 + in_use.len() } else { operands.len() };
+                    assert!(own.len() <= max_operands, "{own:?}");
                 }
             }
         }
@@ -92,34 +92,34 @@ fn operands_are_merged_within_their_stripe_and_window() {
 }
 
 #[test]
-fn a_put_below_operands_stays_below_them() {
+fn a_put_below_operands_remains_below_them() {
     let mut merging = merging(vec![99], 1 << 20, false);
-    let mut kept = Kept::default();
+    let mut collected = Collected::default();
     for (sequence, kind) in
         [(9, EntryKind::Merge), (8, EntryKind::Merge), (7, EntryKind::Put), (6, EntryKind::Merge)]
     {
-        merging.take(b"k", Trailer::new(sequence, kind), &[sequence as u8], &mut kept).unwrap();
+        merging.add(b"k", Trailer::new(sequence, kind), &[sequence as u8], &mut collected).unwrap();
     }
-    merging.finish(&mut kept).unwrap();
-    assert_eq!(kept.0, [(b"k".to_vec(), 9, vec![9, 8]), (b"k".to_vec(), 7, vec![7])]);
-    assert_eq!(merging.kept(4), 2);
+    merging.finish(&mut collected).unwrap();
+    assert_eq!(collected.0, [(b"k".to_vec(), 9, vec![9, 8]), (b"k".to_vec(), 7, vec![7])]);
+    assert_eq!(merging.retained(4), 2);
 }
 
 #[test]
-fn without_an_operator_operands_with_one_number_all_stay() {
+fn without_an_operator_all_operands_with_one_number_are_retained() {
     let retention = Retention::new(vec![99], Arc::new(RangeTombstones::default()), false);
     let mut merging = MergingRetention::new(retention, None, false);
-    let mut kept = Kept::default();
-    // The first stands for itself, the second for itself and older ones that were merged into it.
+    let mut collected = Collected::default();
+    // The first contains itself, the second itself and older ones that were merged into it.
     for value in [&[][..], &[9, 8, 7]] {
-        merging.take(b"k", Trailer::new(9, EntryKind::Merge), value, &mut kept).unwrap();
+        merging.add(b"k", Trailer::new(9, EntryKind::Merge), value, &mut collected).unwrap();
     }
-    merging.finish(&mut kept).unwrap();
-    assert_eq!(kept.0, [(b"k".to_vec(), 9, vec![]), (b"k".to_vec(), 9, vec![9, 8, 7])]);
-    assert_eq!(merging.kept(2), 2);
+    merging.finish(&mut collected).unwrap();
+    assert_eq!(collected.0, [(b"k".to_vec(), 9, vec![]), (b"k".to_vec(), 9, vec![9, 8, 7])]);
+    assert_eq!(merging.retained(2), 2);
 }
 
-/// Returns what it may not.
+/// Returns invalid sequence numbers.
 #[derive(Debug)]
 struct Broken(&'static [u64]);
 
@@ -131,14 +131,14 @@ impl MergeOperator for Broken {
 }
 
 #[test]
-fn an_operator_that_leaves_its_stripe_is_stopped() {
+fn an_operator_that_leaves_its_stripe_fails_the_merge() {
     for returned in [&[10][..], &[5], &[7, 7], &[7, 8], &[6, 3]] {
         let retention = Retention::new(vec![5, 99], Arc::new(RangeTombstones::default()), false);
         let mut merging = MergingRetention::new(retention, Some(Arc::new(Broken(returned))), false);
-        let mut kept = Kept::default();
-        merging.take(b"k", Trailer::new(9, EntryKind::Merge), b"", &mut kept).unwrap();
-        merging.take(b"k", Trailer::new(8, EntryKind::Merge), b"", &mut kept).unwrap();
-        assert!(merging.finish(&mut kept).is_err(), "{returned:?}");
-        assert!(kept.0.is_empty());
+        let mut collected = Collected::default();
+        merging.add(b"k", Trailer::new(9, EntryKind::Merge), b"", &mut collected).unwrap();
+        merging.add(b"k", Trailer::new(8, EntryKind::Merge), b"", &mut collected).unwrap();
+        assert!(merging.finish(&mut collected).is_err(), "{returned:?}");
+        assert!(collected.0.is_empty());
     }
 }

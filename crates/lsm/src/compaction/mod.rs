@@ -1,5 +1,4 @@
-//! Compaction: what to merge (policies), what to keep (retention), what becomes of operands (merge), and what
-//! the owner of a tree has no use for (filter).
+//! Compaction: the choice of inputs (policies), of entries (retention, filter), and the merge of operands (merge).
 
 pub mod filter;
 pub mod fragmented;
@@ -13,7 +12,8 @@ pub mod tiered;
 pub use filter::{CompactionFilter, FilteredEntry, FilteredOutput};
 pub use merge::{EntrySink, MergeContext, MergeOperator, MergedOperands, MergingRetention, Operand};
 pub use policy::{
-    CompactionPlan, CompactionPolicy, Cut, PartitionShape, PlanInput, RunShape, TableShape, VersionShape,
+    CompactionPlan, CompactionPolicy, OutputSplit, PartitionShape, PlanInput, RunShape, TableShape,
+    VersionShape,
 };
 pub use retention::Retention;
 
@@ -23,7 +23,7 @@ use leveled::Leveled;
 use partitioned::Partitioned;
 use tiered::Tiered;
 
-/// The policy for a tree with these options; `partition_tables` is the most that a partition has before it is merged.
+/// The policy for a tree with these options; `partition_tables` is the maximum of sorted runs of a partition.
 pub fn policy_for(options: &TreeOptions, partition_tables: usize) -> Box<dyn CompactionPolicy> {
     match options.layout {
         Layout::Leveled => Box::new(Leveled::new(options.target_file_bytes)),

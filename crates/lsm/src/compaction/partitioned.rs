@@ -1,129 +1,127 @@
-//! The partitioned layout: one level of partitions that full memtables go straight into (REMIX §4.2).
+//! The partitioned layout: full memtables are flushed into one level of partitions (REMIX §4.2).
 //!
-//! # What a flush does with a partition
-//! * **Abort**: its new entries stay in memory and in the log until the next flush, if what they would cost now is
-//!   high for what they are.
-//! * **Minor**: new sstables beside those that are there, as long as these are at most T sorted runs then, and
-//!   twice as many sstables. (What a reader pays for are runs; the paper's T counts sstables, of which a flush
-//!   adds one to each partition.)
-//! * **Major**: new entries are merged with the newest runs, as many as give the best ratio of sstables that go to
-//!   sstables that come.
-//! * **Split**: where that ratio is low, since the sstables are large, everything that overlaps is merged, and the partition
-//!   becomes several of [`TABLES_PER_PARTITION`] sstables.
+//! # Actions of a flush on a partition
+//! * **Abort**: the new entries stay in memory and in the log until the next flush, if the cost of writing them now is high
+//!   in relation to their size.
+//! * **Minor**: new sstables are added to the existing ones, up to T sorted runs and twice as many sstables. (Readers pay per
+//!   run; the paper's T counts sstables, of which a flush adds one to each partition.)
+//! * **Major**: new entries are merged with the newest runs, with as many as maximize the ratio of input to output sstables.
+//! * **Split**: if that ratio is low, since the sstables are large, all overlapping sstables are merged, and the partition is
+//!   divided into several of [`TABLES_PER_PARTITION`] sstables.
 //!
-//! # What it costs
-//! Bytes read and written: of new entries, of sstables that are rewritten, and of the sorted view of the partition, which
-//! is read and written again whenever an sstable is added (§3.4, §4.3), whether the partition has one or not: its
-//! size stands for what another sstable costs all readers.
+//! # Cost
+//! Bytes read and written: of new entries, of rewritten sstables, and of the sorted view of the partition, which is read and
+//! written again for each added sstable (§3.4, §4.3). The view counts even if the partition has none: its size represents
+//! the cost of another sstable for all readers.
 //!
-//! # What is left to compactions
-//! Level 0 holds what could not go to partitions; it is moved on as a whole. A partition with more runs than sstables are
-//! allowed, after a change of layout for one, is merged and split.
+//! # Work for compactions
+//! Level 0 contains the flushes that could not be written to partitions; it is moved down as a whole. A partition with too
+//! many runs, for example after a change of layout, is merged and split.
 
 use std::collections::BTreeSet;
 
 use super::policy::{
-    CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
+    CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
 };
 use crate::version::LAST_LEVEL;
 
-/// Sstables that a split puts into each new partition: M in REMIX §4.2.
+/// The number of sstables that a split writes to each new partition: M in REMIX §4.2.
 pub const TABLES_PER_PARTITION: usize = 2;
-/// Sstables for each of the T sorted runs of a partition that a flush only adds to.
-const TABLES_A_RUN: usize = 2;
-/// Percent of the memory for memtables that aborts may keep back.
-pub const MAX_KEPT_BACK_PERCENT: usize = 15;
-/// Bytes of a sorted view for each entry, with segments of 32 and ten runs (§3.4).
+/// The maximum number of sstables for each of the T sorted runs of a partition in a minor compaction.
+const TABLES_PER_RUN: usize = 2;
+/// The maximum percentage of the memory for memtables that aborts may retain.
+pub const MAX_RETAINED_PERCENT: usize = 15;
+/// Bytes of a sorted view per entry, with segments of 32 and ten runs (§3.4).
 const VIEW_BYTES_PER_ENTRY: u64 = 3;
-/// Fewer sstables that go for one that comes: the partition is split instead.
+/// The minimum ratio of input to output sstables of a major compaction; below, the partition is split.
 const MIN_RATIO: f64 = 1.5;
-/// Bytes read and written for a new byte below which nothing is aborted.
-const ABORT_FROM: f64 = 4.0;
+/// The minimum cost of an abort: bytes read and written per new byte.
+const MIN_ABORT_COST: f64 = 4.0;
 
 /// An sstable of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackedTable<'a> {
-    /// Its run: what overlaps is newer where this is larger.
+    /// The run: of overlapping sstables, the one with the larger run is newer.
     pub run: u64,
-    /// What else is known of it.
+    /// Further facts.
     pub table: TableShape<'a>,
-    /// Its entries.
+    /// The number of entries.
     pub entries: u64,
 }
 
-/// What a partition is to get.
+/// The new entries of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntries<'a> {
-    /// Keys and values as a log record would have them.
+    /// Bytes of keys and values, encoded as in a log record.
     pub bytes: u64,
-    /// How many.
+    /// The number of entries.
     pub entries: u64,
-    /// The first key.
+    /// The smallest key.
     pub smallest_key: &'a [u8],
-    /// The last key.
+    /// The largest key.
     pub largest_key: &'a [u8],
 }
 
-/// A partition and what it is to get.
+/// A partition and its new entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionLoad<'a> {
-    /// Its sstables, newest runs first.
+    /// The sstables, newest runs first.
     pub tables: Vec<StackedTable<'a>>,
-    /// What it is to get; `None` for nothing.
+    /// The new entries; `None` without any.
     pub new: Option<NewEntries<'a>>,
 }
 
-/// What a flush does with a partition.
+/// The action of a flush on a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: there is nothing new.
-    Rest,
+    /// Nothing: there are no new entries.
+    None,
     /// The new entries stay in memory and in the log.
     Abort,
     /// The new entries are written to sstables of their own.
     Minor,
-    /// They are merged with these sstables: all of the newest runs.
+    /// The new entries are merged with these sstables: all of the newest runs.
     Major {
-        /// The numbers of their files, newest first.
+        /// The file numbers, newest first.
         inputs: Vec<u64>,
     },
-    /// They are merged with these sstables, and the partition is divided. No other sstable of the partition
+    /// The new entries are merged with these sstables, and the partition is divided. No other sstable of the partition
     /// overlaps these, the new entries or another one.
     Split {
-        /// The numbers of their files, newest first.
+        /// The file numbers, newest first.
         inputs: Vec<u64>,
     },
 }
 
-/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `max_runs`
-/// sorted runs then, T in REMIX §4.2, and twice as many sstables. At most `may_keep_bytes` of new entries are kept back.
+/// Chooses the action for each of `loads`, in their order. A minor compaction leaves at most `max_runs` sorted runs, T in
+/// REMIX §4.2, and twice as many sstables. Aborts retain at most `max_retained_bytes` of new entries.
 pub fn plan(
     loads: &[PartitionLoad<'_>],
     target_file_bytes: u64,
     max_runs: usize,
-    may_keep_bytes: u64,
+    max_retained_bytes: u64,
 ) -> Vec<Action> {
     let mut actions = Vec::with_capacity(loads.len());
     let mut costly = Vec::new();
     for (position, load) in loads.iter().enumerate() {
         let Some(new) = load.new else {
-            actions.push(Action::Rest);
+            actions.push(Action::None);
             continue;
         };
         let action = load.act(&new, target_file_bytes.max(1), max_runs);
         let ratio = load.cost(&new, &action) as f64 / new.bytes.max(1) as f64;
-        if ratio >= ABORT_FROM {
+        if ratio >= MIN_ABORT_COST {
             costly.push((ratio, position, new.bytes));
         }
         actions.push(action);
     }
     costly.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
-    let mut left = may_keep_bytes;
+    let mut remaining = max_retained_bytes;
     for (_, position, bytes) in costly {
-        if bytes <= left
+        if bytes <= remaining
             && let Some(action) = actions.get_mut(position)
         {
-            left -= bytes;
+            remaining -= bytes;
             *action = Action::Abort;
         }
     }
@@ -131,11 +129,11 @@ pub fn plan(
 }
 
 impl PartitionLoad<'_> {
-    /// What is done with it if it is not aborted.
+    /// The action unless it is aborted.
     fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, max_runs: usize) -> Action {
         let outputs = |bytes: u64| bytes.div_ceil(target_file_bytes).max(1) as usize;
         let runs = self.tables.chunk_by(|one, other| one.run == other.run).count();
-        if runs < max_runs && self.tables.len() + outputs(new.bytes) <= TABLES_A_RUN * max_runs {
+        if runs < max_runs && self.tables.len() + outputs(new.bytes) <= TABLES_PER_RUN * max_runs {
             return Action::Minor;
         }
         let (mut best, mut best_ratio) = (0, 0.0);
@@ -155,7 +153,7 @@ impl PartitionLoad<'_> {
         Action::Split { inputs: self.overlapping(new, target_file_bytes) }
     }
 
-    /// The sstables that overlap another one or the new entries, and those that are too small to be left alone.
+    /// The sstables that overlap another one or the new entries, and those that are too small to remain as they are.
     fn overlapping(&self, new: &NewEntries<'_>, target_file_bytes: u64) -> Vec<u64> {
         let overlaps_new = |table: &TableShape<'_>| {
             table.smallest_key <= new.largest_key && new.smallest_key <= table.largest_key
@@ -169,10 +167,10 @@ impl PartitionLoad<'_> {
         self.tables.iter().filter(is_input).map(|table| table.table.number).collect()
     }
 
-    /// Bytes that are read and written for `action`.
+    /// Bytes read and written by `action`.
     fn cost(&self, new: &NewEntries<'_>, action: &Action) -> u64 {
         let inputs: &[u64] = match action {
-            Action::Rest | Action::Abort => return 0,
+            Action::None | Action::Abort => return 0,
             Action::Minor => &[],
             Action::Major { inputs } | Action::Split { inputs } => inputs,
         };
@@ -184,20 +182,20 @@ impl PartitionLoad<'_> {
     }
 }
 
-/// The policy of the partitioned layout, for what flushes do not do.
+/// The compaction policy of the partitioned layout, for the work that flushes leave.
 #[derive(Debug, Clone, Copy)]
 pub struct Partitioned {
     target_file_bytes: u64,
-    most_tables: usize,
+    max_runs: usize,
 }
 
 impl Partitioned {
-    /// The policy that cuts outputs at `target_file_bytes`, and merges partitions with more than `most_tables` runs.
-    pub fn new(target_file_bytes: u64, most_tables: usize) -> Self {
-        Self { target_file_bytes, most_tables }
+    /// The policy that starts a new output at `target_file_bytes`, and merges partitions with more than `max_runs` runs.
+    pub fn new(target_file_bytes: u64, max_runs: usize) -> Self {
+        Self { target_file_bytes, max_runs }
     }
 
-    /// Moves everything above the partitions to them.
+    /// Moves all sstables above the partitions into them.
     fn pick_above(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
         let mut inputs = all_inputs(shape);
         inputs.retain(|input| input.level < LAST_LEVEL);
@@ -210,7 +208,7 @@ impl CompactionPolicy for Partitioned {
         if (0..LAST_LEVEL).any(|level| !shape.runs(level).is_empty()) {
             return self.pick_above(shape, busy);
         }
-        merge_tallest(shape, self.most_tables.max(1) + 1, self.target_file_bytes, busy)
+        merge_tallest(shape, self.max_runs.max(1) + 1, self.target_file_bytes, busy)
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
@@ -218,8 +216,8 @@ impl CompactionPolicy for Partitioned {
     }
 }
 
-/// A plan that puts `inputs`, all newer than `output_level`, on the stacks of its partitions; `None` without inputs, or where
-/// one of them or an sstable of those partitions is busy.
+/// A plan that adds `inputs`, all newer than `output_level`, on top of its partitions; `None` without inputs, or if one of
+/// them or an sstable of those partitions is busy.
 pub(super) fn append(
     shape: &VersionShape<'_>,
     inputs: Vec<PlanInput>,
@@ -260,12 +258,12 @@ pub(super) fn append(
         is_trivial_move,
         bottom: overlaps_nothing && shape.is_bottom(output_level, &tables),
         target_file_bytes,
-        cut: Cut::AtBoundaries,
+        output_split: OutputSplit::AtBoundaries,
         claims,
     })
 }
 
-/// The merge in itself of the partition of the last level with the most runs, if these are at least `runs`.
+/// The plan to merge the partition of the last level with the most runs in place, if it has at least `runs`.
 pub(super) fn merge_tallest(
     shape: &VersionShape<'_>,
     runs: usize,
@@ -290,7 +288,7 @@ pub(super) fn merge_tallest(
         is_trivial_move: false,
         bottom: true,
         target_file_bytes,
-        cut: Cut::IntoPartitions(TABLES_PER_PARTITION),
+        output_split: OutputSplit::IntoPartitions(TABLES_PER_PARTITION),
         claims: Vec::new(),
     })
 }
@@ -306,12 +304,12 @@ pub(super) fn full_partitions(shape: &VersionShape<'_>, target_file_bytes: u64) 
         is_trivial_move: false,
         bottom: true,
         target_file_bytes,
-        cut: Cut::IntoPartitions(TABLES_PER_PARTITION),
+        output_split: OutputSplit::IntoPartitions(TABLES_PER_PARTITION),
         claims: Vec::new(),
     })
 }
 
-/// True if the runs of levels below the first are as a layout without partitions leaves them: one each, number 0.
+/// True if the levels below the first are those of a layout without partitions: one run each, number 0.
 pub(super) fn is_plain(levels: &[Vec<RunShape<'_>>]) -> bool {
     levels.iter().skip(1).all(|runs| runs.iter().all(|run| run.id == 0))
 }

@@ -6,7 +6,7 @@ const MAX_RUNS: usize = 10;
 
 const TARGET: u64 = 64;
 
-/// Sstables of a load, numbered from 1: `"2[a-c:10 d-f:20] 1[a-z:64]"` are two runs, newest first.
+/// A partition with sstables numbered from 1: `"2[a-c:10 d-f:20] 1[a-z:64]"` are two runs, newest first.
 fn load<'a>(sketch: &'a Sketch, new: Option<(u64, &'a [u8], &'a [u8])>) -> PartitionLoad<'a> {
     let shape = sketch.shape();
     let runs = shape.runs(0).iter();
@@ -30,7 +30,7 @@ fn act(runs: &str, new: (u64, &str, &str)) -> Action {
     plan(&[load], TARGET, MAX_RUNS, 0).remove(0)
 }
 
-/// One run of `count` sstables with one letter each; that of `small` is small.
+/// One run of `count` sstables with one letter each; the one for `small` is small.
 fn singles(count: u8, small: Option<char>) -> String {
     let bytes = |letter| if small == Some(letter) { 30 } else { 64 };
     let letters = (b'a'..b'a' + count).map(char::from);
@@ -39,7 +39,7 @@ fn singles(count: u8, small: Option<char>) -> String {
 }
 
 #[test]
-fn few_sstables_are_added_to() {
+fn a_partition_with_few_sstables_gets_a_minor_compaction() {
     assert_eq!(act("2[a-z:64] 1[a-z:64]", (60, "a", "z")), Action::Minor);
     let nine = (1..=9).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
     assert_eq!(act(&nine, (64, "a", "z")), Action::Minor);
@@ -51,12 +51,12 @@ fn few_sstables_are_added_to() {
 }
 
 #[test]
-fn a_major_compaction_takes_as_many_runs_as_give_the_best_ratio() {
+fn a_major_compaction_takes_the_runs_with_the_best_ratio() {
     // The example of REMIX §4.2, with more sstables: three small new ones and large old ones.
     let runs =
         "10[a-z:9] 9[a-z:9] 8[a-z:9] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]";
     assert_eq!(act(runs, (30, "a", "z")), Action::Major { inputs: vec![1, 2, 3] });
-    // All of a run or nothing of it: sstables of one run are new alike.
+    // All of a run or nothing of it: the sstables of one run have the same age.
     let nine = "a-b:3 c-d:3 e-f:3 g-h:3 i-j:3 k-l:3 m-n:3 o-p:3 q-r:3";
     let runs = format!("3[{nine}] 2[{nine}] 1[a-p:64 q-z:64]");
     let Action::Major { inputs } = act(&runs, (9, "a", "z")) else { panic!() };
@@ -70,21 +70,21 @@ fn a_partition_of_large_sstables_is_split() {
 }
 
 #[test]
-fn a_split_leaves_large_sstables_alone_that_overlap_nothing() {
+fn a_split_skips_large_sstables_without_overlap() {
     let runs = singles(20, None);
     assert_eq!(act(&runs, (64, "u", "z")), Action::Split { inputs: vec![] });
     assert_eq!(act(&runs, (64, "t", "z")), Action::Split { inputs: vec![20] });
     let runs = format!("2[c-d:64] {}", singles(19, Some('o')));
     let Action::Split { mut inputs } = act(&runs, (64, "u", "z")) else { panic!() };
     inputs.sort_unstable();
-    assert_eq!(inputs, [1, 4, 5, 16], "what overlaps each other, and what is small");
+    assert_eq!(inputs, [1, 4, 5, 16], "those that overlap each other, and the small one");
 }
 
 /// Bytes, first and last key of new entries.
-type New = (u64, Vec<u8>, Vec<u8>);
+type NewRange = (u64, Vec<u8>, Vec<u8>);
 
-/// Random partitions that hold to the rules of stacks: sstables of a run are disjoint.
-fn random_sketch(random: &mut impl FnMut(u64) -> u64) -> (Sketch, Option<New>) {
+/// Random partitions under the rules of stacks: sstables of a run are disjoint.
+fn random_sketch(random: &mut impl FnMut(u64) -> u64) -> (Sketch, Option<NewRange>) {
     let mut runs = Vec::new();
     for run in (1..=random(13)).rev() {
         let mut tables = Vec::new();
@@ -108,7 +108,7 @@ fn random_sketch(random: &mut impl FnMut(u64) -> u64) -> (Sketch, Option<New>) {
 }
 
 #[test]
-fn plans_of_random_partitions_keep_the_rules() {
+fn plans_of_random_partitions_follow_the_rules() {
     for seed in 0..3_000_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut random = |below: u64| {
@@ -122,36 +122,36 @@ fn plans_of_random_partitions_keep_the_rules() {
                 load(sketch, new.as_ref().map(|(bytes, from, to)| (*bytes, from.as_slice(), to.as_slice())))
             })
             .collect();
-        let may_keep = random(4 * TARGET);
-        let actions = plan(&loads, TARGET, MAX_RUNS, may_keep);
+        let max_retained = random(4 * TARGET);
+        let actions = plan(&loads, TARGET, MAX_RUNS, max_retained);
         assert_eq!(actions.len(), loads.len());
         let unbounded = plan(&loads, TARGET, MAX_RUNS, u64::MAX);
-        let mut kept = 0;
+        let mut retained = 0;
         for ((load, action), unbounded) in loads.iter().zip(&actions).zip(&unbounded) {
             check_action(seed, load, action);
             match (action, load.new) {
-                (Action::Abort, Some(new)) => kept += new.bytes,
-                (Action::Rest, new) => assert!(new.is_none(), "seed {seed}"),
+                (Action::Abort, Some(new)) => retained += new.bytes,
+                (Action::None, new) => assert!(new.is_none(), "seed {seed}"),
                 _ => {}
             }
             assert!(*action != Action::Abort || *unbounded == Action::Abort, "seed {seed}");
         }
-        assert!(kept <= may_keep, "seed {seed}: {kept} bytes of {may_keep} are kept back");
-        check_costliest_first(seed, &loads, &actions, &unbounded, may_keep);
+        assert!(retained <= max_retained, "seed {seed}: {retained} bytes of {max_retained} are retained");
+        check_costliest_first(seed, &loads, &actions, &unbounded, max_retained);
     }
 }
 
 fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
     let Some(new) = load.new else {
-        assert_eq!(*action, Action::Rest, "seed {seed}");
+        assert_eq!(*action, Action::None, "seed {seed}");
         return;
     };
     match action {
-        Action::Rest => panic!("seed {seed}: new entries are left lying"),
+        Action::None => panic!("seed {seed}: new entries are ignored"),
         Action::Abort => {}
         Action::Minor => {
             let tables = load.tables.len() + new.bytes.div_ceil(TARGET) as usize;
-            assert!(tables <= TABLES_A_RUN * MAX_RUNS, "seed {seed}");
+            assert!(tables <= TABLES_PER_RUN * MAX_RUNS, "seed {seed}");
             let runs = load.tables.chunk_by(|one, other| one.run == other.run).count();
             assert!(runs < MAX_RUNS, "seed {seed}");
         }
@@ -166,24 +166,24 @@ fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
             assert!(inputs.len() as f64 >= MIN_RATIO * outputs as f64, "seed {seed}");
         }
         Action::Split { inputs } => {
-            for kept in load.tables.iter().filter(|table| !inputs.contains(&table.table.number)) {
-                let others = load.tables.iter().filter(|other| other.table.number != kept.table.number);
-                assert!(others.into_iter().all(|other| !other.table.overlaps(&kept.table)), "seed {seed}");
+            for retained in load.tables.iter().filter(|table| !inputs.contains(&table.table.number)) {
+                let others = load.tables.iter().filter(|other| other.table.number != retained.table.number);
+                assert!(others.into_iter().all(|other| !other.table.overlaps(&retained.table)), "seed {seed}");
                 let is_clear =
-                    kept.table.largest_key < new.smallest_key || new.largest_key < kept.table.smallest_key;
-                assert!(is_clear, "seed {seed}: a split passes by what is older than new entries");
+                    retained.table.largest_key < new.smallest_key || new.largest_key < retained.table.smallest_key;
+                assert!(is_clear, "seed {seed}: a split skips an sstable that is older than new entries");
             }
         }
     }
 }
 
-/// What is not aborted though it is costly did not fit behind all that is costlier.
+/// A costly action that is not aborted did not fit behind all costlier ones.
 fn check_costliest_first(
     seed: u64,
     loads: &[PartitionLoad<'_>],
     actions: &[Action],
     unbounded: &[Action],
-    may_keep: u64,
+    max_retained: u64,
 ) {
     let bytes = |position: usize| loads[position].new.unwrap().bytes;
     let ratio = |position: usize| {
@@ -192,25 +192,26 @@ fn check_costliest_first(
     };
     let is_aborted = |actions: &[Action], position: usize| actions[position] == Action::Abort;
     for position in (0..loads.len()).filter(|&position| is_aborted(unbounded, position)) {
-        assert!(ratio(position) >= ABORT_FROM, "seed {seed}");
+        assert!(ratio(position) >= MIN_ABORT_COST, "seed {seed}");
         if is_aborted(actions, position) {
             continue;
         }
         let is_before = |other: &usize| (-ratio(*other), *other) < (-ratio(position), position);
         let before = (0..loads.len()).filter(|&other| is_aborted(actions, other)).filter(is_before);
         let before: u64 = before.map(bytes).sum();
-        assert!(before + bytes(position) > may_keep, "seed {seed}: partition {position} fitted");
+        assert!(before + bytes(position) > max_retained, "seed {seed}: partition {position} fitted");
     }
 }
 
 #[test]
-fn level_0_is_moved_on_before_anything_else() {
+fn level_0_is_moved_down_first() {
     let sketch = Sketch::parse("0: 9[a-m:10] 8[c-z:10]\n6: 1[b-d:64] 0[a-f:64 g-z:64]");
     let shape = sketch.shape();
     let policy = Partitioned::new(TARGET, MAX_RUNS);
     let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
     assert_eq!((due.inputs.len(), due.output_level, due.bottom), (2, LAST_LEVEL, false));
-    assert_eq!((due.cut, due.claims.len(), due.is_trivial_move), (Cut::AtBoundaries, 3, false));
+    assert_eq!(due.output_split, OutputSplit::AtBoundaries);
+    assert_eq!((due.claims.len(), due.is_trivial_move), (3, false));
     let claimed = BTreeSet::from([shape.levels[LAST_LEVEL][0].tables[0].number]);
     assert_eq!(policy.pick(&shape, &claimed), None, "the partition is being rewritten");
 }
@@ -231,7 +232,7 @@ fn only_the_partitions_in_its_range_are_claimed() {
 }
 
 #[test]
-fn partitions_in_order_are_left_alone_and_tall_ones_merged() {
+fn partitions_within_their_limit_remain_and_tall_ones_are_merged() {
     let runs =
         |count: u64| (0..count).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
     let policy = Partitioned::new(TARGET, MAX_RUNS);
@@ -239,5 +240,5 @@ fn partitions_in_order_are_left_alone_and_tall_ones_merged() {
     assert_eq!(policy.pick(&sketch.shape(), &BTreeSet::new()), None);
     let sketch = Sketch::parse(&format!("6: {}", runs(11)));
     let due = policy.pick(&sketch.shape(), &BTreeSet::new()).unwrap();
-    assert_eq!((due.inputs.len(), due.bottom, due.cut), (11, true, Cut::IntoPartitions(2)));
+    assert_eq!((due.inputs.len(), due.bottom, due.output_split), (11, true, OutputSplit::IntoPartitions(2)));
 }

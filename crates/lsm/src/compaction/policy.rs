@@ -1,20 +1,20 @@
-//! What a compaction policy sees and says. Policies are pure: no I/O, no clock, no state of their own.
+//! The input and the output of compaction policies. Policies are pure: no I/O, no clock, no state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::version::{LEVELS, SortedRun, TableHandle, TableMeta, Version};
 
-/// An sstable as a policy sees it.
+/// The facts about an sstable that a policy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableShape<'a> {
-    /// Its file number.
+    /// The file number.
     pub number: u64,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Its first user key.
+    /// The smallest user key.
     pub smallest_key: &'a [u8],
-    /// Its last user key.
+    /// The largest user key.
     pub largest_key: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ impl<'a> TableShape<'a> {
         }
     }
 
-    /// True if the key ranges of the two touch.
+    /// True if the key ranges of the two overlap.
     pub fn overlaps(&self, other: &TableShape<'_>) -> bool {
         self.smallest_key <= other.largest_key && other.smallest_key <= self.largest_key
     }
@@ -38,46 +38,46 @@ impl<'a> TableShape<'a> {
 /// A sorted run: sstables in key order, without overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunShape<'a> {
-    /// Its place within the level: larger is newer.
+    /// The position within the level: larger is newer.
     pub id: u64,
-    /// Its sstables in key order.
+    /// The sstables in key order.
     pub tables: Vec<TableShape<'a>>,
 }
 
 impl RunShape<'_> {
-    /// The size of all its sstables in bytes.
+    /// The size of all sstables in bytes.
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.bytes).sum()
     }
 }
 
-/// A version as a policy sees it: levels from the first on disk, their runs newest first.
+/// The facts about a version that a policy uses: levels from the first on disk, their runs newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionShape<'a> {
     /// The levels; a deeper level holds older data.
     pub levels: Vec<Vec<RunShape<'a>>>,
-    /// The keys that each level is cut at, ascending.
+    /// The boundaries of each level, ascending.
     pub boundaries: Vec<Vec<&'a [u8]>>,
 }
 
-/// A partition of a level as a policy sees it.
+/// The facts about a partition of a level that a policy uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionShape<'a> {
-    /// Its first key; `None` for the first partition.
+    /// The first key; `None` for the first partition.
     pub start: Option<&'a [u8]>,
-    /// The first key behind it; `None` for the last partition.
+    /// The first key behind the partition; `None` for the last one.
     pub end: Option<&'a [u8]>,
-    /// Its sstables with their runs, newest runs first.
+    /// The sstables with their runs, newest runs first.
     pub tables: Vec<(u64, TableShape<'a>)>,
 }
 
 impl PartitionShape<'_> {
-    /// How many sorted runs it has.
+    /// The number of sorted runs.
     pub fn runs(&self) -> usize {
         self.tables.chunk_by(|one, other| one.0 == other.0).count()
     }
 
-    /// True if a key from `first` to `last` may lie in it.
+    /// True if the partition contains a key from `first` to `last`.
     pub fn touches(&self, first: &[u8], last: &[u8]) -> bool {
         self.start.is_none_or(|start| start <= last) && self.end.is_none_or(|end| first < end)
     }
@@ -103,7 +103,7 @@ impl<'a> VersionShape<'a> {
         self.levels.iter().flatten().flat_map(|run| run.tables.iter().copied())
     }
 
-    /// The keys that `level` is cut at.
+    /// The boundaries of `level`.
     pub fn boundaries(&self, level: usize) -> &[&'a [u8]] {
         self.boundaries.get(level).map_or(&[], Vec::as_slice)
     }
@@ -150,7 +150,7 @@ impl<'a> VersionShape<'a> {
         tables.filter(|table| table.overlaps(&range)).copied().collect()
     }
 
-    /// True if no level below `level` has anything in the key range of `inputs`.
+    /// True if no level below `level` has an sstable in the key range of `inputs`.
     pub fn is_bottom(&self, level: usize, inputs: &[TableShape<'_>]) -> bool {
         (level + 1..self.levels.len()).all(|below| self.overlapping(below, inputs).is_empty())
     }
@@ -159,74 +159,74 @@ impl<'a> VersionShape<'a> {
 /// One input of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanInput {
-    /// Its level.
+    /// The level.
     pub level: usize,
-    /// Its sorted run.
+    /// The sorted run.
     pub run: u64,
-    /// Its file.
+    /// The file.
     pub file_number: u64,
 }
 
-/// Where outputs end besides at their size, and what becomes of the partitions of their level.
+/// The positions at which outputs end besides at their size, and the new partitions of their level.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cut {
-    /// Nowhere: the level has no partitions from then on, and the outputs join one run.
-    Nowhere,
-    /// Nowhere, as the inputs lie in one run within one partition: the outputs take their place.
-    Within,
-    /// At the level's boundaries. Each output lies as deep as it can above all that it overlaps.
+pub enum OutputSplit {
+    /// None: the level has no partitions any more, and the outputs join one run.
+    Unpartitioned,
+    /// None, as the inputs are one run of one partition: the outputs replace them.
+    WithinPartition,
+    /// The boundaries of the level. Each output joins the lowest run above all sstables that it overlaps.
     AtBoundaries,
-    /// The same with these boundaries, ascending, in the place of the level's own. It holds no sstables.
+    /// These boundaries, ascending, replace those of the level. It has no sstables.
     At(Vec<Vec<u8>>),
-    /// Nowhere, but so many outputs make a partition each. The inputs are all of one partition, or of the tree.
+    /// None; each group of this many outputs becomes a partition. The inputs are all of one partition, or of the tree.
     IntoPartitions(usize),
 }
 
-/// What to merge, and where to.
+/// The inputs and the output of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompactionPlan {
-    /// How urgent it is: 1 is due, 2 is twice over its target.
+    /// The urgency: 1 is due, 2 is twice over its target.
     pub score: f64,
     /// The sstables to read, newest data first.
     pub inputs: Vec<PlanInput>,
-    /// The level that the outputs join.
+    /// The level of the outputs.
     pub output_level: usize,
     /// The run of that level that the outputs join.
     pub output_run: u64,
-    /// True if the inputs overlap nothing and each other: they change their place without being read.
+    /// True if the inputs overlap neither each other nor the output level: they are moved without being read.
     pub is_trivial_move: bool,
-    /// True if no older version of any key of the inputs lies outside of them.
+    /// True if no older version of any key of the inputs exists outside of them.
     pub bottom: bool,
     /// Size at which a new output starts, in bytes.
     pub target_file_bytes: u64,
-    /// Where outputs end besides.
-    pub cut: Cut,
-    /// Sstables that are not inputs and must stay where they are meanwhile.
+    /// Further positions at which outputs end.
+    pub output_split: OutputSplit,
+    /// Sstables that are not inputs and must not move meanwhile.
     pub claims: Vec<u64>,
 }
 
 impl CompactionPlan {
-    /// The file numbers of everything that nobody else may work on.
+    /// The file numbers that no other compaction may use.
     pub fn busy_files(&self) -> impl Iterator<Item = u64> {
         self.input_files().chain(self.claims.iter().copied())
     }
 
-    /// The file numbers of its inputs.
+    /// The file numbers of the inputs.
     pub fn input_files(&self) -> impl Iterator<Item = u64> {
         self.inputs.iter().map(|input| input.file_number)
     }
 }
 
-/// Chooses what to compact next.
+/// Chooses the next compaction.
 pub trait CompactionPolicy {
-    /// The most urgent compaction that touches none of the `busy` files; `None` if nothing is due.
+    /// The most urgent compaction that uses none of the `busy` files; `None` if nothing is due.
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan>;
 
-    /// The compaction of everything into one run; `None` if there is nothing.
+    /// The compaction of everything into one run; `None` for an empty tree.
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan>;
 }
 
-/// The inputs that take in everything of `shape`.
+/// All of `shape` as inputs.
 pub(super) fn all_inputs(shape: &VersionShape<'_>) -> Vec<PlanInput> {
     let mut inputs = Vec::new();
     for (level, runs) in shape.levels.iter().enumerate() {
@@ -238,13 +238,13 @@ pub(super) fn all_inputs(shape: &VersionShape<'_>) -> Vec<PlanInput> {
     inputs
 }
 
-/// Shapes written as text, and a tree that lives by a policy, for tests.
+/// Shapes written as text, and a simulated tree under a policy, for tests.
 #[cfg(test)]
 pub(super) mod sketch {
     use super::*;
 
-    /// A shape that owns its keys. `"0: 2[a-f:64] 1[a-z:64]\n6: 0[a-m:640 n-z:640]"` is level 0 with the
-    /// runs 2 and 1 of one file each and level 6 with run 0 of two files; sizes in bytes.
+    /// A shape that owns its keys. `"0: 2[a-f:64] 1[a-z:64]\n6: 0[a-m:640 n-z:640]"` is level 0 with the runs 2 and 1 of one
+    /// file each and level 6 with run 0 of two files; sizes in bytes.
     #[derive(Debug, Default)]
     pub(crate) struct Sketch {
         levels: Vec<Vec<(u64, Vec<Table>)>>,
@@ -296,19 +296,19 @@ pub(super) mod sketch {
             VersionShape { levels, boundaries: Vec::new() }
         }
 
-        /// Carries out a plan whose keys are spread evenly: nothing is dropped.
+        /// Executes a plan whose keys are evenly distributed: nothing is dropped.
         fn apply(&mut self, plan: &CompactionPlan, next_number: &mut u64) -> u64 {
-            let taken: BTreeSet<u64> = plan.input_files().collect();
+            let input_files: BTreeSet<u64> = plan.input_files().collect();
             let mut inputs = Vec::new();
             for (_, tables) in self.levels.iter_mut().flatten() {
-                inputs.extend(tables.iter().filter(|table| taken.contains(&table.number)).cloned());
-                tables.retain(|table| !taken.contains(&table.number));
+                inputs.extend(tables.iter().filter(|table| input_files.contains(&table.number)).cloned());
+                tables.retain(|table| !input_files.contains(&table.number));
             }
             for runs in &mut self.levels {
                 runs.retain(|(_, tables)| !tables.is_empty());
             }
             let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
-            let outputs = if plan.is_trivial_move { inputs } else { cut(&inputs, bytes, plan, next_number) };
+            let outputs = if plan.is_trivial_move { inputs } else { divide(&inputs, bytes, plan, next_number) };
             let runs = &mut self.levels[plan.output_level];
             match runs.iter_mut().find(|(id, _)| *id == plan.output_run) {
                 Some((_, tables)) => tables.extend(outputs),
@@ -334,8 +334,8 @@ pub(super) mod sketch {
         }
     }
 
-    /// Even cuts of the inputs' key range. Keys are eight big-endian bytes.
-    fn cut(inputs: &[Table], bytes: u64, plan: &CompactionPlan, next_number: &mut u64) -> Vec<Table> {
+    /// Equal divisions of the key range of the inputs. Keys are eight big-endian bytes.
+    fn divide(inputs: &[Table], bytes: u64, plan: &CompactionPlan, next_number: &mut u64) -> Vec<Table> {
         let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
         let smallest = inputs.iter().map(|table| number(&table.smallest)).min().unwrap();
         let largest = inputs.iter().map(|table| number(&table.largest)).max().unwrap();
@@ -356,17 +356,17 @@ pub(super) mod sketch {
         tables
     }
 
-    /// What became of a simulated tree.
+    /// The costs of a simulated tree.
     #[derive(Debug)]
-    pub(crate) struct Life {
+    pub(crate) struct SimulatedCosts {
         /// Bytes written for each byte flushed, the flush included.
         pub(crate) amplification: f64,
-        /// Most sorted runs that a reader had to look at when nothing was due.
+        /// The largest number of sorted runs in a state without due compactions.
         pub(crate) max_runs: usize,
     }
 
-    /// Flushes `flushes` times `bytes` of evenly spread keys, doing all due compactions after each.
-    pub(crate) fn simulate(policy: &dyn CompactionPolicy, flushes: u64, bytes: u64) -> Life {
+    /// Flushes `flushes` times `bytes` of evenly distributed keys, with all due compactions after each.
+    pub(crate) fn simulate(policy: &dyn CompactionPolicy, flushes: u64, bytes: u64) -> SimulatedCosts {
         let mut sketch = Sketch { levels: vec![Vec::new(); 7] };
         let (mut next_number, mut written, mut max_runs) = (0, 0, 0);
         for _ in 0..flushes {
@@ -384,6 +384,6 @@ pub(super) mod sketch {
             }
             max_runs = max_runs.max(sketch.levels.iter().map(Vec::len).sum());
         }
-        Life { amplification: written as f64 / (flushes * bytes) as f64, max_runs }
+        SimulatedCosts { amplification: written as f64 / (flushes * bytes) as f64, max_runs }
     }
 }

@@ -1,23 +1,22 @@
-//! Which entries a flush or a compaction keeps.
+//! The rule that selects the entries that a flush or a compaction writes.
 //!
 //! # Algorithm
-//! The sequence numbers in use (those of live views, and the published one) cut time into stripes. Two
-//! versions of a key in one stripe look the same to every reader from now on but for the newer one, so
-//! of each key the newest version of each stripe is kept. It is dropped all the same where
-//! * a range tombstone of the same stripe covers it,
-//! * it is a tombstone of the oldest stripe, and nothing older of its key can lie outside the inputs.
+//! The sequence numbers in use (those of live views, and the published one) divide time into stripes. Of two versions of a
+//! key in one stripe, every present and later reader sees only the newer one. So the newest version of each key in each
+//! stripe is retained. It is dropped all the same if
+//! * a range tombstone of the same stripe covers it, or
+//! * it is a tombstone of the oldest stripe, and no older version of its key can exist outside of the inputs.
 //!
-//! Of what is kept, the tree's filter may drop more; see [`FilteredOutput`](super::FilteredOutput).
+//! The filter of the tree may drop more of the retained entries; see [`FilteredOutput`](super::FilteredOutput).
 //!
-//! Operands of a merge do not replace each other, not even those with one sequence number: all of them are kept here, down to
-//! the newest put or tombstone of their stripe, and left to the tree's merge operator (see [`super::merge`]).
+//! Merge operands do not replace each other, not even those with one sequence number. All are retained, down to the newest
+//! put or tombstone of their stripe, and merged by the tree's merge operator (see [`super::merge`]).
 //!
 //! Sequence numbers are never changed: validators compare them.
 //!
 //! # Invariants
-//! * Entries come in tree order. Entries in = entries kept + entries dropped.
-//! * A decision depends on the numbers in use when the work started. Views that came later read at or
-//!   above the newest of them.
+//! * Entries are added in tree order. Entries in = entries retained + entries dropped.
+//! * A decision depends on the numbers in use at the start of the work. Later views read at or above the newest of them.
 
 use std::sync::Arc;
 
@@ -25,37 +24,36 @@ use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::range_tombstones::RangeTombstones;
 
-/// What becomes of an entry.
+/// The decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Kept,
-    /// It goes: the same entry came before, and what became of that counts.
-    Copy,
-    /// It goes: no view can see it any more.
-    Unseen,
+pub(super) enum RetentionDecision {
+    Retain,
+    /// Drop it: an equal entry was decided on before.
+    DropCopy,
+    /// Drop it: no view can see it any more.
+    DropHidden,
 }
 
-/// Decides entry by entry, in tree order.
+/// Decides on one entry at a time, in tree order.
 #[derive(Debug)]
 pub struct Retention {
     /// Sequence numbers in use, ascending.
     in_use: Vec<SequenceNumber>,
     ranges: Arc<RangeTombstones>,
-    /// True if no older version of any key of the inputs can lie outside of them.
+    /// True if no older version of any key of the inputs can exist outside of them.
     bottom: bool,
     last_key: Vec<u8>,
-    /// The sequence number of the entry before; `None` before the first entry.
+    /// The sequence number of the previous entry; `None` before the first entry.
     last_sequence: Option<SequenceNumber>,
-    /// The stripe of the last put or tombstone of `last_key` met so far: it hides the rest of it.
+    /// The stripe of the last put or tombstone of `last_key` so far: it hides the rest of the stripe.
     hidden_stripe: Option<usize>,
     dropped: u64,
 }
 
 impl Retention {
-    /// For a flush or compaction that starts now.
+    /// The retention of a flush or compaction that starts now.
     ///
-    /// `in_use` was read before `ranges`, so that no range tombstone at or below its first number is
-    /// missing.
+    /// `in_use` was read before `ranges`, so that no range tombstone at or below its first number is missing.
     pub fn new(in_use: Vec<SequenceNumber>, ranges: Arc<RangeTombstones>, bottom: bool) -> Self {
         Self {
             in_use,
@@ -68,27 +66,27 @@ impl Retention {
         }
     }
 
-    /// All range tombstones up to this number are applied to what is kept.
+    /// All range tombstones up to this number are applied to the retained entries.
     pub fn filtered_through(&self) -> SequenceNumber {
         self.oldest_in_use()
     }
 
-    /// How many entries were dropped so far.
+    /// The number of dropped entries so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// True if the entry is kept.
-    pub fn keeps(&mut self, key: &[u8], trailer: Trailer) -> bool {
-        self.judge(key, trailer) == Fate::Kept
+    /// True if the entry is retained.
+    pub fn retains(&mut self, key: &[u8], trailer: Trailer) -> bool {
+        self.decide(key, trailer) == RetentionDecision::Retain
     }
 
-    /// What becomes of an entry.
-    pub(super) fn judge(&mut self, key: &[u8], trailer: Trailer) -> Fate {
+    /// Decides on an entry.
+    pub(super) fn decide(&mut self, key: &[u8], trailer: Trailer) -> RetentionDecision {
         let stripe = self.stripe(trailer.sequence());
         let (mut shadowed, mut is_copy) = (false, false);
         if self.last_sequence.is_some() && self.last_key == key {
-            // A back-fill that was interrupted writes its operands again; merged they may stand for more by now.
+            // An interrupted back-fill writes its operands again; the merged ones may contain more by now.
             let is_operand = trailer.kind() == Some(EntryKind::Merge);
             let repeated = self.last_sequence == Some(trailer.sequence()) && !is_operand;
             is_copy = repeated;
@@ -105,15 +103,15 @@ impl Retention {
         let drops = shadowed || self.is_dead(key, trailer, stripe);
         self.dropped += u64::from(drops);
         match drops {
-            false => Fate::Kept,
-            true if is_copy => Fate::Copy,
-            true => Fate::Unseen,
+            false => RetentionDecision::Retain,
+            true if is_copy => RetentionDecision::DropCopy,
+            true => RetentionDecision::DropHidden,
         }
     }
 
     fn is_dead(&self, key: &[u8], trailer: Trailer, stripe: usize) -> bool {
         let sequence = trailer.sequence();
-        // Entries above the newest number in use are not published yet: nothing is known of them.
+        // Entries above the newest number in use are not published yet: every one may be visible later.
         let Some(&end_of_stripe) = self.in_use.get(stripe) else { return false };
         if !self.ranges.is_empty() && self.ranges.newest_covering(key, end_of_stripe) > sequence {
             return true;
@@ -124,13 +122,12 @@ impl Retention {
         trailer.is_delete() && self.bottom
     }
 
-    /// True if no older version of any key of the inputs can lie outside of them.
+    /// True if no older version of any key of the inputs can exist outside of them.
     pub(super) fn is_bottom(&self) -> bool {
         self.bottom
     }
 
-    /// The oldest sequence number at which views see what is in `stripe`; `None` for what is not
-    /// published yet.
+    /// The oldest sequence number at which views see the entries of `stripe`; `None` for entries that are not published yet.
     pub(super) fn end_of_stripe(&self, stripe: usize) -> Option<SequenceNumber> {
         self.in_use.get(stripe).copied()
     }
@@ -152,15 +149,15 @@ impl Retention {
 mod tests {
     use super::*;
 
-    fn kept(mut retention: Retention, entries: &[(&str, u64, EntryKind)]) -> Vec<(String, u64)> {
-        let mut kept = Vec::new();
+    fn retained(mut retention: Retention, entries: &[(&str, u64, EntryKind)]) -> Vec<(String, u64)> {
+        let mut retained = Vec::new();
         for &(key, sequence, kind) in entries {
-            if retention.keeps(key.as_bytes(), Trailer::new(sequence, kind)) {
-                kept.push((key.to_owned(), sequence));
+            if retention.retains(key.as_bytes(), Trailer::new(sequence, kind)) {
+                retained.push((key.to_owned(), sequence));
             }
         }
-        assert_eq!(kept.len() as u64 + retention.dropped(), entries.len() as u64);
-        kept
+        assert_eq!(retained.len() as u64 + retention.dropped(), entries.len() as u64);
+        retained
     }
 
     fn no_ranges() -> Arc<RangeTombstones> {
@@ -171,29 +168,29 @@ mod tests {
     const DELETE: EntryKind = EntryKind::Delete;
 
     #[test]
-    fn the_newest_version_of_each_stripe_stays() {
+    fn the_newest_version_of_each_stripe_is_retained() {
         let retention = Retention::new(vec![5, 9], no_ranges(), false);
         let entries = [("a", 8, PUT), ("a", 7, PUT), ("a", 5, PUT), ("a", 3, DELETE), ("b", 3, DELETE)];
-        assert_eq!(kept(retention, &entries), [("a".into(), 8), ("a".into(), 5), ("b".into(), 3)]);
+        assert_eq!(retained(retention, &entries), [("a".into(), 8), ("a".into(), 5), ("b".into(), 3)]);
     }
 
     #[test]
-    fn unpublished_entries_stay() {
+    fn unpublished_entries_are_retained() {
         let retention = Retention::new(vec![5], no_ranges(), true);
-        assert_eq!(kept(retention, &[("a", 7, DELETE), ("a", 4, PUT)]).len(), 2);
+        assert_eq!(retained(retention, &[("a", 7, DELETE), ("a", 4, PUT)]).len(), 2);
     }
 
     #[test]
-    fn tombstones_go_at_the_bottom_once_every_view_sees_them() {
+    fn tombstones_are_dropped_at_the_bottom_once_every_view_sees_them() {
         let entries = [("a", 8, DELETE), ("a", 2, PUT), ("b", 4, DELETE), ("b", 1, PUT)];
         let at_bottom = Retention::new(vec![5, 9], no_ranges(), true);
-        assert_eq!(kept(at_bottom, &entries), [("a".into(), 8), ("a".into(), 2)]);
+        assert_eq!(retained(at_bottom, &entries), [("a".into(), 8), ("a".into(), 2)]);
         let above = Retention::new(vec![5, 9], no_ranges(), false);
-        assert_eq!(kept(above, &entries), [("a".into(), 8), ("a".into(), 2), ("b".into(), 4)]);
+        assert_eq!(retained(above, &entries), [("a".into(), 8), ("a".into(), 2), ("b".into(), 4)]);
     }
 
     #[test]
-    fn operands_hide_nothing_and_are_hidden_by_puts_and_tombstones_alone() {
+    fn operands_hide_nothing_and_are_hidden_only_by_puts_and_tombstones() {
         const MERGE: EntryKind = EntryKind::Merge;
         let retention = Retention::new(vec![5, 9], no_ranges(), true);
         let entries = [
@@ -205,23 +202,24 @@ mod tests {
             ("a", 4, DELETE),
         ];
         let expected = [("a".into(), 8), ("a".into(), 7), ("a".into(), 6), ("a".into(), 5)];
-        assert_eq!(kept(retention, &entries), expected);
+        assert_eq!(retained(retention, &entries), expected);
         let retention = Retention::new(vec![9], no_ranges(), false);
-        assert_eq!(kept(retention, &[("a", 8, PUT), ("a", 7, MERGE), ("b", 7, MERGE)]).len(), 2);
+        assert_eq!(retained(retention, &[("a", 8, PUT), ("a", 7, MERGE), ("b", 7, MERGE)]).len(), 2);
     }
 
     #[test]
-    fn equal_entries_are_kept_once() {
+    fn equal_entries_are_retained_once() {
         let retention = Retention::new(vec![9], no_ranges(), false);
-        assert_eq!(kept(retention, &[("a", 3, PUT), ("a", 3, PUT)]).len(), 1);
+        assert_eq!(retained(retention, &[("a", 3, PUT), ("a", 3, PUT)]).len(), 1);
     }
 
     #[test]
-    fn a_copy_that_goes_is_told_from_a_version_that_nobody_sees() {
+    fn a_dropped_copy_is_distinguished_from_a_hidden_version() {
         let mut retention = Retention::new(vec![9], no_ranges(), false);
         let entries = [("a", 5), ("a", 5), ("a", 3), ("a", 3), ("b", 3), ("b", 3)];
-        let fates =
-            entries.map(|(key, sequence)| retention.judge(key.as_bytes(), Trailer::new(sequence, PUT)));
-        assert_eq!(fates, [Fate::Kept, Fate::Copy, Fate::Unseen, Fate::Copy, Fate::Kept, Fate::Copy]);
+        let decisions =
+            entries.map(|(key, sequence)| retention.decide(key.as_bytes(), Trailer::new(sequence, PUT)));
+        use RetentionDecision::{DropCopy, DropHidden, Retain};
+        assert_eq!(decisions, [Retain, DropCopy, DropHidden, DropCopy, Retain, DropCopy]);
     }
 }

@@ -1,27 +1,28 @@
-//! The tiered layout: sorted runs of similar size are merged together, and nothing else.
+//! The tiered layout: sorted runs of similar size are merged together.
 //!
 //! # Shape
-//! All runs are in level 0, newest first. Merged runs are neighbours in age, and the result takes the place
-//! of the newest of them, so newer runs stay newer.
+//! All runs are in level 0, newest first. Merged runs are adjacent in age, and the result replaces the newest of them, so
+//! newer runs stay newer.
 //!
 //! # Due
-//! Neighbours of similar size form a tier: going from new to old, a run joins the tier if it is at most
-//! `SIMILAR` times as large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is
-//! then about as large as the runs of the next tier. So a byte is rewritten once a tier, and there are
-//! less than `WIDTH` runs a tier: the layout is for collections that are written more than they are scanned,
-//! so `WIDTH` is rather large. Should sizes that never match let runs pile up all the same, the
-//! cheapest neighbours are merged from [`MAX_RUNS`] on.
+//! Adjacent runs of similar size form a tier: going from new to old, a run joins the tier if it is at most `SIMILAR` times as
+//! large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is then about as large as the runs of the
+//! next tier. So a byte is rewritten once per tier, and a tier has fewer than `WIDTH` runs. The layout is for collections with
+//! more writes than scans, so `WIDTH` is rather large. If sizes never match and runs accumulate, the cheapest adjacent runs
+//! are merged from [`MAX_RUNS`] on.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::policy::{CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, VersionShape, all_inputs};
+use super::policy::{
+    CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, RunShape, VersionShape, all_inputs,
+};
 
-/// Runs of one tier that are merged.
+/// The number of runs of one tier that are merged.
 pub const WIDTH: usize = 8;
-/// How much larger than the largest of a tier a run may be to join it.
+/// The maximum size of a run that joins a tier, in relation to the largest run of the tier.
 const SIMILAR: u64 = 2;
-/// Runs from which on the cheapest neighbours are merged, of whatever size.
+/// The number of runs at which the cheapest adjacent ones are merged, whatever their sizes.
 pub const MAX_RUNS: usize = 32;
 
 /// The policy of the tiered layout.
@@ -31,7 +32,7 @@ pub struct Tiered {
 }
 
 impl Tiered {
-    /// The policy that cuts outputs at `target_file_bytes`.
+    /// The policy that starts a new output at `target_file_bytes`.
     pub fn new(target_file_bytes: u64) -> Self {
         Self { target_file_bytes }
     }
@@ -54,7 +55,7 @@ impl Tiered {
         (runs.len() - start >= WIDTH).then_some(start..runs.len())
     }
 
-    /// The [`WIDTH`] neighbours that are smallest together.
+    /// The [`WIDTH`] adjacent runs with the smallest total size.
     fn cheapest_window(runs: &[RunShape<'_>]) -> Option<Range<usize>> {
         let cost = |window: &[RunShape<'_>]| window.iter().map(RunShape::bytes).sum::<u64>();
         let windows = runs.windows(WIDTH).enumerate();
@@ -74,7 +75,7 @@ impl Tiered {
             is_trivial_move: false,
             bottom,
             target_file_bytes: self.target_file_bytes,
-            cut: Cut::Nowhere,
+            output_split: OutputSplit::Unpartitioned,
             claims: Vec::new(),
         })
     }
@@ -83,13 +84,13 @@ impl Tiered {
 impl CompactionPolicy for Tiered {
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
         if shape.levels.iter().skip(1).any(|runs| !runs.is_empty()) {
-            // Left by another layout, whose levels below are older than all runs of the first.
+            // Another layout left lower levels, which are older than all runs of the first.
             let is_free = !shape.tables().any(|table| busy.contains(&table.number));
             return self.full(shape).filter(|_| is_free);
         }
         let all = shape.runs(0);
         let is_busy = |run: &RunShape<'_>| run.tables.iter().any(|table| busy.contains(&table.number));
-        // Only runs newer than those that are being merged: their order is not in doubt.
+        // Only runs newer than those that are being merged: their order is certain.
         let free = all.iter().position(is_busy).unwrap_or(all.len());
         let runs = &all[..free];
         let due = Self::full_tier(runs)
@@ -100,7 +101,7 @@ impl CompactionPolicy for Tiered {
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
-        // Runs that come meanwhile are numbered by files that do not exist yet.
+        // Runs that are added meanwhile have the numbers of files that do not exist yet.
         let newest = shape.runs(0).first().map_or(0, |run| run.id);
         let inputs = all_inputs(shape);
         (!inputs.is_empty()).then_some(CompactionPlan {
@@ -111,7 +112,7 @@ impl CompactionPolicy for Tiered {
             is_trivial_move: false,
             bottom: true,
             target_file_bytes: self.target_file_bytes,
-            cut: Cut::Nowhere,
+            output_split: OutputSplit::Unpartitioned,
             claims: Vec::new(),
         })
     }
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_similar_size_melt_together() {
+    fn runs_of_similar_size_are_merged() {
         let sketch = Sketch::parse(
             "0: 11[a-z:64] 10[a-z:64] 9[a-z:64] 8[a-z:64] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] \
              2[a-z:500] 1[a-z:5000]",
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_different_sizes_are_left_alone_until_there_are_too_many() {
+    fn runs_of_different_sizes_remain_until_there_are_too_many() {
         let runs = |count: u32| {
             let run = |age: u32| format!("{}[a-z:{}]", 100 - age, 3_u64.pow(age));
             Sketch::parse(&format!("0: {}", (0..count).map(run).collect::<Vec<_>>().join(" ")))
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_at_and_behind_a_busy_one_are_left_alone() {
+    fn runs_at_and_behind_a_busy_one_are_not_merged() {
         let sketch = Sketch::parse(
             "0: 9[a-z:1] 8[a-z:1] 7[a-z:1] 6[a-z:1] 5[a-z:1] 4[a-z:1] 3[a-z:1] 2[a-z:1] 1[a-z:1]",
         );

@@ -1,8 +1,8 @@
-//! The keys that a cursor is limited to.
+//! The range of keys of a cursor.
 
 use std::ops::{Bound, RangeBounds};
 
-/// A range of keys: from `lower` on, to before `upper`.
+/// A range of keys: from `lower` (inclusive) to `upper` (exclusive).
 ///
 /// ```
 /// use bolide_lsm::cursor::Bounds;
@@ -24,7 +24,7 @@ impl Bounds {
         Self::default()
     }
 
-    /// The keys of a range, with any kind of ends.
+    /// The keys of a range, with any kinds of bounds.
     pub fn of<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Self {
         let lower = match range.start_bound() {
             Bound::Included(key) => Some(key.as_ref().to_vec()),
@@ -42,7 +42,7 @@ impl Bounds {
     /// The keys that start with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
         let mut upper = prefix.to_vec();
-        // The next prefix of this length: trailing 0xff bytes have none, so they go.
+        // The next prefix of this length: trailing 0xff bytes have none and are removed.
         while upper.pop_if(|byte| *byte == u8::MAX).is_some() {}
         let upper = match upper.last_mut() {
             Some(last) => {
@@ -54,29 +54,29 @@ impl Bounds {
         Self { lower: Some(prefix.to_vec()), upper }
     }
 
-    /// The first key of the range, if it has such.
+    /// The first key of the range, if it is bounded.
     pub fn lower(&self) -> Option<&[u8]> {
         self.lower.as_deref()
     }
 
-    /// The first key behind the range, if it has such.
+    /// The first key behind the range, if it is bounded.
     pub fn upper(&self) -> Option<&[u8]> {
         self.upper.as_deref()
     }
 
-    /// True where `key` is in the range.
+    /// True if `key` is in the range.
     #[inline]
     pub fn contains(&self, key: &[u8]) -> bool {
         !self.is_before(key) && !self.is_behind(key)
     }
 
-    /// True where `key` is less than every key of the range.
+    /// True if `key` is less than every key of the range.
     #[inline]
     pub(crate) fn is_before(&self, key: &[u8]) -> bool {
         self.lower.as_ref().is_some_and(|lower| key < lower)
     }
 
-    /// True where `key` is greater than every key of the range.
+    /// True if `key` is greater than every key of the range.
     #[inline]
     pub(crate) fn is_behind(&self, key: &[u8]) -> bool {
         self.upper.as_ref().is_some_and(|upper| key >= upper)
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_end_is_kept() {
+    fn every_kind_of_bound_is_supported() {
         let bounds = Bounds::of::<&[u8]>((Bound::Excluded(&b"a"[..]), Bound::Unbounded));
         assert!(!bounds.contains(b"a") && bounds.contains(b"a\0"));
         assert!(Bounds::of::<&[u8]>(..).contains(b""));

@@ -1,11 +1,10 @@
 //! Several sources as one, in tree order.
 //!
-//! The source with the current entry stands apart; the others are in a heap, the next one on top. So while
-//! entries come from one source in a row, which compaction makes the usual case, each costs one comparison
-//! with the top. The first sixteen bytes of each source's key are kept as one number: most comparisons
-//! look at nothing else.
+//! The source with the current entry is separate; the others are in a heap, the next one on top. While consecutive entries
+//! are from one source, the usual case after compactions, each costs one comparison with the top. The first sixteen bytes of
+//! each source's key are stored as one number: most comparisons read only these.
 //!
-//! Entries that are equal in key and sequence number come in the order of their sources.
+//! Entries with equal key and sequence number are in the order of their sources.
 
 use std::cmp::Ordering;
 
@@ -13,7 +12,7 @@ use bolide_base::internal_key::compare_entries;
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, InternalCursor, key_head};
 
-/// A cursor over all entries of its sources. With one source it costs next to nothing on top of it.
+/// A cursor over all entries of its sources. With a single source its overhead is negligible.
 #[derive(Debug)]
 pub struct MergingCursor<S> {
     sources: Vec<S>,
@@ -22,18 +21,18 @@ pub struct MergingCursor<S> {
     /// The other valid sources; each before its children at 2i + 1 and 2i + 2.
     heap: Vec<usize>,
     current: Option<usize>,
-    direction: Direction,
-    /// Forward: the head of the key of the source that comes next, or the largest one if there is none. Backward: zero.
-    /// Before a key with a smaller head than that comes no other.
+    direction: ScanDirection,
+    /// Forward: the head of the key of the next source, or the maximum if there is none. Backward: zero. A key with a
+    /// smaller head precedes the keys of all other sources.
     limit: u128,
-    /// The source of the current entry can have the next one in hand.
-    in_hand: bool,
+    /// The current source supports [`try_next_distinct`](InternalCursor::try_next_distinct).
+    supports_distinct: bool,
 }
 
-/// Where the sources stand. Forward: each on its first entry that is not before the current one.
-/// Backward: each on its last entry that is not behind it.
+/// The positions of the sources. Forward: each on its first entry at or behind the current one. Backward: each on its last
+/// entry at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum ScanDirection {
     Forward,
     Backward,
 }
@@ -44,29 +43,29 @@ impl<S: InternalCursor> MergingCursor<S> {
         let count = sources.len();
         Self {
             sources,
-            // Not zeros, for which the allocator would be asked on its slow way.
+            // Not zeros, whose allocation is slower.
             heads: vec![u128::MAX; count],
             heap: Vec::with_capacity(count),
             current: None,
-            direction: Direction::Forward,
+            direction: ScanDirection::Forward,
             limit: 0,
-            in_hand: false,
+            supports_distinct: false,
         }
     }
 
-    /// The number of the source that the current entry is in; `None` while the cursor is invalid.
+    /// The number of the source of the current entry; `None` while the cursor is invalid.
     #[inline]
     pub fn current_source(&self) -> Option<usize> {
         self.current
     }
 
-    /// As [`seek`](InternalCursor::seek) for a position behind the current one, but it leaves the sources
-    /// alone that are there already. On an invalid cursor it does nothing.
+    /// As [`seek`](InternalCursor::seek) for a position behind the current one, but without moving sources that are there
+    /// already. On an invalid cursor it does nothing.
     ///
     /// # Errors
     /// Those of the sources.
     pub fn seek_forward(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        if self.direction == Direction::Backward {
+        if self.direction == ScanDirection::Backward {
             return if self.current.is_some() { self.seek(key, sequence) } else { Ok(()) };
         }
         while let Some(current) = self.current {
@@ -80,10 +79,10 @@ impl<S: InternalCursor> MergingCursor<S> {
         Ok(())
     }
 
-    /// Positions all sources and finds the current one.
+    /// Positions all sources and determines the current one.
     fn position(
         &mut self,
-        direction: Direction,
+        direction: ScanDirection,
         mut go: impl FnMut(usize, &mut S) -> Result<()>,
     ) -> Result<()> {
         self.direction = direction;
@@ -102,33 +101,34 @@ impl<S: InternalCursor> MergingCursor<S> {
             self.sift_down(slot);
         }
         self.current = self.pop();
-        self.note_limit();
+        self.set_limit();
         Ok(())
     }
 
-    /// Notes how far the source of the current entry goes alone, when it has become that.
+    /// Sets the limit below which the new current source needs no comparison.
     #[inline]
-    fn note_limit(&mut self) {
-        self.in_hand = self.current.is_some_and(|current| self.sources[current].can_have_next_in_hand());
+    fn set_limit(&mut self) {
+        let supports = |current: usize| self.sources[current].supports_try_next_distinct();
+        self.supports_distinct = self.current.is_some_and(supports);
         self.limit = match (self.direction, self.heap.first()) {
-            (Direction::Backward, _) => 0,
-            (Direction::Forward, Some(&second)) => self.heads[second],
-            (Direction::Forward, None) => u128::MAX,
+            (ScanDirection::Backward, _) => 0,
+            (ScanDirection::Forward, Some(&second)) => self.heads[second],
+            (ScanDirection::Forward, None) => u128::MAX,
         };
     }
 
-    /// Turns around: the others go one entry over the current one, and it one entry back.
-    fn turn(&mut self, current: usize, direction: Direction) -> Result<()> {
+    /// Reverses the direction: the other sources move over the current entry, and its source one entry back.
+    fn reverse(&mut self, current: usize, direction: ScanDirection) -> Result<()> {
         self.position(direction, |index, source| match direction {
-            // An invalid source has nothing on this side, so all it has is on the other.
-            Direction::Forward if index != current && !source.valid() => source.seek_to_first(),
-            Direction::Backward if index != current && !source.valid() => source.seek_to_last(),
-            Direction::Forward => source.next(),
-            Direction::Backward => source.prev(),
+            // An invalid source has no entries on this side, so all of its entries are on the other.
+            ScanDirection::Forward if index != current && !source.valid() => source.seek_to_first(),
+            ScanDirection::Backward if index != current && !source.valid() => source.seek_to_last(),
+            ScanDirection::Forward => source.next(),
+            ScanDirection::Backward => source.prev(),
         })
     }
 
-    /// Finds the current source after `source`, which was it, has moved by `step`. True if it still is.
+    /// Determines the current source after `source`, the previous one, has moved by `step`. True if it is the same.
     #[inline]
     fn stepped(&mut self, source: usize, step: Result<()>) -> Result<bool> {
         if let Err(error) = step {
@@ -136,16 +136,15 @@ impl<S: InternalCursor> MergingCursor<S> {
         }
         let moved = &self.sources[source];
         let head = moved.valid().then(|| key_head(moved.key()));
-        Ok(self.settle(source, head))
+        Ok(self.update_current(source, head))
     }
 
-    /// As [`stepped`](Self::stepped), where the head of the key that the source has moved to is known; `None` where it
-    /// is behind its last entry.
+    /// As [`stepped`](Self::stepped) with the head of the source's new key; `None` behind its last entry.
     #[inline]
-    fn settle(&mut self, source: usize, head: Option<u128>) -> bool {
+    fn update_current(&mut self, source: usize, head: Option<u128>) -> bool {
         let Some(head) = head else {
             self.current = self.pop();
-            self.note_limit();
+            self.set_limit();
             return false;
         };
         self.heads[source] = head;
@@ -157,7 +156,7 @@ impl<S: InternalCursor> MergingCursor<S> {
                 self.heap[0] = source;
                 self.current = Some(second);
                 self.sift_down(0);
-                self.note_limit();
+                self.set_limit();
                 false
             }
             _ => true,
@@ -169,12 +168,12 @@ impl<S: InternalCursor> MergingCursor<S> {
         Some(EntryHead { key_head: self.heads[current], trailer: self.sources[current].trailer() })
     }
 
-    /// True where the next entry surely has another key than the current one.
+    /// True if the next entry certainly has another key than the current one.
     #[inline]
     pub fn leaves_key(&self) -> bool {
         let Some(current) = self.current else { return true };
-        self.sources[current].shows_keys_once()
-            && self.direction == Direction::Forward
+        self.sources[current].yields_keys_once()
+            && self.direction == ScanDirection::Forward
             && self.heap.first().is_none_or(|&second| self.heads[second] != self.heads[current])
     }
 
@@ -204,13 +203,13 @@ impl<S: InternalCursor> MergingCursor<S> {
         }
     }
 
-    /// True where source `left` comes before source `right` in the direction of the cursor.
+    /// True if source `left` precedes source `right` in the direction of the cursor.
     #[inline]
     fn is_before(&self, left: usize, right: usize) -> bool {
         let order = self.heads[left].cmp(&self.heads[right]).then_with(|| self.compare_fully(left, right));
         match self.direction {
-            Direction::Forward => order == Ordering::Less,
-            Direction::Backward => order == Ordering::Greater,
+            ScanDirection::Forward => order == Ordering::Less,
+            ScanDirection::Backward => order == Ordering::Greater,
         }
     }
 
@@ -233,23 +232,23 @@ impl<S: InternalCursor> MergingCursor<S> {
 }
 
 impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
-    /// Where the source of the current entry has the next one at hand, and neither of the two has the key of another
-    /// source's entry.
+    /// Succeeds if the source of the current entry can step without a read, and no other source has an entry with one of the
+    /// two keys.
     #[inline]
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
-        if !self.in_hand {
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
+        if !self.supports_distinct {
             return None;
         }
         let current = self.current?;
         if self.heads[current] >= self.limit {
             return None;
         }
-        let entry = self.sources[current].next_in_hand()?;
+        let entry = self.sources[current].try_next_distinct()?;
         self.heads[current] = entry.key_head;
         if entry.key_head < self.limit {
             return Some(entry);
         }
-        self.settle(current, Some(entry.key_head));
+        self.update_current(current, Some(entry.key_head));
         self.head_of_current()
     }
 
@@ -274,31 +273,31 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.position(Direction::Forward, |_, source| source.seek_to_first())
+        self.position(ScanDirection::Forward, |_, source| source.seek_to_first())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.position(Direction::Backward, |_, source| source.seek_to_last())
+        self.position(ScanDirection::Backward, |_, source| source.seek_to_last())
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         if self.sources.len() > 1 {
             self.sources.iter_mut().for_each(|source| source.prepare_seek(key, sequence));
-            // All go on by one stage before one goes on by the next.
-            while self.sources.iter_mut().fold(false, |more, source| source.prepare_further() | more) {}
+            // All sources complete one stage before any starts the next.
+            while self.sources.iter_mut().fold(false, |more, source| source.prepare_next_stage() | more) {}
         }
-        self.position(Direction::Forward, |_, source| source.seek(key, sequence))
+        self.position(ScanDirection::Forward, |_, source| source.seek(key, sequence))
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.position(Direction::Backward, |_, source| source.seek_before(key))
+        self.position(ScanDirection::Backward, |_, source| source.seek_before(key))
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
         let Some(current) = self.current else { return Ok(()) };
-        if self.direction == Direction::Backward {
-            return self.turn(current, Direction::Forward);
+        if self.direction == ScanDirection::Backward {
+            return self.reverse(current, ScanDirection::Forward);
         }
         let step = self.sources[current].next();
         self.stepped(current, step).map(drop)
@@ -307,12 +306,12 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     #[inline]
     fn next_entry(&mut self) -> Result<Option<EntryHead>> {
         let Some(current) = self.current else { return Ok(None) };
-        if self.direction == Direction::Backward {
-            self.turn(current, Direction::Forward)?;
+        if self.direction == ScanDirection::Backward {
+            self.reverse(current, ScanDirection::Forward)?;
             return Ok(self.head_of_current());
         }
         match self.sources[current].next_entry() {
-            Ok(entry) if self.settle(current, entry.map(|entry| entry.key_head)) => Ok(entry),
+            Ok(entry) if self.update_current(current, entry.map(|entry| entry.key_head)) => Ok(entry),
             Ok(_) => Ok(self.head_of_current()),
             Err(error) => Err(self.fail(error)),
         }
@@ -321,8 +320,8 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         let Some(current) = self.current else { return Ok(()) };
-        if self.direction == Direction::Forward {
-            return self.turn(current, Direction::Backward);
+        if self.direction == ScanDirection::Forward {
+            return self.reverse(current, ScanDirection::Backward);
         }
         let step = self.sources[current].prev();
         self.stepped(current, step).map(drop)

@@ -1,26 +1,26 @@
 //! Cursors over whole trees.
 //!
 //! ```text
-//! VisibleCursor      what a reader sees at one sequence number: a value for each key
-//!   MergingCursor    all versions of all sources, in tree order
-//!     Source         a memtable, an sstable, or a sorted run of sstables
+//! VisibleCursor         the visible entries at one sequence number: a value per key
+//!   MergingCursor       all versions of all sources, in tree order
+//!     ComponentCursor   a memtable, an sstable, or a sorted run of sstables
 //! ```
 //!
 //! | file | concept |
 //! |---|---|
-//! | `bounds` | the keys that a cursor is limited to |
+//! | `bounds` | the range of keys of a cursor |
 //! | `run_cursor` | the sstables of a sorted run, one after the other |
-//! | `source` | one of the components of a tree |
+//! | `component_cursor` | a cursor over one component of a tree |
 //! | `merging_cursor` | several sources as one |
-//! | `prepared_key` | the place that a seek was prepared for |
+//! | `prepared_key` | the target of a prepared seek |
 //! | `versions_cursor` | all operands of the keys of a tree whose operands are merged |
-//! | `visible_cursor` | old versions, tombstones and deleted ranges left out |
+//! | `visible_cursor` | the entries without hidden versions, tombstones and deleted ranges |
 
 mod bounds;
+mod component_cursor;
 mod merging_cursor;
 mod prepared_key;
 mod run_cursor;
-mod source;
 #[cfg(test)]
 mod tests;
 mod versions_cursor;
@@ -29,9 +29,9 @@ mod visible_cursor;
 pub use bolide_table::InternalCursor;
 pub use bounds::Bounds;
 pub(crate) use bounds::successor;
+pub use component_cursor::ComponentCursor;
 pub use merging_cursor::MergingCursor;
 pub(crate) use prepared_key::PreparedKey;
-pub use run_cursor::{Run, RunCursor};
-pub use source::Source;
+pub use run_cursor::{RunCursor, RunTables};
 pub use versions_cursor::VersionsCursor;
 pub use visible_cursor::VisibleCursor;

@@ -1,16 +1,16 @@
-//! The place that a seek was prepared for.
+//! The target of a prepared seek.
 
 use bolide_base::SequenceNumber;
 
-/// A place in tree order, kept to tell whether the seek that comes is the one that was prepared. Short keys are kept
-/// without an allocation.
+/// A position in tree order, stored to check whether the next seek is the prepared one. Short keys are stored without an
+/// allocation.
 #[derive(Debug)]
 pub(crate) struct PreparedKey {
     sequence: SequenceNumber,
     short: [u8; SHORT_BYTES],
-    /// The bytes of the key.
+    /// The length of the key in bytes.
     len: usize,
-    /// The key, if it is not short.
+    /// The key if it is not short.
     long: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ impl Default for PreparedKey {
 }
 
 impl PreparedKey {
-    /// Makes it the place `(key, sequence)`.
+    /// Sets the position to `(key, sequence)`.
     #[inline]
     pub(crate) fn set(&mut self, key: &[u8], sequence: SequenceNumber) {
         (self.len, self.sequence) = (key.len(), sequence);
@@ -48,7 +48,7 @@ impl PreparedKey {
         self.sequence
     }
 
-    /// True if it is the place `(key, sequence)`.
+    /// True if the position is `(key, sequence)`.
     #[inline]
     pub(crate) fn is(&self, key: &[u8], sequence: SequenceNumber) -> bool {
         self.sequence == sequence && self.key() == key
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_any_length_are_told_apart() {
+    fn keys_of_any_length_are_distinguished() {
         let mut prepared = PreparedKey::default();
         assert!(prepared.is(b"", 0));
         let long = [7; 2 * SHORT_BYTES];

@@ -8,25 +8,25 @@ use bolide_table::{EntryHead, InternalCursor, TableCursor};
 
 use crate::version::SortedRun;
 
-/// Tables in key order, no two with a key in common.
-pub trait Run {
-    /// The cursor over one of them.
+/// Sstables in key order without common keys.
+pub trait RunTables {
+    /// The cursor over one sstable.
     type Cursor: InternalCursor;
 
-    /// How many tables there are.
+    /// The number of sstables.
     fn tables(&self) -> usize;
 
-    /// The first table whose largest key is at or after `key`; [`tables`](Self::tables) if there is none.
+    /// The first sstable whose largest key is at or after `key`; [`tables`](Self::tables) if there is none.
     fn position(&self, key: &[u8]) -> usize;
 
-    /// A cursor over table `index`. `fill_cache`: blocks read through it go to the block cache.
+    /// A cursor over sstable `index`. `fill_cache`: blocks read through it are cached.
     ///
     /// # Errors
-    /// Those of opening the table.
+    /// Those of opening the sstable.
     fn open(&self, index: usize, fill_cache: bool) -> Result<Option<Self::Cursor>>;
 }
 
-impl Run for Arc<SortedRun> {
+impl RunTables for Arc<SortedRun> {
     type Cursor = TableCursor;
 
     fn tables(&self) -> usize {
@@ -43,25 +43,24 @@ impl Run for Arc<SortedRun> {
     }
 }
 
-/// A cursor over the tables of a run, one after the other. It opens a table when it comes there, and
-/// holds one at a time.
-pub struct RunCursor<R: Run = Arc<SortedRun>> {
+/// A cursor over the sstables of a run, one after the other. It opens an sstable when it reaches it, and holds one at a time.
+pub struct RunCursor<R: RunTables = Arc<SortedRun>> {
     run: R,
     fill_cache: bool,
     index: usize,
     cursor: Option<R::Cursor>,
 }
 
-impl<R: Run> RunCursor<R> {
-    /// A cursor over `run`. `fill_cache`: blocks that it reads go to the block cache.
+impl<R: RunTables> RunCursor<R> {
+    /// A cursor over `run`. `fill_cache`: blocks that it reads are cached.
     pub fn new(run: R, fill_cache: bool) -> Self {
         Self { run, fill_cache, index: 0, cursor: None }
     }
 
-    /// Goes to table `index`; answers its cursor, wherever that stands.
+    /// Enters sstable `index`; returns its cursor at any position.
     fn enter(&mut self, index: usize) -> Result<Option<&mut R::Cursor>> {
         if self.index != index || self.cursor.is_none() {
-            // First dropped, then opened: only one table is held.
+            // First dropped, then opened: only one sstable is held.
             self.cursor = None;
             self.index = index;
             self.cursor = self.run.open(index, self.fill_cache)?;
@@ -69,7 +68,7 @@ impl<R: Run> RunCursor<R> {
         Ok(self.cursor.as_mut())
     }
 
-    /// Goes on to the first entry of the next table that has one, if this one has ended.
+    /// Moves on to the first entry of the next sstable that has one, if this one has ended.
     fn cross_forward(&mut self) -> Result<()> {
         while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
             let Some(next) = self.enter(self.index + 1)? else { break };
@@ -78,7 +77,7 @@ impl<R: Run> RunCursor<R> {
         Ok(())
     }
 
-    /// Goes back to the last entry of the table before that has one, if this one has ended.
+    /// Moves back to the last entry of the previous sstable that has one, if this one has ended.
     fn cross_backward(&mut self) -> Result<()> {
         while self.cursor.as_ref().is_some_and(|cursor| !cursor.valid()) {
             let Some(index) = self.index.checked_sub(1) else {
@@ -93,7 +92,7 @@ impl<R: Run> RunCursor<R> {
     }
 }
 
-impl<R: Run> InternalCursor for RunCursor<R> {
+impl<R: RunTables> InternalCursor for RunCursor<R> {
     #[inline]
     fn valid(&self) -> bool {
         self.cursor.as_ref().is_some_and(InternalCursor::valid)
@@ -138,19 +137,19 @@ impl<R: Run> InternalCursor for RunCursor<R> {
     }
 
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
-        // An error to open the table comes again, and is told, when it is sought.
+        // An error of opening the sstable occurs again, and is returned, at the seek.
         if let Ok(Some(table)) = self.enter(self.run.position(key)) {
             table.prepare_seek(key, sequence);
         }
     }
 
     #[inline]
-    fn prepare_further(&mut self) -> bool {
-        self.cursor.as_mut().is_some_and(InternalCursor::prepare_further)
+    fn prepare_next_stage(&mut self) -> bool {
+        self.cursor.as_mut().is_some_and(InternalCursor::prepare_next_stage)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        // The table at `position` is the last that can have smaller keys, or the one before it is.
+        // The sstable at `position`, or the previous one, is the last that can have smaller keys.
         let position = self.run.position(key);
         if position == self.run.tables() {
             return self.seek_to_last();
@@ -186,14 +185,14 @@ impl<R: Run> InternalCursor for RunCursor<R> {
     }
 
     #[inline]
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
-        self.cursor.as_mut()?.next_in_hand()
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
+        self.cursor.as_mut()?.try_next_distinct()
     }
 
-    /// So do the cursors over all tables where one does: no two tables have a key in common.
+    /// True if the cursors over all sstables do so: no two sstables have a key in common.
     #[inline]
-    fn shows_keys_once(&self) -> bool {
-        self.cursor.as_ref().is_some_and(InternalCursor::shows_keys_once)
+    fn yields_keys_once(&self) -> bool {
+        self.cursor.as_ref().is_some_and(InternalCursor::yields_keys_once)
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -210,7 +209,7 @@ impl<R: Run> InternalCursor for RunCursor<R> {
     }
 }
 
-impl<R: Run> fmt::Debug for RunCursor<R> {
+impl<R: RunTables> fmt::Debug for RunCursor<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunCursor")
             .field("tables", &self.run.tables())

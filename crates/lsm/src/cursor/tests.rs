@@ -1,4 +1,4 @@
-//! The cursors against a model that sorts and filters everything at once.
+//! The cursors against a model that sorts and filters all entries at once.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, InternalCursor};
 
-use super::{Bounds, MergingCursor, Run, RunCursor, VisibleCursor};
+use super::{Bounds, MergingCursor, RunCursor, RunTables, VisibleCursor};
 use crate::memtable::{Memtable, MemtableCursor, Visibility};
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Counts calls down; the one that brings it to zero fails.
+/// A countdown of calls; the one that reaches zero fails.
 type Fuse = Arc<AtomicUsize>;
 
 fn burn(fuse: &Fuse) -> Result<()> {
@@ -44,7 +44,7 @@ fn burn(fuse: &Fuse) -> Result<()> {
     Err(Error::internal("burnt"))
 }
 
-/// A cursor over sorted entries in memory. If their number is odd, most are at hand.
+/// A cursor over sorted entries in memory. If their number is odd, most steps need no read.
 struct VecCursor {
     entries: Arc<Vec<Entry>>,
     at: Option<usize>,
@@ -112,8 +112,8 @@ impl InternalCursor for VecCursor {
         }
     }
 
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
-        let at = self.at.filter(|at| at % 5 != 4 && self.can_have_next_in_hand())?;
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
+        let at = self.at.filter(|at| at % 5 != 4 && self.supports_try_next_distinct())?;
         let [current, next] = self.entries.get(at..at + 2)? else { return None };
         if next.0 == current.0 {
             return None;
@@ -122,7 +122,7 @@ impl InternalCursor for VecCursor {
         EntryHead::of(self)
     }
 
-    fn can_have_next_in_hand(&self) -> bool {
+    fn supports_try_next_distinct(&self) -> bool {
         self.entries.len() % 2 == 1
     }
 
@@ -134,10 +134,10 @@ impl InternalCursor for VecCursor {
     }
 }
 
-/// Tables in memory, some of them empty.
+/// Sstables in memory, some of them empty.
 struct VecRun(Vec<Arc<Vec<Entry>>>, Fuse);
 
-impl Run for VecRun {
+impl RunTables for VecRun {
     type Cursor = VecCursor;
 
     fn tables(&self) -> usize {
@@ -198,8 +198,8 @@ impl InternalCursor for TestSource {
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         each!(self, cursor => cursor.prepare_seek(key, sequence));
     }
-    fn prepare_further(&mut self) -> bool {
-        each!(self, cursor => cursor.prepare_further())
+    fn prepare_next_stage(&mut self) -> bool {
+        each!(self, cursor => cursor.prepare_next_stage())
     }
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => cursor.next())
@@ -207,22 +207,22 @@ impl InternalCursor for TestSource {
     fn next_entry(&mut self) -> Result<Option<EntryHead>> {
         each!(self, cursor => cursor.next_entry())
     }
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
-        each!(self, cursor => cursor.next_in_hand())
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
+        each!(self, cursor => cursor.try_next_distinct())
     }
-    fn can_have_next_in_hand(&self) -> bool {
+    fn supports_try_next_distinct(&self) -> bool {
         !matches!(self, Self::Memtable(_))
     }
-    fn shows_keys_once(&self) -> bool {
-        each!(self, cursor => cursor.shows_keys_once())
+    fn yields_keys_once(&self) -> bool {
+        each!(self, cursor => cursor.yields_keys_once())
     }
     fn prev(&mut self) -> Result<()> {
         each!(self, cursor => cursor.prev())
     }
 }
 
-/// A random history, spread over random sources.
-struct World {
+/// A random history, distributed over random sources.
+struct History {
     seed: u64,
     entries: Vec<Entry>,
     components: Vec<Vec<Entry>>,
@@ -233,7 +233,7 @@ struct World {
 }
 
 fn key(number: usize) -> Vec<u8> {
-    // Some keys are longer than what the merge compares at once, and begin with others.
+    // Some keys are longer than the compared heads, and some are prefixes of others.
     match number % 3 {
         0 => format!("{:03}", number / 3).into_bytes(),
         1 => format!("{:03}-a long common beginning {}", number / 3, number % 7).into_bytes(),
@@ -241,7 +241,7 @@ fn key(number: usize) -> Vec<u8> {
     }
 }
 
-impl World {
+impl History {
     fn new(seed: u64, random: &mut Random) -> Self {
         let keys = [3, 20, 200][random.below(3)];
         let count = random.below(400);
@@ -271,7 +271,7 @@ impl World {
         Self { seed, entries, components: spread, newest: count as u64, keys, ranges, fuse }
     }
 
-    /// Each component as a random kind of source that shows at least what `sequence` sees.
+    /// Each component as a random kind of source with at least the entries that are visible at `sequence`.
     fn sources(&self, sequence: SequenceNumber, random: &mut Random) -> Vec<TestSource> {
         let source = |entries: &Vec<Entry>, random: &mut Random| match random.below(3) {
             0 => {
@@ -302,9 +302,9 @@ impl World {
         tables.into_iter().map(Arc::new).collect()
     }
 
-    /// What a reader at `sequence` sees within `bounds`.
-    fn seen(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Entry> {
-        let mut seen = Vec::new();
+    /// The entries that are visible at `sequence` within `bounds`.
+    fn visible(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Entry> {
+        let mut visible = Vec::new();
         for versions in self.entries.chunk_by(|left, right| left.0 == right.0) {
             let newest = versions.iter().find(|(_, trailer, _)| trailer.sequence() <= sequence);
             let Some((key, trailer, value)) = newest else { continue };
@@ -312,10 +312,10 @@ impl World {
                 range.contains(key) && range.sequence <= sequence && range.sequence > trailer.sequence()
             });
             if !trailer.is_delete() && !covered && bounds.contains(key) {
-                seen.push((key.clone(), *trailer, value.clone()));
+                visible.push((key.clone(), *trailer, value.clone()));
             }
         }
-        seen
+        visible
     }
 
     fn some_key(&self, random: &mut Random) -> Vec<u8> {
@@ -344,55 +344,55 @@ fn current<S: InternalCursor>(cursor: &VisibleCursor<S>) -> Option<(Vec<u8>, Seq
     cursor.valid().then(|| (cursor.key().to_vec(), cursor.sequence(), cursor.value().to_vec()))
 }
 
-/// Walks about at random and compares each position with the model's.
-fn walk(world: &World, random: &mut Random) {
-    let sequence = random.below(world.newest as usize + 2) as u64;
-    let bounds = world.bounds(random);
-    let seen = world.seen(sequence, &bounds);
-    let ranges = Arc::new(RangeTombstones::from_tombstones(world.ranges.clone()).unwrap());
-    let mut cursor = VisibleCursor::new(world.sources(sequence, random), sequence, ranges, bounds.clone());
+/// Moves at random and compares each position with the model's.
+fn walk(history: &History, random: &mut Random) {
+    let sequence = random.below(history.newest as usize + 2) as u64;
+    let bounds = history.bounds(random);
+    let visible = history.visible(sequence, &bounds);
+    let ranges = Arc::new(RangeTombstones::from_tombstones(history.ranges.clone()).unwrap());
+    let mut cursor = VisibleCursor::new(history.sources(sequence, random), sequence, ranges, bounds.clone());
     let mut at = None;
     for step in 0..120 {
-        let target = world.some_key(random);
+        let target = history.some_key(random);
         let fails = random.one_in(40);
-        world.fuse.store(if fails { 1 + random.below(30) } else { 0 }, Ordering::Relaxed);
+        history.fuse.store(if fails { 1 + random.below(30) } else { 0 }, Ordering::Relaxed);
         let (result, moved) = match random.below(16) {
             0 => (cursor.seek_to_first(), Some(0)),
-            1 => (cursor.seek_to_last(), seen.len().checked_sub(1)),
-            2 => (cursor.seek(&target), Some(seen.partition_point(|(key, _, _)| *key < target))),
+            1 => (cursor.seek_to_last(), visible.len().checked_sub(1)),
+            2 => (cursor.seek(&target), Some(visible.partition_point(|(key, _, _)| *key < target))),
             3 => (
                 cursor.seek_for_prev(&target),
-                seen.partition_point(|(key, _, _)| *key <= target).checked_sub(1),
+                visible.partition_point(|(key, _, _)| *key <= target).checked_sub(1),
             ),
             4..10 => (cursor.next(), at.map(|at| at + 1)),
             _ => (cursor.prev(), at.and_then(|at: usize| at.checked_sub(1))),
         };
-        world.fuse.store(0, Ordering::Relaxed);
-        at = moved.filter(|&at| at < seen.len() && result.is_ok());
+        history.fuse.store(0, Ordering::Relaxed);
+        at = moved.filter(|&at| at < visible.len() && result.is_ok());
         assert!(fails || result.is_ok());
         let expected = at
-            .map(|at| &seen[at])
+            .map(|at| &visible[at])
             .map(|(key, trailer, value)| (key.clone(), trailer.sequence(), value.clone()));
         assert_eq!(
             current(&cursor),
             expected,
             "seed {}, step {step}, at {sequence} in {bounds:?}",
-            world.seed
+            history.seed
         );
     }
 }
 
-/// The same for the merge alone, which shows every version.
-fn walk_merged(world: &World, random: &mut Random) {
-    let sources = (world.components.iter())
-        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &world.fuse))
+/// The same for the merging cursor, which returns every version.
+fn walk_merged(history: &History, random: &mut Random) {
+    let sources = (history.components.iter())
+        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &history.fuse))
         .collect();
     let mut cursor = MergingCursor::new(sources);
-    let all = &world.entries;
+    let all = &history.entries;
     let mut at: Option<usize> = None;
     for step in 0..120 {
-        let target = world.some_key(random);
-        let sequence = random.below(world.newest as usize + 2) as u64;
+        let target = history.some_key(random);
+        let sequence = random.below(history.newest as usize + 2) as u64;
         let position = all.partition_point(|(key, trailer, _)| {
             (key, Reverse(trailer.sequence())) < (&target, Reverse(sequence))
         });
@@ -407,9 +407,9 @@ fn walk_merged(world: &World, random: &mut Random) {
                 cursor.seek_forward(&target, sequence).map(|()| Some(position))
             }
             5 => {
-                let (before, stepped) = (cursor.key().to_vec(), cursor.next_in_hand());
-                assert!(stepped.is_none() || stepped == EntryHead::of(&cursor), "seed {}", world.seed);
-                assert!(stepped.is_none() || cursor.key() != before, "seed {}", world.seed);
+                let (before, stepped) = (cursor.key().to_vec(), cursor.try_next_distinct());
+                assert!(stepped.is_none() || stepped == EntryHead::of(&cursor), "seed {}", history.seed);
+                assert!(stepped.is_none() || cursor.key() != before, "seed {}", history.seed);
                 Ok(at.map(|at| at + usize::from(stepped.is_some())))
             }
             4..10 => cursor.next().map(|()| at.map(|at| at + 1)),
@@ -419,35 +419,35 @@ fn walk_merged(world: &World, random: &mut Random) {
         .filter(|&at| at < all.len());
         let expected = at.map(|at| (all[at].0.as_slice(), all[at].1, all[at].2.as_slice()));
         let current = cursor.valid().then(|| (cursor.key(), cursor.trailer(), cursor.value()));
-        assert_eq!(current, expected, "seed {}, step {step}", world.seed);
+        assert_eq!(current, expected, "seed {}, step {step}", history.seed);
     }
 }
 
 #[test]
-fn every_walk_sees_what_the_model_sees() {
+fn every_position_matches_the_model() {
     for seed in 0..400 {
         let mut random = Random(seed);
-        let world = World::new(seed, &mut random);
+        let history = History::new(seed, &mut random);
         for _ in 0..4 {
-            walk(&world, &mut random);
+            walk(&history, &mut random);
         }
-        walk_merged(&world, &mut random);
+        walk_merged(&history, &mut random);
     }
 }
 
-/// Counts the calls that reach a source.
-fn calls(world: &World, walk: impl FnOnce(&mut VisibleCursor<VecCursor>)) -> usize {
-    let sources = (world.components.iter())
-        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &world.fuse))
+/// The number of calls that reach a source.
+fn calls(history: &History, walk: impl FnOnce(&mut VisibleCursor<VecCursor>)) -> usize {
+    let sources = (history.components.iter())
+        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &history.fuse))
         .collect();
     let mut cursor = VisibleCursor::new(sources, u64::MAX >> 8, Arc::default(), Bounds::all());
-    world.fuse.store(usize::MAX, Ordering::Relaxed);
+    history.fuse.store(usize::MAX, Ordering::Relaxed);
     walk(&mut cursor);
-    usize::MAX - world.fuse.load(Ordering::Relaxed)
+    usize::MAX - history.fuse.load(Ordering::Relaxed)
 }
 
 #[test]
-fn dead_versions_are_sought_over() {
+fn many_hidden_versions_are_skipped_by_seeks() {
     let versions = |key: &[u8]| {
         let key = key.to_vec();
         (1..=10_000)
@@ -455,7 +455,7 @@ fn dead_versions_are_sought_over() {
             .map(move |sequence| (key.clone(), Trailer::new(sequence, EntryKind::Put), Vec::new()))
     };
     let entries: Vec<Entry> = versions(b"a").chain(versions(b"b")).chain(versions(b"c")).collect();
-    let world = World {
+    let history = History {
         seed: 0,
         entries: entries.clone(),
         components: vec![entries],
@@ -464,13 +464,13 @@ fn dead_versions_are_sought_over() {
         ranges: Vec::new(),
         fuse: Fuse::default(),
     };
-    let forward = calls(&world, |cursor| {
+    let forward = calls(&history, |cursor| {
         cursor.seek_to_first().unwrap();
         while cursor.valid() {
             cursor.next().unwrap();
         }
     });
-    let backward = calls(&world, |cursor| {
+    let backward = calls(&history, |cursor| {
         cursor.seek_to_last().unwrap();
         while cursor.valid() {
             cursor.prev().unwrap();

@@ -1,9 +1,9 @@
-//! All that was written under the keys of a tree, as far as a reader sees it.
+//! All visible operands of the keys of a tree.
 //!
-//! A key whose operands are merged (see [`crate::compaction::merge`]) means the sum of its operands. This
-//! cursor shows them one by one: keys ascending, under each the newest first, down to the first put or
-//! tombstone, which hides what is older. Two operands of a key may have one sequence number. It goes forward only, and reads no further than it is asked to: who
-//! wants the newest of a key stops early.
+//! The value of a key whose operands are merged (see [`crate::compaction::merge`]) is the sum of its operands. This cursor
+//! returns them separately: keys ascending, the operands of each newest first, down to the first put or tombstone, which hides
+//! older ones. Two operands of a key may have one sequence number. It moves forward only and reads lazily: a reader of the
+//! newest operands of a key stops early.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
 use super::bounds::Bounds;
-use super::{MergingCursor, Source};
+use super::{MergingCursor, ComponentCursor};
 use crate::range_tombstones::RangeTombstones;
 
-/// Steps over versions that are not seen before the cursor seeks.
+/// The number of steps over invisible versions before the cursor seeks.
 const STEPS: usize = 8;
 
-/// A cursor over the operands of the keys of a tree, seen at one sequence number, within bounds.
+/// A cursor over the operands of the keys of a tree that are visible at one sequence number, within bounds.
 ///
-/// It starts on no entry. After an error it is on none either, and the next positioning call tries anew.
-pub struct VersionsCursor<S = Source> {
+/// It starts on no entry. After an error it is on none either, and the next positioning call starts again.
+pub struct VersionsCursor<S = ComponentCursor> {
     inner: MergingCursor<S>,
     sequence: SequenceNumber,
     ranges: Arc<RangeTombstones>,
     bounds: Bounds,
     valid: bool,
-    /// The key that the cursor was in last.
+    /// The last key of the cursor.
     key: Vec<u8>,
-    /// The sequence number met last under that key.
+    /// The last sequence number under that key.
     last: Option<SequenceNumber>,
-    /// True where the rest of that key is hidden.
+    /// True if the rest of that key is hidden.
     hidden: bool,
 }
 
 impl<S: InternalCursor> VersionsCursor<S> {
-    /// A cursor over the versions in `sources`, seen at `sequence` behind the range tombstones `ranges`.
+    /// A cursor over the versions in `sources` that are visible at `sequence` under the range tombstones `ranges`.
     pub fn new(
         sources: Vec<S>,
         sequence: SequenceNumber,
@@ -55,25 +55,25 @@ impl<S: InternalCursor> VersionsCursor<S> {
         }
     }
 
-    /// True while the cursor stands on an entry.
+    /// True while the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The key of the current entry; empty where there is none.
+    /// The key of the current entry; empty without one.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.valid { self.inner.key() } else { &[] }
     }
 
-    /// The operand of the current entry; empty where there is none.
+    /// The operand of the current entry; empty without one.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.valid { self.inner.value() } else { &[] }
     }
 
-    /// The sequence number of the current entry; 0 where there is none.
+    /// The sequence number of the current entry; 0 without one.
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
         if self.valid { self.inner.trailer().sequence() } else { 0 }
@@ -82,14 +82,14 @@ impl<S: InternalCursor> VersionsCursor<S> {
     /// Moves to the newest operand of the first key within the bounds.
     ///
     /// # Errors
-    /// `Corruption` and `Io` from reading sstables, as all that moves the cursor.
+    /// `Corruption` and `Io` from reading sstables, as for all calls that move the cursor.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.forget();
+        self.reset();
         match self.bounds.lower() {
             Some(lower) => self.inner.seek(lower, self.sequence)?,
             None => self.inner.seek_to_first()?,
         }
-        self.settle()
+        self.advance_to_visible()
     }
 
     /// Moves to the newest operand of the first key within the bounds that is at least `key`.
@@ -100,12 +100,12 @@ impl<S: InternalCursor> VersionsCursor<S> {
         if self.bounds.is_before(key) {
             return self.seek_to_first();
         }
-        self.forget();
+        self.reset();
         self.inner.seek(key, self.sequence)?;
-        self.settle()
+        self.advance_to_visible()
     }
 
-    /// Moves to the next operand, of the same key or the next. On none it stays there.
+    /// Moves to the next operand, of the same key or the next. An invalid cursor stays invalid.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -115,18 +115,18 @@ impl<S: InternalCursor> VersionsCursor<S> {
             return Ok(());
         }
         self.inner.next()?;
-        self.settle()
+        self.advance_to_visible()
     }
 
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.valid = false;
         self.hidden = false;
         self.last = None;
         self.key.clear();
     }
 
-    /// Goes on from where the inner cursor stands to an entry that is shown.
-    fn settle(&mut self) -> Result<()> {
+    /// Moves forward from the position of the inner cursor to a visible entry.
+    fn advance_to_visible(&mut self) -> Result<()> {
         let mut steps = 0;
         while self.inner.valid() && !self.bounds.is_behind(self.inner.key()) {
             let trailer = self.inner.trailer();
@@ -137,7 +137,7 @@ impl<S: InternalCursor> VersionsCursor<S> {
                 self.last = None;
             }
             let too_new = trailer.sequence() > self.sequence;
-            if !too_new && self.shows(trailer) {
+            if !too_new && self.is_visible(trailer) {
                 self.valid = true;
                 return Ok(());
             }
@@ -155,8 +155,8 @@ impl<S: InternalCursor> VersionsCursor<S> {
         Ok(())
     }
 
-    /// True where the version with this trailer, of the key that the cursor is in, is shown.
-    fn shows(&mut self, trailer: Trailer) -> bool {
+    /// True if the version of the current key with this trailer is visible.
+    fn is_visible(&mut self, trailer: Trailer) -> bool {
         self.last = Some(trailer.sequence());
         if self.hidden {
             return false;

@@ -1,18 +1,17 @@
-//! Memory of a memtable: handed out in order, never moved, freed all at once.
+//! The arena of a memtable: allocates in order, never moves memory, frees it as a whole.
 //!
 //! ```text
-//! current --> chunk --> chunk (full) --> chunk (full)      a new chunk is a quarter of all before it, at least
-//!             [used.......|free      ]                     `first_chunk_bytes`; or `largest_chunk_bytes` once there are as many
-//! large   --> chunk --> chunk                              one value each, where it is too big to share
+//! current --> chunk --> chunk (full) --> chunk (full)      a new chunk has a quarter of the size of all before it,
+//!             [used.......|free      ]                     at least `first_chunk_bytes`; then `largest_chunk_bytes`
+//! large   --> chunk --> chunk                              one large value each
 //! ```
 //!
-//! Taking memory is one atomic addition. When a chunk is full, threads race to put a new one in front;
-//! the losers give theirs back and use the winner's. Chunks of a large page are one.
+//! An allocation is one atomic addition. When a chunk is full, threads race to prepend a new one; the losers free
+//! theirs and use the winner's. A chunk of [`LARGE_PAGE_BYTES`] is one large page.
 //!
-//! [`Place`] is a reference to something in an arena, [`Link`] an atomic one. Every link lies in the same
-//! memtable as what it points to, and a memtable frees its arenas only as a whole: therefore whatever a
-//! link has ever pointed to may be read for as long as the link itself. That one rule carries the safety
-//! of the whole module.
+//! [`ArenaRef`] is a reference to a value in an arena, [`Link`] an atomic one. Every link is in the same memtable as
+//! its target, and a memtable frees its arenas only as a whole. Therefore every value that a link has ever pointed to
+//! stays readable as long as the link itself. The safety of the whole module depends on this rule.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -22,10 +21,10 @@ use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
 
 use super::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
-/// Every chunk starts at such an address, so that nodes can fill whole cache lines.
+/// The alignment of chunks, so that nodes can fill whole cache lines.
 const CHUNK_ALIGNMENT: usize = 64;
 
-/// Memory that is handed out in order and freed as a whole.
+/// Memory that is allocated in order and freed as a whole.
 pub(super) struct Arena {
     current: AtomicPtr<Chunk>,
     large: AtomicPtr<Chunk>,
@@ -35,22 +34,22 @@ pub(super) struct Arena {
     largest_chunk_bytes: usize,
 }
 
-// Two cache lines, so that threads which take memory from different arenas do not meet at one.
+// Two cache lines, so that threads that allocate from different arenas do not share one.
 #[repr(align(128))]
 struct Chunk {
     base: NonNull<u8>,
     capacity: usize,
-    /// The memory, if it consists of large pages; else it came from the allocator.
+    /// The memory, if it consists of large pages; otherwise it is from the allocator.
     pages: Option<LargePages>,
     used: AtomicUsize,
-    /// Capacity of this chunk and all before it in its list, as it was made.
+    /// The capacity of this chunk and all before it in its list, at its creation.
     total: usize,
     previous: *mut Chunk,
 }
 
 impl Arena {
-    /// An arena that rounds sizes up to `unit`, a power of two of at most 64, which is also the alignment
-    /// of all it hands out. It holds no memory yet.
+    /// An arena that rounds sizes up to `unit`, a power of two of at most 64, which is also the alignment of its
+    /// allocations. It has no memory yet.
     pub(super) fn new(unit: usize, first_chunk_bytes: usize, largest_chunk_bytes: usize) -> Self {
         assert!(unit.is_power_of_two() && unit <= CHUNK_ALIGNMENT);
         Self {
@@ -63,25 +62,25 @@ impl Arena {
         }
     }
 
-    /// Bytes of all chunks: what was taken from the allocator, used or not.
+    /// The bytes of all chunks, used or not.
     pub(super) fn reserved_bytes(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Puts `value` into the arena. It is never dropped, so it should own nothing.
-    pub(super) fn place<T: Sync>(&self, value: T) -> Place<'_, T> {
+    /// Moves `value` into the arena. It is never dropped, so it should own nothing.
+    pub(super) fn insert<T: Sync>(&self, value: T) -> ArenaRef<'_, T> {
         assert!(align_of::<T>() <= self.unit);
         let target = self.allocate(size_of::<T>()).cast::<T>();
         // SAFETY: the memory is fresh, large enough, and aligned to `unit` by `allocate`.
         unsafe { target.write(value) };
-        Place { target, arena: PhantomData }
+        ArenaRef { target, arena: PhantomData }
     }
 
-    /// Fresh memory of `bytes` bytes, at a multiple of the unit. Its content is undefined.
+    /// Allocates `bytes` bytes, aligned to the unit. The content is uninitialized.
     pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(self.unit);
         if bytes > self.largest_chunk_bytes / 4 && bytes > self.first_chunk_bytes {
-            return self.allocate_alone(bytes);
+            return self.allocate_chunk_for(bytes);
         }
         loop {
             let chunk = self.current.load(Ordering::Acquire);
@@ -95,7 +94,7 @@ impl Arena {
         }
     }
 
-    /// Puts a chunk with room for `bytes` before `full`, unless another thread did so already.
+    /// Prepends a chunk with room for `bytes` to `full`, unless another thread has done so.
     fn grow(&self, full: *mut Chunk, bytes: usize) {
         // SAFETY: chunks live as long as the arena.
         let shared = unsafe { full.as_ref() }.map_or(0, |chunk| chunk.total);
@@ -107,20 +106,20 @@ impl Arena {
             Ok(_) => {
                 self.reserved.fetch_add(capacity, Ordering::Relaxed);
             }
-            // SAFETY: nobody else has seen this chunk.
+            // SAFETY: no other thread has seen this chunk.
             Err(_) => unsafe { Chunk::free(chunk) },
         }
     }
 
-    /// A chunk of its own for one large value.
-    fn allocate_alone(&self, bytes: usize) -> NonNull<u8> {
+    /// Allocates a chunk for one large value.
+    fn allocate_chunk_for(&self, bytes: usize) -> NonNull<u8> {
         let chunk = Chunk::allocate(bytes, ptr::null_mut());
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        // SAFETY: the chunk lives as long as the arena; `previous` is set before others can see it.
+        // SAFETY: the chunk lives as long as the arena; `previous` is set before other threads can see it.
         let base = unsafe { (*chunk).base };
         let mut head = self.large.load(Ordering::Relaxed);
         loop {
-            // SAFETY: as above: not published yet.
+            // SAFETY: as above; the chunk is not published yet.
             unsafe { (*chunk).previous = head };
             match self.large.compare_exchange(head, chunk, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return base,
@@ -136,7 +135,7 @@ impl Drop for Arena {
         for list in [&self.current, &self.large] {
             let mut chunk = list.load(Ordering::Relaxed);
             while !chunk.is_null() {
-                // SAFETY: nobody else has the arena any more, and every list holds each chunk once.
+                // SAFETY: no other reference to the arena exists any more, and each chunk is in one list once.
                 let previous = unsafe { (*chunk).previous };
                 // SAFETY: as above.
                 unsafe { Chunk::free(chunk) };
@@ -153,8 +152,8 @@ impl Chunk {
     }
 
     fn allocate(capacity: usize, previous: *mut Chunk) -> *mut Chunk {
-        let is_whole = capacity >= LARGE_PAGE_BYTES && capacity.is_multiple_of(LARGE_PAGE_BYTES);
-        let pages = if is_whole { LargePages::new(capacity) } else { None };
+        let is_large = capacity >= LARGE_PAGE_BYTES && capacity.is_multiple_of(LARGE_PAGE_BYTES);
+        let pages = if is_large { LargePages::new(capacity) } else { None };
         let base = match &pages {
             Some(pages) => pages.base(),
             None => Self::allocate_heap(capacity),
@@ -176,7 +175,7 @@ impl Chunk {
     }
 
     /// # Safety
-    /// `chunk` came from [`Chunk::allocate`], and nobody uses it or its memory any more.
+    /// `chunk` is from [`Chunk::allocate`], and neither it nor its memory is used any more.
     unsafe fn free(chunk: *mut Chunk) {
         // SAFETY: by the caller's promise.
         let chunk = unsafe { Box::from_raw(chunk) };
@@ -194,34 +193,34 @@ impl Chunk {
     }
 }
 
-/// A reference to a `T` in an arena that lives at least as long as `'a`. It may also reach the bytes that
-/// were allocated behind the `T`, which a plain reference may not.
-pub(super) struct Place<'a, T> {
+/// A reference to a `T` in an arena that lives at least as long as `'a`. Unlike a plain reference, it may also access
+/// the bytes allocated after the `T`.
+pub(super) struct ArenaRef<'a, T> {
     target: NonNull<T>,
     arena: PhantomData<&'a T>,
 }
 
-impl<T> Clone for Place<'_, T> {
+impl<T> Clone for ArenaRef<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Place<'_, T> {}
+impl<T> Copy for ArenaRef<'_, T> {}
 
-impl<T> PartialEq for Place<'_, T> {
+impl<T> PartialEq for ArenaRef<'_, T> {
     fn eq(&self, other: &Self) -> bool {
         self.target == other.target
     }
 }
 
-// SAFETY: a place is a shared reference to a `T`.
-unsafe impl<T: Sync> Send for Place<'_, T> {}
+// SAFETY: an `ArenaRef` is a shared reference to a `T`.
+unsafe impl<T: Sync> Send for ArenaRef<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Sync> Sync for Place<'_, T> {}
+unsafe impl<T: Sync> Sync for ArenaRef<'_, T> {}
 
-impl<'a, T> Place<'a, T> {
-    /// The place at `target`.
+impl<'a, T> ArenaRef<'a, T> {
+    /// A reference to `target`.
     ///
     /// # Safety
     /// `target` points to an initialized `T` in an arena that outlives `'a`.
@@ -231,49 +230,49 @@ impl<'a, T> Place<'a, T> {
 
     #[inline]
     pub(super) fn get(self) -> &'a T {
-        // SAFETY: the promise of `new` and the rule at the head of this file.
+        // SAFETY: the contract of `new` and the rule in the module documentation.
         unsafe { self.target.as_ref() }
     }
 
-    /// The address, to reach the bytes behind the `T`.
+    /// The address, to access the bytes after the `T`.
     #[inline]
     pub(super) fn address(self) -> NonNull<u8> {
         self.target.cast()
     }
 }
 
-/// An atomic reference to a `T` in an arena of the same memtable, or to nothing. Loads acquire and stores
-/// release, so what a loaded link points to is initialized for the reader.
+/// An atomic optional reference to a `T` in an arena of the same memtable. Loads acquire and stores release, so the
+/// target of a loaded link is initialized for the reader.
 pub(super) struct Link<T>(AtomicPtr<T>);
 
 impl<T> Link<T> {
-    pub(super) fn new(target: Option<Place<'_, T>>) -> Self {
+    pub(super) fn new(target: Option<ArenaRef<'_, T>>) -> Self {
         Self(AtomicPtr::new(Self::raw(target)))
     }
 
     #[inline]
-    fn raw(target: Option<Place<'_, T>>) -> *mut T {
-        target.map_or(ptr::null_mut(), |place| place.target.as_ptr())
+    fn raw(target: Option<ArenaRef<'_, T>>) -> *mut T {
+        target.map_or(ptr::null_mut(), |reference| reference.target.as_ptr())
     }
 
     #[inline]
-    fn place<'a>(raw: *mut T) -> Option<Place<'a, T>> {
-        NonNull::new(raw).map(|target| Place { target, arena: PhantomData })
+    fn reference<'a>(raw: *mut T) -> Option<ArenaRef<'a, T>> {
+        NonNull::new(raw).map(|target| ArenaRef { target, arena: PhantomData })
     }
 
     #[inline]
-    pub(super) fn load(&self) -> Option<Place<'_, T>> {
-        Self::place(self.0.load(Ordering::Acquire))
+    pub(super) fn load(&self) -> Option<ArenaRef<'_, T>> {
+        Self::reference(self.0.load(Ordering::Acquire))
     }
 
     #[inline]
-    pub(super) fn store(&self, target: Option<Place<'_, T>>) {
+    pub(super) fn store(&self, target: Option<ArenaRef<'_, T>>) {
         self.0.store(Self::raw(target), Ordering::Release);
     }
 
-    /// Stores `new` where the link still is `current`; false where it is not.
+    /// Stores `new` if the link still is `current`. Returns whether it was.
     #[inline]
-    pub(super) fn replace(&self, current: Option<Place<'_, T>>, new: Place<'_, T>) -> bool {
+    pub(super) fn replace(&self, current: Option<ArenaRef<'_, T>>, new: ArenaRef<'_, T>) -> bool {
         let new = new.target.as_ptr();
         self.0.compare_exchange(Self::raw(current), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

@@ -1,9 +1,8 @@
 //! The cursor over a memtable.
 //!
-//! It copies the slots of one leaf at a time, which is at most 64 pointers, checks that the leaf did not change
-//! meanwhile, and then walks over its copy without looking at the tree. It goes on by the leaf's link to
-//! the right, and back by a descent to what is below the leaf. Entries are asked for a few ahead, so
-//! that a scan does not wait for memory at each of them.
+//! It copies the slots of one leaf at a time, at most 64 pointers, verifies that the leaf did not change meanwhile, and
+//! then iterates over its copy without reading the tree. It moves forward by the leaf's right link, and backward by a
+//! descent to the keys below the leaf. It prefetches entries ahead of a scan, so that steps do not wait for memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,54 +11,55 @@ use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
 use super::Memtable;
-use super::descent::Descent;
+use super::descent::StagedDescent;
 use super::entry::{EntryRef, VersionRef};
 use super::node::LeafCopy;
 use super::sync::prefetch;
-use super::tree::Tree;
+use super::tree::MemtableTree;
 use crate::cursor::PreparedKey;
 
-/// How many entries ahead of a scan are asked for.
-const AHEAD: usize = 6;
-/// How many are behind a seek, and how many more by a step until it is all of them: a scan of few entries needs no more.
-const AT_ONCE: usize = 2;
-/// Cache lines of an entry that are asked for: its key, its first version, and the start of the value.
-const AHEAD_LINES: usize = 2;
-/// Most cache lines of a value that are asked for, once it is known how long it is.
-const VALUE_LINES: usize = 8;
+/// The number of entries that a scan prefetches ahead.
+const PREFETCH_DISTANCE: usize = 6;
+/// The number of entries that a seek prefetches, and by which each step extends the prefetch up to the full distance.
+/// Short scans need no more.
+const PREFETCH_STEP: usize = 2;
+/// The cache lines prefetched of an entry: its key, its first version, and the start of the value.
+const ENTRY_LINES: usize = 2;
+/// The maximum number of cache lines prefetched of a value, once its length is known.
+const MAX_VALUE_LINES: usize = 8;
 const LINE_BYTES: usize = 64;
 
-/// Which versions a [`MemtableCursor`] shows.
+/// The versions that a [`MemtableCursor`] yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
-    /// Of each key only the newest version with a sequence number of at most this one, tombstones
-    /// included. Keys without such a version are passed over.
+    /// Of each key only the newest version with a sequence number of at most this one, including tombstones. Skips keys
+    /// without such a version.
     At(SequenceNumber),
     /// All versions.
     All,
 }
 
-/// A cursor over a [`Memtable`]. It never fails, and keeps the memtable alive.
+/// A cursor over a [`Memtable`], which it pins. It never fails.
 ///
-/// Under [`Visibility::At`] it shows at least all that was inserted before it was positioned and is
-/// visible. Under [`Visibility::All`] what is inserted meanwhile may or may not be shown.
+/// Under [`Visibility::At`] it yields at least all visible versions that were inserted before it was positioned. Under
+/// [`Visibility::All`] it may or may not yield concurrent insertions.
 pub struct MemtableCursor {
     // The `'static` references below point into this memtable's arenas.
     memtable: Arc<Memtable>,
     visibility: Visibility,
     leaf: Box<LeafCopy<'static>>,
-    /// Slot of the current entry.
+    /// The slot of the current entry.
     slot: usize,
-    /// The entries of slots before this one are asked for.
-    asked: usize,
-    current: Option<Current>,
-    /// The way down to `prepared_key`.
-    prepared: Descent<'static>,
+    /// The end of the prefetched slots.
+    prefetched: usize,
+    current: Option<CursorEntry>,
+    /// The descent to `prepared_key`.
+    prepared: StagedDescent<'static>,
     prepared_key: PreparedKey,
 }
 
 #[derive(Clone, Copy)]
-struct Current {
+struct CursorEntry {
     entry: EntryRef<'static>,
     version: VersionRef<'static>,
 }
@@ -71,24 +71,24 @@ impl MemtableCursor {
             visibility,
             leaf: Box::default(),
             slot: 0,
-            asked: 0,
+            prefetched: 0,
             current: None,
-            prepared: Descent::Lost,
+            prepared: StagedDescent::Lost,
             prepared_key: PreparedKey::default(),
         }
     }
 
-    /// The newest version that is shown of `entry`.
+    /// The newest version of `entry` that the cursor yields.
     #[inline]
-    fn shown(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
+    fn newest_visible(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
         match self.visibility {
             Visibility::At(sequence) => entry.newest(sequence),
             Visibility::All => Some(entry.head()),
         }
     }
 
-    /// The oldest version that is shown of `entry`: the last one in tree order.
-    fn last_shown(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
+    /// The oldest version of `entry` that the cursor yields: the last one in tree order.
+    fn oldest_visible(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
         match self.visibility {
             Visibility::At(sequence) => entry.newest(sequence),
             Visibility::All => entry.newest(0).or_else(|| entry.oldest_above(0)),
@@ -96,47 +96,47 @@ impl MemtableCursor {
     }
 
     /// The tree, to copy a leaf from.
-    fn tree(&self) -> &'static Tree {
-        // SAFETY: what the tree answers is kept in `self.leaf` and `self.current`, beside the `Arc` that
-        // keeps the memtable, and handed out for no longer than `self` is borrowed.
+    fn tree(&self) -> &'static MemtableTree {
+        // SAFETY: the tree's results are stored in `self.leaf` and `self.current`, beside the `Arc` that pins the memtable,
+        // and returned for no longer than `self` is borrowed.
         unsafe { &(*Arc::as_ptr(&self.memtable)).tree }
     }
 
     #[inline]
     fn prefetch(&self, slot: usize) {
         if let Some(entry) = self.leaf.entry(slot) {
-            prefetch(entry.address().as_ptr(), AHEAD_LINES);
+            prefetch(entry.address().as_ptr(), ENTRY_LINES);
         }
     }
 
-    /// Asks for the entries of slots before `until`.
+    /// Prefetches the entries of slots before `until`.
     #[inline]
     fn prefetch_until(&mut self, until: usize) {
-        for slot in self.asked..until {
+        for slot in self.prefetched..until {
             self.prefetch(slot);
         }
-        self.asked = self.asked.max(until);
+        self.prefetched = self.prefetched.max(until);
     }
 
-    /// Makes the entry of `slot` the current one, and asks for its value and for the ones behind it.
+    /// Makes the entry of `slot` the current one, and prefetches its value and the next entries.
     #[inline]
-    fn show(&mut self, slot: usize, current: Current) {
+    fn set_current(&mut self, slot: usize, current: CursorEntry) {
         prefetch_value(current.version);
-        self.prefetch_until((self.asked + AT_ONCE).clamp(slot + AT_ONCE, slot + AHEAD));
+        self.prefetch_until((self.prefetched + PREFETCH_STEP).clamp(slot + PREFETCH_STEP, slot + PREFETCH_DISTANCE));
         self.slot = slot;
         self.current = Some(current);
     }
 
-    /// Goes to the first shown entry from slot `slot` on.
+    /// Moves to the first visible entry from slot `slot` on.
     #[inline]
     fn forward_from(&mut self, mut slot: usize) {
         loop {
             while let Some(entry) = self.leaf.entry(slot) {
-                if let Some(version) = self.shown(entry) {
-                    return self.show(slot, Current { entry, version });
+                if let Some(version) = self.newest_visible(entry) {
+                    return self.set_current(slot, CursorEntry { entry, version });
                 }
                 slot += 1;
-                self.prefetch_until(slot + AHEAD);
+                self.prefetch_until(slot + PREFETCH_DISTANCE);
             }
             let Some(right) = self.leaf.right else {
                 self.current = None;
@@ -144,31 +144,31 @@ impl MemtableCursor {
             };
             self.tree().copy_leaf(right, &mut self.leaf);
             slot = 0;
-            self.asked = 0;
-            self.prefetch_until(AHEAD);
+            self.prefetched = 0;
+            self.prefetch_until(PREFETCH_DISTANCE);
             if let Some(right) = self.leaf.right {
                 right.prefetch_entries();
             }
         }
     }
 
-    /// Asks for the entries that a walk from `slot` on needs first.
+    /// Starts prefetching for a scan from `slot` on.
     #[inline]
     fn prefetch_from(&mut self, slot: usize) {
-        self.asked = slot;
-        self.prefetch_until(slot + AT_ONCE);
+        self.prefetched = slot;
+        self.prefetch_until(slot + PREFETCH_STEP);
     }
 
-    /// Goes to the last shown entry before slot `slot`.
+    /// Moves to the last visible entry before slot `slot`.
     fn backward_from(&mut self, mut slot: usize) {
         loop {
             while slot > 0 {
                 slot -= 1;
                 let Some(entry) = self.leaf.entry(slot) else { continue };
-                self.prefetch(slot.wrapping_sub(AHEAD));
-                if let Some(version) = self.last_shown(entry) {
-                    (self.slot, self.asked) = (slot, slot + 1);
-                    self.current = Some(Current { entry, version });
+                self.prefetch(slot.wrapping_sub(PREFETCH_DISTANCE));
+                if let Some(version) = self.oldest_visible(entry) {
+                    (self.slot, self.prefetched) = (slot, slot + 1);
+                    self.current = Some(CursorEntry { entry, version });
                     return;
                 }
             }
@@ -185,7 +185,7 @@ impl MemtableCursor {
 fn prefetch_value(version: VersionRef<'static>) {
     let value = version.value();
     let end = value.as_ptr().addr() % LINE_BYTES + value.len();
-    prefetch(value.as_ptr(), end.div_ceil(LINE_BYTES).min(VALUE_LINES));
+    prefetch(value.as_ptr(), end.div_ceil(LINE_BYTES).min(MAX_VALUE_LINES));
 }
 
 impl InternalCursor for MemtableCursor {
@@ -224,8 +224,8 @@ impl InternalCursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let tree = self.tree();
-        let prepared = match std::mem::replace(&mut self.prepared, Descent::Lost) {
-            Descent::Leaf { leaf, version } | Descent::Entry { leaf, version }
+        let prepared = match std::mem::replace(&mut self.prepared, StagedDescent::Lost) {
+            StagedDescent::Leaf { leaf, version } | StagedDescent::Entry { leaf, version }
                 if self.prepared_key.is(key, sequence) =>
             {
                 tree.copy_if_unchanged((leaf, version), key, &mut self.leaf)
@@ -244,7 +244,7 @@ impl InternalCursor for MemtableCursor {
             if let Some(version) = version {
                 prefetch_value(version);
                 self.slot = slot;
-                self.current = Some(Current { entry, version });
+                self.current = Some(CursorEntry { entry, version });
             } else {
                 self.forward_from(slot + 1);
             }
@@ -259,9 +259,9 @@ impl InternalCursor for MemtableCursor {
         self.prepared = self.tree().begin_descent(key);
     }
 
-    fn prepare_further(&mut self) -> bool {
+    fn prepare_next_stage(&mut self) -> bool {
         self.prepared = self.prepared.step(self.prepared_key.key());
-        matches!(self.prepared, Descent::Below { .. } | Descent::Leaf { .. })
+        matches!(self.prepared, StagedDescent::Below { .. } | StagedDescent::Leaf { .. })
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -276,11 +276,11 @@ impl InternalCursor for MemtableCursor {
         if self.visibility == Visibility::All
             && let Some(version) = current.version.older()
         {
-            self.current = Some(Current { version, ..current });
+            self.current = Some(CursorEntry { version, ..current });
             return Ok(());
         }
-        // Those behind the next one that an earlier step has asked for are there by now.
-        if self.slot + 2 < self.asked
+        // The entry after the next one was prefetched by an earlier step and is in the cache by now.
+        if self.slot + 2 < self.prefetched
             && let Some(entry) = self.leaf.entry(self.slot + 2)
         {
             prefetch_value(entry.head());
@@ -290,7 +290,7 @@ impl InternalCursor for MemtableCursor {
     }
 
     #[inline]
-    fn shows_keys_once(&self) -> bool {
+    fn yields_keys_once(&self) -> bool {
         self.visibility != Visibility::All
     }
 
@@ -299,7 +299,7 @@ impl InternalCursor for MemtableCursor {
         if self.visibility == Visibility::All
             && let Some(version) = current.entry.oldest_above(current.version.sequence())
         {
-            self.current = Some(Current { version, ..current });
+            self.current = Some(CursorEntry { version, ..current });
             return Ok(());
         }
         self.backward_from(self.slot);

@@ -1,34 +1,34 @@
-//! A search that goes down one level at a time, so that several, in several trees, wait for memory together.
+//! A descent one level at a time, so that descents in several trees overlap their memory latencies.
 //!
-//! Each step reads a node that the step before asked for, and asks for the one below. The versions are those of `tree`'s
-//! descent, read in its order. Where a writer came between, the descent is lost; whoever began it searches anew.
+//! Each step reads a node that the previous step prefetched, and prefetches a child. The descent reads versions in the
+//! order of `tree`'s descent. If a concurrent writer changes a node, the descent is lost and the caller searches again.
 
 use super::node::NodeRef;
-use super::tree::Tree;
+use super::tree::MemtableTree;
 
-/// Where such a search is.
+/// The state of a staged descent.
 #[derive(Clone, Copy)]
-pub(super) enum Descent<'a> {
-    /// Nowhere: it was not begun, or a writer came between.
+pub(super) enum StagedDescent<'a> {
+    /// It was not started, or a writer has changed a node.
     Lost,
-    /// On its way to `node`, which is asked for; `parent`, at this version, led there.
+    /// The next node is `node`, which is prefetched; `parent` links to it at this version.
     Below { node: NodeRef<'a>, parent: NodeRef<'a>, parent_version: u64 },
-    /// In the leaf for the key, at a version at which that covers the key; its slots are asked for.
+    /// At the leaf for the key, at a version at which the leaf covers the key; its slots are prefetched.
     Leaf { leaf: NodeRef<'a>, version: u64 },
-    /// There as well, and the entry is asked for.
+    /// At the leaf, and the entry is prefetched.
     Entry { leaf: NodeRef<'a>, version: u64 },
 }
 
-impl Tree {
+impl MemtableTree {
     /// The first step of a descent to `key`.
     #[inline]
-    pub(super) fn begin_descent(&self, key: &[u8]) -> Descent<'_> {
+    pub(super) fn begin_descent(&self, key: &[u8]) -> StagedDescent<'_> {
         let (root, version) = self.root();
         below(root, version, key)
     }
 }
 
-impl Descent<'_> {
+impl StagedDescent<'_> {
     /// The next step of a descent to `key`.
     #[inline]
     pub(super) fn step(self, key: &[u8]) -> Self {
@@ -46,19 +46,19 @@ impl Descent<'_> {
     }
 }
 
-/// Goes on from `node`, which covers `key` at this version.
+/// The state after `node`, which covers `key` at this version.
 #[inline]
-fn below<'a>(node: NodeRef<'a>, version: u64, key: &[u8]) -> Descent<'a> {
+fn below<'a>(node: NodeRef<'a>, version: u64, key: &[u8]) -> StagedDescent<'a> {
     let Some(children) = node.children() else {
         node.prefetch_entries();
-        return Descent::Leaf { leaf: node, version };
+        return StagedDescent::Leaf { leaf: node, version };
     };
     let found = node.search(key);
     match children.child(found.position + usize::from(found.entry.is_some())) {
         Some(child) => {
             child.prefetch();
-            Descent::Below { node: child, parent: node, parent_version: version }
+            StagedDescent::Below { node: child, parent: node, parent_version: version }
         }
-        None => Descent::Lost,
+        None => StagedDescent::Lost,
     }
 }

@@ -1,52 +1,51 @@
-//! One key of a memtable with all its versions.
+//! The entry of a key in a memtable, with all its versions.
 //!
 //! ```text
 //! entry      head        8   link to the newest version
 //!            key length  4
 //!            (spare)     4
 //!            key         n   padded to 8
-//!            first version   embedded: the one that came with the key
+//!            first version   embedded: the version inserted with the key
 //!
 //! version    next        8   link to the next older version
 //!            trailer     8   sequence number and kind
 //!            value info  4   value length in bits 0..30; bit 31: linked, not embedded
 //!   embedded value       n
-//!   linked   depth       4   how many were put at the head before it; 0: no jump
+//!   linked   depth       4   the number of versions added at the head before it; 0: no jump
 //!            jump        8   link to some older version (null: none)
 //!            value       n
 //! ```
 //!
-//! Versions hang newest first. They are added without a lock and never removed. A version with the
-//! sequence number of one that is there goes before it and hides it: the last writer wins, and redoing a
-//! log changes nothing.
+//! Versions are linked newest first. They are added without a lock and never removed. A version with the sequence
+//! number of an existing one is linked before it and hides it: the last writer wins, and a repeated log replay has no
+//! effect.
 //!
-//! **Jumps.** A snapshot that looks at a key which was overwritten ten thousand times since must not walk
-//! over all of these. Of the versions put at the head every sixteenth is a *stop*. It jumps to an older stop by the rule of
-//! skew-binary numbers (Myers 1983): its predecessor's jump target's jump target where both jumps are equally long, else its
-//! predecessor. The others jump to the stop before them. Any version is then found in O(log n) steps and some sixteen more; and
-//! a new version, unless it is a stop, looks at none but the head, where the rule alone would have it look at two more, each of them
-//! far away in memory. A version that comes late, and goes below
-//! the head, has no jump; jumps may pass over it, which does not matter as a jump is only taken to a
-//! version that is itself still too new.
+//! **Jumps.** A read at an old snapshot must not walk over thousands of newer versions of a key. Of the versions added
+//! at the head, every sixteenth is a *stop*. It jumps to an older stop by the rule of skew-binary numbers (Myers 1983):
+//! to its predecessor's jump target's jump target if both jumps are equally long, else to its predecessor. The other
+//! versions jump to the previous stop. A search then finds any version in O(log n) steps plus about sixteen. An
+//! insertion reads only the head, unless the new version is a stop; the rule alone would read two more versions, each
+//! with a cache miss. A late version, which is inserted below the head, has no jump. Jumps may skip it, which is correct
+//! because a search only jumps to versions that are still too new.
 
 use std::ptr::NonNull;
 use std::slice;
 
 use bolide_base::{SequenceNumber, Trailer};
 
-use super::arena::{Arena, Link, Place};
+use super::arena::{Arena, Link, ArenaRef};
 
 /// The head of an entry; its key and first version follow in memory.
 #[repr(C)]
-pub(super) struct Entry {
-    head: Link<Version>,
+pub(super) struct KeyEntry {
+    head: Link<EntryVersion>,
     key_bytes: u32,
 }
 
 /// The head of a version; its value follows in memory.
 #[repr(C)]
-pub(super) struct Version {
-    next: Link<Version>,
+pub(super) struct EntryVersion {
+    next: Link<EntryVersion>,
     trailer: Trailer,
 }
 
@@ -58,31 +57,31 @@ const LINKED_VALUE: usize = 32;
 const LINKED: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<usize>() == 8, "the layouts of the memtable are for 64-bit machines");
-const _: () = assert!(size_of::<Entry>() == 16 || cfg!(bolide_shuttle));
+const _: () = assert!(size_of::<KeyEntry>() == 16 || cfg!(bolide_shuttle));
 
-/// Where the key of an entry starts.
-const KEY: usize = size_of::<Entry>();
-/// Where the fields behind `next` and `trailer` start; more than 16 only under the model checker.
-const SHIFT: usize = size_of::<Version>() - VALUE_INFO;
+/// The offset of the key in an entry.
+const KEY: usize = size_of::<KeyEntry>();
+/// The shift of the fields after `next` and `trailer`; not 0 only under the model checker.
+const SHIFT: usize = size_of::<EntryVersion>() - VALUE_INFO;
 
 /// A reference to an entry.
-pub(super) type EntryRef<'a> = Place<'a, Entry>;
+pub(super) type EntryRef<'a> = ArenaRef<'a, KeyEntry>;
 /// A reference to a version.
-pub(super) type VersionRef<'a> = Place<'a, Version>;
+pub(super) type VersionRef<'a> = ArenaRef<'a, EntryVersion>;
 
-impl<'a> Place<'a, Entry> {
+impl<'a> ArenaRef<'a, KeyEntry> {
     /// Builds an entry with its first version in `arena`. The value has less than 2 GiB, the key less
     /// than 4 GiB.
     pub(super) fn create(arena: &'a Arena, key: &[u8], trailer: Trailer, value: &[u8]) -> Self {
         let version_at = (KEY + key.len()).next_multiple_of(8);
         let base = arena.allocate(version_at + SHIFT + EMBEDDED_VALUE + value.len());
-        // SAFETY: the memory holds `version_at` bytes and an embedded version behind them, both aligned.
+        // SAFETY: the memory has room for `version_at` bytes and an embedded version after them, both aligned.
         unsafe {
             let version = base.add(version_at);
             let first = VersionRef::write_version(version, trailer, length(value), EMBEDDED_VALUE, value);
             base.add(KEY).copy_from_nonoverlapping(start(key), key.len());
-            base.cast().write(Entry { head: Link::new(Some(first)), key_bytes: length(key) });
-            Place::new(base.cast())
+            base.cast().write(KeyEntry { head: Link::new(Some(first)), key_bytes: length(key) });
+            ArenaRef::new(base.cast())
         }
     }
 
@@ -90,7 +89,7 @@ impl<'a> Place<'a, Entry> {
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
         let bytes = self.get().key_bytes as usize;
-        // SAFETY: `create` put that many bytes there, and nobody writes them again.
+        // SAFETY: `create` wrote that many bytes there, and they are never written again.
         unsafe { slice::from_raw_parts(self.address().add(KEY).as_ptr(), bytes) }
     }
 
@@ -106,22 +105,22 @@ impl<'a> Place<'a, Entry> {
     /// The version that was created with the entry.
     pub(super) fn first(self) -> VersionRef<'a> {
         let version_at = (KEY + self.get().key_bytes as usize).next_multiple_of(8);
-        // SAFETY: `create` put a version there.
-        unsafe { Place::new(self.address().add(version_at).cast()) }
+        // SAFETY: `create` wrote a version there.
+        unsafe { ArenaRef::new(self.address().add(version_at).cast()) }
     }
 
-    /// The newest version with a sequence number of at most `at_most`.
+    /// The newest version with a sequence number of at most `max_sequence`.
     #[inline]
-    pub(super) fn newest(self, at_most: SequenceNumber) -> Option<VersionRef<'a>> {
+    pub(super) fn newest(self, max_sequence: SequenceNumber) -> Option<VersionRef<'a>> {
         let head = self.head();
-        if head.sequence() <= at_most {
+        if head.sequence() <= max_sequence {
             return Some(head);
         }
-        // A version may come late, right behind the one found: hence the walk.
-        let mut version = head.last_above(at_most);
+        // A late version may be inserted right after the one found: hence the loop.
+        let mut version = head.last_above(max_sequence);
         loop {
             version = version.next()?;
-            if version.sequence() <= at_most {
+            if version.sequence() <= max_sequence {
                 return Some(version);
             }
         }
@@ -133,13 +132,13 @@ impl<'a> Place<'a, Entry> {
         if head.sequence() <= sequence {
             return None;
         }
-        // Of versions with one sequence number, only the first counts.
+        // Of versions with equal sequence numbers, only the first is valid.
         let neighbour = head.last_above(sequence).sequence();
         self.newest(neighbour)
     }
 
-    /// Hangs `new` (fresh, seen by nobody) at its place among the versions. False where a version with
-    /// its sequence number was there already, which it hides from now on.
+    /// Links `new`, which is not published yet, at its position among the versions. Returns false if it hides an existing
+    /// version with its sequence number.
     pub(super) fn add(self, new: VersionRef<'a>) -> bool {
         let sequence = new.sequence();
         loop {
@@ -152,7 +151,7 @@ impl<'a> Place<'a, Entry> {
                 new.set_jump(None);
                 (&newer.get().next, newer.next())
             };
-            // Between the two loads above, `older` may have become newer than `new`: look again then.
+            // A concurrent insertion between the two loads may make `older` newer than `new`: retry then.
             if older.is_some_and(|older| older.sequence() > sequence) {
                 continue;
             }
@@ -164,11 +163,11 @@ impl<'a> Place<'a, Entry> {
     }
 }
 
-impl<'a> Place<'a, Version> {
-    /// Builds a version for an entry that exists. The value has less than 2 GiB.
+impl<'a> ArenaRef<'a, EntryVersion> {
+    /// Builds a version for an existing entry. The value has less than 2 GiB.
     pub(super) fn create(arena: &'a Arena, trailer: Trailer, value: &[u8]) -> Self {
         let base = arena.allocate(SHIFT + LINKED_VALUE + value.len());
-        // SAFETY: the memory holds a linked version and its value.
+        // SAFETY: the memory has room for a linked version and its value.
         unsafe {
             let version = Self::write_version(base, trailer, length(value) | LINKED, LINKED_VALUE, value);
             version.set_jump(None);
@@ -179,16 +178,16 @@ impl<'a> Place<'a, Version> {
     /// # Safety
     /// `base` is fresh, aligned to 8, and has room up to the end of the value.
     unsafe fn write_version(base: NonNull<u8>, trailer: Trailer, info: u32, at: usize, value: &[u8]) -> Self {
-        // SAFETY: by the caller's promise.
+        // SAFETY: by the contract of this function.
         unsafe {
-            base.cast().write(Version { next: Link::new(None), trailer });
+            base.cast().write(EntryVersion { next: Link::new(None), trailer });
             base.add(SHIFT + VALUE_INFO).cast().write(info);
             base.add(SHIFT + at).copy_from_nonoverlapping(start(value), value.len());
             Self::new(base.cast())
         }
     }
 
-    /// Gives a fresh version its jump, as the successor of `head` or as one that came late.
+    /// Sets the jump of a new version, as the successor of `head`, or as a late version if that is `None`.
     fn set_jump(self, head: Option<VersionRef<'a>>) {
         if self.info() & LINKED == 0 {
             return;
@@ -201,14 +200,14 @@ impl<'a> Place<'a, Version> {
                 (depth, Some(if is_stop(depth) { stop.beyond() } else { stop }))
             }
         };
-        // SAFETY: a linked version has both fields, and nobody else has seen this one yet.
+        // SAFETY: a linked version has both fields, and this one is not published yet.
         unsafe {
             self.address().add(SHIFT + DEPTH).cast().write(depth);
             self.address().add(SHIFT + JUMP).cast().write(jump);
         }
     }
 
-    /// How many versions were put at the head before this one since the first, and the last stop among it and those.
+    /// The depth of this version, and the last stop up to and including it.
     #[inline]
     fn depth_and_stop(self) -> (u32, Self) {
         match self.jump() {
@@ -217,7 +216,7 @@ impl<'a> Place<'a, Version> {
         }
     }
 
-    /// Where the next stop behind this one jumps to.
+    /// The jump target of the next stop after this one.
     fn beyond(self) -> Self {
         let Some((depth, target)) = self.jump() else { return self };
         let Some((target_depth, beyond)) = target.jump() else { return self };
@@ -231,7 +230,7 @@ impl<'a> Place<'a, Version> {
         if self.info() & LINKED == 0 {
             return None;
         }
-        // SAFETY: a linked version has both fields, written before it could be seen, and never again.
+        // SAFETY: a linked version has both fields, which are written before its publication and never again.
         let (depth, target) = unsafe {
             (
                 self.address().add(SHIFT + DEPTH).cast::<u32>().read(),
@@ -243,7 +242,7 @@ impl<'a> Place<'a, Version> {
 
     #[inline]
     fn info(self) -> u32 {
-        // SAFETY: every version has this field, written before it could be seen, and never again.
+        // SAFETY: every version has this field, which is written before its publication and never again.
         unsafe { self.address().add(SHIFT + VALUE_INFO).cast().read() }
     }
 
@@ -263,7 +262,7 @@ impl<'a> Place<'a, Version> {
     pub(super) fn value(self) -> &'a [u8] {
         let info = self.info();
         let at = if info & LINKED == 0 { EMBEDDED_VALUE } else { LINKED_VALUE };
-        // SAFETY: a value of that length stands there, and nobody writes it again.
+        // SAFETY: a value of that length is there, and it is never written again.
         unsafe { slice::from_raw_parts(self.address().add(SHIFT + at).as_ptr(), (info & !LINKED) as usize) }
     }
 
@@ -282,7 +281,7 @@ impl<'a> Place<'a, Version> {
         Some(version)
     }
 
-    /// The last version from here on with a sequence number above `sequence`. This one has such.
+    /// The last version from this one on with a sequence number above `sequence`. This version must have one.
     fn last_above(self, sequence: SequenceNumber) -> Self {
         let mut version = self;
         loop {
@@ -297,13 +296,13 @@ impl<'a> Place<'a, Version> {
     }
 }
 
-/// From one stop to the next, in versions.
-const STOPS: u32 = 16;
+/// The distance of two stops in versions.
+const STOP_INTERVAL: u32 = 16;
 
-/// True for the depth of a stop.
+/// Whether a version of this depth is a stop.
 #[inline]
 fn is_stop(depth: u32) -> bool {
-    depth.is_multiple_of(STOPS)
+    depth.is_multiple_of(STOP_INTERVAL)
 }
 
 fn length(bytes: &[u8]) -> u32 {
@@ -321,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// The steps that a search for the version of `sequence` takes from the newest one.
+    /// The number of steps of a search for the version of `sequence` from the newest one.
     fn steps_to(entry: EntryRef<'_>, sequence: SequenceNumber) -> usize {
         let (mut version, mut steps) = (entry.head(), 0);
         while version.sequence() > sequence {
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_of_hot_keys_are_a_few_steps_away() {
+    fn old_versions_of_hot_keys_are_found_in_few_steps() {
         let versions: u64 = if cfg!(miri) { 2_000 } else { 200_000 };
         let arena = Arena::new(8, 4 << 10, 1 << 20);
         let trailer = |sequence| Trailer::new(sequence, EntryKind::Put);
@@ -342,20 +341,20 @@ mod tests {
         for sequence in 2..=versions {
             assert!(entry.add(VersionRef::create(&arena, trailer(sequence), &sequence.to_le_bytes())));
         }
-        let most = (STOPS + 4 * versions.ilog2()) as usize;
+        let max_steps = (STOP_INTERVAL + 4 * versions.ilog2()) as usize;
         let mut sum = 0;
         for sequence in (1..=versions).step_by(37) {
             let found = entry.newest(sequence).expect("it was added");
             assert_eq!(found.sequence(), sequence);
             let steps = steps_to(entry, sequence);
-            assert!(steps <= most, "{steps} steps to {sequence}");
+            assert!(steps <= max_steps, "{steps} steps to {sequence}");
             sum += steps;
         }
         assert!(sum > 0 && entry.newest(0).is_none());
         assert!((1..versions).step_by(97).all(|sequence| {
             entry.oldest_above(sequence).map(VersionRef::sequence) == Some(sequence + 1)
         }));
-        // One that comes late is found, too.
+        // A late version is found too.
         let late = VersionRef::create(&arena, trailer(versions / 2), b"once more");
         assert!(!entry.add(late) && entry.newest(versions / 2).map(VersionRef::value) == Some(b"once more"));
     }

@@ -1,25 +1,24 @@
-//! The memtable: the newest writes of a tree, in memory and in order.
+//! The memtable: the newest writes of a tree, sorted, in memory.
 //!
-//! Any number of threads insert and read at once. Reads take no lock and write nothing; writers lock one
-//! or two nodes for a few dozen instructions. See `tree` for how.
+//! Any number of threads insert and read concurrently. Reads take no lock and write no shared memory; writers lock
+//! one or two nodes for a few dozen instructions. `tree` describes the algorithm.
 //!
 //! ```text
-//! Memtable --> Tree --> Node (inner) --> Node (leaf) --> Entry: key, versions newest first
-//!   |            |                                         |
-//!   |            +-- Arena of nodes                        +-- Arena of entries
-//!   +-- PointIndex: hash of a key --> Entry, where single keys are asked for
+//! Memtable --> MemtableTree --> TreeNode (inner) --> TreeNode (leaf) --> KeyEntry: key, versions newest first
+//!   |            |                                                         |
+//!   |            +-- Arena of nodes                                        +-- Arena of entries
+//!   +-- PointIndex: hash of a key --> KeyEntry, once the memtable serves point reads
 //!   +-- range tombstones
 //! ```
 //!
-//! * **One entry per key.** All versions of a key hang on its entry. A scan at a sequence number takes
-//!   one version of each key and never steps over dead ones, however often a key was overwritten.
-//! * **Nothing moves or goes away** before the memtable as a whole. So keys and values are lent, not
-//!   copied, and readers need no epochs or reference counts.
-//! * **Visibility** is up to the reader: a version that was inserted before the reader's sequence number
-//!   was published is always found.
-//! * **Memory** is counted as what was taken from the allocator, see [`Memtable::memory_bytes`].
+//! * **One entry per key.** The entry of a key links all its versions. A scan at a sequence number reads one version
+//!   of each key and never steps over older ones, however often a key was overwritten.
+//! * **No relocation or removal** before the memtable is dropped. So reads borrow keys and values instead of copying
+//!   them, and need no epochs or reference counts.
+//! * **Visibility.** A read finds every version that was inserted before the reader's sequence number was published.
+//! * **Memory** is counted as allocated bytes, see [`Memtable::memory_bytes`].
 
-// The arena hands out raw memory; `arena` states the one rule that makes it sound.
+// The arena returns raw memory; `arena` states the rule that makes it sound.
 #![allow(unsafe_code)]
 
 mod arena;
@@ -45,18 +44,18 @@ pub use cursor::{MemtableCursor, Visibility};
 
 use entry::EntryRef;
 use journal::Journal;
-use point_index::{Known, PointIndex};
+use point_index::{IndexLookup, PointIndex};
 use range_list::RangeList;
 pub(crate) use sync::prefetch;
 use sync::{AtomicU32, AtomicU64, AtomicUsize, LANES, Ordering, fence, lane};
-use tree::{TOGETHER, Tree};
+use tree::{BATCH_KEYS, MemtableTree};
 
-/// Single keys are found by their hash once nodes take so much: with fewer, nodes are in the processor's cache.
+/// The node memory from which on point reads use the hash index. Smaller trees are in the processor's cache.
 const MIN_INDEXED_BYTES: usize = 64 << 10;
-/// Most bytes of one piece of memory, but for a value that needs more: a large page.
+/// The maximum size of a chunk in bytes, except for a chunk with one large value: a large page.
 const LARGEST_CHUNK_BYTES: usize = LARGE_PAGE_BYTES;
 
-/// The newest writes of a tree, in order. It may be shared by any number of readers and writers.
+/// The newest writes of a tree, sorted. Any number of readers and writers may share it.
 ///
 /// ```
 /// use bolide_base::{EntryKind, Trailer};
@@ -71,31 +70,31 @@ const LARGEST_CHUNK_BYTES: usize = LARGE_PAGE_BYTES;
 /// assert!(memtable.get(b"star", 9).is_none());
 /// ```
 pub struct Memtable {
-    tree: Tree,
+    tree: MemtableTree,
     ranges: RangeList,
     journal: Journal,
     points: PointIndex,
-    /// What [`memory_bytes`](Self::memory_bytes) is to come to, where that is known.
+    /// The expected final [`memory_bytes`](Self::memory_bytes), if known.
     budget_bytes: Option<usize>,
-    /// How many entries it is to have in the end, where that is known.
+    /// The expected final number of entries, if known.
     expected_entries: Option<usize>,
-    counts: [Counts; LANES],
-    /// 1 once a merge was inserted.
+    counts: [LaneCounts; LANES],
+    /// 1 once a merge operand was inserted.
     has_operands: AtomicU32,
 }
 
-/// What one lane of writers has inserted. Alone on its cache lines: readers, who need the lines beside it,
-/// are not disturbed by every write.
+/// The counts of the insertions of one lane of writers. On cache lines of its own, so that insertions do not
+/// invalidate lines that readers need.
 #[repr(align(128))]
-struct Counts {
+struct LaneCounts {
     entries: AtomicUsize,
     keys: AtomicUsize,
     smallest: AtomicU64,
     largest: AtomicU64,
 }
 
-impl Counts {
-    fn note_sequence(&self, sequence: SequenceNumber) {
+impl LaneCounts {
+    fn record_sequence(&self, sequence: SequenceNumber) {
         if sequence < self.smallest.load(Ordering::Relaxed) {
             self.smallest.fetch_min(sequence, Ordering::Relaxed);
         }
@@ -106,19 +105,19 @@ impl Counts {
 }
 
 impl Memtable {
-    /// An empty memtable. It takes about 4 KiB.
+    /// An empty memtable, of about 4 KiB.
     pub fn new() -> Self {
         Self::for_budget(None)
     }
 
-    /// As [`new`](Self::new), for one that is to take about `budget_bytes` in the end. Single keys are found by
-    /// a hash of them once nodes take 64 KiB, or a sixteenth of the budget if that is less.
+    /// As [`new`](Self::new), with an expected final size of `budget_bytes`. Point reads use the hash index once nodes
+    /// take 64 KiB, or a sixteenth of the budget if that is less.
     pub fn with_budget(budget_bytes: usize) -> Self {
         Self::for_budget(Some(budget_bytes))
     }
 
-    /// The same memtable, which will have about as many entries in the end, as the one before it: then the hashes
-    /// get as much room as they need.
+    /// Sets the expected final number of entries, such as that of the previous memtable. It determines the size of the
+    /// hash index.
     #[must_use]
     pub fn expecting(self, entries: usize) -> Self {
         Self { expected_entries: Some(entries), ..self }
@@ -126,14 +125,14 @@ impl Memtable {
 
     fn for_budget(budget_bytes: Option<usize>) -> Self {
         Self {
-            tree: Tree::new(LARGEST_CHUNK_BYTES),
+            tree: MemtableTree::new(LARGEST_CHUNK_BYTES),
             ranges: RangeList::default(),
             journal: Journal::default(),
             points: PointIndex::new(LARGEST_CHUNK_BYTES),
             budget_bytes,
             expected_entries: None,
             has_operands: AtomicU32::new(0),
-            counts: std::array::from_fn(|_| Counts {
+            counts: std::array::from_fn(|_| LaneCounts {
                 entries: AtomicUsize::new(0),
                 keys: AtomicUsize::new(0),
                 smallest: AtomicU64::new(u64::MAX),
@@ -142,8 +141,8 @@ impl Memtable {
         }
     }
 
-    /// Adds a version of `key`. Versions may come in any order of their sequence numbers. Where the key has
-    /// one with this sequence number, the new one takes its place, so redoing a log changes nothing.
+    /// Adds a version of `key`. Versions may be inserted in any order of their sequence numbers. A version with an
+    /// existing sequence number of the key replaces the existing one, so that a repeated log replay has no effect.
     ///
     /// Costs 200 to 350 ns among half a million entries, 75 ns where keys ascend. `key` and `value` are copied.
     ///
@@ -152,14 +151,14 @@ impl Memtable {
     pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let lane = lane();
         let counts = &self.counts[lane % LANES];
-        counts.note_sequence(trailer.sequence());
+        counts.record_sequence(trailer.sequence());
         if trailer.kind() == Some(EntryKind::Merge) {
             self.has_operands.store(1, Ordering::Relaxed);
         }
         let known = self.points.find(key, || hash_key(key));
         let inserted = match known {
-            Known::Here(entry) => self.tree.add_version(lane, entry, trailer, value),
-            Known::Absent | Known::Unknown => self.tree.insert(lane, key, trailer, value),
+            IndexLookup::Found(entry) => self.tree.add_version(lane, entry, trailer, value),
+            IndexLookup::Absent | IndexLookup::Unknown => self.tree.insert(lane, key, trailer, value),
         };
         if inserted.is_new {
             counts.entries.fetch_add(1, Ordering::Relaxed);
@@ -167,57 +166,57 @@ impl Memtable {
         if inserted.is_new_key {
             counts.keys.fetch_add(1, Ordering::Relaxed);
         }
-        // Who wants to know of it said so before, or looks at the tree behind this.
+        // A reader that starts the journal or the index either does so before this fence, or walks the tree after it.
         fence(Ordering::SeqCst);
-        self.journal.note(&inserted);
-        if !matches!(known, Known::Here(_)) {
-            self.points.note(inserted.entry);
+        self.journal.record(&inserted);
+        if !matches!(known, IndexLookup::Found(_)) {
+            self.points.record(inserted.entry);
         }
     }
 
-    /// From now on, notes what is inserted, for [`take_journal`](Self::take_journal). Everything whose
-    /// insertion this call does not see noted is found by a cursor that is positioned afterwards; some
-    /// may be both. Noting costs a writer some nanoseconds and 16 bytes an entry.
+    /// Starts the journal for [`take_journal`](Self::take_journal): from now on, insertions are recorded. A cursor that is
+    /// positioned after this call yields every insertion that is not recorded; it may yield recorded ones too. Recording
+    /// costs a writer a few nanoseconds, and 16 bytes for each entry.
     pub fn start_journal(&self) {
         self.journal.start();
     }
 
-    /// Hands what was inserted since the last call, or since [`start_journal`](Self::start_journal), to
-    /// `visit`, in no particular order.
+    /// Passes the insertions since the last call, or since [`start_journal`](Self::start_journal), to `visit`, in
+    /// unspecified order.
     ///
-    /// Every entry that was published before the call is among what was handed out by then.
+    /// Every entry that was published before the call has been passed to `visit` when it returns.
     pub fn take_journal(&self, mut visit: impl FnMut(&[u8], Trailer, &[u8])) {
         for (entry, version) in self.journal.take(&self.tree) {
             visit(entry.key(), version.trailer(), version.value());
         }
     }
 
-    /// Adds a range tombstone: versions of the keys from `start` to before `end` that are older than
-    /// `sequence` are deleted. The memtable itself shows them all the same; readers ask
+    /// Adds a range tombstone: it deletes versions older than `sequence` of the keys from `start` to before `end`. Reads of
+    /// the memtable do not apply it; the caller does, with
     /// [`newest_range_tombstone`](Self::newest_range_tombstone).
     pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
-        self.counts[lane() % LANES].note_sequence(sequence);
+        self.counts[lane() % LANES].record_sequence(sequence);
         self.ranges.add(start, end, sequence);
     }
 
-    /// The newest version of `key` with a sequence number of at most `at_most`: its trailer, which may be
-    /// a tombstone's, and its value. Range tombstones are not considered.
+    /// The newest version of `key` with a sequence number of at most `max_sequence`: its trailer, which may be that of a
+    /// tombstone, and its value. Ignores range tombstones.
     ///
-    /// Costs two or three trips to memory, 200 to 350 ns among half a million entries, once as many were asked for; before that
-    /// four or five, and a leaf's hashes are added. For a key with n newer versions O(log n) more.
+    /// Costs two or three dependent memory accesses with a complete hash index, 200 to 350 ns among half a million entries.
+    /// Before that, four or five, and the hashes of one leaf are added. O(log n) more for a key with n newer versions.
     #[inline]
-    pub fn get(&self, key: &[u8], at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
-        self.get_hashed(key, hash_key(key), at_most)
+    pub fn get(&self, key: &[u8], max_sequence: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        self.get_hashed(key, hash_key(key), max_sequence)
     }
 
-    /// As [`get`](Self::get) for a key whose [`hash_key`] is `hash`.
+    /// As [`get`](Self::get), where `hash` is the [`hash_key`] of `key`.
     #[inline]
-    pub fn get_hashed(&self, key: &[u8], hash: u64, at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
-        let version = self.entry(key, hash)?.newest(at_most)?;
+    pub fn get_hashed(&self, key: &[u8], hash: u64, max_sequence: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        let version = self.entry(key, hash)?.newest(max_sequence)?;
         Some((version.trailer(), version.value()))
     }
 
-    /// Asks the processor for the memory that [`get_hashed`](Self::get_hashed) begins with. Purely a hint.
+    /// Prefetches the memory that [`get_hashed`](Self::get_hashed) reads first. No effect on results.
     #[inline]
     pub fn prefetch_hashed(&self, hash: u64) {
         self.points.prefetch(hash);
@@ -234,21 +233,21 @@ impl Memtable {
     #[inline]
     fn entry(&self, key: &[u8], hash: u64) -> Option<EntryRef<'_>> {
         match self.points.find(key, || hash) {
-            Known::Here(entry) => Some(entry),
-            Known::Absent => None,
-            Known::Unknown => self.entry_in_tree(key),
+            IndexLookup::Found(entry) => Some(entry),
+            IndexLookup::Absent => None,
+            IndexLookup::Unknown => self.entry_in_tree(key),
         }
     }
 
-    /// Looks into the tree, and then brings the hashes of keys on by a leaf.
+    /// Searches the tree, and then adds the hashes of one leaf to the index.
     fn entry_in_tree(&self, key: &[u8]) -> Option<EntryRef<'_>> {
         let entry = self.tree.get(key);
         self.fill_points();
         entry
     }
 
-    /// Has single keys found by their hashes, as [`get`](Self::get) would bring about in time, if that has begun in any of
-    /// `others`. For a memtable that is complete; costs some 20 ns a key.
+    /// Builds the hash index as a whole, if any of `others` has started to build one. For a memtable that receives no more
+    /// writes; costs about 20 ns for each key.
     pub(crate) fn index_points_as<'m>(&self, mut others: impl Iterator<Item = &'m Self>) {
         if others.any(|other| !other.points.is_off()) {
             self.points.begin(self.keys(), self.keys());
@@ -260,8 +259,8 @@ impl Memtable {
 
     fn fill_points(&self) {
         if self.points.is_off() {
-            let least = self.budget_bytes.map_or(usize::MAX, |budget| budget / 16);
-            if self.tree.node_bytes() < MIN_INDEXED_BYTES.min(least) {
+            let min_bytes = self.budget_bytes.map_or(usize::MAX, |budget| budget / 16);
+            if self.tree.node_bytes() < MIN_INDEXED_BYTES.min(min_bytes) {
                 return;
             }
             let (keys, bytes) = (self.entries(), self.memory_bytes().max(1));
@@ -274,57 +273,57 @@ impl Memtable {
         self.points.fill(&self.tree);
     }
 
-    /// Answers [`get`](Self::get) for each of `keys` into the same place of `found`, but for places that hold
-    /// an answer already.
+    /// Writes the result of [`get`](Self::get) for each of `keys` to the same index of `found`. Skips keys whose `found` is
+    /// set already.
     ///
-    /// The searches of up to 32 keys wait for memory together: about a third of the time of as many single ones.
+    /// The searches of up to 32 keys overlap their memory latencies: about a third of the time of single searches.
     pub fn get_many<'m>(
         &'m self,
         keys: &[&[u8]],
-        at_most: SequenceNumber,
+        max_sequence: SequenceNumber,
         found: &mut [Option<(Trailer, &'m [u8])>],
     ) {
-        self.get_many_at(keys, |_| Some(at_most), found);
+        self.get_many_at(keys, |_| Some(max_sequence), found);
     }
 
-    /// As [`get_many`](Self::get_many), each key with an upper bound of its own, which `at_most` tells by its place;
-    /// `None` for one that is not to be looked for.
+    /// As [`get_many`](Self::get_many) with an upper bound for each key, which `max_sequence` returns by its index; `None`
+    /// skips the key.
     pub fn get_many_at<'m>(
         &'m self,
         keys: &[&[u8]],
-        at_most: impl Fn(usize) -> Option<SequenceNumber>,
+        max_sequence: impl Fn(usize) -> Option<SequenceNumber>,
         found: &mut [Option<(Trailer, &'m [u8])>],
     ) {
-        let chunks = keys.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER));
-        for (first, (keys, found)) in (0..).step_by(TOGETHER).zip(chunks) {
-            let mut wanted: [&[u8]; TOGETHER] = [&[]; TOGETHER];
-            let mut places = [(0, 0); TOGETHER];
+        let chunks = keys.chunks(BATCH_KEYS).zip(found.chunks_mut(BATCH_KEYS));
+        for (first, (keys, found)) in (0..).step_by(BATCH_KEYS).zip(chunks) {
+            let mut batch: [&[u8]; BATCH_KEYS] = [&[]; BATCH_KEYS];
+            let mut indices = [(0, 0); BATCH_KEYS];
             let mut count = 0;
-            for (place, (key, _)) in
+            for (index, (key, _)) in
                 keys.iter().zip(&*found).enumerate().filter(|(_, (_, found))| found.is_none())
             {
-                let Some(at_most) = at_most(first + place) else { continue };
-                wanted[count] = key;
-                places[count] = (place, at_most);
+                let Some(max_sequence) = max_sequence(first + index) else { continue };
+                batch[count] = key;
+                indices[count] = (index, max_sequence);
                 count += 1;
             }
-            let mut entries = [None; TOGETHER];
-            self.entries_of(&wanted[..count], &mut entries[..count]);
-            for ((place, at_most), entry) in places.into_iter().zip(&entries[..count]) {
-                found[place] = entry
-                    .and_then(|entry| entry.newest(at_most))
+            let mut entries = [None; BATCH_KEYS];
+            self.entries_of(&batch[..count], &mut entries[..count]);
+            for ((index, max_sequence), entry) in indices.into_iter().zip(&entries[..count]) {
+                found[index] = entry
+                    .and_then(|entry| entry.newest(max_sequence))
                     .map(|version| (version.trailer(), version.value()));
             }
         }
     }
 
-    /// Answers [`entry`](Self::entry) for each of up to [`TOGETHER`] keys.
+    /// Writes the result of [`entry`](Self::entry) for each of up to [`BATCH_KEYS`] keys to `found`.
     fn entries_of<'m>(&'m self, keys: &[&[u8]], found: &mut [Option<EntryRef<'m>>]) {
         if !self.points.is_complete() {
             self.tree.get_many(keys, found);
             return self.fill_points();
         }
-        let mut hashes = [0; TOGETHER];
+        let mut hashes = [0; BATCH_KEYS];
         for (key, hash) in keys.iter().zip(&mut hashes) {
             *hash = hash_key(key);
             self.points.prefetch(*hash);
@@ -334,90 +333,88 @@ impl Memtable {
         }
     }
 
-    /// The trailer that [`get`](Self::get) would answer. It touches no value.
+    /// The trailer of the version that [`get`](Self::get) returns. Reads no value.
     #[inline]
-    pub fn newest(&self, key: &[u8], at_most: SequenceNumber) -> Option<Trailer> {
-        self.get(key, at_most).map(|(trailer, _)| trailer)
+    pub fn newest(&self, key: &[u8], max_sequence: SequenceNumber) -> Option<Trailer> {
+        self.get(key, max_sequence).map(|(trailer, _)| trailer)
     }
 
-    /// A cursor over the entries. It keeps the memtable alive.
+    /// A cursor over the entries. It pins the memtable.
     pub fn cursor(self: &Arc<Self>, visibility: Visibility) -> MemtableCursor {
         MemtableCursor::new(self.clone(), visibility)
     }
 
-    /// About which share of all keys lies below `key`, from 0 to 1: told by the places that a descent takes
-    /// in the nodes. Nodes are half full to full, so it is off by a factor of two at most, and mostly by far
-    /// less. Costs about what [`get`](Self::get) costs.
+    /// The approximate share of the keys below `key`, from 0 to 1, estimated from the positions of one descent in its
+    /// nodes. Nodes are at least half full, so the error is at most a factor of two, and usually far less. Costs about as
+    /// much as [`get`](Self::get).
     pub fn share_below(&self, key: &[u8]) -> f64 {
         self.tree.share_below(key)
     }
 
-    /// Bytes of memory taken from the allocator, used or not: the exact size of all chunks, and an estimate
-    /// for the range tombstones.
+    /// The allocated bytes, used or not: the exact size of all chunks, and an estimate for the range tombstones.
     ///
-    /// Chunks are a quarter of what is there already, and 8 KiB at least; after 2 MiB they are 2 MiB each, in large
-    /// pages. So this is at most a quarter above what is in use, or 2 MiB for nodes and for each of up to four lanes of
-    /// threads that insert. An entry of 16 + 100 bytes takes 152, and 20 to 30 in
-    /// nodes; where single keys were asked for, 12 more by its hash.
+    /// A chunk has a quarter of the size of all previous ones, and at least 8 KiB; after 2 MiB, chunks have 2 MiB, in large
+    /// pages. So the unused memory is at most a quarter of the used memory, or 2 MiB for nodes and for each of up to four
+    /// lanes of inserting threads. An entry of 16 + 100 bytes takes 152 bytes, 20 to 30 in nodes, and 12 in the hash index.
     pub fn memory_bytes(&self) -> usize {
         let derived = self.journal.memory_bytes() + self.points.memory_bytes();
         self.tree.reserved_bytes() + self.ranges.memory_bytes() + derived
     }
 
-    /// Versions, tombstones included, range tombstones not.
+    /// The number of versions, including tombstones, without range tombstones.
     pub fn entries(&self) -> usize {
         self.counts.iter().map(|counts| counts.entries.load(Ordering::Relaxed)).sum()
     }
 
-    /// Different keys, those with tombstones alone included. So [`entries`](Self::entries) less this many are versions that
-    /// newer ones of their key stand before.
+    /// The number of distinct keys, including keys with only tombstones. [`entries`](Self::entries) minus this is the
+    /// number of versions that have newer versions.
     pub fn keys(&self) -> usize {
         self.counts.iter().map(|counts| counts.keys.load(Ordering::Relaxed)).sum()
     }
 
-    /// True where some entry is an operand of a merge, which no newer version of its key hides.
+    /// Whether some entry is a merge operand, which newer versions of its key do not hide.
     pub fn has_operands(&self) -> bool {
         self.has_operands.load(Ordering::Relaxed) == 1
     }
 
-    /// True where nothing was ever inserted, not even a range tombstone.
+    /// Whether nothing was inserted, including range tombstones.
     pub fn is_empty(&self) -> bool {
         self.largest_sequence().is_none()
     }
 
-    /// The smallest sequence number inserted, range tombstones included.
+    /// The smallest sequence number inserted, including range tombstones.
     pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
         let smallest = self.counts.iter().map(|counts| counts.smallest.load(Ordering::Relaxed)).min();
         smallest.filter(|&sequence| sequence != u64::MAX)
     }
 
-    /// The largest sequence number inserted, range tombstones included.
+    /// The largest sequence number inserted, including range tombstones.
     pub fn largest_sequence(&self) -> Option<SequenceNumber> {
         let largest = self.counts.iter().map(|counts| counts.largest.load(Ordering::Relaxed)).max();
         self.smallest_sequence().and(largest)
     }
 
-    /// True where there are range tombstones. One load.
+    /// Whether there are range tombstones. One load.
     #[inline]
     pub fn has_range_tombstones(&self) -> bool {
         self.ranges.len() > 0
     }
 
-    /// How many range tombstones there are.
+    /// The number of range tombstones.
     pub fn range_tombstone_count(&self) -> usize {
         self.ranges.len()
     }
 
-    /// A copy of the range tombstones, in no particular order.
+    /// A copy of the range tombstones, in unspecified order.
     pub fn range_tombstones(&self) -> Vec<RangeTombstone> {
         self.ranges.all()
     }
 
-    /// The largest sequence number, of at most `at_most`, of the range tombstones over `key`; 0 where there
-    /// is none. One load where there are no range tombstones.
+    /// The largest sequence number, of at most `max_sequence`, of the range tombstones that cover `key`; 0 if there is none.
+    /// One load if there are no range tombstones.
     #[inline]
-    pub fn newest_range_tombstone(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
-        if self.has_range_tombstones() { self.ranges.newest_covering(key, at_most) } else { 0 }
+    pub fn newest_range_tombstone(&self, key: &[u8], max_sequence: SequenceNumber) -> SequenceNumber {
+        if self.has_range_tombstones() { self.ranges.newest_covering(key, max_sequence) } else { 0 }
     }
 }
 

@@ -1,10 +1,10 @@
-//! A node of the tree: its fields, how they are read without a lock, and how a lock holder changes them.
+//! A node of the tree: its fields, lock-free reads, and changes under the lock.
 //!
 //! ```text
 //! node   version   8   bit 0 locked, bit 1 changing, bits 2.. count of changes
 //!        right     8   link to the next node of this level
-//!        low       8   link to the entry whose key is the smallest this node may hold (null: none)
-//!        high      8   link to the entry whose key is the smallest beyond it (null: none)
+//!        low       8   link to the entry with the lower bound of this node's keys (null: none)
+//!        high      8   link to the entry with the exclusive upper bound (null: none)
 //!        children  8   link to the array of children (null: a leaf)
 //!        skip      4   bytes that every key of this node shares
 //!        count     4   slots in use
@@ -12,35 +12,35 @@
 //!        entries   8 x FANOUT   link to the entry of each slot
 //! ```
 //!
-//! **Slots** are in key order. In a leaf they are its entries; in an inner node slot `i` is the smallest
-//! key below child `i + 1`. Keys differ in a prefix almost always, so that a search stays inside the node;
-//! only a tie goes to the entries.
+//! **Slots** are in key order. In a leaf they are its entries; in an inner node slot `i` is the smallest key in child
+//! `i + 1`. Prefixes of keys almost always differ, so that a search stays inside the node; only ties compare the
+//! entries' keys.
 //!
-//! **Skip.** Every key that this node can ever hold lies between its fences `low` and `high` and so
-//! starts with what these have in common. Prefixes begin behind that: long common beginnings, such as the
-//! secondary key of a composite index, cost nothing. The first and the last node of a level, the root
-//! among them, lack a fence. There `skip` is what the slots' keys have in common at the moment: a search
-//! compares that part with the first slot's key first, and an insertion may shorten it.
+//! **Skip.** Every key of this node is between its fences `low` and `high`, and so starts with their common prefix. The
+//! prefixes of slots begin after it: long common prefixes, such as the secondary key of a composite index, cost
+//! nothing. The first and the last node of a level, including the root, lack a fence. There `skip` is the length of the
+//! common prefix of the current keys: a search first compares this part with the first slot's key, and an insertion may
+//! shorten it.
 //!
-//! **Reading** takes no lock: note the version, read, and check that the version is the same (a sequence
-//! lock). All that changes is atomic, so a reader that overlaps a writer reads a mixture, which is not
-//! undefined and is thrown away. A link is never wild: even a mixture points to true entries and nodes.
+//! **Reads** take no lock: load the version, read, and verify that the version is unchanged (a sequence lock). All
+//! mutable fields are atomic, so a reader that overlaps a writer reads a mixture of two states, which is defined
+//! behaviour, and discards it. Links are always valid: even a mixture points to initialized entries and nodes.
 //!
-//! **Writing** takes the lock by raising bit 0 of exactly the version that the writer has read before, so
-//! that whatever it found there still holds. Readers go on until bit 1 says that fields are changing.
+//! **Writes** take the lock by setting bit 0 of exactly the version that the writer has read before, so that its search
+//! result is still valid. Readers proceed until bit 1 is set, while fields are changing.
 //!
-//! `low` and `children` never change. The keys of a node never become more than its fences allow; a split
-//! takes the upper half away and lowers `high`.
+//! `low` and `children` never change. The key range of a node never grows; a split removes the upper half and lowers
+//! `high`.
 
-use super::arena::{Arena, Link, Place};
-use super::entry::{Entry, EntryRef};
+use super::arena::{Arena, Link, ArenaRef};
+use super::entry::{KeyEntry, EntryRef};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, prefetch, wait};
 
-/// Slots of a node; a power of two. With 64, half a million keys make four levels and a search reads at
-/// most six prefixes a node; with 32 it was five levels, and reads were a tenth slower.
+/// The slots of a node; a power of two. With 64, half a million keys make four levels, and a search reads at most six
+/// prefixes of a node; with 32 there are five levels, and reads are 10 % slower.
 #[cfg(not(bolide_shuttle))]
 pub(super) const FANOUT: usize = 64;
-/// Slots of a node: few, so that short runs of the model checker split nodes on three levels.
+/// The slots of a node: few, so that short runs of the model checker split nodes on three levels.
 #[cfg(bolide_shuttle)]
 pub(super) const FANOUT: usize = 4;
 
@@ -50,29 +50,29 @@ const ONE_CHANGE: u64 = 4;
 
 /// A node of the tree.
 #[repr(C, align(64))]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     version: AtomicU64,
-    right: Link<Node>,
-    low: Link<Entry>,
-    high: Link<Entry>,
+    right: Link<TreeNode>,
+    low: Link<KeyEntry>,
+    high: Link<KeyEntry>,
     children: Link<Children>,
     skip: AtomicU32,
     count: AtomicU32,
     prefixes: [AtomicU64; FANOUT],
-    entries: [Link<Entry>; FANOUT],
+    entries: [Link<KeyEntry>; FANOUT],
 }
 
 /// The children of an inner node, one more than its slots.
-pub(super) struct Children([Link<Node>; FANOUT + 1]);
+pub(super) struct Children([Link<TreeNode>; FANOUT + 1]);
 
 /// A reference to a node.
-pub(super) type NodeRef<'a> = Place<'a, Node>;
+pub(super) type NodeRef<'a> = ArenaRef<'a, TreeNode>;
 
-/// Where a key is, or belongs, among the slots of a node.
-pub(super) struct Found<'a> {
-    /// How many slots have a smaller key.
+/// The result of a search in a node.
+pub(super) struct NodeMatch<'a> {
+    /// The number of slots with a smaller key.
     pub(super) position: usize,
-    /// The slot's entry, where its key is the sought one.
+    /// The entry of the key, if it is in the node.
     pub(super) entry: Option<EntryRef<'a>>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct LeafCopy<'a> {
 }
 
 impl<'a> LeafCopy<'a> {
-    /// The entry of slot `index`; `None` behind the last one.
+    /// The entry of slot `index`; `None` after the last one.
     #[inline]
     pub(super) fn entry(&self, index: usize) -> Option<EntryRef<'a>> {
         self.entries[..self.count.min(FANOUT)].get(index).copied().flatten()
@@ -94,13 +94,13 @@ impl<'a> LeafCopy<'a> {
 
 impl Default for LeafCopy<'_> {
     fn default() -> Self {
-        // One slot without an entry, which is the same as none: memory that is to be all zeros comes on the allocator's slow
-        // way.
+        // One slot without an entry is equivalent to none. An all-zero value would take the slow path of the allocator for
+        // zeroed memory.
         Self { entries: [None; FANOUT], count: 1, low: None, right: None }
     }
 }
 
-impl<'a> Place<'a, Node> {
+impl<'a> ArenaRef<'a, TreeNode> {
     /// An empty node for the keys from `low` to before `high`.
     pub(super) fn create(
         arena: &'a Arena,
@@ -108,8 +108,8 @@ impl<'a> Place<'a, Node> {
         high: Option<EntryRef<'a>>,
         leaf: bool,
     ) -> Self {
-        let children = (!leaf).then(|| arena.place(Children(std::array::from_fn(|_| Link::new(None)))));
-        arena.place(Node {
+        let children = (!leaf).then(|| arena.insert(Children(std::array::from_fn(|_| Link::new(None)))));
+        arena.insert(TreeNode {
             version: AtomicU64::new(0),
             right: Link::new(None),
             low: Link::new(low),
@@ -122,7 +122,7 @@ impl<'a> Place<'a, Node> {
         })
     }
 
-    /// Starts reading: waits while fields are changing and returns the version to check afterwards.
+    /// Starts a read: waits while fields are changing and returns the version to verify afterwards.
     #[inline]
     pub(super) fn begin(self) -> u64 {
         let mut turns = 0;
@@ -135,35 +135,35 @@ impl<'a> Place<'a, Node> {
         }
     }
 
-    /// True where nothing has changed since [`begin`](Self::begin) returned `version`.
+    /// Whether the node is unchanged since [`begin`](Self::begin) returned `version`.
     #[inline]
     pub(super) fn unchanged(self, version: u64) -> bool {
         fence(Ordering::Acquire);
         self.get().version.load(Ordering::Relaxed) & !LOCKED == version
     }
 
-    /// Takes the writers' lock, if nothing has changed since `version` and nobody has it.
+    /// Takes the write lock, if the node is unchanged since `version` and not locked.
     pub(super) fn try_lock(self, version: u64) -> bool {
-        // The fence: what was read before came from `version`, if the exchange still finds that.
+        // The fence orders the reads before the exchange: if it succeeds, they read the state of `version`.
         fence(Ordering::Acquire);
         let locked = version | LOCKED;
         self.get().version.compare_exchange(version, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the lock back; nothing was changed.
+    /// Releases the lock without a change.
     pub(super) fn unlock(self) {
         let version = self.get().version.load(Ordering::Relaxed);
         self.get().version.store(version & !(LOCKED | CHANGING), Ordering::Release);
     }
 
-    /// Makes readers wait. The caller holds the lock and is about to change fields.
+    /// Blocks readers. The caller holds the lock and is about to change fields.
     pub(super) fn begin_change(self) {
         let version = self.get().version.load(Ordering::Relaxed);
         self.get().version.store(version | CHANGING, Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
-    /// Ends a change and gives the lock back.
+    /// Ends a change and releases the lock.
     pub(super) fn end_change(self) {
         let version = self.get().version.load(Ordering::Relaxed);
         self.get().version.store((version & !(LOCKED | CHANGING)) + ONE_CHANGE, Ordering::Release);
@@ -171,7 +171,7 @@ impl<'a> Place<'a, Node> {
 
     /// The children; `None` in a leaf.
     #[inline]
-    pub(super) fn children(self) -> Option<Place<'a, Children>> {
+    pub(super) fn children(self) -> Option<ArenaRef<'a, Children>> {
         self.get().children.load()
     }
 
@@ -181,7 +181,7 @@ impl<'a> Place<'a, Node> {
         (self.get().count.load(Ordering::Relaxed) as usize).min(FANOUT)
     }
 
-    /// True for the last node of its level.
+    /// Whether this is the last node of its level.
     pub(super) fn is_last(self) -> bool {
         self.get().high.load().is_none()
     }
@@ -194,66 +194,66 @@ impl<'a> Place<'a, Node> {
 
     #[inline]
     fn prefix(self, index: usize) -> u64 {
-        // The mask changes nothing, and spares the check of the bound.
+        // The mask has no effect but removes the bounds check.
         self.get().prefixes[index & (FANOUT - 1)].load(Ordering::Relaxed)
     }
 
-    /// Asks for the lines that a search reads first.
+    /// Prefetches the lines that a search reads first.
     #[inline]
     pub(super) fn prefetch(self) {
         prefetch(self.address().as_ptr(), 1 + FANOUT / 8);
     }
 
-    /// Asks for the lines that [`copy_to`](Self::copy_to) reads.
+    /// Prefetches the lines that [`copy_to`](Self::copy_to) reads.
     #[inline]
     pub(super) fn prefetch_entries(self) {
         prefetch(self.address().as_ptr(), 1);
         prefetch(&raw const self.get().entries, FANOUT / 8);
     }
 
-    /// Asks for the entry of `key`, or the one behind it, as far as prefixes tell. Purely a hint.
+    /// Prefetches the entry of `key`, or the next one, as determined by the prefixes. No effect on results.
     pub(super) fn prefetch_entry_of(self, key: &[u8]) {
         let skip = self.get().skip.load(Ordering::Relaxed) as usize;
-        let position = self.first_at_least(prefix_at(key, skip), 0, self.count());
+        let position = self.lower_bound(prefix_at(key, skip), 0, self.count());
         if let Some(entry) = self.entry(position) {
             prefetch(entry.address().as_ptr(), 2);
         }
     }
 
-    /// Finds `key` among the slots. The answer holds if the node is unchanged afterwards; a found entry
-    /// is right in any case, because a key has one entry and keeps it.
+    /// Searches `key` among the slots. The position is valid if the node is unchanged afterwards. A found entry is always
+    /// valid, because the entry of a key never changes.
     #[inline]
-    pub(super) fn search(self, key: &[u8]) -> Found<'a> {
+    pub(super) fn search(self, key: &[u8]) -> NodeMatch<'a> {
         let skip = self.get().skip.load(Ordering::Relaxed) as usize;
         let count = self.count();
         if skip > 0
             && !self.has_fences()
             && let Some(position) = self.outside_shared(key, skip, count)
         {
-            return Found { position, entry: None };
+            return NodeMatch { position, entry: None };
         }
         let prefix = prefix_at(key, skip);
-        let start = self.first_at_least(prefix, 0, count);
+        let start = self.lower_bound(prefix, 0, count);
         if start == count || self.prefix(start) != prefix {
-            return Found { position: start, entry: None };
+            return NodeMatch { position: start, entry: None };
         }
         if start + 1 == count || self.prefix(start + 1) != prefix {
             return self.search_ties(key, start, start + 1);
         }
         let end = match prefix.checked_add(1) {
-            Some(after) => self.first_at_least(after, start + 1, count),
+            Some(after) => self.lower_bound(after, start + 1, count),
             None => count,
         };
         self.search_ties(key, start, end)
     }
 
-    /// True where `skip` comes from the fences, and so holds for every key that may come.
+    /// Whether `skip` is derived from the fences, and so is valid for every future key.
     #[inline]
     fn has_fences(self) -> bool {
         self.get().low.load().is_some() && self.get().high.load().is_some()
     }
 
-    /// Where `key` belongs if it does not start with the `skip` bytes that all slots share.
+    /// The position of `key` if it does not start with the `skip` bytes that all slots share.
     #[inline]
     fn outside_shared(self, key: &[u8], skip: usize, count: usize) -> Option<usize> {
         let shared = self.entry(0)?.key().get(..skip)?;
@@ -266,13 +266,13 @@ impl<'a> Place<'a, Node> {
 
     /// The first of the slots `start .. end` whose prefix is at least `prefix`, else `end`.
     #[inline]
-    fn first_at_least(self, prefix: u64, start: usize, end: usize) -> usize {
+    fn lower_bound(self, prefix: u64, start: usize, end: usize) -> usize {
         let mut base = start;
         let mut length = end - start;
         while length > 1 {
             let half = length / 2;
-            // A branch on purpose: the processor runs ahead along its guess and so fetches the lines of the
-            // steps to come. Without a branch, ascending loads took half as long again, and nothing gained.
+            // A branch on purpose: speculative execution prefetches the lines of the next steps. Without a branch,
+            // ascending loads take 50 % longer, and nothing is faster.
             if self.prefix(base + half - 1) < prefix {
                 base += half;
             }
@@ -281,22 +281,22 @@ impl<'a> Place<'a, Node> {
         base + usize::from(length == 1 && self.prefix(base) < prefix)
     }
 
-    /// Finds `key` among the slots `start .. end`, by whole keys.
-    fn search_ties(self, key: &[u8], mut start: usize, mut end: usize) -> Found<'a> {
+    /// Searches `key` among the slots `start .. end`, by whole keys.
+    fn search_ties(self, key: &[u8], mut start: usize, mut end: usize) -> NodeMatch<'a> {
         while start < end {
             let middle = (start + end) / 2;
-            // No entry: a mixture of two states, which the caller throws away.
+            // No entry: a mixture of two states, which the caller discards.
             let Some(entry) = self.entry(middle) else { break };
             match entry.key().cmp(key) {
                 std::cmp::Ordering::Less => start = middle + 1,
-                std::cmp::Ordering::Equal => return Found { position: middle, entry: Some(entry) },
+                std::cmp::Ordering::Equal => return NodeMatch { position: middle, entry: Some(entry) },
                 std::cmp::Ordering::Greater => end = middle,
             }
         }
-        Found { position: start, entry: None }
+        NodeMatch { position: start, entry: None }
     }
 
-    /// Copies a leaf's slots. The copy holds if the leaf is unchanged afterwards.
+    /// Copies a leaf's slots. The copy is valid if the leaf is unchanged afterwards.
     pub(super) fn copy_to(self, copy: &mut LeafCopy<'a>) {
         copy.count = self.count();
         for (index, entry) in copy.entries.iter_mut().enumerate().take(copy.count) {
@@ -306,8 +306,8 @@ impl<'a> Place<'a, Node> {
         copy.right = self.get().right.load();
     }
 
-    /// Puts `entry` into a new slot at `position`, and `child` behind it. The caller has announced the
-    /// change, and the node is not full.
+    /// Inserts `entry` as a new slot at `position`, and `child` after it. The caller has called
+    /// [`begin_change`](Self::begin_change), and the node is not full.
     pub(super) fn insert(self, position: usize, entry: EntryRef<'a>, child: Option<NodeRef<'a>>) {
         let node = self.get();
         let count = self.count();
@@ -335,7 +335,7 @@ impl<'a> Place<'a, Node> {
         self.get().entries[position].store(Some(entry));
     }
 
-    /// Makes `skip` of a node without fences hold for the key of `entry` too.
+    /// Shortens the `skip` of a node without fences to be valid for the key of `entry` too.
     fn shorten_skip(self, entry: EntryRef<'a>) {
         let skip = match self.entry(0) {
             Some(first) if self.count() > 0 => shared_bytes(first, entry),
@@ -346,7 +346,7 @@ impl<'a> Place<'a, Node> {
         }
     }
 
-    /// What all keys that may come have in common at their start, or, without fences, all that are there.
+    /// The length of the common prefix of all possible keys, or, without fences, of the current keys.
     fn longest_skip(self) -> u32 {
         let node = self.get();
         let ends = match (node.low.load(), node.high.load()) {
@@ -368,13 +368,13 @@ impl<'a> Place<'a, Node> {
         }
     }
 
-    /// Builds the right half of a split at slot `middle`, whose key becomes the fence between the halves.
-    /// The caller holds the lock; nothing changes here yet.
+    /// Builds the right half of a split at slot `middle`, whose key becomes the fence between the halves. The caller holds
+    /// the lock. Does not change this node.
     pub(super) fn upper_half(self, arena: &'a Arena, middle: usize) -> Option<(EntryRef<'a>, NodeRef<'a>)> {
         let fence = self.entry(middle)?;
         let right = Self::create(arena, Some(fence), self.get().high.load(), self.children().is_none());
         right.get().right.store(self.get().right.load());
-        // An inner node's middle key goes up; it stays in neither half.
+        // The middle key of an inner node moves up to the parent; it is in neither half.
         let first = middle + usize::from(self.children().is_some());
         for index in first..self.count() {
             right.get().entries[index - first].store(Some(self.entry(index)?));
@@ -389,7 +389,8 @@ impl<'a> Place<'a, Node> {
         Some((fence, right))
     }
 
-    /// Gives up what [`upper_half`](Self::upper_half) took over. The caller has announced the change.
+    /// Removes the slots that [`upper_half`](Self::upper_half) copied. The caller has called
+    /// [`begin_change`](Self::begin_change).
     pub(super) fn truncate(self, middle: usize, fence: EntryRef<'a>, right: NodeRef<'a>) {
         let node = self.get();
         node.count.store(middle as u32, Ordering::Relaxed);
@@ -401,7 +402,7 @@ impl<'a> Place<'a, Node> {
         }
     }
 
-    /// Makes `child` the first child of a fresh inner node.
+    /// Sets the first child of a new inner node.
     pub(super) fn set_first_child(self, child: NodeRef<'a>) {
         if let Some(children) = self.children() {
             children.get().0[0].store(Some(child));
@@ -409,7 +410,7 @@ impl<'a> Place<'a, Node> {
     }
 }
 
-impl<'a> Place<'a, Children> {
+impl<'a> ArenaRef<'a, Children> {
     /// Child `index`; `None` only in a mixture of two states.
     #[inline]
     pub(super) fn child(self, index: usize) -> Option<NodeRef<'a>> {
@@ -417,12 +418,12 @@ impl<'a> Place<'a, Children> {
     }
 }
 
-/// How many bytes two keys, and all keys between them, have in common at their start.
+/// The length of the common prefix of two keys, and so of all keys between them.
 fn shared_bytes(left: EntryRef<'_>, right: EntryRef<'_>) -> u32 {
     left.key().iter().zip(right.key()).take_while(|(left, right)| left == right).count() as u32
 }
 
-/// Eight bytes of `key` from `skip` on, padded with zeros. Prefixes that differ are ordered as their keys.
+/// Eight bytes of `key` from `skip` on, padded with zeros. Different prefixes are ordered as their keys.
 #[inline]
 fn prefix_at(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
@@ -451,6 +452,6 @@ mod tests {
     #[test]
     #[cfg(not(bolide_shuttle))]
     fn a_node_fills_whole_cache_lines() {
-        assert_eq!(size_of::<Node>(), 64 + 16 * FANOUT);
+        assert_eq!(size_of::<TreeNode>(), 64 + 16 * FANOUT);
     }
 }

@@ -1,55 +1,53 @@
-//! Where the entry of a key lies: a hash table beside the tree, for memtables that are asked for single keys.
+//! A hash index from keys to entries beside the tree, for memtables with point reads.
 //!
-//! A descent through half a million keys waits for memory four or five times; here it is the slot and the entry. A
-//! memtable that nobody asks has no such table, and its writers pay a load for it.
+//! A descent through half a million keys waits for memory four or five times; a lookup in the index waits for the slot
+//! and the entry. A memtable without point reads has no index, and its writers pay one load for it.
 //!
 //! ```text
-//! off ──first question of a large memtable──▶ filling ──the walk has come to the end──▶ complete
-//!                                                └────────too many keys of one hash────────┴──▶ given up
+//! off ──first point read of a large memtable──▶ filling ──end of the walk──▶ complete
+//!                                                  └──too many keys of one hash──┴──▶ given up
 //!
-//! shard    one of 64, by the highest bits of the hash: a table, and a lock for whoever adds
-//! table    length, slots          a longer one takes its place when it is three quarters full
-//! slot     address of the entry, and 19 bits of the hash in the bits that addresses do not use; null: free
+//! shard    one of 64, by the highest bits of the hash: a table, and a lock for additions
+//! table    length, slots          replaced by a longer one when three quarters full
+//! slot     address of the entry, and 19 bits of the hash in the unused bits of the address; null: free
 //! ```
 //!
-//! **Filling** goes along with questions: each that finds the table incomplete goes to the tree, and then adds the keys
-//! of one more leaf. Writers add what they insert from the moment the filling begins. So no key is missed: with a
-//! fence between the two steps on either side, a writer that does not see the beginning has inserted before the walk.
+//! **Filling.** Each point read that finds the index incomplete searches the tree, and then adds the keys of the next
+//! leaf. Writers add their insertions from the start of the filling on. So no key is missed: with a fence between the
+//! two steps on either side, a writer that does not see the start has inserted before the walk.
 //!
-//! **What is found is right** at any time: a key has one entry, and keeps it. What is not found is not there once the
-//! table is complete: who inserts a key, or adds a version to an entry that only the tree knows, adds the entry here
-//! before its sequence number is published.
+//! **Correctness.** A found entry is always valid: the entry of a key never changes. A key that is not found in a
+//! complete index is absent: a writer adds an entry to the index before its sequence number is published.
 //!
-//! **Memory.** The table is made for as many keys as the memtable will have when it is full, as far as that is known
-//! of the one before it, or if keys go on as they began: 12 bytes a key. What a longer table has replaced stays, as
-//! readers may look at it, until the memtable goes.
+//! **Memory.** The table is sized for the final number of keys of the memtable, estimated from the previous memtable or
+//! by extrapolation: 12 bytes for each key. Replaced tables stay until the memtable is dropped, as readers may use them.
 
 use std::ptr::{self, NonNull};
 
 use bolide_base::checksum::hash_key;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::arena::{Arena, Place};
-use super::entry::{Entry, EntryRef};
+use super::arena::{Arena, ArenaRef};
+use super::entry::{KeyEntry, EntryRef};
 use super::node::{FANOUT, LeafCopy, NodeRef};
 use super::sync::{AtomicPtr, AtomicU32, Ordering, fence, prefetch, wait};
-use super::tree::Tree;
+use super::tree::MemtableTree;
 
-/// Shards: growing one is soon done.
+/// The number of shards: small tables grow fast.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
 /// Bits of the hash in a slot, below those that choose the shard.
 const TAG_BITS: u32 = 19;
-/// Where a slot has the address of its entry: a multiple of 8 below 2⁴⁸.
+/// The bits of a slot with the address of its entry: a multiple of 8 below 2⁴⁸.
 const ADDRESS: usize = 0x0000_ffff_ffff_fff8;
-/// Most slots that a search looks at: only keys of one hash need so many.
+/// The maximum number of slots that a search reads. Only keys with equal hashes need that many.
 const MAX_PROBES: usize = 256;
-/// Slots of the first table of a shard, at least. A multiple of [`LINE_SLOTS`].
+/// The minimum number of slots of the first table of a shard. A multiple of [`LINE_SLOTS`].
 const MIN_SLOTS: usize = 16;
 const LINE_SLOTS: usize = 8;
-/// More slots would have the same tag.
+/// The maximum number of slots of a table: more would have equal tags.
 const MAX_SLOTS: usize = 1 << (TAG_BITS - 2);
-/// For so many keys that are there when the filling begins, room is made for one more at most, whatever the budget.
+/// The maximum ratio of the expected final number of keys to the number at the start of the filling.
 const MAX_GROWTH: usize = 64;
 
 const OFF: u32 = 0;
@@ -60,53 +58,53 @@ const GIVEN_UP: u32 = 3;
 /// Entries by the hash of their key.
 pub(super) struct PointIndex {
     state: AtomicU32,
-    /// Slots that a shard starts with.
+    /// The slots of the first table of a shard.
     first_slots: AtomicU32,
-    shards: [Shard; SHARDS],
+    shards: [PointShard; SHARDS],
     tables: Arena,
-    walk: Mutex<Walk>,
+    walk: Mutex<FillProgress>,
 }
 
-/// How far the filling has come.
+/// The progress of the filling.
 #[derive(Default)]
-struct Walk {
+struct FillProgress {
     has_begun: bool,
-    /// A node in the arena of the tree that the index belongs to, and only used with it.
+    /// A node in the arena of the index's tree, and only used with that.
     next: Option<NodeRef<'static>>,
 }
 
-struct Shard {
-    table: AtomicPtr<Slot>,
-    /// How many entries the table has. Held by whoever adds one.
+struct PointShard {
+    table: AtomicPtr<PointSlot>,
+    /// The number of entries of the table. Its lock protects additions.
     count: Mutex<usize>,
 }
 
-/// Behind the address of a table lie its length, as an address too, and then as many slots.
-type Slot = AtomicPtr<Entry>;
+/// A slot. At the address of a table are its length, stored as an address, and then its slots.
+type PointSlot = AtomicPtr<KeyEntry>;
 
 /// A table of a shard.
 #[derive(Clone, Copy)]
-struct Table<'a> {
-    slots: &'a [Slot],
+struct PointTable<'a> {
+    slots: &'a [PointSlot],
 }
 
-/// What the index knows of a key.
-pub(super) enum Known<'a> {
-    Here(EntryRef<'a>),
-    /// The memtable has no such key.
+/// The result of a lookup in the index.
+pub(super) enum IndexLookup<'a> {
+    Found(EntryRef<'a>),
+    /// The memtable does not contain the key.
     Absent,
-    /// The tree has to be asked.
+    /// The index does not cover the key: the caller searches the tree.
     Unknown,
 }
 
-/// The hash of a key, for its place.
+/// The parts of the hash of a key that select its shard and slot.
 #[derive(Clone, Copy)]
-struct PlaceOf {
+struct HashParts {
     shard: usize,
     tag: usize,
 }
 
-impl PlaceOf {
+impl HashParts {
     #[inline]
     fn key(key: &[u8]) -> Self {
         Self::hash(hash_key(key))
@@ -119,25 +117,25 @@ impl PlaceOf {
     }
 }
 
-/// The bits of a slot that are not the address.
+/// The bits of a slot besides the address.
 #[inline]
 fn bits_of(tag: usize) -> usize {
     (tag >> 3) << 48 | tag & 7
 }
 
 #[inline]
-fn tag_of(slot: *mut Entry) -> usize {
+fn tag_of(slot: *mut KeyEntry) -> usize {
     (slot.addr() >> 48) << 3 | slot.addr() & 7
 }
 
-impl<'a> Table<'a> {
+impl<'a> PointTable<'a> {
     /// The table at `address`.
     ///
     /// # Safety
-    /// [`PointIndex::create_table`] has made it, in an arena that outlives `'a`.
+    /// It was created by [`PointIndex::create_table`], in an arena that outlives `'a`.
     #[inline]
-    unsafe fn of(address: NonNull<Slot>) -> Self {
-        // SAFETY: by the caller's promise the length stands there, and as many slots behind it.
+    unsafe fn of(address: NonNull<PointSlot>) -> Self {
+        // SAFETY: by the contract of this function, the length is there, followed by that many slots.
         let slots = unsafe {
             let length = address.as_ref().load(Ordering::Relaxed).addr();
             NonNull::slice_from_raw_parts(address.add(1), length).as_ref()
@@ -150,9 +148,9 @@ impl<'a> Table<'a> {
         (tag * self.slots.len()) >> TAG_BITS
     }
 
-    /// Up to [`MAX_PROBES`] slots from that of `tag` on, round the end.
+    /// Up to [`MAX_PROBES`] slots from the home slot of `tag` on, with wraparound.
     #[inline]
-    fn probed(self, tag: usize) -> impl Iterator<Item = &'a Slot> {
+    fn probed(self, tag: usize) -> impl Iterator<Item = &'a PointSlot> {
         let (before, from) = self.slots.split_at(self.home(tag).min(self.slots.len()));
         from.iter().chain(before).take(MAX_PROBES)
     }
@@ -174,15 +172,15 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Puts an entry, with its tag, where it belongs: true if it was not there. `None` where there is no room.
-    fn put(self, raw: *mut Entry) -> Option<bool> {
+    /// Inserts an entry with its tag. Returns whether it is new; `None` if there is no room.
+    fn insert(self, raw: *mut KeyEntry) -> Option<bool> {
         for slot in self.probed(tag_of(raw)) {
-            let there = slot.load(Ordering::Relaxed);
-            if there.is_null() {
+            let current = slot.load(Ordering::Relaxed);
+            if current.is_null() {
                 slot.store(raw, Ordering::Release);
                 return Some(true);
             }
-            if there == raw {
+            if current == raw {
                 return Some(false);
             }
         }
@@ -190,13 +188,13 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The entry that a slot leads to.
+/// The entry of a slot.
 #[inline]
-fn entry_at<'a>(slot: *mut Entry) -> Option<EntryRef<'a>> {
+fn entry_at<'a>(slot: *mut KeyEntry) -> Option<EntryRef<'a>> {
     let entry = NonNull::new(slot.map_addr(|address| address & ADDRESS))?;
-    // SAFETY: what is put into a slot is the address of an entry of the memtable that the index is a part of; the
-    // slot is reached by a reference to the index, so the memtable is there.
-    Some(unsafe { Place::new(entry) })
+    // SAFETY: slots only contain addresses of entries of the index's memtable; the slot was read through a reference to
+    // the index, so the memtable is alive.
+    Some(unsafe { ArenaRef::new(entry) })
 }
 
 impl PointIndex {
@@ -204,7 +202,7 @@ impl PointIndex {
         Self {
             state: AtomicU32::new(OFF),
             first_slots: AtomicU32::new(MIN_SLOTS as u32),
-            shards: std::array::from_fn(|_| Shard {
+            shards: std::array::from_fn(|_| PointShard {
                 table: AtomicPtr::new(ptr::null_mut()),
                 count: Mutex::new(0),
             }),
@@ -213,36 +211,36 @@ impl PointIndex {
         }
     }
 
-    /// Bytes taken from the allocator.
+    /// The allocated bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.tables.reserved_bytes()
     }
 
-    /// What is known of `key`, with the hash that `hash` tells.
+    /// Looks up `key`; `hash` returns its hash.
     #[inline]
-    pub(super) fn find(&self, key: &[u8], hash: impl FnOnce() -> u64) -> Known<'_> {
+    pub(super) fn find(&self, key: &[u8], hash: impl FnOnce() -> u64) -> IndexLookup<'_> {
         let state = self.state.load(Ordering::Acquire);
         if state != COMPLETE && state != FILLING {
-            return Known::Unknown;
+            return IndexLookup::Unknown;
         }
-        let PlaceOf { shard, tag } = PlaceOf::hash(hash());
+        let HashParts { shard, tag } = HashParts::hash(hash());
         match self.table(shard).and_then(|table| table.find(tag, key)) {
-            Some(entry) => Known::Here(entry),
-            None if state == COMPLETE => Known::Absent,
-            None => Known::Unknown,
+            Some(entry) => IndexLookup::Found(entry),
+            None if state == COMPLETE => IndexLookup::Absent,
+            None => IndexLookup::Unknown,
         }
     }
 
-    /// True once it knows of every key whether it is there.
+    /// Whether the index covers all keys.
     #[inline]
     pub(super) fn is_complete(&self) -> bool {
         self.state.load(Ordering::Acquire) == COMPLETE
     }
 
-    /// Asks for the slots where a key with this hash is looked for. Purely a hint.
+    /// Prefetches the home slot of a hash. No effect on results.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        let PlaceOf { shard, tag } = PlaceOf::hash(hash);
+        let HashParts { shard, tag } = HashParts::hash(hash);
         if let Some(table) = self.table(shard)
             && let Some(slot) = table.slots.get(table.home(tag))
         {
@@ -251,16 +249,16 @@ impl PointIndex {
     }
 
     #[inline]
-    fn table(&self, shard: usize) -> Option<Table<'_>> {
+    fn table(&self, shard: usize) -> Option<PointTable<'_>> {
         let address = NonNull::new(self.shards[shard % SHARDS].table.load(Ordering::Acquire))?;
-        // SAFETY: `create_table` has made it, in an arena that goes with the index.
-        Some(unsafe { Table::of(address) })
+        // SAFETY: `create_table` created it, in the arena of the index.
+        Some(unsafe { PointTable::of(address) })
     }
 
     /// An empty table of `slots` slots.
-    fn create_table(&self, slots: usize) -> *mut Slot {
-        let address = self.tables.allocate((1 + slots) * size_of::<Slot>()).cast::<Slot>();
-        // SAFETY: the memory has room for a length and the slots, and nobody else knows of it.
+    fn create_table(&self, slots: usize) -> *mut PointSlot {
+        let address = self.tables.allocate((1 + slots) * size_of::<PointSlot>()).cast::<PointSlot>();
+        // SAFETY: the memory has room for the length and the slots, and is not published yet.
         unsafe {
             address.write(AtomicPtr::new(ptr::without_provenance_mut(slots)));
             for index in 1..=slots {
@@ -270,18 +268,18 @@ impl PointIndex {
         address.as_ptr()
     }
 
-    /// Takes note of an entry that is in the tree, or has a new version. The caller has inserted it and then
-    /// made a fence.
+    /// Adds an entry with an inserted version, if the index is in use. The caller has executed a fence after the insertion
+    /// into the tree.
     #[inline]
-    pub(super) fn note(&self, entry: EntryRef<'_>) {
+    pub(super) fn record(&self, entry: EntryRef<'_>) {
         if self.is_in_use() {
             self.add(entry);
         }
     }
 
     fn add(&self, entry: EntryRef<'_>) {
-        let PlaceOf { shard, tag } = PlaceOf::key(entry.key());
-        let address = entry.address().as_ptr().cast::<Entry>();
+        let HashParts { shard, tag } = HashParts::key(entry.key());
+        let address = entry.address().as_ptr().cast::<KeyEntry>();
         if address.addr() & !ADDRESS != 0
             || self.add_to(shard, address.map_addr(|at| at | bits_of(tag))).is_none()
         {
@@ -289,8 +287,8 @@ impl PointIndex {
         }
     }
 
-    /// Adds an entry with its tag to a shard. `None` where too many keys have its hash.
-    fn add_to(&self, number: usize, raw: *mut Entry) -> Option<()> {
+    /// Adds an entry with its tag to a shard. `None` if too many keys have its hash.
+    fn add_to(&self, number: usize, raw: *mut KeyEntry) -> Option<()> {
         let shard = &self.shards[number % SHARDS];
         let mut count = lock(&shard.count);
         loop {
@@ -298,59 +296,59 @@ impl PointIndex {
             let length = table.map_or(0, |table| table.slots.len());
             let has_room = *count < length / 4 * 3;
             if let Some(table) = table.filter(|_| has_room)
-                && let Some(is_new) = table.put(raw)
+                && let Some(is_new) = table.insert(raw)
             {
                 *count += usize::from(is_new);
                 return Some(());
             }
-            // So many neighbours in a table that has room are keys of one hash.
+            // So many occupied neighbours in a table with room are keys of one hash.
             if length >= MAX_SLOTS || (has_room && *count < length / 8) {
                 return None;
             }
-            let least = self.first_slots.load(Ordering::Relaxed) as usize;
-            let longer = self.create_table((2 * length).max(least));
-            // SAFETY: it was just made.
-            let slots = unsafe { NonNull::new(longer).map(|longer| Table::of(longer)) }?;
+            let first_slots = self.first_slots.load(Ordering::Relaxed) as usize;
+            let longer = self.create_table((2 * length).max(first_slots));
+            // SAFETY: it was created just now.
+            let slots = unsafe { NonNull::new(longer).map(|longer| PointTable::of(longer)) }?;
             for slot in table.iter().flat_map(|table| table.slots) {
                 let raw = slot.load(Ordering::Relaxed);
                 if !raw.is_null() {
-                    slots.put(raw)?;
+                    slots.insert(raw)?;
                 }
             }
             shard.table.store(longer, Ordering::Release);
         }
     }
 
-    /// Begins to fill the index, for a memtable that will have about `expected` keys, and has `keys`.
+    /// Starts the filling, for a memtable with `keys` keys and an expected final number of `expected`.
     #[cold]
     pub(super) fn begin(&self, keys: usize, expected: usize) {
         let expected = expected.clamp(keys, keys.saturating_mul(MAX_GROWTH));
-        // Two thirds full in the end.
+        // At the end, two thirds of the slots are used.
         let slots = (expected / SHARDS * 3 / 2).clamp(MIN_SLOTS, MAX_SLOTS / 4);
         self.first_slots.store(slots.next_multiple_of(LINE_SLOTS) as u32, Ordering::Relaxed);
         let _ = self.state.compare_exchange(OFF, FILLING, Ordering::SeqCst, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// True if keys are looked for here.
+    /// Whether writers add entries to the index.
     #[inline]
     pub(super) fn is_in_use(&self) -> bool {
         matches!(self.state.load(Ordering::Relaxed), FILLING | COMPLETE)
     }
 
-    /// True before anybody has begun to fill it.
+    /// Whether the filling has not started.
     #[inline]
     pub(super) fn is_off(&self) -> bool {
         self.state.load(Ordering::Relaxed) == OFF
     }
 
-    /// True while there are keys that it does not know, and may come to know.
+    /// Whether the filling has started and not ended.
     pub(super) fn is_filling(&self) -> bool {
         self.state.load(Ordering::Acquire) == FILLING
     }
 
-    /// Adds the keys of the next leaf of `tree`, the tree that it belongs to, unless another thread is at it.
-    pub(super) fn fill(&self, tree: &Tree) {
+    /// Adds the keys of the next leaf of `tree`, the index's tree, unless another thread does so.
+    pub(super) fn fill(&self, tree: &MemtableTree) {
         if self.state.load(Ordering::Acquire) != FILLING {
             return;
         }
@@ -360,7 +358,7 @@ impl PointIndex {
             Some(next) => tree.copy_leaf(next, &mut leaf),
             None if walk.has_begun => return,
             None => {
-                // Splits move keys to the right alone: what is there now is there, or further to the right, later.
+                // Splits move keys only to the right: the walk does not miss keys that exist now.
                 tree.copy_at(&[], &mut leaf);
             }
         }
@@ -369,15 +367,15 @@ impl PointIndex {
             .map_while(|slot| leaf.entry(slot))
             .for_each(|entry| prefetch(entry.address().as_ptr(), 1));
         (0..FANOUT).map_while(|slot| leaf.entry(slot)).for_each(|entry| self.add(entry));
-        // SAFETY: the node lies in the arena of the memtable's tree, which is there whenever this is used.
-        walk.next = leaf.right.map(|right| unsafe { Place::new(right.address().cast()) });
+        // SAFETY: the node is in the arena of the memtable's tree, which is alive whenever this is used.
+        walk.next = leaf.right.map(|right| unsafe { ArenaRef::new(right.address().cast()) });
         if walk.next.is_none() {
             let _ = self.state.compare_exchange(FILLING, COMPLETE, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
 
-/// Takes a lock that is held for a few dozen instructions, or while a table grows.
+/// Takes a lock with a critical section of a few dozen instructions, or the growth of a table.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut turns = 0;
     loop {
@@ -394,23 +392,23 @@ mod tests {
 
     use super::*;
 
-    fn inserted<'t>(tree: &'t Tree, key: &[u8]) -> EntryRef<'t> {
+    fn inserted<'t>(tree: &'t MemtableTree, key: &[u8]) -> EntryRef<'t> {
         tree.insert(0, key, Trailer::new(1, EntryKind::Put), b"value").entry
     }
 
     fn is_known(index: &PointIndex, key: &[u8]) -> Option<bool> {
         match index.find(key, || hash_key(key)) {
-            Known::Here(entry) => Some(entry.key() == key),
-            Known::Absent => Some(false),
-            Known::Unknown => None,
+            IndexLookup::Found(entry) => Some(entry.key() == key),
+            IndexLookup::Absent => Some(false),
+            IndexLookup::Unknown => None,
         }
     }
 
     #[test]
-    fn slots_keep_address_and_tag() {
-        let tree = Tree::new(1 << 20);
+    fn slots_store_address_and_tag() {
+        let tree = MemtableTree::new(1 << 20);
         let entry = inserted(&tree, b"comet");
-        let address = entry.address().as_ptr().cast::<Entry>();
+        let address = entry.address().as_ptr().cast::<KeyEntry>();
         for tag in [0, 1, 7, 8, 12_345, (1 << TAG_BITS) - 1] {
             let slot = address.map_addr(|at| at | bits_of(tag));
             assert_eq!(tag_of(slot), tag);
@@ -419,8 +417,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_filled_leaf_by_leaf_and_knows_then_what_is_absent() {
-        let (tree, index) = (Tree::new(1 << 20), PointIndex::new(1 << 20));
+    fn the_index_is_filled_leaf_by_leaf_and_then_reports_absent_keys() {
+        let (tree, index) = (MemtableTree::new(1 << 20), PointIndex::new(1 << 20));
         // Small under Miri, which is some hundred times slower.
         let (few, many) = if cfg!(miri) { (300, 2_000) } else { (5_000, 60_000) };
         let keys: Vec<_> = (0..few).map(|number: u32| (number * 7_919 % few).to_be_bytes()).collect();
@@ -439,11 +437,11 @@ mod tests {
         assert!(steps >= keys.len() / FANOUT, "{steps} leaves");
         assert!(keys.iter().all(|key| is_known(&index, key) == Some(true)));
         assert_eq!(is_known(&index, b"absent"), Some(false));
-        // Far more than it was made for, each told twice.
+        // Far more keys than expected, each recorded twice.
         for number in few..many {
             let entry = inserted(&tree, &number.to_be_bytes());
-            index.note(entry);
-            index.note(entry);
+            index.record(entry);
+            index.record(entry);
         }
         assert!((0..many).all(|number| is_known(&index, &number.to_be_bytes()) == Some(true)));
         assert_eq!(index.shards.iter().map(|shard| *shard.count.lock()).sum::<usize>(), many as usize);
@@ -451,21 +449,21 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_hash_make_it_give_up() {
-        let (tree, index) = (Tree::new(1 << 20), PointIndex::new(1 << 20));
+    fn too_many_keys_of_one_hash_make_the_index_give_up() {
+        let (tree, index) = (MemtableTree::new(1 << 20), PointIndex::new(1 << 20));
         index.begin(0, 0);
         index.fill(&tree);
         let entries: Vec<_> = (0..1_000_u32).map(|number| inserted(&tree, &number.to_be_bytes())).collect();
         let with_tag =
-            |entry: &EntryRef<'_>| entry.address().as_ptr().cast::<Entry>().map_addr(|at| at | bits_of(77));
+            |entry: &EntryRef<'_>| entry.address().as_ptr().cast::<KeyEntry>().map_addr(|at| at | bits_of(77));
         let added = entries.iter().take_while(|entry| index.add_to(5, with_tag(entry)).is_some()).count();
         assert!((32..=MAX_PROBES).contains(&added), "{added} keys of one hash");
-        // So far all that it has is found.
-        index.note(entries[0]);
+        // Until then, all recorded keys are found.
+        index.record(entries[0]);
         assert_eq!(is_known(&index, entries[0].key()), Some(true));
         index.state.store(GIVEN_UP, Ordering::Release);
         assert_eq!(is_known(&index, entries[0].key()), None);
-        index.note(entries[1]);
+        index.record(entries[1]);
         index.fill(&tree);
         assert!(!index.is_complete() && !index.is_off());
     }

@@ -6,17 +6,17 @@ use parking_lot::RwLock;
 use super::sync::{AtomicUsize, Ordering};
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
-/// A growing set of range tombstones that can be searched at any time.
+/// A set of range tombstones with concurrent insertion and search.
 #[derive(Default)]
 pub(super) struct RangeList {
-    /// More than one only where one set has no more room; inserting may not fail.
+    /// More than one set only if one is full, since insertion must not fail.
     sets: RwLock<Vec<RangeTombstones>>,
     count: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 impl RangeList {
-    /// Adds a tombstone. An empty range changes nothing.
+    /// Adds a tombstone. Ignores an empty range.
     pub(super) fn add(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
         if start >= end {
             return;
@@ -27,7 +27,7 @@ impl RangeList {
         if !added {
             sets.extend(RangeTombstones::from_tombstones([tombstone]));
         }
-        // The tombstone itself, and about as many numbers as it has levels of the search structure.
+        // The tombstone itself, and an estimate for its part of the search structure.
         let bytes = size_of::<RangeTombstone>() + start.len() + end.len() + 128;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
@@ -46,7 +46,7 @@ impl RangeList {
         self.sets.read().iter().flat_map(RangeTombstones::iter).cloned().collect()
     }
 
-    pub(super) fn newest_covering(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
-        self.sets.read().iter().map(|set| set.newest_covering(key, at_most)).max().unwrap_or(0)
+    pub(super) fn newest_covering(&self, key: &[u8], max_sequence: SequenceNumber) -> SequenceNumber {
+        self.sets.read().iter().map(|set| set.newest_covering(key, max_sequence)).max().unwrap_or(0)
     }
 }

@@ -1,19 +1,17 @@
 //! The tree: descent, insertion, split.
 //!
-//! It is a B+-tree whose levels are linked to the right. Nothing is ever removed, so nodes only split.
+//! A B+-tree with right links on each level. Keys are never removed, so nodes only split.
 //!
-//! 1. **Descent.** Read a node's version, find the child, read the *child's* version, then check that the
-//!    node is unchanged; else start again at the root. A split changes the parent before and after it
-//!    changes the child, so a child whose version was read under an unchanged parent covers the key, and
-//!    goes on to cover it for as long as its own version stays the same.
-//! 2. **Insertion.** If the key is there, its entry takes the new version without any lock. Else lock the
-//!    leaf at the version of the search, and shift the slots.
-//! 3. **Split.** A full node met on the way down by an insertion is split at once, under its own lock and
-//!    its parent's, at the versions of the descent; then the insertion starts again at the root. Thus a
-//!    parent always has a free slot, two locks are enough, and they are taken by trying, never by
-//!    waiting: no deadlock.
-//! 4. A split halves a node, except the last one of its level when it is appended to: then an eighth goes
-//!    to the right, so that ascending loads fill their leaves.
+//! 1. **Descent.** Read a node's version, find the child, read the *child's* version, then verify that the node is
+//!    unchanged; else restart at the root. A split changes the parent before and after it changes the child. So a child
+//!    whose version was read under an unchanged parent covers the key, as long as its own version is unchanged.
+//! 2. **Insertion.** If the key exists, add the new version to its entry without a lock. Else lock the leaf at the
+//!    version of the search, and shift the slots.
+//! 3. **Split.** The descent of an insertion splits a full node at once, under its own lock and its parent's, at the
+//!    versions of the descent; then the insertion restarts at the root. Thus a parent always has a free slot, and two
+//!    locks are sufficient. They are taken by trying, never by waiting: no deadlock.
+//! 4. A split halves a node, except for an append to the last node of a level: then an eighth moves to the right, so
+//!    that ascending loads fill their leaves.
 //!
 //! The root link changes only while the old root is locked and marked as changing.
 
@@ -21,34 +19,34 @@ use bolide_base::Trailer;
 
 use super::arena::{Arena, Link};
 use super::entry::{EntryRef, VersionRef};
-use super::node::{FANOUT, Found, LeafCopy, Node, NodeRef};
+use super::node::{FANOUT, NodeMatch, LeafCopy, TreeNode, NodeRef};
 use super::sync::{LANES, wait};
 
-/// Keys with their versions, in order.
-pub(super) struct Tree {
-    root: Link<Node>,
+/// The sorted keys with their versions.
+pub(super) struct MemtableTree {
+    root: Link<TreeNode>,
     nodes: Arena,
-    /// One for each lane of writers.
+    /// One arena for each lane of writers.
     entries: [Arena; LANES],
 }
 
-/// Which leaf a descent looks for.
+/// The target leaf of a descent.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
-    /// The one that holds the key, or would.
+enum LeafSearch {
+    /// The leaf that covers the key.
     At,
-    /// The one that holds the greatest keys before the key.
+    /// The leaf with the greatest keys before the key.
     Before,
 }
 
-/// A leaf and how it was reached.
-struct Reached<'a> {
+/// A leaf and its parent.
+struct LeafPath<'a> {
     leaf: NodeRef<'a>,
     version: u64,
     parent: Option<Parent<'a>>,
 }
 
-/// A node at a version, and which of its children was taken.
+/// A node at a version, and the index of the child of the descent.
 #[derive(Clone, Copy)]
 struct Parent<'a> {
     node: NodeRef<'a>,
@@ -56,28 +54,28 @@ struct Parent<'a> {
     child: usize,
 }
 
-/// Most keys that [`Tree::get_many`] looks for at once.
-pub(super) const TOGETHER: usize = 32;
+/// The maximum number of keys of a [`MemtableTree::get_many`].
+pub(super) const BATCH_KEYS: usize = 32;
 
-/// One of several descents: a node at a version, and the child to go to next.
+/// A descent of a batch: a node at a version, and the next child.
 #[derive(Clone, Copy)]
-struct Descent<'a> {
+struct BatchDescent<'a> {
     node: NodeRef<'a>,
     version: u64,
     child: Option<NodeRef<'a>>,
 }
 
-/// What an insertion did.
-pub(super) struct Inserted<'a> {
-    /// False where the version replaced one with the same key and sequence number.
+/// The result of an insertion.
+pub(super) struct Insertion<'a> {
+    /// Whether the key had no version with this sequence number.
     pub(super) is_new: bool,
-    /// True where the tree had no entry of the key.
+    /// Whether the tree had no entry of the key.
     pub(super) is_new_key: bool,
     pub(super) entry: EntryRef<'a>,
     pub(super) version: VersionRef<'a>,
 }
 
-impl Tree {
+impl MemtableTree {
     /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
         let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes);
@@ -87,12 +85,12 @@ impl Tree {
         Self { root, nodes, entries }
     }
 
-    /// Bytes taken from the allocator.
+    /// The allocated bytes.
     pub(super) fn reserved_bytes(&self) -> usize {
         self.nodes.reserved_bytes() + self.entries.iter().map(Arena::reserved_bytes).sum::<usize>()
     }
 
-    /// Bytes that nodes have taken from the allocator.
+    /// The allocated bytes of the nodes.
     #[inline]
     pub(super) fn node_bytes(&self) -> usize {
         self.nodes.reserved_bytes()
@@ -102,7 +100,7 @@ impl Tree {
     #[inline]
     pub(super) fn get(&self, key: &[u8]) -> Option<EntryRef<'_>> {
         loop {
-            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
+            let LeafPath { leaf, version, .. } = self.descend::<false>(key, LeafSearch::At);
             if let Some(entry) = leaf.search(key).entry {
                 return Some(entry);
             }
@@ -112,19 +110,19 @@ impl Tree {
         }
     }
 
-    /// As [`get`](Self::get) for up to [`TOGETHER`] keys, into the same places of `found`. All descents go down one
-    /// level before any goes down the next, so that they wait for memory together.
+    /// As [`get`](Self::get) for up to [`BATCH_KEYS`] keys, with results at the same indices of `found`. All descents
+    /// complete one level before the next, so that their memory latencies overlap.
     pub(super) fn get_many<'a>(&'a self, keys: &[&[u8]], found: &mut [Option<EntryRef<'a>>]) {
         let (root, version) = self.root();
-        // `None` where the tree changed under a descent: the plain search answers then.
-        let mut descents = [Some(Descent { node: root, version, child: None }); TOGETHER];
-        let mut leaves = false;
-        while !leaves {
-            leaves = true;
+        // `None` if the tree changed during a descent: then the single search takes its place.
+        let mut descents = [Some(BatchDescent { node: root, version, child: None }); BATCH_KEYS];
+        let mut at_leaves = false;
+        while !at_leaves {
+            at_leaves = true;
             for (key, descent) in keys.iter().zip(&mut descents) {
-                let Some(Descent { node, child, .. }) = descent else { continue };
+                let Some(BatchDescent { node, child, .. }) = descent else { continue };
                 let Some(children) = node.children() else { continue };
-                leaves = false;
+                at_leaves = false;
                 let found = node.search(key);
                 *child = children.child(found.position + usize::from(found.entry.is_some()));
                 match child {
@@ -132,21 +130,21 @@ impl Tree {
                     None => *descent = None,
                 }
             }
-            for descent in &mut descents[..keys.len().min(TOGETHER)] {
-                let Some(Descent { node, version, child: Some(child) }) = *descent else { continue };
+            for descent in &mut descents[..keys.len().min(BATCH_KEYS)] {
+                let Some(BatchDescent { node, version, child: Some(child) }) = *descent else { continue };
                 let child_version = child.begin();
-                let next = Descent { node: child, version: child_version, child: None };
+                let next = BatchDescent { node: child, version: child_version, child: None };
                 *descent = node.unchanged(version).then_some(next);
             }
         }
         for (key, descent) in keys.iter().zip(descents) {
-            if let Some(Descent { node, .. }) = descent {
+            if let Some(BatchDescent { node, .. }) = descent {
                 node.prefetch_entry_of(key);
             }
         }
         for ((key, descent), found) in keys.iter().zip(descents).zip(found) {
             *found = match descent {
-                Some(Descent { node, version, .. }) => match node.search(key).entry {
+                Some(BatchDescent { node, version, .. }) => match node.search(key).entry {
                     None if !node.unchanged(version) => self.get(key),
                     entry => entry,
                 },
@@ -155,21 +153,21 @@ impl Tree {
         }
     }
 
-    /// Adds a version, with memory of this lane.
-    pub(super) fn insert(&self, lane: usize, key: &[u8], trailer: Trailer, value: &[u8]) -> Inserted<'_> {
+    /// Adds a version, in the arena of this lane.
+    pub(super) fn insert(&self, lane: usize, key: &[u8], trailer: Trailer, value: &[u8]) -> Insertion<'_> {
         let arena = &self.entries[lane % LANES];
         let mut fresh: Option<EntryRef<'_>> = None;
         let mut turns = 0;
         loop {
-            let Reached { leaf, version, parent } = self.reach::<true>(key, Side::At);
-            let Found { position, entry } = leaf.search(key);
+            let LeafPath { leaf, version, parent } = self.descend::<true>(key, LeafSearch::At);
+            let NodeMatch { position, entry } = leaf.search(key);
             if let Some(entry) = entry {
-                // Another thread may have brought the key while this one prepared to.
+                // Another thread may have inserted the key meanwhile.
                 let version = match fresh {
                     Some(fresh) => fresh.first(),
                     None => VersionRef::create(arena, trailer, value),
                 };
-                return Inserted { is_new: entry.add(version), is_new_key: false, entry, version };
+                return Insertion { is_new: entry.add(version), is_new_key: false, entry, version };
             }
             if leaf.count() == FANOUT {
                 if !self.split(parent, leaf, version, position == FANOUT) {
@@ -182,26 +180,26 @@ impl Tree {
                 leaf.begin_change();
                 leaf.insert(position, entry, None);
                 leaf.end_change();
-                return Inserted { is_new: true, is_new_key: true, entry, version: entry.first() };
+                return Insertion { is_new: true, is_new_key: true, entry, version: entry.first() };
             }
             wait(&mut turns);
         }
     }
 
-    /// Adds a version to an entry, with memory of this lane.
+    /// Adds a version to an entry, in the arena of this lane.
     pub(super) fn add_version<'a>(
         &'a self,
         lane: usize,
         entry: EntryRef<'a>,
         trailer: Trailer,
         value: &[u8],
-    ) -> Inserted<'a> {
+    ) -> Insertion<'a> {
         let version = VersionRef::create(&self.entries[lane % LANES], trailer, value);
-        Inserted { is_new: entry.add(version), is_new_key: false, entry, version }
+        Insertion { is_new: entry.add(version), is_new_key: false, entry, version }
     }
 
-    /// About which share of all keys lies below `key`. It does not mind writers: what it reads of a node that
-    /// is changing may be a mixture, which makes the answer less exact and nothing else.
+    /// The approximate share of the keys below `key`. Does not verify versions: a concurrent change only makes the result
+    /// less exact.
     pub(super) fn share_below(&self, key: &[u8]) -> f64 {
         let (mut node, _) = self.root();
         let (mut below, mut width) = (0.0, 1.0);
@@ -220,19 +218,19 @@ impl Tree {
         }
     }
 
-    /// Copies the leaf for `key`; answers how many of its slots have a smaller key.
+    /// Copies the leaf for `key`. Returns the number of its slots with a smaller key.
     pub(super) fn copy_at<'a>(&'a self, key: &[u8], copy: &mut LeafCopy<'a>) -> usize {
-        self.copy_reached(key, Side::At, copy)
+        self.copy_checked(key, LeafSearch::At, copy)
     }
 
-    /// Copies the leaf with the greatest keys before `key`; answers how many of its slots are before it.
-    /// Only the first leaf can have none.
+    /// Copies the leaf with the greatest keys before `key`. Returns the number of its slots before `key`; only the first
+    /// leaf can have none.
     pub(super) fn copy_before<'a>(&'a self, key: &[u8], copy: &mut LeafCopy<'a>) -> usize {
-        self.copy_reached(key, Side::Before, copy)
+        self.copy_checked(key, LeafSearch::Before, copy)
     }
 
-    /// As [`copy_at`](Self::copy_at) where the leaf for `key` is known, with a version at which it covers the key; `None`
-    /// where it has changed since.
+    /// As [`copy_at`](Self::copy_at) from a known leaf, with a version at which it covers `key`; `None` if it has changed
+    /// since.
     pub(super) fn copy_if_unchanged<'a>(
         &'a self,
         (leaf, version): (NodeRef<'a>, u64),
@@ -245,9 +243,9 @@ impl Tree {
     }
 
     #[inline]
-    fn copy_reached<'a>(&'a self, key: &[u8], side: Side, copy: &mut LeafCopy<'a>) -> usize {
+    fn copy_checked<'a>(&'a self, key: &[u8], side: LeafSearch, copy: &mut LeafCopy<'a>) -> usize {
         loop {
-            let Reached { leaf, version, .. } = self.reach::<false>(key, side);
+            let LeafPath { leaf, version, .. } = self.descend::<false>(key, side);
             leaf.prefetch_entries();
             let position = leaf.search(key).position;
             leaf.copy_to(copy);
@@ -276,7 +274,7 @@ impl Tree {
         }
     }
 
-    /// Copies `leaf`, which came from another copy's `right`.
+    /// Copies `leaf`, the right link of another copy.
     pub(super) fn copy_leaf<'a>(&'a self, leaf: NodeRef<'a>, copy: &mut LeafCopy<'a>) {
         loop {
             let version = leaf.begin();
@@ -299,7 +297,7 @@ impl Tree {
 
     /// Descends to a leaf. With `INSERT`, splits full inner nodes on the way.
     #[inline]
-    fn reach<const INSERT: bool>(&self, key: &[u8], side: Side) -> Reached<'_> {
+    fn descend<const INSERT: bool>(&self, key: &[u8], side: LeafSearch) -> LeafPath<'_> {
         let mut turns = 0;
         'restart: loop {
             let (mut node, mut version) = self.root();
@@ -313,8 +311,8 @@ impl Tree {
                     continue 'restart;
                 }
                 let found = node.search(key);
-                // Slot i is the smallest key of child i + 1: an equal key is in there, not before.
-                let equal = side == Side::At && found.entry.is_some();
+                // Slot i is the smallest key of child i + 1: an equal key is in that child.
+                let equal = side == LeafSearch::At && found.entry.is_some();
                 let index = found.position + usize::from(equal);
                 let child = children.child(index);
                 if let Some(child) = child {
@@ -329,12 +327,12 @@ impl Tree {
                 wait(&mut turns);
                 continue 'restart;
             }
-            return Reached { leaf: node, version, parent };
+            return LeafPath { leaf: node, version, parent };
         }
     }
 
-    /// Splits the full `node`, if it and its parent still are at these versions and not locked; else does
-    /// nothing and answers false. `append`: the next key goes behind the last slot.
+    /// Splits the full `node`, if it and its parent are still at these versions and not locked; otherwise returns false
+    /// without a change. `append`: the next key is after the last slot.
     fn split<'a>(
         &'a self,
         parent: Option<Parent<'a>>,
@@ -357,7 +355,7 @@ impl Tree {
         };
         match parent {
             Some(parent) => {
-                // The parent first, the node within: see step 1.
+                // The parent's change encloses the node's change: see step 1.
                 parent.node.begin_change();
                 node.begin_change();
                 node.truncate(middle, fence, right);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bolide_base::{Error, Result};
 
-use super::reader::{LogReader, Stop, TailEnd};
+use super::reader::{LogReader, LogStop, TailEnd};
 
 /// Writes how the log ends.
 pub(crate) fn describe_end(reader: &mut LogReader, out: &mut dyn Write) -> Result<()> {
@@ -13,7 +13,7 @@ pub(crate) fn describe_end(reader: &mut LogReader, out: &mut dyn Write) -> Resul
     let line = match (reader.stop(), reader.classify_end()) {
         (_, Err(error)) if error.is_corruption() => format!("damaged: {error}"),
         (_, Err(error)) => return Err(error),
-        (Some(Stop::Invalid(what)), Ok(TailEnd::Torn)) => {
+        (Some(LogStop::Invalid(what)), Ok(TailEnd::Torn)) => {
             format!("@{end} {left} bytes that are no record ({what}): a torn tail unless the log was sealed")
         }
         (_, Ok(_)) => format!("@{end} end"),

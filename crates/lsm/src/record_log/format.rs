@@ -70,9 +70,9 @@ const KIND_SHORT: u8 = 2;
 /// The kind of a short record whose payload begins with two varints for 8 and 4 bytes.
 const KIND_PACKED: u8 = 3;
 /// The kind of a follower with the lengths of the record before.
-pub(super) const KIND_LIKE: u8 = 4;
+pub(super) const KIND_DELTA: u8 = 4;
 /// The kind of a follower with lengths of its own.
-pub(super) const KIND_LIKE_BUT_LENGTHS: u8 = 5;
+pub(super) const KIND_DELTA_LENGTHS: u8 = 5;
 /// Most bytes of the payload of a short record as it is written.
 const SHORT_PAYLOAD_BYTES: usize = 4096;
 /// Fewest bytes of a record.
@@ -173,7 +173,7 @@ impl LogHeader {
     pub fn decode(bytes: &[u8], name: &str, role: LogRole, expected: Option<FileIdentity>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
         let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| damaged(0, "the file header is cut short"))?;
-        let fields = Fields::read(bytes).ok_or_else(|| damaged(0, "the file header is cut short"))?;
+        let fields = LogHeaderFields::read(bytes).ok_or_else(|| damaged(0, "the file header is cut short"))?;
         let identity = FileIdentity { file_number: fields.file_number, tag: fields.tag };
         let mut covered = [0; HEADER_BYTES - 8];
         covered.copy_from_slice(bytes.get(..HEADER_BYTES - 8).unwrap_or(&[0; HEADER_BYTES - 8]));
@@ -222,7 +222,7 @@ pub(crate) fn check_number(name: &str, found: u64, expected: u64) -> Result<()> 
 }
 
 /// The raw fields of a file header.
-struct Fields {
+struct LogHeaderFields {
     magic: [u8; 8],
     version: u32,
     features: u32,
@@ -232,7 +232,7 @@ struct Fields {
     checksum: u64,
 }
 
-impl Fields {
+impl LogHeaderFields {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let magic = decoder.take(8)?.try_into().ok()?;
@@ -250,13 +250,13 @@ impl Fields {
 
 /// How a payload is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum PayloadEncoding {
     /// As it is.
     Plain,
     /// With its first bytes packed; see [`unpack`].
     Packed,
     /// Without what it shares with the record before; see [`Predecessor`](super::Predecessor).
-    Follower {
+    Delta {
         /// So many bytes are the key, the rest is the value.
         key_len: u16,
     },
@@ -272,7 +272,7 @@ pub struct RecordHeader {
     /// Length of the payload in the file, in bytes.
     pub payload_len: u32,
     /// How the payload is written.
-    pub form: Form,
+    pub form: PayloadEncoding,
     /// What the payload is.
     pub kind: u8,
     /// The log was known to be durable up to this offset when the record was written.
@@ -302,7 +302,7 @@ impl RecordHeader {
             let covered = bytes.get(4..header.header_bytes + header.payload_len as usize)?;
             return is_sum(bytes, identity.checksum(offset, covered)).then_some(header);
         }
-        if is_follower(kind) {
+        if is_delta(kind) {
             return None;
         }
         let header = Self::read_long(bytes).filter(plausible)?;
@@ -320,7 +320,7 @@ impl RecordHeader {
             payload_checksum: Some(payload_checksum),
             header_bytes: RECORD_HEADER_BYTES,
             payload_len,
-            form: Form::Plain,
+            form: PayloadEncoding::Plain,
             kind,
             synced_through,
         })
@@ -336,7 +336,7 @@ impl RecordHeader {
             payload_checksum: None,
             header_bytes,
             payload_len,
-            form: if kind == KIND_PACKED { Form::Packed } else { Form::Plain },
+            form: if kind == KIND_PACKED { PayloadEncoding::Packed } else { PayloadEncoding::Plain },
             kind: KIND_DATA,
             synced_through,
         })
@@ -344,8 +344,8 @@ impl RecordHeader {
 }
 
 /// Whether a record of this kind can be read only behind the one before it.
-pub(super) fn is_follower(kind: u8) -> bool {
-    matches!(kind, KIND_LIKE | KIND_LIKE_BUT_LENGTHS)
+pub(super) fn is_delta(kind: u8) -> bool {
+    matches!(kind, KIND_DELTA | KIND_DELTA_LENGTHS)
 }
 
 /// Whether `bytes` begin with the low half of `checksum`.
@@ -505,7 +505,7 @@ mod tests {
             put_record(&mut out, 64, IDENTITY, 64, payload);
             let header = RecordHeader::decode(&out, 64, IDENTITY).unwrap();
             assert_eq!((header.kind, header.synced_through), (KIND_DATA, 64));
-            assert_eq!(header.form == Form::Packed, is_packed);
+            assert_eq!(header.form == PayloadEncoding::Packed, is_packed);
             assert_eq!(header.header_bytes + header.payload_len as usize, out.len());
             let mut unpacked = out[header.header_bytes..].to_vec();
             if is_packed {

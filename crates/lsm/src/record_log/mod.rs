@@ -12,14 +12,14 @@ mod describe;
 pub mod format;
 mod predecessor;
 mod reader;
-mod shape;
+mod single_operation;
 mod writer;
 
 pub(crate) use describe::describe_end;
 pub use format::{Boot, LogHeader, LogRole};
 pub use predecessor::Predecessor;
 pub(crate) use reader::only_zeros_from;
-pub use reader::{LogReader, LogRecord, Stop, TailEnd};
-pub(crate) use shape::Shaped;
+pub use reader::{LogReader, LogRecord, LogStop, TailEnd};
+pub(crate) use single_operation::SingleOperation;
 pub use writer::LogWriter;
 pub(crate) use writer::in_doubt;

@@ -1,14 +1,14 @@
 //! Records that say only what the record before them does not.
 //!
 //! Records are read in order from the file's header on, so whoever reads or writes one knows the one before it. A
-//! *follower* is a record whose payload has a [shape](super::shape), whose number is one more than that of the record before, and
+//! *follower* is a record whose payload has a [shape](super::single_operation), whose number is one more than that of the record before, and
 //! which has the flags, the tree and `synced through` of that one. It says none of these, and its lengths only where they
 //! differ. All other records are *full* and say everything.
 //!
 //! # Rules
 //! 1. A follower is no proof of what was durable: the search for a proof tries every offset, and knows no record before.
 //! 2. So that proofs lie close, a record is full wherever `synced through` changes, and a follower ends at most
-//!    [`FULL_EVERY_BYTES`] behind the start of the last full record.
+//!    [`MAX_DELTA_SPAN_BYTES`] behind the start of the last full record.
 //! 3. The checksum of a follower covers what it takes from the record before: behind another one it fails.
 //! 4. A record without a shape has no follower, nor has the header of the file.
 
@@ -17,33 +17,33 @@ use bolide_base::checksum::linked_checksum;
 use bolide_base::coding::Decoder;
 
 use super::format::{
-    Form, KIND_DATA, KIND_LIKE, KIND_LIKE_BUT_LENGTHS, LogHeader, RecordHeader, is_sum, put_record,
+    PayloadEncoding, KIND_DATA, KIND_DELTA, KIND_DELTA_LENGTHS, LogHeader, RecordHeader, is_sum, put_record,
 };
-use super::shape::{Shape, Shaped};
+use super::single_operation::{OperationShape, SingleOperation};
 
 /// In so many bytes of a log at least one full record starts, unless a longer record fills them.
-const FULL_EVERY_BYTES: u64 = 4096;
+const MAX_DELTA_SPAN_BYTES: u64 = 4096;
 /// The checksum of a follower.
 const SUM_BYTES: usize = 4;
 /// Most that a follower has beside its key and its value: checksum, kind and two lengths.
-const LONGEST_HEAD_BYTES: usize = SUM_BYTES + 1 + 4;
+const MAX_HEAD_BYTES: usize = SUM_BYTES + 1 + 4;
 /// Keeps lengths and numbers apart in their sum. Part of the format.
 const LENGTHS_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What is known of the record before the next one of a log. The default is that of a log without records.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Predecessor(Option<Known>);
+pub struct Predecessor(Option<DeltaBase>);
 
 /// A record that may have a follower.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct DeltaBase {
     number: u64,
-    shape: Shape,
+    shape: OperationShape,
     synced_through: u64,
-    /// [`Shape::kin_checksum`]; followers have the same.
-    kin_checksum: u64,
+    /// [`OperationShape::base_checksum`]; followers have the same.
+    base_checksum: u64,
     /// Followers end here or before.
-    followers_end: u64,
+    deltas_end: u64,
 }
 
 impl Predecessor {
@@ -58,44 +58,44 @@ impl Predecessor {
         synced_through: u64,
         payload: &[u8],
     ) {
-        let shaped = Shaped::of(payload);
-        if let Some(shaped) = &shaped
-            && self.put_follower(out, offset, synced_through, shaped)
+        let operation = SingleOperation::of(payload);
+        if let Some(operation) = &operation
+            && self.put_delta(out, offset, synced_through, operation)
         {
             return;
         }
-        self.put_full(header, out, offset, synced_through, payload, shaped);
+        self.put_full(header, out, offset, synced_through, payload, operation);
     }
 
     /// As [`put_next`](Self::put_next) for a payload that is in its parts. `payload` is room to put it together.
-    pub(super) fn put_next_shaped(
+    pub(super) fn put_next_single(
         &mut self,
         header: &LogHeader,
         out: &mut Vec<u8>,
         offset: u64,
         synced_through: u64,
-        shaped: &Shaped<'_>,
+        operation: &SingleOperation<'_>,
         payload: &mut Vec<u8>,
     ) {
-        if self.put_follower(out, offset, synced_through, shaped) {
+        if self.put_delta(out, offset, synced_through, operation) {
             return;
         }
-        shaped.put(payload);
-        self.put_full(header, out, offset, synced_through, payload, Some(*shaped));
+        operation.put(payload);
+        self.put_full(header, out, offset, synced_through, payload, Some(*operation));
     }
 
     /// True if the record could be a follower, and now is one.
     #[inline]
-    fn put_follower(
+    fn put_delta(
         &mut self,
         out: &mut Vec<u8>,
         offset: u64,
         synced_through: u64,
-        shaped: &Shaped<'_>,
+        operation: &SingleOperation<'_>,
     ) -> bool {
         match &mut self.0 {
-            Some(known) if known.is_followed_by(shaped, offset, synced_through) => {
-                known.put_follower(shaped, out, offset);
+            Some(known) if known.can_precede(operation, offset, synced_through) => {
+                known.put_delta(operation, out, offset);
                 true
             }
             _ => false,
@@ -109,10 +109,10 @@ impl Predecessor {
         offset: u64,
         synced_through: u64,
         payload: &[u8],
-        shaped: Option<Shaped<'_>>,
+        operation: Option<SingleOperation<'_>>,
     ) {
         put_record(out, offset, header.identity, synced_through, payload);
-        self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
+        self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
     }
 
     /// Reads the header of a follower at `offset` of the same file from the first
@@ -123,8 +123,8 @@ impl Predecessor {
         let known = self.0?;
         let mut decoder = Decoder::new(bytes.get(4..)?);
         let shape = match decoder.u8()? {
-            KIND_LIKE => known.shape,
-            KIND_LIKE_BUT_LENGTHS => known.shape.read_lengths(&mut decoder)?,
+            KIND_DELTA => known.shape,
+            KIND_DELTA_LENGTHS => known.shape.read_lengths(&mut decoder)?,
             _ => return None,
         };
         let header_bytes = 4 + decoder.position();
@@ -133,7 +133,7 @@ impl Predecessor {
             payload_checksum: None,
             header_bytes,
             payload_len: u32::from(shape.key_len) + u32::from(shape.value_len),
-            form: Form::Follower { key_len: shape.key_len },
+            form: PayloadEncoding::Delta { key_len: shape.key_len },
             kind: KIND_DATA,
             synced_through: known.synced_through,
         };
@@ -147,51 +147,51 @@ impl Predecessor {
         let known = self.0?;
         let (key, value) = bytes.split_at_checked(key_len.into())?;
         let next = known.next(known.shape.with_lengths(key_len, u16::try_from(value.len()).ok()?));
-        Shaped { number: next.number, shape: next.shape, key, value }.put(payload);
+        SingleOperation { number: next.number, shape: next.shape, key, value }.put(payload);
         self.0 = Some(next);
         Some(())
     }
 
     /// Goes on to a full record that was read at `offset` of the log `header`.
-    pub(super) fn note_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
-        let shaped = Shaped::of(payload);
-        self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
+    pub(super) fn record_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
+        let operation = SingleOperation::of(payload);
+        self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
     }
 }
 
-impl Known {
-    fn full(shaped: &Shaped<'_>, offset: u64, identity: FileIdentity, synced_through: u64) -> Self {
-        let (number, shape) = (shaped.number, shaped.shape);
-        let kin_checksum = shape.kin_checksum(identity, synced_through);
-        Self { number, shape, synced_through, kin_checksum, followers_end: offset + FULL_EVERY_BYTES }
+impl DeltaBase {
+    fn full(operation: &SingleOperation<'_>, offset: u64, identity: FileIdentity, synced_through: u64) -> Self {
+        let (number, shape) = (operation.number, operation.shape);
+        let base_checksum = shape.base_checksum(identity, synced_through);
+        Self { number, shape, synced_through, base_checksum, deltas_end: offset + MAX_DELTA_SPAN_BYTES }
     }
 
     /// What a follower of `shape` is.
     #[inline(always)]
-    fn next(&self, shape: Shape) -> Self {
+    fn next(&self, shape: OperationShape) -> Self {
         Self { number: self.number.wrapping_add(1), shape, ..*self }
     }
 
     /// Whether the record of this payload at `offset` can be a follower.
     #[inline(always)]
-    fn is_followed_by(&self, shaped: &Shaped<'_>, offset: u64, synced_through: u64) -> bool {
-        let longest = LONGEST_HEAD_BYTES + shaped.key.len() + shaped.value.len();
-        shaped.shape.is_kin_of(&self.shape)
+    fn can_precede(&self, operation: &SingleOperation<'_>, offset: u64, synced_through: u64) -> bool {
+        let longest = MAX_HEAD_BYTES + operation.key.len() + operation.value.len();
+        operation.shape.is_compatible_with(&self.shape)
             && synced_through == self.synced_through
-            && shaped.number == self.number.wrapping_add(1)
-            && offset + longest as u64 <= self.followers_end
+            && operation.number == self.number.wrapping_add(1)
+            && offset + longest as u64 <= self.deltas_end
     }
 
     /// Appends the follower of this payload and goes on to it.
     #[inline(always)]
-    fn put_follower(&mut self, shaped: &Shaped<'_>, out: &mut Vec<u8>, offset: u64) {
-        let same_lengths = shaped.shape == self.shape;
-        (self.number, self.shape) = (shaped.number, shaped.shape);
+    fn put_delta(&mut self, operation: &SingleOperation<'_>, out: &mut Vec<u8>, offset: u64) {
+        let same_lengths = operation.shape == self.shape;
+        (self.number, self.shape) = (operation.number, operation.shape);
         let link = self.link();
         if same_lengths {
-            put(KIND_LIKE, (0, 0), shaped, out, link, offset);
+            put(KIND_DELTA, (0, 0), operation, out, link, offset);
         } else {
-            put(KIND_LIKE_BUT_LENGTHS, shaped.shape.write_lengths(), shaped, out, link, offset);
+            put(KIND_DELTA_LENGTHS, operation.shape.write_lengths(), operation, out, link, offset);
         }
     }
 
@@ -199,7 +199,7 @@ impl Known {
     #[inline(always)]
     fn link(&self) -> u64 {
         let lengths = u64::from(self.shape.lengths()).wrapping_mul(LENGTHS_FACTOR);
-        self.kin_checksum.wrapping_add(self.number).wrapping_add(lengths)
+        self.base_checksum.wrapping_add(self.number).wrapping_add(lengths)
     }
 }
 
@@ -208,19 +208,19 @@ impl Known {
 fn put(
     kind: u8,
     (lengths, lengths_bytes): (u32, usize),
-    shaped: &Shaped<'_>,
+    operation: &SingleOperation<'_>,
     out: &mut Vec<u8>,
     link: u64,
     offset: u64,
 ) {
     let start = out.len();
-    let mut head = [0; LONGEST_HEAD_BYTES];
+    let mut head = [0; MAX_HEAD_BYTES];
     head[SUM_BYTES] = kind;
     head[SUM_BYTES + 1..].copy_from_slice(&lengths.to_le_bytes());
-    out.reserve(LONGEST_HEAD_BYTES + shaped.key.len() + shaped.value.len());
+    out.reserve(MAX_HEAD_BYTES + operation.key.len() + operation.value.len());
     out.extend_from_slice(&head[..SUM_BYTES + 1 + lengths_bytes]);
-    out.extend_from_slice(shaped.key);
-    out.extend_from_slice(shaped.value);
+    out.extend_from_slice(operation.key);
+    out.extend_from_slice(operation.value);
     if let Some((sum, covered)) = out[start..].split_first_chunk_mut::<SUM_BYTES>() {
         *sum = (linked_checksum(link, offset, covered) as u32).to_le_bytes();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::{CrashMode, Fault, FaultPlan, File, MemVfs, SimRng, SimVfs, Vfs};
 
-use super::super::format::{Boot, HEADER_BYTES, LogRole, MAX_PAYLOAD_BYTES, is_follower};
+use super::super::format::{Boot, HEADER_BYTES, LogRole, MAX_PAYLOAD_BYTES, is_delta};
 use super::super::reader::{LogReader, TailEnd};
 use super::super::writer::LogWriter;
 use super::*;
@@ -121,7 +121,7 @@ fn whatever_does_not_follow_is_a_full_record() {
         let mut log = Log::new();
         log.add(64, put(100, 1, 1, 1));
         let (_, kind) = log.add(synced, payload.clone());
-        assert!(!is_follower(kind), "{what}");
+        assert!(!is_delta(kind), "{what}");
         // What follows such a record is read, too.
         let number = payload.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         log.add(synced, put(number + 1, 1, 1, 1));
@@ -160,11 +160,11 @@ fn a_full_record_starts_in_every_four_kibibytes() {
         let value_len = (number % 7 * 50) as usize;
         let (len, kind) = log.add(START, put(number, 1, 16, value_len));
         let end = log.bytes.len() as u64;
-        if is_follower(kind) {
-            assert!(end - last_full <= FULL_EVERY_BYTES);
+        if is_delta(kind) {
+            assert!(end - last_full <= MAX_DELTA_SPAN_BYTES);
         } else {
             // Not more often than that.
-            assert!(number == 0 || end + 4 > last_full + FULL_EVERY_BYTES, "{number}: {len}");
+            assert!(number == 0 || end + 4 > last_full + MAX_DELTA_SPAN_BYTES, "{number}: {len}");
             last_full = end - len as u64;
         }
     }
@@ -231,7 +231,7 @@ fn a_follower_is_no_proof_and_the_full_record_before_it_is() {
         log.add(synced, put(number, 1, 16, 120));
     }
     let full: Vec<usize> = (1..log.offsets.len())
-        .filter(|&record| !is_follower(log.bytes[log.offsets[record] as usize + 4]))
+        .filter(|&record| !is_delta(log.bytes[log.offsets[record] as usize + 4]))
         .collect();
     assert_eq!(full.len(), 4, "{full:?}");
     let mut bytes = log.bytes.clone();
@@ -254,7 +254,7 @@ fn a_follower_behind_another_record_than_its_own_is_none() {
     };
     let (mut own, offset) = followed_by(put(100, 1, 16, 120), 64);
     let (len, kind) = own.add(64, put(101, 1, 16, 120));
-    assert_eq!((len, kind), (141, KIND_LIKE));
+    assert_eq!((len, kind), (141, KIND_DELTA));
     let follower = &own.bytes[offset as usize..];
     let others = [
         ("number", put(101, 1, 16, 120), 64),
@@ -276,7 +276,7 @@ fn a_follower_behind_another_record_than_its_own_is_none() {
     let in_file = |identity| {
         let header = LogHeader { identity, ..header() };
         let mut predecessor = Predecessor::default();
-        predecessor.note_full(&header, START, 64, &put(100, 1, 16, 120));
+        predecessor.record_full(&header, START, 64, &put(100, 1, 16, 120));
         predecessor.decode(follower, offset)
     };
     assert!(in_file(IDENTITY).is_some());

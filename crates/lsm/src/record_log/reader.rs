@@ -1,4 +1,4 @@
-//! Reading a record log, and telling how it ends.
+//! Reading a record log, and available how it ends.
 
 mod resync;
 
@@ -8,8 +8,8 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::format::{
-    Form, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, MIN_RECORD_BYTES, RecordHeader, SHORT_RECORD_BYTES,
-    is_follower, unpack,
+    PayloadEncoding, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, MIN_RECORD_BYTES, RecordHeader, SHORT_RECORD_BYTES,
+    is_delta, unpack,
 };
 use super::predecessor::Predecessor;
 
@@ -31,7 +31,7 @@ pub struct LogRecord<'a> {
 
 /// Why [`LogReader::next_record`] has no further record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum LogStop {
     /// The file (or the part of it that counts) ends after a whole record.
     End,
     /// What follows is not a record; the text says in which way.
@@ -64,7 +64,7 @@ pub struct LogReader {
     unpacked: Vec<u8>,
     /// The last record.
     predecessor: Predecessor,
-    stop: Option<Stop>,
+    stop: Option<LogStop>,
 }
 
 impl LogReader {
@@ -169,14 +169,14 @@ impl LogReader {
         let payload_start = offset + header.header_bytes as u64;
         let payload_len = header.payload_len as usize;
         if self.limit - payload_start < payload_len as u64 {
-            self.stop = Some(Stop::Invalid("a record reaches past the end of the file"));
+            self.stop = Some(LogStop::Invalid("a record reaches past the end of the file"));
             return Ok(None);
         }
         self.fill(payload_start, payload_len)?;
         let identity = self.header.identity;
         let sum = || identity.checksum(payload_start, self.window(payload_start, payload_len));
         if header.payload_checksum.is_some_and(|checksum| checksum != sum()) {
-            self.stop = Some(Stop::Invalid("the checksum of a record does not match"));
+            self.stop = Some(LogStop::Invalid("the checksum of a record does not match"));
             return Ok(None);
         }
         if header.kind != KIND_DATA {
@@ -188,18 +188,18 @@ impl LogReader {
         let mut predecessor = self.predecessor;
         let bytes = self.window(payload_start, payload_len);
         let is_whole = match header.form {
-            Form::Plain => Some(()),
-            Form::Packed => unpack(bytes, &mut unpacked),
-            Form::Follower { key_len } => predecessor.follow(key_len, bytes, &mut unpacked),
+            PayloadEncoding::Plain => Some(()),
+            PayloadEncoding::Packed => unpack(bytes, &mut unpacked),
+            PayloadEncoding::Delta { key_len } => predecessor.follow(key_len, bytes, &mut unpacked),
         };
         self.unpacked = unpacked;
         if is_whole.is_none() {
             let what = "a record's checksum holds, and its payload is not one";
             return Err(Error::corruption(&self.name, offset, what));
         }
-        if !matches!(header.form, Form::Follower { .. }) {
+        if !matches!(header.form, PayloadEncoding::Delta { .. }) {
             let payload = self.payload(&header, payload_start);
-            predecessor.note_full(&self.header, offset, header.synced_through, payload);
+            predecessor.record_full(&self.header, offset, header.synced_through, payload);
         }
         self.predecessor = predecessor;
         self.position = end;
@@ -208,7 +208,7 @@ impl LogReader {
     }
 
     /// Why there is no further record; `None` before the last was read.
-    pub fn stop(&self) -> Option<Stop> {
+    pub fn stop(&self) -> Option<LogStop> {
         self.stop
     }
 
@@ -219,7 +219,7 @@ impl LogReader {
     /// Corruption that names the file and the offset.
     pub fn require_clean_end(&self) -> Result<()> {
         match self.stop {
-            Some(Stop::Invalid(what)) => Err(Error::corruption(&self.name, self.position, what)),
+            Some(LogStop::Invalid(what)) => Err(Error::corruption(&self.name, self.position, what)),
             _ => Ok(()),
         }
     }
@@ -237,7 +237,7 @@ impl LogReader {
     /// # Errors
     /// Corruption that names the file, the offset and the proof; those of the file system.
     pub fn classify_end(&mut self) -> Result<TailEnd> {
-        let Some(Stop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
+        let Some(LogStop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
         let bad = self.position;
         let identity = self.header.identity;
         let mut all_zero = true;
@@ -257,7 +257,7 @@ impl LogReader {
                 if let Some(header) = RecordHeader::decode_past(bytes, here, identity, bad + 1) {
                     let through = header.synced_through;
                     let what = format!(
-                        "{what}, although the record at byte {here} says that the log was durable \
+                        "{what}, although the record at byte {here} states that the log was durable \
                          through byte {through}"
                     );
                     return Err(Error::corruption(&self.name, bad, what));
@@ -277,23 +277,23 @@ impl LogReader {
     fn read_header(&mut self) -> Result<Option<RecordHeader>> {
         let left = self.limit - self.position;
         if left == 0 {
-            self.stop = Some(Stop::End);
+            self.stop = Some(LogStop::End);
             return Ok(None);
         }
         if left < MIN_RECORD_BYTES as u64 {
-            self.stop = Some(Stop::Invalid("the header of a record is cut short"));
+            self.stop = Some(LogStop::Invalid("the header of a record is cut short"));
             return Ok(None);
         }
-        let telling = left.min(SHORT_RECORD_BYTES as u64) as usize;
-        self.fill(self.position, telling)?;
-        let bytes = self.window(self.position, telling);
+        let available = left.min(SHORT_RECORD_BYTES as u64) as usize;
+        self.fill(self.position, available)?;
+        let bytes = self.window(self.position, available);
         let identity = self.header.identity;
         let header = match bytes.get(4) {
-            Some(&kind) if is_follower(kind) => self.predecessor.decode(bytes, self.position),
+            Some(&kind) if is_delta(kind) => self.predecessor.decode(bytes, self.position),
             _ => RecordHeader::decode(bytes, self.position, identity),
         };
         if header.is_none() {
-            self.stop = Some(Stop::Invalid("the header of a record is not valid"));
+            self.stop = Some(LogStop::Invalid("the header of a record is not valid"));
         }
         Ok(header)
     }
@@ -319,8 +319,8 @@ impl LogReader {
     /// The payload of a record that was read.
     fn payload(&self, header: &RecordHeader, start: u64) -> &[u8] {
         match header.form {
-            Form::Plain => self.window(start, header.payload_len as usize),
-            Form::Packed | Form::Follower { .. } => &self.unpacked,
+            PayloadEncoding::Plain => self.window(start, header.payload_len as usize),
+            PayloadEncoding::Packed | PayloadEncoding::Delta { .. } => &self.unpacked,
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
         let record = reader.next_record().unwrap().unwrap();
         assert_eq!((record.payload, record.synced_through), (&b"four"[..], before_last));
         assert!(reader.next_record().unwrap().is_none());
-        assert_eq!(reader.stop(), Some(Stop::End));
+        assert_eq!(reader.stop(), Some(LogStop::End));
         assert_eq!(reader.classify_end().unwrap(), TailEnd::Clean);
         assert_eq!(reader.position(), writer.len());
     }

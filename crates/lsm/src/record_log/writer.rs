@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES};
 use super::predecessor::Predecessor;
-use super::shape::Shaped;
+use super::single_operation::SingleOperation;
 use crate::sync_marker::SyncMarker;
 
 /// The buffer of an append is given back to the system when it has grown over this.
-const KEPT_BUFFER_BYTES: usize = 1 << 20;
+const RETAINED_BUFFER_BYTES: usize = 1 << 20;
 
 /// Appends records to a new log.
 ///
@@ -33,7 +33,7 @@ pub struct LogWriter {
     file: Arc<dyn File>,
     header: LogHeader,
     name: String,
-    tail: Mutex<Tail>,
+    tail: Mutex<WriterState>,
     /// Takes the length after each sync; none for a log that nothing has to find again.
     marker: Option<Arc<SyncMarker>>,
     /// Serialises syncs: a sync that runs beside a failing one could take its dropped pages for clean.
@@ -47,7 +47,7 @@ pub struct LogWriter {
 
 /// Where appends go on.
 #[derive(Debug, Default)]
-struct Tail {
+struct WriterState {
     /// The records of one append; kept for its memory.
     buffer: Vec<u8>,
     /// A payload that came in its parts; kept for its memory.
@@ -115,10 +115,10 @@ impl LogWriter {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub(crate) fn append_shaped(&self, shaped: &Shaped<'_>) -> Result<()> {
+    pub(crate) fn append_single(&self, operation: &SingleOperation<'_>) -> Result<()> {
         self.append_with(|tail, start, synced| {
-            let Tail { buffer, payload, predecessor } = tail;
-            predecessor.put_next_shaped(&self.header, buffer, start, synced, shaped, payload);
+            let WriterState { buffer, payload, predecessor } = tail;
+            predecessor.put_next_single(&self.header, buffer, start, synced, operation, payload);
             Ok(())
         })
     }
@@ -126,7 +126,7 @@ impl LogWriter {
     /// Appends to the file what `fill` puts into the buffer of the tail, given where that will lie in the file, and through where it
     /// is synced.
     #[inline(always)]
-    fn append_with(&self, fill: impl FnOnce(&mut Tail, u64, u64) -> Result<()>) -> Result<()> {
+    fn append_with(&self, fill: impl FnOnce(&mut WriterState, u64, u64) -> Result<()>) -> Result<()> {
         let mut tail = self.tail.lock();
         self.check_poisoned()?;
         let last = tail.predecessor;
@@ -138,7 +138,7 @@ impl LogWriter {
         filled.inspect_err(|_| tail.predecessor = last)
     }
 
-    fn append_buffer(&self, tail: &mut Tail, start: u64) -> Result<()> {
+    fn append_buffer(&self, tail: &mut WriterState, start: u64) -> Result<()> {
         let buffer = &mut tail.buffer;
         if let Err(error) = self.file.append(buffer) {
             if error.kind() != ErrorKind::NoSpace {
@@ -147,9 +147,9 @@ impl LogWriter {
             return Err(error);
         }
         self.appended.store(start + buffer.len() as u64, Ordering::Release);
-        if buffer.capacity() > KEPT_BUFFER_BYTES {
+        if buffer.capacity() > RETAINED_BUFFER_BYTES {
             buffer.clear();
-            buffer.shrink_to(KEPT_BUFFER_BYTES);
+            buffer.shrink_to(RETAINED_BUFFER_BYTES);
         }
         Ok(())
     }
@@ -172,12 +172,12 @@ impl LogWriter {
             return Err(in_doubt(error));
         }
         self.synced.store(target, Ordering::Release);
-        self.note_synced_length();
+        self.store_synced_length();
         Ok(())
     }
 
     /// Stores in the marker how much of the log is durable. [`sync`](Self::sync) does so too.
-    pub fn note_synced_length(&self) {
+    pub fn store_synced_length(&self) {
         if let Some(marker) = &self.marker {
             marker.note(self.header.role, self.header.identity, self.synced_through());
         }

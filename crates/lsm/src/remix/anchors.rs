@@ -1,13 +1,13 @@
-//! Anchor keys: the first entry of each segment, the one thing that a search looks through.
+//! Anchor keys: the first key of each segment. A search begins with a binary search over them.
 //!
 //! ```text
-//! anchors  := first, then one for each further segment
+//! anchors  := one for each segment, in order
 //! anchor   := shared varint, length varint, bytes [sequence varint]
-//! shared      bytes shared with the anchor before, shifted left by one; bit 0 says that a sequence number follows
+//! shared      bytes shared with the previous anchor, shifted left by one; bit 0: a sequence number follows
 //! ```
 //!
-//! An anchor without a sequence number stands before all versions of its key. One has a number where the versions
-//! of a key run on from the segment before: it is that of the segment's first entry.
+//! An anchor without a sequence number sorts before all versions of its key. An anchor has a sequence number if the
+//! versions of its key continue from the previous segment: it is that of the segment's first entry.
 
 use std::cmp::Ordering;
 
@@ -17,27 +17,27 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 
 use bolide_storage::LargeArray;
 
-use crate::key_heads::{KeyHeads, Near};
+use crate::key_heads::{KeyHeads, SampleRank};
 
-/// The anchors of a REMIX in memory: eight bytes of each key side by side, and the rests of the keys one after the other.
+/// The anchors of a REMIX in memory: an array of the eight-byte heads of the keys, and the concatenated rests.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     heads: KeyHeads,
-    /// Of each key what is behind the bytes that all share and the head; of one too short to fill the head, what is
-    /// behind the shared bytes.
+    /// For each key, the bytes after the shared prefix and the head. For a key too short to fill the head, the bytes
+    /// after the shared prefix.
     rests: LargeArray<u8>,
-    /// Where each rest ends in `rests`, and [`SHORT`] for that of a key that does not fill the head.
+    /// The end of each rest in `rests`, with [`SHORT`] set if the key does not fill the head.
     ends: LargeArray<u32>,
     /// Sequence numbers of the anchors that have one, by segment.
     exact: Box<[(u32, SequenceNumber)]>,
 }
 
-/// The bit of an end that says what a rest is.
+/// The bit of an end that marks a key too short for a head.
 const SHORT: u32 = 1 << 31;
-/// Bytes of a head.
+/// The length of a head in bytes.
 const HEAD_BYTES: usize = 8;
 
-/// Anchors that are collected or read.
+/// Anchors under construction.
 #[derive(Debug, Default)]
 pub(crate) struct AnchorList {
     keys: Vec<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct AnchorList {
 }
 
 impl AnchorList {
-    /// Adds the anchor of the next segment. False if all keys together are too long.
+    /// Adds the anchor of the next segment. Returns false if the keys together are too long.
     pub(crate) fn push(&mut self, key: &[u8], sequence: Option<SequenceNumber>) -> bool {
         let (Ok(number), Ok(end)) =
             (u32::try_from(self.ends.len()), u32::try_from(self.keys.len() + key.len()))
@@ -82,7 +82,7 @@ impl AnchorList {
                 None => (key.get(heads.shared().len()..).unwrap_or_default(), SHORT),
             };
             rests.extend_from_slice(rest);
-            // Not longer than all keys.
+            // Not longer than all keys together, which `push` limits.
             ends.push(rests.len() as u32 | short);
         }
         Anchors { heads, rests: rests.into(), ends: ends.into(), exact: self.exact.into() }
@@ -91,17 +91,17 @@ impl AnchorList {
 
 #[inline]
 fn bytes_between<'a>(bytes: &'a [u8], start: Option<&u32>, end: Option<&u32>) -> &'a [u8] {
-    let place = |place: &u32| (place & !SHORT) as usize;
-    bytes.get(start.map_or(0, place)..end.map_or(0, place)).unwrap_or_default()
+    let offset = |end: &u32| (end & !SHORT) as usize;
+    bytes.get(start.map_or(0, offset)..end.map_or(0, offset)).unwrap_or_default()
 }
 
 impl Anchors {
-    /// How many there are: one for each segment.
+    /// The number of anchors: one for each segment.
     pub(crate) fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// The head of anchor number `index`, no more bytes than its key has, and the bytes behind it.
+    /// The head of anchor number `index` and the bytes after it; `None` if its key is too short for a head.
     #[inline]
     fn parts(&self, index: usize) -> Option<([u8; HEAD_BYTES], &[u8])> {
         let end = self.ends.get(index)?;
@@ -110,14 +110,14 @@ impl Anchors {
         (end & SHORT == 0).then(|| (self.heads.head(index), rest))
     }
 
-    /// What is left of a key shorter than the head.
+    /// The bytes after the shared prefix of a key too short for a head.
     #[inline]
     fn short(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).and_then(|before| self.ends.get(before));
         bytes_between(&self.rests, start, self.ends.get(index))
     }
 
-    /// The key of anchor number `index`; empty behind the last.
+    /// The key of anchor number `index`; empty after the last.
     pub(crate) fn key(&self, index: usize) -> Vec<u8> {
         if index >= self.count() {
             return Vec::new();
@@ -150,33 +150,34 @@ impl Anchors {
         self.exact.get(found).map(|&(_, sequence)| sequence)
     }
 
-    /// How many anchors are before `(key, sequence)` in tree order; one without a sequence number is before all
-    /// versions of its key. The last of them is that of the only segment that may hold the first entry at or after
-    /// that place, unless that is the first of the next segment. (Two operands of a key may have one sequence
-    /// number: the anchor of a segment that starts with the second is not before their place.)
+    /// The number of anchors before `(key, sequence)` in tree order. An anchor without a sequence number is before all
+    /// versions of its key. The first entry at or after `(key, sequence)` is in the segment of the last of these
+    /// anchors, or is the first entry of the next segment. (Two merge operands of a key may have equal sequence numbers:
+    /// the anchor of a segment that starts with the second is not before them.)
     #[inline]
     pub(crate) fn count_through(&self, key: &[u8], sequence: SequenceNumber) -> usize {
         self.count_through_near(self.near(key), key, sequence)
     }
 
-    /// The same where at least `from` of them are known to be before it, and few more are expected to.
+    /// As [`count_through`](Self::count_through), if at least `from` anchors are known to be before it. Fast if few more
+    /// are.
     #[inline]
     pub(crate) fn count_through_from(&self, from: usize, key: &[u8], sequence: SequenceNumber) -> usize {
         self.heads.count_before_from(from, key, |index| self.is_before(index, key, sequence))
     }
 
-    /// The first half of [`count_through`](Self::count_through): where it goes on. That is asked for.
+    /// The first half of [`count_through`](Self::count_through). Prefetches what the second half reads.
     #[inline]
-    pub(crate) fn near(&self, key: &[u8]) -> Near {
-        let near = self.heads.near(key);
+    pub(crate) fn near(&self, key: &[u8]) -> SampleRank {
+        let near = self.heads.sample_rank(key);
         self.heads.prefetch(near);
         near
     }
 
-    /// The second half, with what [`near`](Self::near) answered for `key`.
+    /// The second half, from the result of [`near`](Self::near) for `key`.
     #[inline]
-    pub(crate) fn count_through_near(&self, near: Near, key: &[u8], sequence: SequenceNumber) -> usize {
-        self.heads.count_before_near(near, key, |index| self.is_before(index, key, sequence))
+    pub(crate) fn count_through_near(&self, near: SampleRank, key: &[u8], sequence: SequenceNumber) -> usize {
+        self.heads.count_before_ranked(near, key, |index| self.is_before(index, key, sequence))
     }
 
     /// Whether anchor number `index` is before `(key, sequence)`.
@@ -188,7 +189,7 @@ impl Anchors {
         }
     }
 
-    /// True if anchor number `index` has a sequence number and this key: the key's versions run on into its segment.
+    /// Whether anchor number `index` has a sequence number and this key: the key's versions continue in its segment.
     #[inline]
     pub(crate) fn continues(&self, index: usize, key: &[u8]) -> bool {
         !self.exact.is_empty() && self.sequence(index).is_some() && self.compare(index, key).is_eq()
@@ -214,8 +215,8 @@ impl Anchors {
         out
     }
 
-    /// Reads `count` anchors. `None` unless they fill `payload` and ascend. `starts_old` says of a segment whether
-    /// its first entry is an old version: just then its anchor has a sequence number.
+    /// Decodes `count` anchors. `None` unless they fill `payload` and ascend. `starts_old` returns whether the first
+    /// entry of a segment is an old version: exactly then its anchor has a sequence number.
     pub(crate) fn decode(payload: &[u8], count: usize, starts_old: impl Fn(usize) -> bool) -> Option<Self> {
         let mut input = Decoder::new(payload);
         let mut list = AnchorList::default();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_finds_the_last_anchor_before() {
+    fn a_search_counts_the_anchors_before_a_key() {
         let anchors = sample();
         for (key, sequence, through) in [
             (&b"a"[..], 0, 0),
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_lengths_come_back_and_compare_as_they_are() {
+    fn keys_of_all_lengths_round_trip_and_compare_bytewise() {
         for seed in 0..300 {
             let mut rng = bolide_storage::SimRng::new(seed);
             let shared = vec![b's'; rng.below(12) as usize];
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_round_trip_and_damage_is_refused_or_harmless() {
+    fn anchors_round_trip_and_damage_is_rejected_or_harmless() {
         let anchors = sample();
         let bytes = anchors.encode();
         let old = |index: usize| index == 2 || index == 3;

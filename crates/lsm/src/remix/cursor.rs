@@ -1,125 +1,126 @@
-//! All versions of a sorted view, in both directions, without key comparisons.
+//! A cursor over all versions of a sorted view, in both directions, without key comparisons.
 //!
-//! The cursor keeps, for each run it has met, the first entry at or behind the current place; of the others the
-//! segment tells where they are. A step forward moves the run of the current entry on by one and takes the run that
-//! the next selector names; a step back undoes that. Blocks are read when an entry of them is
-//! shown; those in the cache are taken in hand before, while a scan looks around.
+//! For each run it has visited, the cursor holds the first entry at or after the current position; for the other
+//! runs it computes that from the segment. A step forward advances the run of the current entry by one and switches
+//! to the run of the next selector; a step back reverses that. Blocks are read when the cursor loads an entry of
+//! them. A scan pins cached blocks of the next entries ahead of time.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{EntryHead, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
+use bolide_table::{EntryHead, BufferedEntry, InternalCursor, PinnedBlock, ValueRef};
 
 use super::run_prefetch::{self, runs_from, runs_of};
 use super::contradiction;
 use super::staged_seek::Preparation;
-use super::run_position::{CursorProbe, RunPlace};
-use super::search::Place;
+use super::run_position::{CursorProbe, RunCursorState};
+use super::search::ViewPosition;
 use super::segments::MAX_WIDTH;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
 
 /// A cursor over all entries of a [`SortedView`], old versions and tombstones included.
 ///
-/// It shows the same entries in the same order as a [`MergingCursor`](crate::cursor::MergingCursor) over the runs.
-/// The first seek opens nothing but the blocks that it compares with.
+/// It yields the same entries in the same order as a [`MergingCursor`](crate::cursor::MergingCursor) over the runs.
+/// The first seek reads only the blocks that it compares with.
 pub struct SortedViewCursor {
     view: Arc<SortedView>,
-    runs: Box<[RunPlace]>,
-    /// A bit for each run whose `position` is right.
+    runs: Box<[RunCursorState]>,
+    /// A bit for each run whose `position` is valid.
     known: u64,
-    place: Place,
-    /// The selectors of the current segment; how many entries it has.
+    position: ViewPosition,
+    /// The selectors of the current segment.
     selectors: [u8; MAX_WIDTH],
+    /// The number of entries of the current segment.
     entries: usize,
-    /// Steps to places of the segment before this one find nothing to be met or asked for.
+    /// Steps to entries of the segment before this index have nothing to prefetch.
     quiet_until: usize,
     /// The run that holds the current entry; `None` while the cursor is invalid.
     current: Option<usize>,
-    /// The current entry, in the block in hand of that run.
-    held: HeldEntry,
-    /// Of an entry with one of these bits in its selector the cursor knows nothing: [`OLD`] or 0.
+    /// The current entry, in the pinned block of that run.
+    entry: BufferedEntry,
+    /// The cursor skips entries with one of these bits in their selectors: [`OLD`] or 0.
     hidden: u8,
     fill_cache: bool,
-    /// Steps forward since the last seek, as far as that can count.
+    /// Steps forward since the last seek, saturating.
     steps: u8,
-    /// All runs that are met in segments before this one are known.
-    met: usize,
-    /// Runs that come up in a segment, which are not known yet: their hints are asked for.
+    /// All runs that occur in segments before this one, from the current position on, are in `known` or on their way.
+    discovered: usize,
+    /// A segment and those of its runs that are not in `known` yet: their cache hints are prefetched.
     hinted: (usize, u64),
-    /// Runs whose next blocks are asked for.
-    asked: u64,
-    /// How far a seek is prepared.
+    /// A bit for each run whose next block is prefetched.
+    prefetched: u64,
+    /// The prepared seek and its stage.
     prepared: Preparation,
-    /// It is not known yet whether steps follow the last seek.
-    is_sought: bool,
+    /// Whether the outcome of the last seek is still to be recorded in the predictor.
+    seek_unrecorded: bool,
 }
 
-/// The entries whose runs the first step after a seek asks for.
-const FIRST_ASKED: usize = 9;
-/// What is asked for is waited for where it is that of one of so many steps.
-const SOON: usize = 2;
-/// Who takes as many steps will take more.
-const FIRST_STEPS: u8 = 2;
-/// As many entries before the end of a segment the runs of the next one are asked for.
-const AHEAD: usize = 8;
+/// The number of entries whose runs the first step after a seek prefetches.
+const FIRST_PREFETCH_ENTRIES: usize = 9;
+/// The first step pins blocks at once, without waiting for a later stage, if one of this many next steps needs them.
+const IMMINENT_STEPS: usize = 2;
+/// After this many steps, the cursor expects a longer scan.
+const MIN_SCAN_STEPS: u8 = 2;
+/// The distance from the end of a segment, in entries, at which the runs of the next one are prefetched.
+const LOOKAHEAD_ENTRIES: usize = 8;
 
-/// Steps from one stage to the next: about as long as memory takes.
-const STEPS_OF_STAGE: usize = 2;
+/// Steps between two prefetch stages: about the latency of memory.
+const STEPS_PER_STAGE: usize = 2;
 
-/// The bits of selectors whose entries a step to the next key passes over.
+/// The selector bits of the entries that a step to the next key skips.
 #[inline]
-pub(super) fn passed(pass_deleted: bool) -> u8 {
-    if pass_deleted { OLD | TOMBSTONE } else { OLD }
+pub(super) fn skipped_bits(skip_deleted: bool) -> u8 {
+    if skip_deleted { OLD | TOMBSTONE } else { OLD }
 }
 
 impl SortedView {
     /// A cursor over all entries, not positioned yet. With `fill_cache`, blocks that it reads stay in the cache.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> SortedViewCursor {
-        self.cursor_without(0, fill_cache)
+        self.cursor_skipping(0, fill_cache)
     }
 
-    /// As [`cursor`](Self::cursor), for a reader who sees what was written up to `sequence` and no other versions. What such
-    /// a reader has no use for need not be shown: where nothing in the view is newer, of each key only the newest version
-    /// is, tombstones included, and those behind it are passed over by their bits; else all of them are.
+    /// As [`cursor`](Self::cursor), for a reader at `sequence`. If no entry of the view is newer than `sequence`, the
+    /// cursor yields only the newest version of each key, tombstones included, and skips old versions by their selector
+    /// bits. Otherwise it yields all versions.
     pub fn cursor_at(self: &Arc<Self>, sequence: SequenceNumber, fill_cache: bool) -> SortedViewCursor {
         let hidden = if self.largest_sequence() <= sequence { OLD } else { 0 };
-        self.cursor_without(hidden, fill_cache)
+        self.cursor_skipping(hidden, fill_cache)
     }
 
-    fn cursor_without(self: &Arc<Self>, hidden: u8, fill_cache: bool) -> SortedViewCursor {
+    fn cursor_skipping(self: &Arc<Self>, hidden: u8, fill_cache: bool) -> SortedViewCursor {
         SortedViewCursor {
             view: Arc::clone(self),
-            runs: self.runs().iter().map(|_| RunPlace::default()).collect(),
+            runs: self.runs().iter().map(|_| RunCursorState::default()).collect(),
             known: 0,
-            place: Place { segment: 0, index: 0 },
+            position: ViewPosition { segment: 0, index: 0 },
             selectors: [0; MAX_WIDTH],
             entries: 0,
             quiet_until: 0,
             current: None,
-            held: HeldEntry::default(),
+            entry: BufferedEntry::default(),
             hidden,
             fill_cache,
             steps: 0,
-            met: 0,
+            discovered: 0,
             hinted: (0, 0),
-            asked: 0,
+            prefetched: 0,
             prepared: Preparation::default(),
-            is_sought: false,
+            seek_unrecorded: false,
         }
     }
 }
 
 impl SortedViewCursor {
-    /// The view that the cursor goes through.
+    /// The view of the cursor.
     pub fn view(&self) -> &Arc<SortedView> {
         &self.view
     }
 
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
-        self.block().map_or_else(|| ValueRef::from(Vec::new()), |block| self.held.value_ref(block))
+        self.block().map_or_else(|| ValueRef::from(Vec::new()), |block| self.entry.value_ref(block))
     }
 
     /// The block of the current entry.
@@ -130,43 +131,43 @@ impl SortedViewCursor {
 
     #[inline]
     fn selector(&self) -> u8 {
-        self.selectors.get(self.place.index).copied().unwrap_or(0)
+        self.selectors.get(self.position.index).copied().unwrap_or(0)
     }
 
-    /// True if the place is that of an older version of the same key as the entry before.
+    /// Whether the entry at the position is an older version of the key of the previous entry.
     #[inline]
     pub(super) fn is_old(&self) -> bool {
         self.selector() & OLD != 0
     }
 
-    /// True if there is a place behind this one, and it is that of an older version of this key.
+    /// Whether there is a next entry and it is an older version of this key.
     #[inline]
     pub(super) fn next_is_old(&self) -> bool {
         let segments = &self.view.remix().segments;
-        if self.place.index + 1 < self.entries {
-            return self.selectors.get(self.place.index + 1).is_some_and(|selector| selector & OLD != 0);
+        if self.position.index + 1 < self.entries {
+            return self.selectors.get(self.position.index + 1).is_some_and(|selector| selector & OLD != 0);
         }
-        self.place.segment + 1 < segments.count() && segments.get(self.place.segment + 1).starts_old()
+        self.position.segment + 1 < segments.count() && segments.get(self.position.segment + 1).starts_old()
     }
 
-    /// True while the place is that of an entry.
+    /// Whether there is an entry at the position.
     #[inline]
-    pub(super) fn has_place(&self) -> bool {
-        self.place.segment < self.view.remix().segments.count()
+    pub(super) fn has_position(&self) -> bool {
+        self.position.segment < self.view.remix().segments.count()
     }
 
-    pub(super) fn set_place(&mut self, place: Place) {
-        (self.steps, self.met, self.known) = (0, 0, 0);
-        (self.hinted, self.asked) = ((0, 0), 0);
+    pub(super) fn set_position(&mut self, position: ViewPosition) {
+        (self.steps, self.discovered, self.known) = (0, 0, 0);
+        (self.hinted, self.prefetched) = ((0, 0), 0);
         self.current = None;
-        self.enter_segment(place.segment);
-        self.place.index = place.index;
+        self.enter_segment(position.segment);
+        self.position.index = position.index;
     }
 
-    /// Goes to the first entry of a segment.
+    /// Moves to the first entry of a segment.
     #[inline]
     fn enter_segment(&mut self, number: usize) {
-        self.place = Place { segment: number, index: 0 };
+        self.position = ViewPosition { segment: number, index: 0 };
         self.quiet_until = 0;
         let segment = self.view.remix().segments.get(number);
         self.entries = segment.entries();
@@ -177,62 +178,62 @@ impl SortedViewCursor {
     }
 
     fn end(&mut self) {
-        self.set_place(Place { segment: self.view.remix().segments.count(), index: 0 });
+        self.set_position(ViewPosition { segment: self.view.remix().segments.count(), index: 0 });
     }
 
-    /// Goes one place on, without reading. Behind the last entry there is none.
+    /// Moves to the next position without reading. After the last entry there is none.
     #[inline]
     pub(super) fn advance(&mut self) {
-        if !self.has_place() {
+        if !self.has_position() {
             return;
         }
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
-            && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
-        {
-            place.lead_to(source.advance(place.position, 1));
+            && let (Some(state), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
+            {
+                state.set_position(source.advance(state.position, 1));
         }
         self.current = None;
-        self.place.index += 1;
-        if self.place.index >= self.entries {
-            self.enter_segment(self.place.segment + 1);
+        self.position.index += 1;
+        if self.position.index >= self.entries {
+            self.enter_segment(self.position.segment + 1);
         }
     }
 
-    /// Goes one place back, without reading. Before the first entry there is none.
+    /// Moves to the previous position without reading. Before the first entry there is none.
     #[inline]
     pub(super) fn retreat(&mut self) {
         self.current = None;
-        if self.place.index == 0 {
-            let Some(segment) = self.place.segment.checked_sub(1) else { return self.end() };
+        if self.position.index == 0 {
+            let Some(segment) = self.position.segment.checked_sub(1) else { return self.end() };
             self.enter_segment(segment);
-            self.place.index = self.entries;
+            self.position.index = self.entries;
         }
-        self.place.index = self.place.index.saturating_sub(1);
-        // The runs of entries behind are known up to here alone, and those that come up may be met before.
-        (self.met, self.quiet_until, self.hinted) = (0, 0, (0, 0));
+        self.position.index = self.position.index.saturating_sub(1);
+        // Runs that were discovered for later entries may now occur earlier: discovery restarts.
+        (self.discovered, self.quiet_until, self.hinted) = (0, 0, (0, 0));
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
-            && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
-        {
-            place.lead_to(source.retreat(place.position));
+            && let (Some(state), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
+            {
+                state.set_position(source.retreat(state.position));
         }
     }
 
-    /// Goes back to the place before that has an entry to be shown.
+    /// Moves back to the previous entry that is not hidden.
     #[inline]
     fn step_back(&mut self) {
         self.retreat();
-        while self.has_place() && self.selector() & self.hidden != 0 {
+        while self.has_position() && self.selector() & self.hidden != 0 {
             self.retreat();
         }
     }
 
-    /// Reads the entry at the place, if there is one.
+    /// Reads the entry at the position, if there is one.
     #[inline]
-    pub(super) fn show(&mut self) -> Result<()> {
+    pub(super) fn load_entry(&mut self) -> Result<()> {
         self.current = None;
-        if !self.has_place() {
+        if !self.has_position() {
             return Ok(());
         }
         let number = usize::from(self.selector() & RUN_BITS);
@@ -240,47 +241,47 @@ impl SortedViewCursor {
             return Err(contradiction());
         };
         if self.known >> number & 1 == 0 {
-            let segment = self.view.remix().segments.get(self.place.segment);
-            run.lead_to(segment.position(source, number, self.place.index));
+            let segment = self.view.remix().segments.get(self.position.segment);
+            run.set_position(segment.position(source, number, self.position.index));
             self.known |= 1 << number;
         }
-        run.settle(source);
+        run.normalize(source);
         let at = run.position;
-        let block = run.enter(source, at, self.fill_cache)?;
-        if !self.held.go_to(block, at.entry as usize) {
+        let block = run.pin_block(source, at, self.fill_cache)?;
+        if !self.entry.go_to(block, at.entry as usize) {
             return Err(source.damaged(at.block));
         }
         if self.steps > 0 {
-            self.held.prefetch_next(block);
+            self.entry.prefetch_next(block);
         }
-        run.lead_to(at);
+        run.set_position(at);
         self.current = Some(number);
         Ok(())
     }
 
-    /// Goes one place on and shows the entry there, as a step of a scan, where its block is in hand. False where that is
-    /// not so, or the entry is one of those that a bit of `passed` in its selector says are passed over; then the place
-    /// stays what it is, and [`step`](Self::step) goes on.
+    /// Moves to the next entry and loads it, as a step of a scan, if its block is pinned. Returns false without moving if
+    /// it is not, or if the selector of the next entry has a bit of `skipped`: the caller then calls
+    /// [`step`](Self::step).
     #[inline(never)]
-    pub(super) fn step_in_hand(&mut self, passed: u8) -> bool {
-        let index = self.place.index + 1;
+    pub(super) fn step_in_block(&mut self, skipped: u8) -> bool {
+        let index = self.position.index + 1;
         let Some(left) = self.current else { return false };
         if index >= self.quiet_until {
-            self.look_around();
+            self.prefetch_for_scan();
         }
         let Some(&selector) = self.selectors.get(index) else { return false };
         let number = usize::from(selector & RUN_BITS);
-        if index >= self.entries || selector & passed != 0 || self.known >> number & 1 == 0 {
+        if index >= self.entries || selector & skipped != 0 || self.known >> number & 1 == 0 {
             return false;
         }
         let Some(next) = self.runs.get(number) else { return false };
         let entry = next.position.entry + u32::from(number == left);
         let Some(block) = next.block.as_ref().filter(|_| entry < next.entries) else { return false };
-        if !self.held.step_to(block, entry as usize) {
+        if !self.entry.step_to(block, entry as usize) {
             return false;
         }
-        self.held.prefetch_next(block);
-        (self.place.index, self.current) = (index, Some(number));
+        self.entry.prefetch_next(block);
+        (self.position.index, self.current) = (index, Some(number));
         if let Some(run) = self.runs.get_mut(left) {
             run.position.entry += 1;
             if run.position.entry >= run.entries {
@@ -290,120 +291,120 @@ impl SortedViewCursor {
         true
     }
 
-    /// Asks the processor for the block behind that in hand, of a run whose last entry there was left.
+    /// Prefetches the next block of a run after a step past the last entry of its pinned block.
     #[cold]
     fn prefetch_next_block_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
         source.prefetch_listed(source.advance(run.position, 0));
-        self.asked |= 1 << number;
+        self.prefetched |= 1 << number;
         self.quiet_until = 0;
     }
 
-    /// Finds the runs that the cursor has not met yet, of the entries from `place` on, so many or those of its segment,
-    /// and asks the processor for their hints. No I/O.
-    fn meet(&mut self, place: Place, entries: usize) {
-        let unmet = runs_from(&self.view, place, entries) & !self.known;
-        run_prefetch::prefetch_hints(&self.view, place.segment, unmet);
-        self.hinted = (place.segment, unmet);
+    /// Finds the runs not in `known` among the next `entries` entries from `position` on, within its segment, and
+    /// prefetches their cache hints. No I/O.
+    fn discover_runs(&mut self, position: ViewPosition, entries: usize) {
+        let unknown = runs_from(&self.view, position, entries) & !self.known;
+        run_prefetch::prefetch_hints(&self.view, position.segment, unknown);
+        self.hinted = (position.segment, unknown);
     }
 
-    /// True until all that is met is in the processor.
+    /// Whether a prefetch stage is pending.
     #[inline]
-    fn is_asking(&self) -> bool {
-        self.asked | self.hinted.1 != 0
+    fn is_prefetching(&self) -> bool {
+        self.prefetched | self.hinted.1 != 0
     }
 
-    /// Asks for what the stage before led to.
+    /// Runs the next prefetch stage.
     #[inline]
-    fn prefetch_on(&mut self) {
-        run_prefetch::come_to(&self.view, &mut self.runs, std::mem::take(&mut self.asked), self.fill_cache);
+    fn prefetch_stage(&mut self) {
+        run_prefetch::pin_blocks(&self.view, &mut self.runs, std::mem::take(&mut self.prefetched), self.fill_cache);
         let (segment, hinted) = std::mem::take(&mut self.hinted);
-        let place = if segment == self.place.segment { self.place } else { Place { segment, index: 0 } };
-        if hinted != 0 && place >= self.place {
-            // Some may have been shown since.
-            self.asked = hinted & !self.known;
+        let position = if segment == self.position.segment { self.position } else { ViewPosition { segment, index: 0 } };
+        if hinted != 0 && position >= self.position {
+            // The cursor may have loaded entries of some of them since.
+            self.prefetched = hinted & !self.known;
             self.known |= hinted;
-            run_prefetch::lead_to(&self.view, &mut self.runs, place, self.asked);
+            run_prefetch::prefetch_blocks(&self.view, &mut self.runs, position, self.prefetched);
         }
     }
 
-    /// What the steps of a scan do for those behind them: they find out which runs come up next, and ask the processor
-    /// for the entries there, a stage each step.
+    /// Prefetches for the next steps of a scan: finds the runs of the next entries and prefetches them, one stage at a
+    /// time.
     #[inline(never)]
-    fn look_around(&mut self) {
+    fn prefetch_for_scan(&mut self) {
         if self.steps == 0 {
-            self.note_seek(true);
+            self.record_seek(true);
             if let Some(block) = self.block() {
-                self.held.prefetch_next(block);
+                self.entry.prefetch_next(block);
             }
-            self.meet(self.place, FIRST_ASKED);
-            self.prefetch_on();
-            let index = self.place.index + 1;
-            let soon = self.selectors.get(index..(index + SOON).min(self.entries)).unwrap_or_default();
-            if self.asked & runs_of(soon) != 0 {
-                self.prefetch_on();
+            self.discover_runs(self.position, FIRST_PREFETCH_ENTRIES);
+            self.prefetch_stage();
+            let index = self.position.index + 1;
+            let imminent = self.selectors.get(index..(index + IMMINENT_STEPS).min(self.entries)).unwrap_or_default();
+            if self.prefetched & runs_of(imminent) != 0 {
+                self.prefetch_stage();
             }
-        } else if self.is_asking() {
-            self.prefetch_on();
-        } else if self.steps >= FIRST_STEPS {
-            self.look_ahead();
+        } else if self.is_prefetching() {
+            self.prefetch_stage();
+        } else if self.steps >= MIN_SCAN_STEPS {
+            self.discover_ahead();
         }
         self.steps = self.steps.saturating_add(1);
         self.quiet_until = self.quiet_until();
     }
 
-    /// Goes on to the next place whose selector has no bit of `passed`. What is passed over is not read.
+    /// Moves to the next position whose selector has no bit of `skipped`. Does not read the skipped entries.
     #[inline]
-    pub(super) fn step(&mut self, passed: u8) {
+    pub(super) fn step(&mut self, skipped: u8) {
         self.advance();
-        while self.has_place() && self.selector() & passed != 0 {
+        while self.has_position() && self.selector() & skipped != 0 {
             self.advance();
         }
     }
 
-    /// See the field.
+    /// The value of the field for the current state.
     #[inline]
     fn quiet_until(&self) -> usize {
-        if self.is_asking() {
-            self.place.index + 1 + STEPS_OF_STAGE
-        } else if self.steps < FIRST_STEPS || self.met <= self.place.segment {
+        if self.is_prefetching() {
+            self.position.index + 1 + STEPS_PER_STAGE
+        } else if self.steps < MIN_SCAN_STEPS || self.discovered <= self.position.segment {
             0
-        } else if self.met == self.place.segment + 1 {
-            self.entries.saturating_sub(AHEAD)
+        } else if self.discovered == self.position.segment + 1 {
+            self.entries.saturating_sub(LOOKAHEAD_ENTRIES)
         } else {
             self.entries
         }
     }
 
-    /// Meets the runs of the rest of the segment, and towards its end those of the next one.
+    /// Discovers the runs of the rest of the segment, and near its end those of the next one.
     #[inline]
-    fn look_ahead(&mut self) {
-        let (segment, ends) = (self.place.segment, self.place.index + AHEAD >= self.entries);
-        if self.met <= segment {
-            self.meet(self.place, MAX_WIDTH);
-            self.met = segment + 1;
-        } else if ends && self.met == segment + 1 {
-            self.meet(Place { segment: segment + 1, index: 0 }, MAX_WIDTH);
-            self.met = segment + 2;
+    fn discover_ahead(&mut self) {
+        let (segment, ends) = (self.position.segment, self.position.index + LOOKAHEAD_ENTRIES >= self.entries);
+        if self.discovered <= segment {
+            self.discover_runs(self.position, MAX_WIDTH);
+            self.discovered = segment + 1;
+        } else if ends && self.discovered == segment + 1 {
+            self.discover_runs(ViewPosition { segment: segment + 1, index: 0 }, MAX_WIDTH);
+            self.discovered = segment + 2;
         }
     }
 
-    /// Notes whether steps forward follow the last seek, if that is not noted.
+    /// Records in the predictor whether a step forward followed the last seek, unless already recorded.
     #[inline]
-    fn note_seek(&mut self, stepped: bool) {
-        if std::mem::replace(&mut self.is_sought, false) {
-            self.view.predictor().note(stepped);
+    fn record_seek(&mut self, stepped: bool) {
+        if std::mem::replace(&mut self.seek_unrecorded, false) {
+            self.view.predictor().record(stepped);
         }
     }
 
-    /// Asks for what a scan behind a seek reads, where scans are the habit.
+    /// Prefetches what a scan after the seek reads, if the predictor expects a scan.
     #[inline]
     fn begin_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
-        self.note_seek(false);
-        self.is_sought = true;
-        if self.view.predictor().holds() && !self.prepared.is_begun() && self.view.remix().has_forks() {
+        self.record_seek(false);
+        self.seek_unrecorded = true;
+        if self.view.predictor().predicts() && !self.prepared.is_begun() && self.view.remix().has_forks() {
             self.prepare_seek(key, sequence);
-            while self.prepare_further() {}
+            while self.prepare_next_stage() {}
         }
     }
 
@@ -414,18 +415,18 @@ impl SortedViewCursor {
         let (remix, runs) = (self.view.remix(), self.view.runs());
         let located = match leaf {
             Some(leaf) => remix
-                .locate_beside(leaf, runs, key, sequence, &mut probe)
-                .map(|(place, _)| (place, Some(leaf))),
+                .locate_from_leaf(leaf, runs, key, sequence, &mut probe)
+                .map(|(position, _)| (position, Some(leaf))),
             None => remix.locate(runs, key, sequence, &mut probe),
         };
         match located {
-            Ok((place, leaf)) => {
-                self.set_place(place);
-                // As a rule that is the place, so that its run is known.
-                if let Some(leaf) = leaf.filter(|leaf| leaf.place == place)
+            Ok((position, leaf)) => {
+                self.set_position(position);
+                // The leaf is usually the result: then the position in its run is known.
+                if let Some(leaf) = leaf.filter(|leaf| leaf.position == position)
                     && let Some(run) = self.runs.get_mut(leaf.run)
                 {
-                    run.lead_to(leaf.at);
+                    run.set_position(leaf.at);
                     self.known = 1 << leaf.run;
                 }
                 Ok(())
@@ -440,10 +441,10 @@ impl SortedViewCursor {
         error
     }
 
-    /// [`show`](Self::show); after an error the cursor has no place.
+    /// [`load_entry`](Self::load_entry); after an error the cursor is at the end.
     #[inline]
-    pub(super) fn shown(&mut self) -> Result<()> {
-        self.show().map_err(|error| self.fail(error))
+    pub(super) fn load_entry_or_end(&mut self) -> Result<()> {
+        self.load_entry().map_err(|error| self.fail(error))
     }
 }
 
@@ -455,38 +456,38 @@ impl InternalCursor for SortedViewCursor {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        if self.current.is_some() { self.held.key() } else { &[] }
+        if self.current.is_some() { self.entry.key() } else { &[] }
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        if self.current.is_some() { self.held.trailer() } else { Trailer::from_bits(0) }
+        if self.current.is_some() { self.entry.trailer() } else { Trailer::from_bits(0) }
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.block().map_or(&[], |block| self.held.value(block))
+        self.block().map_or(&[], |block| self.entry.value(block))
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.set_place(Place { segment: 0, index: 0 });
-        self.shown()
+        self.set_position(ViewPosition { segment: 0, index: 0 });
+        self.load_entry_or_end()
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
         self.end();
         self.step_back();
-        self.shown()
+        self.load_entry_or_end()
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.begin_seek(key, sequence);
         self.locate(key, sequence)?;
-        // Where all versions that are shown of the key are too new.
-        while self.has_place() && self.selector() & self.hidden != 0 {
+        // Skips the key if all of its versions that are not hidden are too new.
+        while self.has_position() && self.selector() & self.hidden != 0 {
             self.advance();
         }
-        self.shown()
+        self.load_entry_or_end()
     }
 
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
@@ -494,47 +495,47 @@ impl InternalCursor for SortedViewCursor {
     }
 
     #[inline]
-    fn prepare_further(&mut self) -> bool {
-        self.prepared.go_on(&self.view, &mut self.runs, self.fill_cache)
+    fn prepare_next_stage(&mut self) -> bool {
+        self.prepared.advance(&self.view, &mut self.runs, self.fill_cache)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        // What follows goes back, and tells nothing of scans.
-        self.note_seek(false);
+        // A backward scan follows, which is no evidence of forward scans.
+        self.record_seek(false);
         self.locate(key, MAX_SEQUENCE)?;
         self.step_back();
-        self.shown()
+        self.load_entry_or_end()
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.current.is_none() || self.step_in_hand(self.hidden) {
+        if self.current.is_none() || self.step_in_block(self.hidden) {
             return Ok(());
         }
         self.step(self.hidden);
-        self.shown()
+        self.load_entry_or_end()
     }
 
     #[inline]
     fn next_entry(&mut self) -> Result<Option<EntryHead>> {
         self.next()?;
-        let head = || EntryHead { key_head: self.held.key_head(), trailer: self.held.trailer() };
+        let head = || EntryHead { key_head: self.entry.key_head(), trailer: self.entry.trailer() };
         Ok(self.current.is_some().then(head))
     }
 
     #[inline]
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
-        (self.hidden == OLD && self.step_in_hand(OLD))
-            .then(|| EntryHead { key_head: self.held.key_head(), trailer: self.held.trailer() })
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
+        (self.hidden == OLD && self.step_in_block(OLD))
+            .then(|| EntryHead { key_head: self.entry.key_head(), trailer: self.entry.trailer() })
     }
 
     #[inline]
-    fn can_have_next_in_hand(&self) -> bool {
+    fn supports_try_next_distinct(&self) -> bool {
         self.hidden == OLD
     }
 
     #[inline]
-    fn shows_keys_once(&self) -> bool {
+    fn yields_keys_once(&self) -> bool {
         self.hidden == OLD
     }
 
@@ -544,13 +545,13 @@ impl InternalCursor for SortedViewCursor {
             return Ok(());
         }
         self.step_back();
-        self.shown()
+        self.load_entry_or_end()
     }
 }
 
 impl Drop for SortedViewCursor {
     fn drop(&mut self) {
-        self.note_seek(false);
+        self.record_seek(false);
     }
 }
 
@@ -558,7 +559,7 @@ impl fmt::Debug for SortedViewCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SortedViewCursor")
             .field("view", &self.view)
-            .field("place", &self.place)
+            .field("position", &self.position)
             .field("key", &self.key())
             .finish_non_exhaustive()
     }

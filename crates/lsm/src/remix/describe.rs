@@ -1,4 +1,4 @@
-//! Showing a REMIX file to people.
+//! A text description of a REMIX file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::Remix;
 use super::format::HEADER_BYTES;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 
-/// Keys are shown up to this length, in bytes.
-const SHOWN_KEY_BYTES: usize = 48;
+/// The maximum length of a printed key in bytes.
+const MAX_KEY_BYTES: usize = 48;
 
-/// Writes a description of the REMIX file at `path` to `out`: its runs, then one line for each segment. The identity is taken
-/// from the file itself, so any single file can be shown.
+/// Writes a description of the REMIX file at `path` to `out`: its runs, then one line for each segment. Reads the
+/// identity from the file itself, so that it describes a file without its database.
 ///
 /// # Errors
-/// Those of reading the file: damage is told before anything is shown. Internal if `out` fails.
+/// Those of reading the file, before anything is written to `out`. `Internal` if `out` fails.
 pub fn describe_remix(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
     let file = vfs.open(path)?;
     let mut header = [0; HEADER_BYTES];
@@ -42,8 +42,8 @@ impl Remix {
             self.entries(),
             self.runs(),
             self.segments(),
-            self.segments.shape.width,
-            self.segments.shape.offset_bytes
+            self.segments.layout.width,
+            self.segments.layout.offset_bytes
         )?;
         for (run, tables) in self.tables.iter().enumerate() {
             write!(out, "run {run}:")?;
@@ -59,9 +59,9 @@ impl Remix {
         for number in 0..self.segments() {
             let segment = self.segments.get(number);
             let key = self.anchors.key(number);
-            let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(&key);
-            let more = if shown.len() < key.len() { "…" } else { "" };
-            write!(out, "segment {number} from \"{}{more}\"", shown.escape_ascii())?;
+            let printed = key.get(..MAX_KEY_BYTES).unwrap_or(&key);
+            let more = if printed.len() < key.len() { "…" } else { "" };
+            write!(out, "segment {number} from \"{}{more}\"", printed.escape_ascii())?;
             if let Some(sequence) = self.anchors.sequence(number) {
                 write!(out, " at {sequence}")?;
             }

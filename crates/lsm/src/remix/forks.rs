@@ -1,37 +1,38 @@
-//! Forks: where the keys of a segment part from each other.
+//! Forks: the first bits in which neighbouring keys of a segment differ.
 //!
 //! ```text
-//! forks      D bytes     for each entry, the first bit in which its key differs from the key before, counted from
-//!                        byte B of the keys; 255: further on, or not at all, or nothing is before it
-//! B          u16         how many bytes are the same in all keys from the one before the segment to its last
+//! forks      D bytes     for each entry, the first bit in which its key differs from the previous key, counted from
+//!                        byte B of the keys; 255: a later bit, no difference, or no previous key
+//! B          u16         the number of bytes equal in all keys, from the key before the segment to its last key
 //! ```
 //!
-//! Of sorted keys, the bits where neighbours part are all that a binary trie of them has: the node above two
-//! neighbouring subtrees is the fork between them. A search goes down that trie by the bits of its key that are asked
-//! for, blindly, to one entry (as in String B-trees: Ferragina and Grossi, JACM 46, 1999, §3). It compares with this
-//! one. The bit where that differs tells which subtree the key is beside, and so its place: one entry is read where
-//! the binary search of REMIX §3.2 reads one of each run that it meets.
+//! The forks of sorted keys define their binary trie: the node above two neighbouring subtrees is the fork between
+//! them. A search descends this trie by the bits of its key, without key comparisons, to one entry, the leaf (as in
+//! String B-trees: Ferragina and Grossi, JACM 46, 1999, §3), and compares the key with the leaf. The first differing
+//! bit determines the subtree that the key precedes or follows, and so its position. The search reads one entry;
+//! the binary search of REMIX §3.2 reads one entry of each run that it compares with.
 //!
-//! Keys are compared as if zeros followed them. Entries whose forks are 255 are a crowd behind the first of them: the
-//! versions of a key, keys that differ in zeros at their end alone, or far behind B. In it the search goes on by whole keys.
+//! Keys are compared as if followed by zeros. An entry and the following ones whose forks are 255 form a cluster:
+//! versions of a key, keys that differ only in trailing zeros, or keys that differ far behind B. Within a cluster the
+//! search compares whole keys.
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 use super::descent::descend;
 use super::selectors::{below, mask_less};
 
-/// The fork of an entry that differs from the one before too far on to say, or not at all.
+/// The fork of an entry that does not differ from the previous one, or in a bit beyond the range of a fork.
 pub(crate) const FAR: u8 = u8::MAX;
 
-/// No bit: nothing is known, or there is none.
+/// No bit: unknown, or no difference.
 pub(crate) const NO_FORK: u32 = u32::MAX;
 
 /// Bytes of B.
 pub(crate) const BASE_BYTES: usize = 2;
 
-/// The forks of a segment from the absolute ones, [`NO_FORK`] where there is none; puts them into `out` and answers B.
+/// Encodes the forks of a segment into `out` and returns B. `absolute` has a bit number or [`NO_FORK`] for each entry.
 pub(crate) fn encode(absolute: &[u32], out: &mut [u8]) -> u16 {
     let base = absolute.iter().min().map_or(0, |&first| first / 8);
-    // Without a fork, or with all of them further on than B can say, all are far.
+    // Without a fork, or with all of them beyond the range of B, all forks are FAR.
     let base = u16::try_from(base).unwrap_or(0);
     for (out, fork) in out.iter_mut().zip(absolute) {
         let bits = fork.saturating_sub(8 * u32::from(base));
@@ -40,20 +41,20 @@ pub(crate) fn encode(absolute: &[u32], out: &mut [u8]) -> u16 {
     base
 }
 
-/// The absolute fork of entry number `index`; `None` where its byte does not tell.
+/// The absolute fork of entry number `index`; `None` if its byte is [`FAR`].
 pub(crate) fn absolute(forks: &[u8], base: u16, index: usize) -> Option<u32> {
     let &fork = forks.get(index).filter(|&&fork| fork != FAR)?;
     Some(8 * u32::from(base) + u32::from(fork))
 }
 
-/// The bits of a key that forks may ask for.
+/// The bits of a key that forks can test: 32 bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct KeyWindow {
     bytes: [u8; 32],
 }
 
-impl Window {
-    /// Those of `key` behind `base` bytes.
+impl KeyWindow {
+    /// The bits of `key` from byte `base` on.
     #[inline]
     pub(crate) fn new(key: &[u8], base: u16) -> Self {
         let rest = key.get(usize::from(base)..).unwrap_or_default();
@@ -73,7 +74,7 @@ impl Window {
         fork != FAR && byte >> (7 - fork % 8) & 1 == 1
     }
 
-    /// The entry of a segment with these forks that the search comes to: none of a crowd but its first.
+    /// The leaf of the descent: an entry of a segment with these forks, of a cluster its first.
     #[inline]
     pub(crate) fn candidate(&self, forks: &[u8], entries: usize) -> usize {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -85,11 +86,11 @@ impl Window {
             }
             _ => {}
         }
-        self.candidate_one_by_one(forks, entries)
+        self.candidate_portable(forks, entries)
     }
 
-    /// [`candidate`](Self::candidate), one entry after the other.
-    fn candidate_one_by_one(&self, forks: &[u8], entries: usize) -> usize {
+    /// [`candidate`](Self::candidate) without SIMD.
+    fn candidate_portable(&self, forks: &[u8], entries: usize) -> usize {
         let (mut leaf, mut at) = (0, 1);
         while at < entries {
             let fork = forks.get(at).copied().unwrap_or(0);
@@ -97,7 +98,7 @@ impl Window {
                 leaf = at;
                 at += 1;
             } else {
-                // All that parts from here on later than at this fork has the bit set.
+                // Skips the subtree of the keys that have the bit set.
                 at = first_of(mask_less(forks, fork) & !below(at + 1)).min(entries);
             }
         }
@@ -105,37 +106,37 @@ impl Window {
     }
 }
 
-/// What a difference in bit number `bit` of the whole keys says to forks that are counted from byte `base`; `None` for no
-/// difference.
+/// The bound for forks counted from byte `base` if the key differs from the leaf first in bit number `bit` of the
+/// whole keys; `None` means no difference.
 #[inline]
-pub(crate) fn side(base: u16, bit: Option<u32>) -> Side {
-    let Some(bit) = bit else { return Side::Far };
+pub(crate) fn fork_bound(base: u16, bit: Option<u32>) -> ForkBound {
+    let Some(bit) = bit else { return ForkBound::Far };
     match bit.checked_sub(8 * u32::from(base)) {
-        None => Side::At(0),
-        // One more, so that all forks up to this one are smaller.
-        Some(bit) => u8::try_from(bit + 1).map_or(Side::Far, Side::At),
+        None => ForkBound::At(0),
+        // Plus one, so that all forks up to this bit are smaller.
+        Some(bit) => u8::try_from(bit + 1).map_or(ForkBound::Far, ForkBound::At),
     }
 }
 
-/// Where a key differs from the entry that was read.
+/// The first difference between a key and the leaf, relative to the forks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// At a bit in front of all forks that are at least this.
+pub(crate) enum ForkBound {
+    /// The key differs in a bit before all forks that are at least this value.
     At(u8),
-    /// Behind all bits that forks tell of, or nowhere.
+    /// The key differs after all bits of the forks, or does not differ.
     Far,
 }
 
-/// The first entry behind the subtree around entry number `leaf` whose keys share all bits before the fork `side`.
+/// The end of the subtree around entry number `leaf` whose keys share all bits before the fork `bound`.
 #[inline]
-pub(crate) fn behind(forks: &[u8], entries: usize, leaf: usize, side: u8) -> usize {
-    first_of(mask_less(forks, side) & !below(leaf + 1)).min(entries)
+pub(crate) fn subtree_end(forks: &[u8], entries: usize, leaf: usize, bound: u8) -> usize {
+    first_of(mask_less(forks, bound) & !below(leaf + 1)).min(entries)
 }
 
 /// The first entry of that subtree.
 #[inline]
-pub(crate) fn front(forks: &[u8], leaf: usize, side: u8) -> usize {
-    (mask_less(forks, side) & below(leaf + 1) & !1).checked_ilog2().unwrap_or(0) as usize
+pub(crate) fn subtree_start(forks: &[u8], leaf: usize, bound: u8) -> usize {
+    (mask_less(forks, bound) & below(leaf + 1) & !1).checked_ilog2().unwrap_or(0) as usize
 }
 
 /// The number of the first bit set; 64 if there is none.
@@ -167,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn one_comparison_tells_the_place_of_any_key() {
-        let mut compared_further = 0;
+    fn one_comparison_finds_the_position_of_any_key() {
+        let mut cluster_searches = 0;
         for seed in 0..3_000 {
             let mut rng = SimRng::new(seed);
             let keys = random_keys(&mut rng);
@@ -185,48 +186,48 @@ mod tests {
             probes.extend(entries.iter().map(|key| [&key[..], &[0]].concat()));
             for probe in probes.iter().filter(|probe| *probe >= before) {
                 let wanted = entries.partition_point(|key| key < probe);
-                let window = Window::new(probe, base);
+                let window = KeyWindow::new(probe, base);
                 let leaf = window.candidate(&forks, entries.len());
-                assert_eq!(leaf, window.candidate_one_by_one(&forks, entries.len()), "seed {seed}");
+                assert_eq!(leaf, window.candidate_portable(&forks, entries.len()), "seed {seed}");
                 for width in [16, 32].into_iter().filter(|&width| width >= entries.len()) {
                     assert_eq!(leaf, window.candidate(&forks[..width], entries.len()), "seed {seed}");
                 }
                 let order = entries[leaf].cmp(probe);
-                match side(base, first_difference(&entries[leaf], probe)) {
-                    Side::At(side) if order.is_lt() => {
-                        assert_eq!(behind(&forks, entries.len(), leaf, side), wanted, "seed {seed}");
+                match fork_bound(base, first_difference(&entries[leaf], probe)) {
+                    ForkBound::At(bound) if order.is_lt() => {
+                        assert_eq!(subtree_end(&forks, entries.len(), leaf, bound), wanted, "seed {seed}");
                     }
-                    Side::At(side) => assert_eq!(front(&forks, leaf, side), wanted, "seed {seed}"),
-                    Side::Far => {
-                        let end = behind(&forks, entries.len(), leaf, FAR);
+                    ForkBound::At(bound) => assert_eq!(subtree_start(&forks, leaf, bound), wanted, "seed {seed}"),
+                    ForkBound::Far => {
+                        let end = subtree_end(&forks, entries.len(), leaf, FAR);
                         assert!((leaf..=end).contains(&wanted), "seed {seed}");
-                        compared_further += usize::from(end > leaf + 1);
+                        cluster_searches += usize::from(end > leaf + 1);
                     }
                 }
             }
         }
-        assert!(compared_further > 1_000, "{compared_further}");
+        assert!(cluster_searches > 1_000, "{cluster_searches}");
     }
 
     #[test]
-    fn lying_forks_end_a_search_within_the_segment() {
+    fn a_search_by_invalid_forks_ends_within_the_segment() {
         for seed in 0..2_000 {
             let mut rng = SimRng::new(seed);
             let mut forks = [0; 64];
             forks.iter_mut().for_each(|fork| *fork = rng.below(256) as u8);
             let entries = 1 + rng.below(64) as usize;
             let key: Vec<u8> = (0..rng.below(50)).map(|_| rng.below(256) as u8).collect();
-            let window = Window::new(&key, rng.below(20) as u16);
+            let window = KeyWindow::new(&key, rng.below(20) as u16);
             let leaf = window.candidate(&forks, entries);
-            assert!(leaf < entries && window.candidate_one_by_one(&forks, entries) < entries);
-            let side = rng.below(256) as u8;
-            assert!(behind(&forks, entries, leaf, side) <= entries);
-            assert!(front(&forks, leaf, side) <= leaf);
+            assert!(leaf < entries && window.candidate_portable(&forks, entries) < entries);
+            let bound = rng.below(256) as u8;
+            assert!(subtree_end(&forks, entries, leaf, bound) <= entries);
+            assert!(subtree_start(&forks, leaf, bound) <= leaf);
         }
     }
 
     #[test]
-    fn forks_further_on_than_their_base_can_say_are_far() {
+    fn forks_beyond_the_range_of_their_base_are_far() {
         let mut forks = [0; 3];
         assert_eq!(encode(&[8 * 70_000, NO_FORK, 8 * 70_001], &mut forks), 0);
         assert_eq!(forks, [FAR; 3]);

@@ -5,12 +5,12 @@
 //!    0  magic          8 bytes   "BOLIDRMX"
 //!    8  version        u32       3
 //!   12  zero           u32
-//!   16  features       u64       bits that a reader must know; none are defined yet
+//!   16  features       u64       bits that a reader must support; none are defined
 //!   24  tag            u64
 //!   32  file number    u64
 //!   40  checksum       u64       of bytes 0..40
 //!
-//! three parts: tables, segments, anchors, each as pieces of 256 KiB and a shorter last one
+//! three parts: tables, segments, anchors, each split into pieces of 256 KiB, the last one shorter
 //! piece    bytes, then the checksum of these bytes, u64
 //!
 //! tables   for each run { number bits u8, sstables varint, for each { file number, data blocks, entries varints } }
@@ -37,9 +37,9 @@
 //!  104  magic          8 bytes   "XMRDILOB"
 //! ```
 //!
-//! Every byte of the file is under a checksum that is bound to the tag of the file and the offset, or is one. A
-//! reader checks all of them when it opens the file, and takes memory for a part only after the length of the file
-//! has borne out the lengths that the footer claims.
+//! Every byte of the file is covered by a checksum, which depends on the tag of the file and on the offset, or is
+//! part of one. A reader checks all of them when it opens the file. It allocates memory for a part only after it has
+//! checked the lengths in the footer against the length of the file.
 
 use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint};
@@ -47,12 +47,12 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::anchors::Anchors;
-use super::segments::{Segments, Shape};
+use super::segments::{Segments, SegmentLayout};
 use super::selectors::MAX_RUNS;
 use super::{Remix, TableName};
 
-/// The version of the REMIX format that this code writes, and the only one that it reads: a REMIX of another is
-/// built anew.
+/// The version of the REMIX format that this code writes, and the only one that it reads. A REMIX of another
+/// version is rebuilt.
 pub const REMIX_FORMAT_VERSION: u32 = 3;
 const KNOWN_FEATURES: u64 = 0;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDRMX";
@@ -65,9 +65,9 @@ const CHECKSUM_BYTES: usize = 8;
 const TAGS: u32 = 1;
 const FORKS: u32 = 2;
 
-/// What the footer says, but for the identity.
+/// The fields of the footer without the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Footer {
+pub(super) struct RemixFooter {
     pub(super) width: u32,
     pub(super) flags: u32,
     pub(super) offset_bytes: u32,
@@ -86,12 +86,12 @@ fn put_identification(out: &mut Vec<u8>, identity: &FileIdentity) {
     put_u64(out, identity.file_number);
 }
 
-/// The bytes that a part takes in the file.
+/// The bytes of a part in the file, including checksums.
 fn stored_bytes(part: u64) -> Option<u64> {
     part.checked_add(part.div_ceil(PIECE_BYTES as u64) * CHECKSUM_BYTES as u64)
 }
 
-impl Footer {
+impl RemixFooter {
     fn encode(&self, identity: &FileIdentity, at: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         for number in [self.width, self.flags, self.offset_bytes, self.runs] {
@@ -108,7 +108,7 @@ impl Footer {
         out
     }
 
-    /// Reads the fields in front of the identification; the length of the file behind them.
+    /// Decodes the fields before the identification, and the length of the file that follows them.
     fn decode(bytes: &[u8]) -> Option<(Self, u64)> {
         let mut input = Decoder::new(bytes);
         let [width, flags, offset_bytes, runs] = [input.u32()?, input.u32()?, input.u32()?, input.u32()?];
@@ -117,7 +117,7 @@ impl Footer {
         Some((Self { width, flags, offset_bytes, runs, entries, segments, parts }, input.u64()?))
     }
 
-    /// The length of a file with these parts; `None` for more than there can be.
+    /// The length of a file with these parts; `None` on overflow.
     fn file_bytes(&self) -> Option<u64> {
         let mut bytes = (HEADER_BYTES + FOOTER_BYTES) as u64;
         for part in self.parts {
@@ -126,7 +126,7 @@ impl Footer {
         Some(bytes)
     }
 
-    /// The REMIX of these parts; an error says what is wrong with them.
+    /// Decodes the REMIX from its parts. The error describes the defect.
     pub(super) fn remix(
         &self,
         tables: &[u8],
@@ -145,15 +145,15 @@ impl Footer {
         let (tables, number_bits) =
             decode_tables(tables, runs).ok_or("the list of sstables does not decode")?;
         let (tags, forks) = (self.flags & TAGS != 0, self.flags & FORKS != 0);
-        let shape = Shape { width, offset_bytes, tags, forks, number_bits };
-        let segments = Segments::new(shape, segments).ok_or("the segments have different lengths")?;
+        let layout = SegmentLayout { width, offset_bytes, tags, forks, number_bits };
+        let segments = Segments::new(layout, segments).ok_or("the segments have different lengths")?;
         if segments.count() as u64 != self.segments || !segments.are_sound() {
-            return Err("the segments contradict themselves");
+            return Err("the segments are inconsistent");
         }
         let entries: u64 = (0..segments.count()).map(|index| segments.get(index).entries() as u64).sum();
         let listed = tables.iter().flatten().try_fold(0_u64, |sum, table| sum.checked_add(table.entries));
         if entries != self.entries || listed != Some(entries) {
-            return Err("the segments have another number of entries than the sstables");
+            return Err("the segments and the sstables have different numbers of entries");
         }
         let anchors = Anchors::decode(anchors, segments.count(), |index| segments.get(index).starts_old())
             .ok_or("the anchor keys do not decode")?;
@@ -163,7 +163,7 @@ impl Footer {
 
 pub(super) fn encode_tables(remix: &Remix) -> Vec<u8> {
     let mut out = Vec::new();
-    for (tables, &bits) in remix.tables.iter().zip(&remix.segments.shape.number_bits) {
+    for (tables, &bits) in remix.tables.iter().zip(&remix.segments.layout.number_bits) {
         out.push(bits);
         put_varint(&mut out, tables.len() as u64);
         for table in tables {
@@ -184,7 +184,7 @@ fn decode_tables(payload: &[u8], runs: usize) -> Option<(Tables, Box<[u8]>)> {
     let mut all = Vec::with_capacity(runs);
     for _ in 0..runs {
         number_bits.push(input.u8().filter(|&bits| bits < 32)?);
-        // Each takes three bytes at least.
+        // Each has at least three bytes.
         let count = input.length(payload.len() / 3)?;
         let mut tables = Vec::with_capacity(count);
         for _ in 0..count {
@@ -197,24 +197,24 @@ fn decode_tables(payload: &[u8], runs: usize) -> Option<(Tables, Box<[u8]>)> {
 }
 
 impl Remix {
-    fn footer(&self, parts: [u64; 3]) -> Footer {
-        let shape = &self.segments.shape;
-        Footer {
-            width: shape.width as u32,
-            flags: if shape.tags { TAGS } else { 0 } | if shape.forks { FORKS } else { 0 },
-            offset_bytes: shape.offset_bytes as u32,
-            runs: shape.runs() as u32,
+    fn footer(&self, parts: [u64; 3]) -> RemixFooter {
+        let layout = &self.segments.layout;
+        RemixFooter {
+            width: layout.width as u32,
+            flags: if layout.tags { TAGS } else { 0 } | if layout.forks { FORKS } else { 0 },
+            offset_bytes: layout.offset_bytes as u32,
+            runs: layout.runs() as u32,
             entries: self.entries,
             segments: self.segments.count() as u64,
             parts,
         }
     }
 
-    /// Writes the REMIX to `file`, which must be empty, and syncs it. Syncing the directory is for the caller.
-    /// Answers the length of the file.
+    /// Writes the REMIX to `file`, which must be empty, and syncs it. The caller syncs the directory.
+    /// Returns the length of the file.
     ///
     /// # Errors
-    /// Those of writing. The file is to be removed then.
+    /// Those of writing. The caller removes the file then.
     pub fn write(&self, file: &dyn File, identity: FileIdentity) -> Result<u64> {
         let (tables, anchors) = (encode_tables(self), self.anchors.encode());
         let parts: [&[u8]; 3] = [&tables, self.segments.bytes(), &anchors];
@@ -240,11 +240,11 @@ impl Remix {
         Ok(at + FOOTER_BYTES as u64)
     }
 
-    /// Reads the REMIX in `file`, which errors call `name`. Reads and checks the whole file.
+    /// Reads the REMIX in `file` and checks the whole file. Errors name it `name`.
     ///
     /// # Errors
-    /// `Unsupported` for a newer format, `Corruption` for a damaged file, one of another kind or that of another
-    /// database or number, and those of reading.
+    /// `Unsupported` for another format version; `Corruption` for a damaged file, a file of another kind, or one with
+    /// another database tag or file number; those of reading.
     pub fn read(file: &dyn File, name: &str, identity: FileIdentity) -> Result<Self> {
         let file_bytes = file.len()?;
         check_header(file, name, &identity, file_bytes)?;
@@ -267,18 +267,18 @@ fn check_version(name: &str, mut input: Decoder<'_>) -> Result<()> {
     let (version, zero, features) =
         (input.u32().unwrap_or(0), input.u32().unwrap_or(1), input.u64().unwrap_or(0));
     if version != REMIX_FORMAT_VERSION || zero != 0 {
-        let what = format!("format version {version}; this program knows {REMIX_FORMAT_VERSION} alone");
+        let what = format!("format version {version}; this program supports only version {REMIX_FORMAT_VERSION}");
         return Err(Error::unsupported(name, what));
     }
     if features & !KNOWN_FEATURES != 0 {
-        let what = format!("the file needs features {features:#x}, which this program does not know");
+        let what = format!("the file needs features {features:#x}, which this program does not support");
         return Err(Error::unsupported(name, what));
     }
     Ok(())
 }
 
-/// Checks identification and checksum of `bytes`, which lie at `at` and end with their checksum; the
-/// identification takes the 32 bytes before it.
+/// Checks the identification and the checksum of `bytes`, which start at offset `at` and end with their checksum.
+/// The identification is the 32 bytes before the checksum.
 fn check_signed(name: &str, identity: &FileIdentity, at: u64, bytes: &[u8]) -> Result<()> {
     let short = || Error::corruption(name, at, "the file is too short for a REMIX");
     let (covered, checksum) = bytes.split_last_chunk::<8>().ok_or_else(short)?;
@@ -286,7 +286,7 @@ fn check_signed(name: &str, identity: &FileIdentity, at: u64, bytes: &[u8]) -> R
     let mut claimed = Decoder::new(covered.get(start + 16..).unwrap_or_default());
     let claimed = FileIdentity { tag: claimed.u64().unwrap_or(0), file_number: claimed.u64().unwrap_or(0) };
     if claimed.checksum(at, covered) != u64::from_le_bytes(*checksum) {
-        return Err(Error::corruption(name, at, "the checksum of header or footer does not match"));
+        return Err(Error::corruption(name, at, "the checksum of the header or the footer does not match"));
     }
     check_version(name, Decoder::new(covered.get(start..).unwrap_or_default()))?;
     check_tag(name, at, claimed.tag, identity.tag)?;
@@ -294,7 +294,7 @@ fn check_signed(name: &str, identity: &FileIdentity, at: u64, bytes: &[u8]) -> R
         return Ok(());
     }
     let (is, wanted) = (claimed.file_number, identity.file_number);
-    let what = format!("the file is another one under this name: its number is {is}, not {wanted}");
+    let what = format!("the file number is {is}, not {wanted}");
     Err(Error::corruption(name, at, what))
 }
 
@@ -305,14 +305,14 @@ fn check_header(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(0, &mut header)?;
     if !header.starts_with(HEADER_MAGIC) {
-        return Err(Error::corruption(name, 0, "this is not a REMIX of Bolide"));
+        return Err(Error::corruption(name, 0, "the file is not a Bolide REMIX"));
     }
     check_signed(name, identity, 0, &header)
 }
 
-fn read_footer(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes: u64) -> Result<Footer> {
+fn read_footer(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes: u64) -> Result<RemixFooter> {
     if file_bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 {
-        return Err(Error::corruption(name, file_bytes, "the file is cut off: it has no footer"));
+        return Err(Error::corruption(name, file_bytes, "the file is truncated: it has no footer"));
     }
     let at = file_bytes - FOOTER_BYTES as u64;
     let mut bytes = [0; FOOTER_BYTES];
@@ -321,19 +321,19 @@ fn read_footer(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes:
         return Err(Error::corruption(
             name,
             at,
-            "the file is cut off or its end is damaged: it has no footer",
+            "the file is truncated or its end is damaged: it has no footer",
         ));
     };
     check_signed(name, identity, at, signed)?;
-    match Footer::decode(signed) {
+    match RemixFooter::decode(signed) {
         Some((footer, claimed)) if claimed == file_bytes && footer.file_bytes() == Some(file_bytes) => {
             Ok(footer)
         }
-        _ => Err(Error::corruption(name, at, "the file has another length than its footer says")),
+        _ => Err(Error::corruption(name, at, "the length of the file differs from the length in its footer")),
     }
 }
 
-/// Reads a part of `bytes` bytes that starts at `offset`. The length of the file bears both out.
+/// Reads a part of `bytes` bytes that starts at `offset`. The caller has checked both against the length of the file.
 fn read_part(
     file: &dyn File,
     name: &str,
@@ -343,7 +343,7 @@ fn read_part(
 ) -> Result<Vec<u8>> {
     let limit = || Error::limit_exceeded("a part of a REMIX", bytes, usize::MAX as u64);
     let len = usize::try_from(bytes).ok().filter(|&len| len < isize::MAX as usize - 64).ok_or_else(limit)?;
-    // Room for the padding of segments, so that they are not copied.
+    // Reserves the padding of segments, so that they are not copied.
     let mut part = Vec::with_capacity(len + super::segments::PADDING);
     part.resize(len, 0);
     for piece in part.chunks_mut(PIECE_BYTES) {

@@ -1,19 +1,19 @@
-//! The decoders of a REMIX, opened to fuzz targets. Not part of the API: names may change.
+//! Entry points of the REMIX decoders for fuzz targets. Not part of the stable API.
 
 use bolide_base::coding::Decoder;
 use bolide_base::{FileIdentity, MAX_SEQUENCE};
 use bolide_storage::{MemVfs, Vfs};
 
 use super::Remix;
-use super::format::Footer;
+use super::format::RemixFooter;
 
-/// Reads `input` as the parts of a REMIX, behind three bytes of lengths and a footer whose numbers it chooses. What
-/// decodes must encode to the same REMIX, and searches in it must end.
+/// Decodes `input` as the fields of a footer, in four bytes, and the parts of a REMIX. A decoded REMIX must encode to
+/// an equal one, and searches in it must terminate.
 pub fn parts(input: &[u8]) {
     let mut decoder = Decoder::new(input);
     let read = (|| {
         let sizes = decoder.u8()?;
-        let footer = Footer {
+        let footer = RemixFooter {
             width: 16 << (sizes & 3),
             flags: u32::from(sizes >> 2 & 3),
             offset_bytes: u32::from(sizes >> 4 & 3) + 1,
@@ -32,7 +32,7 @@ pub fn parts(input: &[u8]) {
             let key = remix.anchors.key(segment);
             let through = remix.anchors.count_through(&key, MAX_SEQUENCE);
             assert!(through <= remix.segments());
-            assert!(remix.segments.get(segment).entries() <= remix.segments.shape.width);
+            assert!(remix.segments.get(segment).entries() <= remix.segments.layout.width);
             for run in 0..remix.runs() {
                 let _ = remix.segments.get(segment).offset(run);
             }
@@ -48,16 +48,16 @@ fn round_trip(remix: &Remix) -> Remix {
     let identity = FileIdentity { file_number: 4, tag: 3 };
     let vfs = MemVfs::new();
     let path = std::path::Path::new("000004.remix");
-    let file = vfs.create(path).expect("memory takes files");
-    remix.write(&*file, identity).expect("memory takes writes");
-    Remix::read(&*file, "000004.remix", identity).expect("what was written is read")
+    let file = vfs.create(path).expect("a memory file system creates files");
+    remix.write(&*file, identity).expect("a memory file system accepts writes");
+    Remix::read(&*file, "000004.remix", identity).expect("a written REMIX is readable")
 }
 
-/// Reads `input` as a whole file: it must be refused or read, never more.
+/// Reads `input` as a whole file: the reader must return a REMIX or an error, and must not panic.
 pub fn file(input: &[u8]) {
     let vfs = MemVfs::new();
     let path = std::path::Path::new("000004.remix");
-    let file = vfs.create(path).expect("memory takes files");
-    file.append(input).expect("memory takes writes");
+    let file = vfs.create(path).expect("a memory file system creates files");
+    file.append(input).expect("a memory file system accepts writes");
     drop(Remix::read(&*file, "000004.remix", FileIdentity { file_number: 4, tag: 3 }));
 }

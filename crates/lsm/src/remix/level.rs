@@ -3,14 +3,14 @@
 //! ```text
 //! boundaries          g                 p
 //! partition   |   0   |        1        |      2       |
-//! loose       |       |  000031         |  000032      |    runs that the view does not have yet, newest first
-//! view        | 12 17 |  14 18 20       |              |    one order of the entries of these runs
+//! loose       |       |  000031         |  000032      |    runs outside of the view, newest first
+//! view        | 12 17 |  14 18 20       |              |    the merge order of these runs
 //! ```
 //!
-//! Each partition has a view over its sorted runs. A flush adds runs to some partitions; until their views are built
-//! again, these runs are loose: readers merge them with the view, and a level is at any moment right as it is. So it is
-//! for good where a rebuild is put off (§4.3, at its end). A view counts as long as all sstables that it orders are in
-//! the partition, and loose ones are newer than what they overlap of it.
+//! Each partition has a view over its sorted runs. A flush adds runs to some partitions. Until their views are
+//! rebuilt, these runs are loose: readers merge them with the view, so that a level is readable at any time. Rebuilds
+//! may be deferred indefinitely (§4.3, at its end). A view is valid as long as all of its sstables are in the
+//! partition and loose runs are newer than the sstables of the view that they overlap.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,31 +28,31 @@ use crate::version::{StoredView, Partition, SortedRun, TableHandle, Version};
 /// A level with more than one sorted run, by partition.
 pub struct ViewedLevel {
     level: usize,
-    /// Which runs of the version are those of the level.
+    /// The indices of the level's runs in the version.
     runs: Range<usize>,
-    /// The first keys of all partitions but the first.
+    /// The start keys of all partitions except the first.
     starts: Box<[Vec<u8>]>,
     heads: KeyHeads,
     partitions: Box<[Arc<ViewedPartition>]>,
-    /// Whether a point read of some partition goes through its view.
+    /// Whether some partition serves point reads through its view.
     serves_reads: bool,
 }
 
-/// A partition of a level: its view, and what the view does not have.
+/// A partition of a level: its view and the runs outside of it.
 pub struct ViewedPartition {
     /// All runs, newest first.
     runs: Box<[Arc<SortedRun>]>,
-    /// Those that the view does not have, newest first; each newer than what it overlaps of the view.
+    /// The runs outside of the view, newest first; each is newer than the sstables of the view that it overlaps.
     loose: Box<[Arc<SortedRun>]>,
     view: Option<Arc<StoredView>>,
-    /// Another view that knows some of the runs: the next one is made from it.
+    /// Without a view: another view with some of the runs, from which the next view is rebuilt.
     base: Option<Arc<StoredView>>,
     serves_reads: bool,
 }
 
 impl ViewedLevel {
-    /// `level` of `version` through the views among `known` that fit it, and the partitions of `before` that are as they
-    /// were; `None` where it has less than two runs. Linear in the sstables and boundaries of the level.
+    /// `level` of `version` with the views of `known` that are valid for it. Reuses the unchanged partitions of `before`.
+    /// `None` if the level has fewer than two runs. Linear in the sstables and boundaries of the level.
     pub fn of(
         version: &Version,
         level: usize,
@@ -85,7 +85,7 @@ impl ViewedLevel {
         }))
     }
 
-    /// The partition that starts at `start` and has just these runs, with all of them in its view.
+    /// The partition that starts at `start`, if it has exactly these runs and is not behind.
     fn same_partition(&self, start: Option<&[u8]>, runs: &[Arc<SortedRun>]) -> Option<Arc<ViewedPartition>> {
         let partition = self.partitions.get(start.map_or(0, |start| self.position(start)))?;
         let same = |(one, other): (&Arc<SortedRun>, &Arc<SortedRun>)| one.has_tables_of(other);
@@ -95,12 +95,12 @@ impl ViewedLevel {
         is_same.then(|| Arc::clone(partition))
     }
 
-    /// Its number.
+    /// The number of the level.
     pub fn level(&self) -> usize {
         self.level
     }
 
-    /// Which runs of the version are those of the level.
+    /// The indices of the level's runs in the version.
     #[inline]
     pub fn runs(&self) -> Range<usize> {
         self.runs.clone()
@@ -111,20 +111,20 @@ impl ViewedLevel {
         &self.partitions
     }
 
-    /// The number of the partition that `key` belongs to.
+    /// The index of the partition of `key`.
     #[inline]
     pub fn position(&self, key: &[u8]) -> usize {
         self.heads
             .count_before(key, |index| self.starts.get(index).is_some_and(|start| start.as_slice() <= key))
     }
 
-    /// Whether some partition answers point reads through its view.
+    /// Whether some partition serves point reads through its view.
     #[inline]
     pub fn serves_reads(&self) -> bool {
         self.serves_reads
     }
 
-    /// The partition of `key`, if it answers point reads through its view.
+    /// The partition of `key`, if it serves point reads through its view.
     #[inline]
     pub fn serving(&self, key: &[u8]) -> Option<&Arc<ViewedPartition>> {
         self.partitions.get(self.position(key)).filter(|partition| partition.serves_reads)
@@ -133,7 +133,7 @@ impl ViewedLevel {
 
 impl ViewedPartition {
     fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<StoredView>>>) -> Self {
-        let best = if (2..=MAX_RUNS).contains(&runs.len()) { most_shared(&runs, owners) } else { None };
+        let best = if (2..=MAX_RUNS).contains(&runs.len()) { best_view(&runs, owners) } else { None };
         let valid = best.and_then(|view| Some((view, loose_beside(&runs, view)?)));
         let (view, loose) = match valid {
             Some((view, loose)) => (Some(Arc::clone(view)), loose),
@@ -149,29 +149,29 @@ impl ViewedPartition {
         &self.runs
     }
 
-    /// The runs that the view does not have, newest first.
+    /// The runs outside of the view, newest first.
     pub fn loose(&self) -> &[Arc<SortedRun>] {
         &self.loose
     }
 
-    /// The view, if there is one. The first call may read its file; `None` where that cannot be done: then the runs are to
-    /// be read one by one.
+    /// The view, if there is one. The first call may read its file. `None` if that fails: callers then read the runs
+    /// one by one.
     #[inline]
     pub fn view(&self) -> Option<&Arc<SortedView>> {
         self.view.as_ref()?.view(&self.runs)
     }
 
-    /// The view as it is kept, if there is one.
+    /// The stored view, if there is one.
     pub fn stored_view(&self) -> Option<&Arc<StoredView>> {
         self.view.as_ref()
     }
 
-    /// The view that the next one is best made from.
+    /// The best view to rebuild the next one from.
     pub fn base(&self) -> Option<&Arc<StoredView>> {
         self.view.as_ref().or(self.base.as_ref())
     }
 
-    /// True if readers merge, and a view could spare them that.
+    /// Whether readers merge runs that a view could order.
     pub fn is_behind(&self) -> bool {
         let has_view = self.view.as_ref().is_some_and(|view| !view.has_failed());
         let is_short = !has_view && self.view.is_some() && self.runs.len() > 1;
@@ -179,22 +179,22 @@ impl ViewedPartition {
         (merges || is_short) && self.runs.len() <= MAX_RUNS
     }
 
-    /// Entries of loose runs, and those of the view.
+    /// The number of entries of the loose runs, and of the view.
     pub fn entries(&self) -> (u64, u64) {
         let tables = self.loose.iter().flat_map(|run| run.tables());
         let loose = tables.map(|table| table.meta().entries).sum();
         (loose, self.view.as_ref().map_or(0, |view| view.entries()))
     }
 
-    /// Asks the processor for what [`get`](Self::get) reads of the view first. Purely a hint.
+    /// Prefetches what [`get`](Self::get) reads first of the view. No effect on results.
     #[inline]
     pub fn prefetch(&self, key: &[u8]) {
-        if let Some(view) = self.stored_view().and_then(|view| view.in_hand()) {
+        if let Some(view) = self.stored_view().and_then(|view| view.loaded()) {
             view.prefetch(key);
         }
     }
 
-    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its value.
+    /// The newest version of `key` with a sequence number of at most `sequence`, with its value. Returns tombstones too.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading sstables.
@@ -212,12 +212,12 @@ impl ViewedPartition {
     }
 }
 
-/// The runs of `partition`, newest first, each with its sstables there.
+/// The runs of `partition`, newest first, each with its sstables in the partition.
 fn runs_of(version: &Version, level: usize, partition: &Partition<'_>) -> Box<[Arc<SortedRun>]> {
     let chunks = partition.tables().chunk_by(|one, other| one.0 == other.0);
     let run_of = |tables: &[(u64, &Arc<TableHandle>)]| {
         let &(id, _) = tables.first()?;
-        // A run that lies in one partition is that of the version.
+        // A run that is in one partition as a whole is shared with the version.
         let whole = version.run(level, id).filter(|run| run.tables().len() == tables.len()).cloned();
         whole.or_else(|| {
             let tables = tables.iter().map(|(_, table)| Arc::clone(table)).collect();
@@ -227,7 +227,7 @@ fn runs_of(version: &Version, level: usize, partition: &Partition<'_>) -> Box<[A
     chunks.filter_map(run_of).collect()
 }
 
-/// Which of `known` order each sstable.
+/// The views of `known` by the sstables that they contain.
 fn owners(known: &[Arc<StoredView>]) -> BTreeMap<u64, Vec<&Arc<StoredView>>> {
     let mut owners: BTreeMap<u64, Vec<&Arc<StoredView>>> = BTreeMap::new();
     for view in known.iter().filter(|view| !view.has_failed()) {
@@ -238,8 +238,8 @@ fn owners(known: &[Arc<StoredView>]) -> BTreeMap<u64, Vec<&Arc<StoredView>>> {
     owners
 }
 
-/// The view that orders the most entries of `runs`; of those that order as many the one that orders the fewest others.
-fn most_shared<'v>(
+/// The view that contains the most entries of `runs`; on a tie, the one with the fewest other entries.
+fn best_view<'v>(
     runs: &[Arc<SortedRun>],
     owners: &BTreeMap<u64, Vec<&'v Arc<StoredView>>>,
 ) -> Option<&'v Arc<StoredView>> {
@@ -258,7 +258,7 @@ fn most_shared<'v>(
     shared.into_iter().max_by_key(order).map(|(_, view)| view)
 }
 
-/// The runs and parts of runs of `runs` that `view` does not have; `None` if it does not count beside them.
+/// The runs and parts of runs of `runs` outside of `view`; `None` if the view is not valid with them.
 fn loose_beside(runs: &[Arc<SortedRun>], view: &StoredView) -> Option<Box<[Arc<SortedRun>]>> {
     let numbers = &view.meta().tables;
     let is_known = |table: &Arc<TableHandle>| numbers.contains(&table.meta().number);
@@ -277,8 +277,8 @@ fn loose_beside(runs: &[Arc<SortedRun>], view: &StoredView) -> Option<Box<[Arc<S
             |table: &Arc<TableHandle>| run.tables().iter().any(|loose| loose.meta().overlaps(table.meta()));
         known.iter().all(|(id, table)| *id < run.id() || !overlaps(table))
     };
-    let counts = known.len() == numbers.len() && loose.iter().all(is_newer);
-    counts.then(|| loose.into())
+    let is_valid = known.len() == numbers.len() && loose.iter().all(is_newer);
+    is_valid.then(|| loose.into())
 }
 
 impl fmt::Debug for ViewedLevel {

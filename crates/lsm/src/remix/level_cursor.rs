@@ -1,4 +1,4 @@
-//! A cursor over a level: partition after partition, each through its view.
+//! A cursor over a level: over its partitions in order, each through its view.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use bolide_table::{EntryHead, InternalCursor};
 use super::cursor::SortedViewCursor;
 use super::level::{ViewedLevel, ViewedPartition};
 use super::view::SortedView;
-use crate::cursor::{MergingCursor, Run, RunCursor};
+use crate::cursor::{MergingCursor, RunCursor, RunTables};
 use crate::version::SortedRun;
 
-/// One of what a partition consists of.
+/// A source of a partition's entries.
 #[derive(Debug)]
 pub enum PartitionSource {
-    /// A run that the view does not have.
+    /// A run outside of the view.
     Run(Box<RunCursor>),
     /// The view.
     View(Box<SortedViewCursor>),
@@ -23,15 +23,15 @@ pub enum PartitionSource {
 /// A cursor over a partition.
 #[derive(Debug)]
 pub enum PartitionCursor {
-    /// It is one run, or its view has all of it.
+    /// The partition has one source.
     One(PartitionSource),
-    /// The view and the runs that it does not have.
+    /// A merge of the view and the runs outside of it.
     Merge(MergingCursor<PartitionSource>),
 }
 
 impl ViewedPartition {
-    /// Cursors over the loose runs, newest first, then over the view; over all runs where there is none. Where a reader
-    /// sees what was written up to `seen_at` alone, old versions that the view knows as such may be left out.
+    /// Cursors over the loose runs, newest first, then over the view; over all runs without a view. With `seen_at`, the
+    /// reader sees only versions up to this sequence number, and the cursor of the view may skip old versions.
     pub fn sources(
         &self,
         seen_at: Option<SequenceNumber>,
@@ -51,7 +51,7 @@ impl ViewedPartition {
         runs.iter().map(of_run).chain(view.map(of_view))
     }
 
-    /// A cursor over what [`sources`](Self::sources) say, not positioned yet.
+    /// A cursor over all [`sources`](Self::sources), not positioned yet.
     pub fn cursor(&self, seen_at: Option<SequenceNumber>, fill_cache: bool) -> PartitionCursor {
         let mut sources = self.sources(seen_at, fill_cache);
         match (sources.next(), sources.next()) {
@@ -69,11 +69,11 @@ impl ViewedPartition {
 pub struct PartitionRun {
     /// The level.
     pub level: Arc<ViewedLevel>,
-    /// Who reads it sees what was written up to this number alone; `None` for one who is shown all versions.
+    /// The sequence number up to which the reader sees versions; `None` for a reader of all versions.
     pub seen_at: Option<SequenceNumber>,
 }
 
-impl Run for PartitionRun {
+impl RunTables for PartitionRun {
     type Cursor = PartitionCursor;
 
     fn tables(&self) -> usize {
@@ -90,7 +90,7 @@ impl Run for PartitionRun {
     }
 }
 
-/// Calls the same method on whichever cursor it is.
+/// Calls a method on the cursor of either variant.
 macro_rules! each {
     ($cursor:expr, $one:path, $other:path, $inner:ident => $call:expr) => {
         match $cursor {
@@ -141,8 +141,8 @@ macro_rules! delegate {
             }
 
             #[inline]
-            fn prepare_further(&mut self) -> bool {
-                each!(self, $one, $other, cursor => cursor.prepare_further())
+            fn prepare_next_stage(&mut self) -> bool {
+                each!(self, $one, $other, cursor => cursor.prepare_next_stage())
             }
 
             fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -160,18 +160,18 @@ macro_rules! delegate {
             }
 
             #[inline]
-            fn next_in_hand(&mut self) -> Option<EntryHead> {
-                each!(self, $one, $other, cursor => cursor.next_in_hand())
+            fn try_next_distinct(&mut self) -> Option<EntryHead> {
+                each!(self, $one, $other, cursor => cursor.try_next_distinct())
             }
 
             #[inline]
-            fn can_have_next_in_hand(&self) -> bool {
-                each!(self, $one, $other, cursor => cursor.can_have_next_in_hand())
+            fn supports_try_next_distinct(&self) -> bool {
+                each!(self, $one, $other, cursor => cursor.supports_try_next_distinct())
             }
 
             #[inline]
-            fn shows_keys_once(&self) -> bool {
-                each!(self, $one, $other, cursor => cursor.shows_keys_once())
+            fn yields_keys_once(&self) -> bool {
+                each!(self, $one, $other, cursor => cursor.yields_keys_once())
             }
 
             #[inline]

@@ -1,39 +1,42 @@
-//! REMIX: a sorted view over many runs, kept instead of computed.
+//! REMIX: a persistent sorted view over many runs.
 //!
-//! Sorted runs never change, so neither does the order in which their entries merge. A [`Remix`] keeps that order:
-//! about one byte for each entry, which names its run, and every 16 to 64 entries a key and a place in each run. A
-//! [`SortedView`] reads runs through it: it seeks with one binary search for all of them, and steps without
-//! comparing keys (REMIX §3).
+//! Sorted runs are immutable, so their merge order is too. A [`Remix`] stores that order: about one byte for each
+//! entry, which names its run, and for every 16 to 64 entries an anchor key and a position in each run. A
+//! [`SortedView`] reads runs through it: it seeks with one binary search over all of them, and steps without
+//! key comparisons (REMIX §3).
 //!
 //! ```text
 //! anchors      apple               grape               peach          first key of each segment
 //! segments     0 2 1 2 2' 0 ...    1 1 0 2 ...         2 0 ...        runs of the entries, ' same key as before
-//! offsets      0,0 0,0 0,0         0,9 1,3 2,0         ...            block and entry in each run
+//! offsets      0,0 0,0 0,0         0,9 1,3 2,0         ...            block and entry number in each run
 //! runs         000012.sst          000013.sst          000015.sst
 //! ```
 //!
 //! | file | concept |
 //! |---|---|
-//! | `selectors` | the byte for each entry, and how they are counted |
-//! | `forks` | the bits where keys part, and the search by them |
+//! | `selectors` | the run selector of each entry; counting by bit masks |
+//! | `forks` | the bits in which neighbouring keys first differ; the search by them |
+//! | `descent` | that search with SSE2 |
 //! | `segments` | selectors, forks, tags and cursor offsets |
-//! | `anchors` | the keys that a search looks through |
-//! | `run` | a sorted run, its entries by place |
+//! | `anchors` | the first keys of all segments, searched first |
+//! | `run` | a sorted run with its entries by position |
 //! | `segmenter` | cuts a sequence of entries into segments |
 //! | `build` | a REMIX from runs |
-//! | `rebuild` | a REMIX from an older one and further runs |
-//! | `format` | the file; its bytes are told there and in `docs/formats/remix.md` |
-//! | `describe` | the file in words |
+//! | `rebuild` | a REMIX from an older one and new runs |
+//! | `new_runs` | the entries of the new runs in a rebuild |
+//! | `retained_runs` | the runs of the older REMIX in a rebuild |
+//! | `format` | the file format; also in `docs/formats/remix.md` |
+//! | `describe` | a text description of a file |
 //! | `view` | a REMIX with its runs; point reads |
 //! | `search` | the binary search in a segment |
-//! | `cursor` | all versions in both directions |
-//! | `run_place` | where a cursor is in one run |
-//! | `coming` | the runs that come up behind a place |
-//! | `prepare` | seeks that wait for memory together with others |
-//! | `by_steps` | seeks without a search in the segment |
-//! | `visible` | what a reader sees at one sequence number |
-//! | `level` | a level of a tree, a view for each partition |
-//! | `level_cursor` | partition after partition |
+//! | `cursor` | a cursor over all versions, in both directions |
+//! | `run_position` | the position of a cursor in one run |
+//! | `run_prefetch` | prefetching of the runs of the next entries |
+//! | `staged_seek` | a seek in stages that overlaps memory latency with other seeks |
+//! | `linear_search` | a seek without a search in the segment |
+//! | `visible` | a cursor over the versions visible at one sequence number |
+//! | `level` | a level of a tree with a view for each partition |
+//! | `level_cursor` | a cursor over the partitions of a level |
 
 mod anchors;
 mod build;
@@ -81,7 +84,7 @@ pub use selectors::MAX_RUNS;
 pub use view::SortedView;
 pub use visible::VisibleViewCursor;
 
-/// How a [`Remix`] is built.
+/// Options for building a [`Remix`].
 ///
 /// ```
 /// use bolide_lsm::remix::RemixOptions;
@@ -91,17 +94,17 @@ pub use visible::VisibleViewCursor;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemixOptions {
-    /// D, the most entries of a segment: 16, 32 or 64, other values are rounded up. At least as many as there are
-    /// runs. Default 32. Larger segments take less space for anchors and offsets and a little more time to search
+    /// D, the maximum number of entries of a segment: 16, 32 or 64; other values are rounded up. At least the number
+    /// of runs. Default 32. Larger segments need less space for anchors and offsets and slightly more search time
     /// (REMIX §3.4, Figure 13).
     pub segment_entries: usize,
-    /// Whether each entry has a byte of the hash of its key: then point reads look at no entry for most absent
-    /// keys, and without forks at one for others instead of searching the segment. Default false. Costs a byte for each
-    /// entry.
+    /// Whether each entry has a tag, one byte of the hash of its key. Default false. With tags, point reads read no
+    /// entry for most absent keys; without forks, they read one entry for a present key instead of searching the
+    /// segment. Costs one byte for each entry.
     pub tags: bool,
-    /// Whether each entry has a byte that says at which bit its key parts from the one before. Default true. A search
-    /// in a segment then reads one entry, as a rule, where a binary search reads one of each run that it meets
-    /// (REMIX §3.2), and point reads need no tags to read one entry alone. Costs a byte for each entry.
+    /// Whether each entry has a fork: a byte with the first bit in which its key differs from the previous key.
+    /// Default true. A search in a segment then usually reads one entry, where a binary search reads one entry of
+    /// each run that it compares with (REMIX §3.2). Costs one byte for each entry.
     pub forks: bool,
 }
 
@@ -133,7 +136,7 @@ impl RemixOptions {
         self
     }
 
-    /// The selectors of a segment over this many runs.
+    /// The number of selectors of a segment over `runs` runs.
     fn width_for(&self, runs: usize) -> usize {
         match self.segment_entries.max(runs) {
             0..=16 => 16,
@@ -143,7 +146,7 @@ impl RemixOptions {
     }
 }
 
-/// An sstable as a REMIX names it.
+/// The identity and size of an sstable, as stored in a REMIX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TableName {
     file_number: u64,
@@ -151,9 +154,9 @@ struct TableName {
     entries: u64,
 }
 
-/// The order of all entries of some sorted runs. Says nothing without the runs: [`SortedView`] has both.
+/// The merge order of all entries of some sorted runs. Does not hold the runs: [`SortedView`] has both.
 ///
-/// Runs are numbered from 0; where two entries are equal in key and sequence number, that of the run with the
+/// Runs are numbered from 0. Of two entries with equal key and sequence number, the one of the run with the
 /// smaller number comes first.
 pub struct Remix {
     /// The sstables of each run, in key order.
@@ -164,29 +167,29 @@ pub struct Remix {
 }
 
 impl Remix {
-    /// How many runs there are.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.tables.len()
     }
 
-    /// How many entries, old versions and tombstones included.
+    /// The number of entries, including old versions and tombstones.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How many segments.
+    /// The number of segments.
     pub fn segments(&self) -> usize {
         self.segments.count()
     }
 
     /// Whether entries have tags.
     pub fn has_tags(&self) -> bool {
-        self.segments.shape.tags
+        self.segments.layout.tags
     }
 
     /// Whether entries have forks.
     pub fn has_forks(&self) -> bool {
-        self.segments.shape.forks
+        self.segments.layout.forks
     }
 
     /// The file numbers of the sstables of run number `run`, in key order.
@@ -194,7 +197,7 @@ impl Remix {
         self.tables.get(run).into_iter().flatten().map(|table| table.file_number)
     }
 
-    /// The bytes that it takes in memory.
+    /// The memory use in bytes.
     pub fn memory_bytes(&self) -> usize {
         let names: usize = self.tables.iter().map(|tables| size_of_val(&**tables)).sum();
         self.segments.memory_bytes() + self.anchors.memory_bytes() + names
@@ -211,10 +214,10 @@ impl fmt::Debug for Remix {
     }
 }
 
-/// The error for a REMIX that contradicts itself.
+/// The error for an inconsistent REMIX.
 #[cold]
 fn contradiction() -> bolide_base::Error {
-    bolide_base::Error::new(bolide_base::ErrorKind::Corruption, "a REMIX contradicts itself")
+    bolide_base::Error::new(bolide_base::ErrorKind::Corruption, "the REMIX is inconsistent")
 }
 
 /// The names of the sstables of `run`.

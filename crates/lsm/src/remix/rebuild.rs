@@ -1,11 +1,10 @@
-//! A REMIX from an older one and further runs (REMIX §4.3).
+//! Builds a REMIX from an older one and new runs (REMIX §4.3).
 //!
-//! The runs that the older view has are one sorted sequence already. For each key of the further runs the merge
-//! point in it is found as every seek finds its place: by the anchors, then in one segment, reading a key or a few.
-//! The entries between two merge points are taken over from the old selectors unread. Where a segment of the new
-//! REMIX starts with one of them, its key is an old anchor or is read: one key for each segment at most. Where both
-//! views have forks, those tell where keys part: neither the keys around a merge point nor those behind it are read but for
-//! the one that the forks lead to.
+//! The older view orders its runs already. For each key of the new runs, the rebuild seeks the merge point in the old
+//! view: by the anchors, then in one segment, with one or a few key reads. It copies the old selectors between two
+//! merge points without reading entries. If a segment of the new REMIX starts with a copied entry, its key is an old
+//! anchor or is read: at most one key for each segment. If both views have forks, the forks of copied entries are copied
+//! too, and each merge point reads only the key of the leaf.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -15,35 +14,35 @@ use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_table::PinnedBlock;
 
 use super::forks::{FAR, NO_FORK, absolute};
-use super::new_runs::FurtherEntries;
-use super::retained_runs::KeptRuns;
+use super::new_runs::NewRunEntries;
+use super::retained_runs::RetainedRuns;
 use super::run::ViewRun;
-use super::search::{Beside, LastBlocks, Place};
-use super::segmenter::{Fork, Key, Segmenter};
+use super::search::{KeyRelation, LastBlocks, ViewPosition};
+use super::segmenter::{Fork, InputKey, Segmenter};
 use super::segments::{MAX_WIDTH, Segment, tag_of};
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE, below, mask_of_old, mask_where};
 use super::view::SortedView;
 use super::{Remix, RemixOptions, contradiction};
 
-/// What a rebuild cost.
+/// The cost of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RebuildCost {
-    /// Keys of the further runs: as many merge points were searched.
+    /// The number of keys of the new runs, each with one search for a merge point.
     pub merge_points: u64,
-    /// Entries that were taken over without being read.
-    pub taken_over: u64,
-    /// Keys that were read to become anchors.
+    /// The number of entries copied without being read.
+    pub copied_entries: u64,
+    /// The number of keys read for anchors.
     pub anchors_read: u64,
 }
 
 impl Remix {
-    /// The REMIX of `runs`, the newest first, with the help of `old`. Sstables that `old` orders may stand in other runs
-    /// now, together with others; those that are not among `runs` are left out. The further sstables are read
-    /// whole, and stay in the cache if it has most of the others; of these some blocks are read, as told above.
+    /// The REMIX of `runs`, newest first, rebuilt from `old`. Sstables of `old` may have moved to other runs; those that
+    /// are not in `runs` are dropped. Reads the new sstables as a whole, and fills the cache with them if most of the old
+    /// blocks are cached. Reads few blocks of the old sstables.
     ///
-    /// Costs about as much as [`build`](Self::build) once the further sstables have as many entries as the others. Where
-    /// tags or forks are wanted that `old` does not have, everything is read.
+    /// Costs about as much as [`build`](Self::build) if the new sstables have as many entries as the old ones. Reads all
+    /// entries if `options` require tags or forks that `old` lacks.
     ///
     /// # Errors
     /// Those of [`build`](Self::build).
@@ -52,22 +51,22 @@ impl Remix {
         runs: &[Arc<ViewRun>],
         options: &RemixOptions,
     ) -> Result<(Self, RebuildCost)> {
-        let kept = KeptRuns::new(old.runs(), runs);
+        let retained = RetainedRuns::new(old.runs(), runs);
         let lacks = options.tags && !old.remix().has_tags() || options.forks && !old.remix().has_forks();
-        if lacks && kept.is_any() {
+        if lacks && retained.retains_any() {
             return Ok((Self::build(runs, options)?, RebuildCost::default()));
         }
-        let shape = options.shape(runs)?;
+        let layout = options.layout(runs)?;
         let mut rebuild = Rebuild {
             old,
-            kept,
-            tags: shape.tags,
-            forks: shape.forks,
-            segmenter: Segmenter::new(runs, shape),
+            retained,
+            tags: layout.tags,
+            forks: layout.forks,
+            segmenter: Segmenter::new(runs, layout),
             blocks: LastBlocks::new(old.runs()),
-            at: Place { segment: 0, index: 0 },
-            last: Last::Unknown,
-            further: FurtherEntries::new(old, runs)?,
+            at: ViewPosition { segment: 0, index: 0 },
+            last: LastKey::Unknown,
+            new_entries: NewRunEntries::new(old, runs)?,
             cost: RebuildCost::default(),
         };
         rebuild.run()?;
@@ -76,107 +75,107 @@ impl Remix {
     }
 }
 
-/// What the last key of the new view is to the entry of the old one that is next.
+/// The relation of the last key of the new view to the next entry of the old view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
-    /// The key before it.
+enum LastKey {
+    /// It is the key of the previous old entry.
     Before,
-    /// A further key, which parts from its key in this bit first.
-    Further(u32),
-    /// It is not known where they part.
+    /// It is a key of a new run, which differs from the key of the next old entry first in this bit.
+    New(u32),
+    /// The first differing bit is unknown.
     Unknown,
 }
 
-/// The key that entries of the old view are versions of.
+/// The key of old entries during copying.
 struct OldKey {
-    /// Whether a version of it was taken over.
+    /// Whether a version of it is copied.
     is_started: bool,
     fork: Fork,
 }
 
-/// A bit for each entry of `segment` that is the only version of its key, and of which forks, if there are any, tell where that key parts from
-/// the one before; not for the first one, whose key is known. `runs_on`: the next segment starts with versions of the last key.
+/// A bit for each entry of `segment` that is the only version of its key and has a known fork, if there are forks. Not
+/// for the first entry, whose key is the anchor. `continues`: the next segment starts with versions of the last key.
 #[inline]
-fn lone_keys(segment: Segment<'_>, runs_on: bool) -> u64 {
+fn single_versions(segment: Segment<'_>, continues: bool) -> u64 {
     let entries = below(segment.entries());
     let old = mask_of_old(segment.selectors()) & entries;
     let last = entries & !(entries >> 1);
-    let goes_on = old >> 1 | if runs_on { last } else { 0 };
+    let has_older = old >> 1 | if continues { last } else { 0 };
     let far = segment.forks().map_or(0, |(forks, _)| mask_where(forks, u8::MAX, FAR));
-    entries & !1 & !old & !goes_on & !far
+    entries & !1 & !old & !has_older & !far
 }
 
 struct Rebuild<'a> {
     old: &'a SortedView,
-    kept: KeptRuns,
+    retained: RetainedRuns,
     /// Whether the new view has tags.
     tags: bool,
     /// Whether it has forks.
     forks: bool,
     segmenter: Segmenter,
-    /// Blocks of the old runs.
+    /// The pinned blocks of the old runs.
     blocks: LastBlocks<'a>,
-    /// The first old entry that was not taken over yet; always the first version of a key.
-    at: Place,
-    last: Last,
-    further: FurtherEntries<'a>,
+    /// The first old entry that is not copied yet; always the first version of a key.
+    at: ViewPosition,
+    last: LastKey,
+    new_entries: NewRunEntries<'a>,
     cost: RebuildCost,
 }
 
 impl Rebuild<'_> {
     fn run(&mut self) -> Result<()> {
         let mut key = Vec::new();
-        while let Some(next) = self.further.next() {
+        while let Some(next) = self.new_entries.next() {
             key.clear();
             key.extend_from_slice(next.key);
             let (remix, runs) = (self.old.remix(), self.old.runs());
-            let (point, beside) = match next.leaf {
-                Some(leaf) => remix.locate_beside(leaf, runs, &key, MAX_SEQUENCE, &mut self.blocks)?,
-                None => (remix.locate(runs, &key, MAX_SEQUENCE, &mut self.blocks)?.0, Beside::Unknown),
+            let (point, relation) = match next.leaf {
+                Some(leaf) => remix.locate_from_leaf(leaf, runs, &key, MAX_SEQUENCE, &mut self.blocks)?,
+                None => (remix.locate(runs, &key, MAX_SEQUENCE, &mut self.blocks)?.0, KeyRelation::Unknown),
             };
-            self.take_over(point)?;
+            self.copy_until(point)?;
             self.cost.merge_points += 1;
             let tag = if self.tags { tag_of(&key) } else { 0 };
-            self.segmenter.start_key(Key::Known(&key), tag, self.fork_of_further(beside))?;
-            self.last = match self.merge_versions(&key, beside)? {
-                true => Last::Before,
-                false => self.further_before(beside),
+            self.segmenter.start_key(InputKey::Known(&key), tag, self.fork_of_new_key(relation))?;
+            self.last = match self.merge_versions(&key, relation)? {
+                true => LastKey::Before,
+                false => self.last_key_before(relation),
             };
         }
-        self.take_over(Place { segment: self.old.remix().segments(), index: 0 })
+        self.copy_until(ViewPosition { segment: self.old.remix().segments(), index: 0 })
     }
 
-    /// The fork of the old entry at `at`, if that tells it.
+    /// The fork of the old entry at `at`, if known.
     fn old_fork(&self) -> Option<u32> {
         let (forks, base) = self.old.remix().segments.get(self.at.segment).forks()?;
         absolute(forks, base, self.at.index)
     }
 
-    /// The fork of a further key whose place is `at`.
+    /// The fork of a new key with position `at`.
     ///
-    /// Of three keys that ascend, the first parts from the last where it parts from the middle one or the middle one
-    /// from the last, whatever comes first.
-    fn fork_of_further(&self, beside: Beside) -> Fork {
-        let fork = match (self.last, beside) {
-            (Last::Before, Beside::After(bit)) => Some(bit),
-            (Last::Before, Beside::Before(bit)) => self.old_fork().filter(|&fork| fork < bit),
-            (Last::Before, Beside::Same(_)) => self.old_fork(),
-            (Last::Further(bit), Beside::Same(_)) => Some(bit),
+    /// Of three ascending keys, the first differing bit of the first and the last is the smaller of the first differing
+    /// bits of the two neighbouring pairs.
+    fn fork_of_new_key(&self, relation: KeyRelation) -> Fork {
+        let fork = match (self.last, relation) {
+            (LastKey::Before, KeyRelation::After(bit)) => Some(bit),
+            (LastKey::Before, KeyRelation::Before(bit)) => self.old_fork().filter(|&fork| fork < bit),
+            (LastKey::Before, KeyRelation::Same(_)) => self.old_fork(),
+            (LastKey::New(bit), KeyRelation::Same(_)) => Some(bit),
             _ => None,
         };
         fork.map_or(Fork::Compared, Fork::Known)
     }
 
-    /// What a further key is to the entry at `at`, its place.
-    fn further_before(&self, beside: Beside) -> Last {
-        match (beside, self.old_fork()) {
-            (Beside::Before(bit), _) => Last::Further(bit),
-            (Beside::After(bit), Some(fork)) if fork < bit => Last::Further(fork),
-            _ => Last::Unknown,
+    /// The relation of a new key to the entry at its position `at`.
+    fn last_key_before(&self, relation: KeyRelation) -> LastKey {
+        match (relation, self.old_fork()) {
+            (KeyRelation::Before(bit), _) => LastKey::New(bit),
+            (KeyRelation::After(bit), Some(fork)) if fork < bit => LastKey::New(fork),
+            _ => LastKey::Unknown,
         }
     }
 
-    /// The entry at `at`: its old run and selector.
+    /// The old run and the selector of the entry at `at`.
     fn selector(&self) -> Option<(usize, u8)> {
         let segment = self.old.remix().segments.get(self.at.segment);
         if self.at.index >= segment.entries() {
@@ -188,61 +187,61 @@ impl Rebuild<'_> {
 
     fn step(&mut self) {
         if let Some((run, _)) = self.selector() {
-            self.kept.pass(run);
-        }
-        self.at.index += 1;
+            self.retained.consume(run);
+            }
+            self.at.index += 1;
         if self.at.index >= self.old.remix().segments.get(self.at.segment).entries() {
-            self.at = Place { segment: self.at.segment + 1, index: 0 };
+            self.at = ViewPosition { segment: self.at.segment + 1, index: 0 };
         }
     }
 
-    /// Takes over the entries up to `end`, where a key begins.
-    fn take_over(&mut self, end: Place) -> Result<()> {
+    /// Copies the entries before `end`, where a key begins.
+    fn copy_until(&mut self, end: ViewPosition) -> Result<()> {
         let old = self.old.remix();
         let mut key = OldKey { is_started: false, fork: Fork::Compared };
         while self.at < end {
             let segment = old.segments.get(self.at.segment);
-            let runs_on = old.segments.get(self.at.segment + 1).starts_old();
+            let continues = old.segments.get(self.at.segment + 1).starts_old();
             let entries = segment.entries();
             let to = if self.at.segment < end.segment { entries } else { end.index.min(entries) };
-            let lone = lone_keys(segment, runs_on);
+            let single = single_versions(segment, continues);
             while self.at.index < to {
-                let all = (lone >> self.at.index).trailing_ones() as usize;
-                let stretch = self.at.index..to.min(self.at.index + all);
-                let knows_fork = !self.forks || self.last == Last::Before;
-                if !stretch.is_empty() && knows_fork && self.kept.is_steady(stretch.len()) {
-                    self.take_over_all(segment, stretch)?;
+                let all = (single >> self.at.index).trailing_ones() as usize;
+                let range = self.at.index..to.min(self.at.index + all);
+                let is_fork_known = !self.forks || self.last == LastKey::Before;
+                if !range.is_empty() && is_fork_known && self.retained.is_steady(range.len()) {
+                    self.copy_range(segment, range)?;
                 } else {
-                    self.take_over_one(segment, runs_on, &mut key)?;
+                    self.copy_one(segment, continues, &mut key)?;
                 }
             }
             if to == entries {
-                self.at = Place { segment: self.at.segment + 1, index: 0 };
+                self.at = ViewPosition { segment: self.at.segment + 1, index: 0 };
             }
         }
         Ok(())
     }
 
-    /// Takes over a stretch of [`lone_keys`].
+    /// Copies a range of [`single_versions`].
     #[inline]
-    fn take_over_all(&mut self, segment: Segment<'_>, stretch: Range<usize>) -> Result<()> {
-        let selectors = segment.selectors().get(stretch.clone()).unwrap_or_default();
+    fn copy_range(&mut self, segment: Segment<'_>, range: Range<usize>) -> Result<()> {
+        let selectors = segment.selectors().get(range.clone()).unwrap_or_default();
         let mut new = [0; MAX_WIDTH];
         let new = new.get_mut(..selectors.len()).unwrap_or_default();
-        self.kept.pass_all(selectors, new);
-        let tags = segment.tags().get(stretch.clone()).unwrap_or_default();
+        self.retained.consume_all(selectors, new);
+        let tags = segment.tags().get(range.clone()).unwrap_or_default();
         let (forks, base) = segment.forks().filter(|_| self.forks).unwrap_or_default();
-        let forks = forks.get(stretch.clone()).unwrap_or_default();
-        self.segmenter.push_lones(new, tags, |index| absolute(forks, base, index).unwrap_or(NO_FORK))?;
-        self.cost.taken_over += stretch.len() as u64;
-        self.last = Last::Before;
-        self.at.index = stretch.end;
+        let forks = forks.get(range.clone()).unwrap_or_default();
+        self.segmenter.push_singles(new, tags, |index| absolute(forks, base, index).unwrap_or(NO_FORK))?;
+        self.cost.copied_entries += range.len() as u64;
+        self.last = LastKey::Before;
+        self.at.index = range.end;
         Ok(())
     }
 
-    /// Takes over the entry at `at`, which is in `segment`; the last key of that may run on in the next one. `key` is the key that it may be an
-    /// older version of.
-    fn take_over_one(&mut self, segment: Segment<'_>, runs_on: bool, key: &mut OldKey) -> Result<()> {
+    /// Copies the entry at `at`, which is in `segment`. `continues`: the last key of the segment continues in the next one.
+    /// `key` is the key of the previous entry.
+    fn copy_one(&mut self, segment: Segment<'_>, continues: bool, key: &mut OldKey) -> Result<()> {
         let (selectors, index) = (segment.selectors(), self.at.index);
         let selector = selectors.get(index).copied().unwrap_or(0);
         if selector & OLD == 0 {
@@ -251,90 +250,89 @@ impl Rebuild<'_> {
         }
         self.at.index += 1;
         let run = usize::from(selector & RUN_BITS);
-        let number = self.kept.number(run);
-        self.kept.pass(run);
+        let number = self.retained.number(run);
+        self.retained.consume(run);
         let Some(number) = number else { return Ok(()) };
-        self.cost.taken_over += 1;
-        self.last = Last::Before;
+        self.cost.copied_entries += 1;
+        self.last = LastKey::Before;
         let (tag, tombstone) = (segment.tags().get(index).copied().unwrap_or(0), selector & TOMBSTONE != 0);
-        let goes_on = || match index + 1 < segment.entries() {
+        let has_older = || match index + 1 < segment.entries() {
             true => selectors.get(index + 1).is_some_and(|next| next & OLD != 0),
-            false => runs_on,
+            false => continues,
         };
-        if index > 0 && !key.is_started && !goes_on() {
-            return self.segmenter.push_lone(number, tombstone, tag, key.fork);
+        if index > 0 && !key.is_started && !has_older() {
+            return self.segmenter.push_single(number, tombstone, tag, key.fork);
         }
         if !key.is_started {
             let anchor = (index == 0).then(|| self.old.remix().anchors.key(self.at.segment));
-            self.segmenter.start_key(anchor.as_deref().map_or(Key::Unread, Key::Known), tag, key.fork)?;
+            self.segmenter.start_key(anchor.as_deref().map_or(InputKey::Unread, InputKey::Known), tag, key.fork)?;
             key.is_started = true;
         }
         self.segmenter.push(number, tombstone);
         Ok(())
     }
 
-    /// The fork of the old key that begins next, of which `old_fork` is what the old view says. Nobody knows yet what the last
-    /// key of the new view is to the one behind it.
+    /// The fork of the next old key. `old_fork` returns its fork in the old view. Sets `last` to unknown.
     #[inline]
     fn fork_of_old(&mut self, old_fork: impl FnOnce() -> Option<u32>) -> Fork {
-        let fork = match std::mem::replace(&mut self.last, Last::Unknown) {
+        let fork = match std::mem::replace(&mut self.last, LastKey::Unknown) {
             _ if !self.forks => Some(NO_FORK),
-            Last::Before => old_fork(),
-            Last::Further(bit) => Some(bit),
-            Last::Unknown => None,
+            LastKey::Before => old_fork(),
+            LastKey::New(bit) => Some(bit),
+            LastKey::Unknown => None,
         };
         fork.map_or(Fork::Compared, Fork::Known)
     }
 
-    /// Merges the versions of `key`, a further key that lies at `at` as `beside` tells, in the further runs with those, if any,
-    /// that the old view has; answers whether it has any.
-    fn merge_versions(&mut self, key: &[u8], beside: Beside) -> Result<bool> {
-        let is_old = match beside {
-            Beside::Same(_) => true,
-            Beside::Before(_) | Beside::After(_) => false,
-            Beside::Unknown => self.is_next(key)?,
+    /// Merges the versions of the new key `key`, whose position is `at`, with its versions in the old view. Returns whether
+    /// the old view has any.
+    fn merge_versions(&mut self, key: &[u8], relation: KeyRelation) -> Result<bool> {
+        let is_old = match relation {
+            KeyRelation::Same(_) => true,
+            KeyRelation::Before(_) | KeyRelation::After(_) => false,
+            KeyRelation::Unknown => self.is_next(key)?,
         };
-        let mut first = Some(beside);
+        let mut first = Some(relation);
         while is_old && let Some((number, sequence, tombstone)) = self.old_version(first.take())? {
-            while let Some((further, newer)) = self.further_version(key)
-                && newer.cmp(&sequence).then(number.cmp(&further)) == Ordering::Greater
+            while let Some((run, newer)) = self.new_version(key)
+                && newer.cmp(&sequence).then(number.cmp(&run)) == Ordering::Greater
             {
-                self.push_further()?;
+                self.push_new()?;
             }
             self.segmenter.push(number, tombstone);
             self.step();
         }
-        while self.further_version(key).is_some() {
-            self.push_further()?;
+        while self.new_version(key).is_some() {
+            self.push_new()?;
         }
         Ok(is_old)
     }
 
-    /// Asks the block of the entry at `at`, one of run `run`, about it.
-    fn prefetch_next<T>(&mut self, run: usize, ask: impl FnOnce(&PinnedBlock, usize) -> Option<T>) -> Result<T> {
+    /// The result of `read` for the entry at `at`, which is in run `run`, and its block.
+    fn read_next<T>(&mut self, run: usize, read: impl FnOnce(&PinnedBlock, usize) -> Option<T>) -> Result<T> {
         let source = self.old.runs().get(run).ok_or_else(contradiction)?;
         let position = self.old.remix().segments.get(self.at.segment).position(source, run, self.at.index);
         let block = self.blocks.block(run, position.block)?;
-        ask(block, position.entry as usize).ok_or_else(|| source.damaged(position.block))
+        read(block, position.entry as usize).ok_or_else(|| source.damaged(position.block))
     }
 
-    /// True if the entry at `at` is one of `key`.
+    /// Whether the entry at `at` has the key `key`.
     fn is_next(&mut self, key: &[u8]) -> Result<bool> {
         let Some((run, _)) = self.selector() else { return Ok(false) };
-        self.prefetch_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
+        self.read_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
     }
 
-    /// The kept version at `at` or behind of the key that `at` has a version of, its first if `first`, whose sequence number may be known: its new run,
-    /// its sequence number, whether it is a tombstone.
-    fn old_version(&mut self, first: Option<Beside>) -> Result<Option<(usize, SequenceNumber, bool)>> {
+    /// The next retained version of the current old key, from `at` on: its run in the new view, its sequence number, and
+    /// whether it is a tombstone. `first` is set at the first version of the key, and may have its sequence number.
+    fn old_version(&mut self, first: Option<KeyRelation>) -> Result<Option<(usize, SequenceNumber, bool)>> {
         let mut first = first;
         while let Some((run, selector)) = self.selector()
             && (first.is_some() || selector & OLD != 0)
         {
-            if let Some(number) = self.kept.number(run) {
+            if let Some(number) = self.retained.number(run) {
                 let sequence = match first {
-                    Some(Beside::Same(sequence)) => sequence,
-                    _ => self.prefetch_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
+                    Some(KeyRelation::Same(sequence)) => sequence,
+                    _ => self.read_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
                 };
                 return Ok(Some((number, sequence, selector & TOMBSTONE != 0)));
             }
@@ -344,16 +342,16 @@ impl Rebuild<'_> {
         Ok(None)
     }
 
-    /// The next entry of the further runs if it is one of `key`: its run and its sequence number.
-    fn further_version(&self, key: &[u8]) -> Option<(usize, SequenceNumber)> {
-        let next = self.further.next().filter(|next| next.key == key)?;
+    /// The run and the sequence number of the next entry of the new runs, if it has the key `key`.
+    fn new_version(&self, key: &[u8]) -> Option<(usize, SequenceNumber)> {
+        let next = self.new_entries.next().filter(|next| next.key == key)?;
         Some((next.run, next.trailer.sequence()))
     }
 
-    fn push_further(&mut self) -> Result<()> {
-        if let Some(next) = self.further.next() {
+    fn push_new(&mut self) -> Result<()> {
+        if let Some(next) = self.new_entries.next() {
             self.segmenter.push(next.run, next.trailer.is_delete());
         }
-        self.further.pass()
+        self.new_entries.advance()
     }
 }

@@ -1,4 +1,4 @@
-//! The runs of an older view, as the entries that a rebuild has passed leave them.
+//! The runs of the older view in a rebuild, with the entries that remain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,79 +7,79 @@ use super::run::ViewRun;
 use super::selectors::{RUN_BITS, TOMBSTONE};
 use super::{TableName, tables_of};
 
-/// Where the entries of each old run go.
-pub(super) struct KeptRuns {
-    runs: Vec<KeptRun>,
-    /// How many entries were passed.
-    passed: u64,
-    /// Before so many are passed no sstable ends, and none of the current ones is left out.
+/// The mapping of the old runs to the new runs, by sstable.
+pub(super) struct RetainedRuns {
+    runs: Vec<RetainedRun>,
+    /// The number of entries consumed.
+    consumed: u64,
+    /// Until this number of consumed entries, no sstable ends and no current sstable is dropped.
     steady_until: u64,
-    /// How many were passed when that was looked at.
-    looked_at: u64,
-    /// The new numbers of the runs until then.
+    /// The number of consumed entries when `steady_until` was computed.
+    computed_at: u64,
+    /// The numbers in the new view of the runs' current sstables, valid until `steady_until`.
     numbers: [u8; RUN_BITS as usize + 1],
 }
 
-/// After so many entries it is looked again whether sstables end soon.
-const LOOK_EVERY: u64 = 64;
+/// The number of entries after which `steady_until` is recomputed.
+const RECOMPUTE_INTERVAL: u64 = 64;
 
-/// One run.
-struct KeptRun {
-    /// For each sstable that is not passed, the last one first: its entries, and the new number of its run; `None` where it
-    /// is left out.
+/// An old run.
+struct RetainedRun {
+    /// The sstables that are not consumed, the last one first: the number of entries, and the number of the run in the new
+    /// view; `None` if the sstable is dropped.
     tables: Vec<(u64, Option<usize>)>,
-    /// Entries of the current sstable, which is the last of `tables`, that are not passed.
+    /// The remaining entries of the current sstable, which is the last of `tables`.
     left: u64,
 }
 
-impl KeptRuns {
-    /// `old`, of which `new` are the runs that there are from now on. What they do not have is left out.
+impl RetainedRuns {
+    /// The runs `old`, of which the sstables in `new` are retained and the others are dropped.
     pub(super) fn new(old: &[Arc<ViewRun>], new: &[Arc<ViewRun>]) -> Self {
-        let places = new.iter().enumerate().flat_map(|(number, run)| {
+        let new_runs = new.iter().enumerate().flat_map(|(number, run)| {
             tables_of(run).into_iter().map(move |table| (table.file_number, (table, number)))
         });
-        let places = places.collect();
+        let new_runs = new_runs.collect();
         Self {
-            runs: old.iter().map(|run| KeptRun::new(run, &places)).collect(),
-            passed: 0,
+            runs: old.iter().map(|run| RetainedRun::new(run, &new_runs)).collect(),
+            consumed: 0,
             steady_until: 0,
-            looked_at: 0,
+            computed_at: 0,
             numbers: [0; RUN_BITS as usize + 1],
         }
     }
 
-    /// True if some of them are in the new view.
-    pub(super) fn is_any(&self) -> bool {
+    /// Whether any sstable is retained.
+    pub(super) fn retains_any(&self) -> bool {
         self.runs.iter().any(|run| run.tables.iter().any(|(_, number)| number.is_some()))
     }
 
-    /// The new number of the run that the next entry of run number `run` is in; `None` if it is left out.
+    /// The run in the new view of the next entry of old run number `run`; `None` if the entry is dropped.
     #[inline]
     pub(super) fn number(&self, run: usize) -> Option<usize> {
         self.runs.get(run).and_then(|run| run.tables.last()).and_then(|(_, number)| *number)
     }
 
-    /// Passes the next entry of run number `run`.
+    /// Consumes the next entry of run number `run`.
     #[inline]
-    pub(super) fn pass(&mut self, run: usize) {
-        self.passed += 1;
+    pub(super) fn consume(&mut self, run: usize) {
+        self.consumed += 1;
         if let Some(run) = self.runs.get_mut(run) {
-            run.pass();
+            run.consume();
         }
     }
 
-    /// Whether the next `len` entries, whatever runs they are in, can be passed together.
+    /// Whether the next `len` entries, of any runs, can be consumed together.
     #[inline]
     pub(super) fn is_steady(&mut self, len: usize) -> bool {
-        let until = self.passed + len as u64;
-        if until > self.steady_until && (self.passed >= self.looked_at + LOOK_EVERY || self.passed == 0) {
-            self.look();
+        let until = self.consumed + len as u64;
+        if until > self.steady_until && (self.consumed >= self.computed_at + RECOMPUTE_INTERVAL || self.consumed == 0) {
+            self.compute_steady();
         }
         until <= self.steady_until
     }
 
-    fn look(&mut self) {
-        self.looked_at = self.passed;
+    fn compute_steady(&mut self) {
+        self.computed_at = self.consumed;
         let mut steady = u64::MAX;
         for (run, new) in self.runs.iter().zip(&mut self.numbers) {
             match run.tables.last() {
@@ -91,14 +91,14 @@ impl KeptRuns {
                 None => {}
             }
         }
-        self.steady_until = self.passed.saturating_add(steady);
+        self.steady_until = self.consumed.saturating_add(steady);
     }
 
-    /// Passes the entries with these selectors, for which [`is_steady`](Self::is_steady) was answered with true. Puts the new selectors, of
-    /// newest versions, into `new`.
+    /// Consumes the entries with these selectors; [`is_steady`](Self::is_steady) must have returned true for their number.
+    /// Writes the new selectors, for newest versions, to `new`.
     #[inline]
-    pub(super) fn pass_all(&mut self, selectors: &[u8], new: &mut [u8]) {
-        self.passed += selectors.len() as u64;
+    pub(super) fn consume_all(&mut self, selectors: &[u8], new: &mut [u8]) {
+        self.consumed += selectors.len() as u64;
         for (selector, new) in selectors.iter().zip(new) {
             let number = usize::from(selector & RUN_BITS);
             if let Some(run) = self.runs.get_mut(number) {
@@ -109,11 +109,11 @@ impl KeptRuns {
     }
 }
 
-impl KeptRun {
-    /// `places` says which of the new runs has an sstable.
-    fn new(run: &Arc<ViewRun>, places: &BTreeMap<u64, (TableName, usize)>) -> Self {
+impl RetainedRun {
+    /// `new_runs` maps the sstables by file number to the new runs.
+    fn new(run: &Arc<ViewRun>, new_runs: &BTreeMap<u64, (TableName, usize)>) -> Self {
         let number = |table: &TableName| {
-            places.get(&table.file_number).filter(|(new, _)| new == table).map(|(_, number)| *number)
+            new_runs.get(&table.file_number).filter(|(new, _)| new == table).map(|(_, number)| *number)
         };
         let names = tables_of(run).into_iter().filter(|table| table.entries > 0);
         let mut tables: Vec<_> = names.map(|table| (table.entries, number(&table))).collect();
@@ -121,9 +121,9 @@ impl KeptRun {
         Self { left: tables.last().map_or(0, |(entries, _)| *entries), tables }
     }
 
-    /// Passes an entry.
+    /// Consumes an entry.
     #[inline]
-    fn pass(&mut self) {
+    fn consume(&mut self) {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.tables.pop();

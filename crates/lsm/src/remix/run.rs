@@ -1,4 +1,4 @@
-//! A sorted run as a view sees it: entries by place, places by counting.
+//! A sorted run with random access to its entries by position.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 use bolide_table::{KeyCounts, PinnedBlock, TableCursor, TableReader};
 
-use crate::cursor::Run;
+use crate::cursor::RunTables;
 use crate::version::SortedRun;
 
-/// Where an entry is in a run: the number of its data block, counted through the sstables of the run, and its
-/// number in the block. Behind the last entry: the number of blocks, and 0.
+/// The position of an entry in a run: the number of its data block, counted through all sstables of the run, and its
+/// number in the block. After the last entry: the number of blocks, and 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Position {
+pub(crate) struct BlockPosition {
     pub(crate) block: u32,
     pub(crate) entry: u32,
 }
 
-/// The sstables of one sorted run, open, with the number of entries of each of their blocks in memory (REMIX §4.1).
+/// The open sstables of one sorted run, with the number of entries of each of their blocks in memory (REMIX §4.1).
 ///
-/// Keeps them alive: while a view has the run, no file of it is removed.
+/// Pins the sstables: while a view has the run, no file of it is removed.
 pub struct ViewRun {
     tables: Box<[ViewTable]>,
     counts: KeyCounts,
     entries: u64,
-    /// Where the sstables come from; holds them.
+    /// Pins the sstables.
     pin: Option<Arc<SortedRun>>,
 }
 
@@ -35,7 +35,7 @@ struct ViewTable {
 }
 
 impl ViewRun {
-    /// The run of `tables`, in key order and with no key in two of them. Reads their key counts.
+    /// The run of `tables`, which are in key order and do not overlap. Reads their key counts.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading; `LimitExceeded` for more than 2³² - 1 blocks.
@@ -43,7 +43,7 @@ impl ViewRun {
         Self::pinned(tables, None)
     }
 
-    /// A run of a tree. Opens its sstables.
+    /// The view run of a sorted run of a tree. Opens its sstables.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -73,22 +73,22 @@ impl ViewRun {
         self.tables.iter().map(|table| &table.reader)
     }
 
-    /// How many entries the run has, old versions and tombstones included.
+    /// The number of entries, including old versions and tombstones.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How many data blocks the run has.
+    /// The number of data blocks.
     pub fn blocks(&self) -> u32 {
         self.counts.blocks() as u32
     }
 
-    /// The run of a tree that this was made of.
+    /// The sorted run of the tree, if this was created from one.
     pub fn sorted_run(&self) -> Option<&Arc<SortedRun>> {
         self.pin.as_ref()
     }
 
-    /// The bytes that the counts take in memory.
+    /// The memory use of the counts in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.counts.memory_bytes()
     }
@@ -98,22 +98,22 @@ impl ViewRun {
         self.counts.largest()
     }
 
-    /// How many entries block number `block` has; 0 behind the last one.
+    /// The number of entries of block number `block`; 0 after the last block.
     #[inline]
     pub(crate) fn count(&self, block: u32) -> u32 {
         self.counts.get(block as usize).unwrap_or(0)
     }
 
-    /// Asks the processor for what [`advance`](Self::advance) reads.
+    /// Prefetches the counts that [`advance`](Self::advance) reads.
     #[inline]
     pub(crate) fn prefetch_count(&self, block: u32) {
         self.counts.prefetch(block as usize);
     }
 
-    /// The place `steps` entries behind `from`. No I/O.
+    /// The position `steps` entries after `from`. No I/O.
     #[inline]
-    pub(crate) fn advance(&self, from: Position, steps: u32) -> Position {
-        let Position { mut block, entry } = from;
+    pub(crate) fn advance(&self, from: BlockPosition, steps: u32) -> BlockPosition {
+        let BlockPosition { mut block, entry } = from;
         let mut entry = entry.saturating_add(steps);
         while let Some(count) = self.counts.get(block as usize)
             && entry >= count
@@ -121,20 +121,20 @@ impl ViewRun {
             entry -= count;
             block += 1;
         }
-        Position { block, entry }
+        BlockPosition { block, entry }
     }
 
-    /// The place before `from`; `from` itself if that is the first one.
+    /// The position before `from`; `from` itself if that is the first one.
     #[inline]
-    pub(crate) fn retreat(&self, from: Position) -> Position {
+    pub(crate) fn retreat(&self, from: BlockPosition) -> BlockPosition {
         match (from.entry.checked_sub(1), from.block.checked_sub(1)) {
-            (Some(entry), _) => Position { entry, ..from },
-            (None, Some(block)) => Position { block, entry: self.count(block).saturating_sub(1) },
+            (Some(entry), _) => BlockPosition { entry, ..from },
+            (None, Some(block)) => BlockPosition { block, entry: self.count(block).saturating_sub(1) },
             (None, None) => from,
         }
     }
 
-    /// The number of the sstable that has block number `block`, and the block's number there.
+    /// The number of the sstable of block number `block`, and the block's number in the sstable.
     #[inline]
     pub(crate) fn table_of(&self, block: u32) -> (usize, u64) {
         let table = match &*self.tables {
@@ -162,23 +162,23 @@ impl ViewRun {
         pinned.ok_or_else(|| self.damaged(block))
     }
 
-    /// The block of the entry at `at`, through the cache, where it stays.
+    /// The block of the entry at `at`, through the cache. Fills the cache.
     #[inline]
-    pub(crate) fn block_of(&self, at: Position) -> Result<PinnedBlock> {
+    pub(crate) fn block_of(&self, at: BlockPosition) -> Result<PinnedBlock> {
         match self.block_in_cache(at, true) {
             Some(pinned) => Ok(pinned),
             None => self.pinned_block(at.block, true),
         }
     }
 
-    /// The block of the entry at `at` if it is in the cache; with `use_it` that counts as a use. No I/O.
+    /// The block of the entry at `at` if it is in the cache. With `count_use`, the cache counts this as a use. No I/O.
     #[inline]
-    pub(crate) fn block_in_cache(&self, at: Position, use_it: bool) -> Option<PinnedBlock> {
+    pub(crate) fn block_in_cache(&self, at: BlockPosition, count_use: bool) -> Option<PinnedBlock> {
         let (table, number) = self.table_of(at.block);
-        self.reader(table)?.block_in_cache(number, at.entry as usize, use_it)
+        self.reader(table)?.block_in_cache(number, at.entry as usize, count_use)
     }
 
-    /// Asks the processor for what [`prefetch_listed`](Self::prefetch_listed) reads.
+    /// Prefetches what [`prefetch_listed`](Self::prefetch_listed) reads.
     #[inline]
     pub(crate) fn prefetch_hint(&self, block: u32) {
         let (table, number) = self.table_of(block);
@@ -187,41 +187,40 @@ impl ViewRun {
         }
     }
 
-    /// Asks the processor for the place in the cache where the block of the entry at `at` is found, and for the block and
-    /// what that says of the entry.
+    /// Prefetches the cache slot of the block of the entry at `at`, the block, and the entry's offset in the block.
     #[inline]
-    pub(crate) fn prefetch_listed(&self, at: Position) {
+    pub(crate) fn prefetch_listed(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_listed(number, at.entry as usize);
+            reader.prefetch_block_directory(number, at.entry as usize);
         }
     }
 
-    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    /// As [`prefetch_listed`](Self::prefetch_listed), and prefetches the likely location of the entry.
     #[inline]
-    pub(crate) fn prefetch_likely(&self, at: Position) {
+    pub(crate) fn prefetch_likely(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_likely(number, at.entry as usize);
+            reader.prefetch_block_predicted(number, at.entry as usize);
         }
     }
 
-    /// Asks the processor for the key of the entry at `at`, if the cache has its block.
+    /// Prefetches the key of the entry at `at`, if its block is in the cache.
     #[inline]
-    pub(crate) fn prefetch_entry(&self, at: Position) {
+    pub(crate) fn prefetch_entry(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
             reader.prefetch_block_content(number, at.entry as usize);
         }
     }
 
-    /// The error for a block that is not what the view or its table says.
+    /// The error for a block that contradicts the view or its table.
     #[cold]
     pub(crate) fn damaged(&self, block: u32) -> Error {
         let (table, number) = self.table_of(block);
         match self.reader(table) {
             Some(reader) => reader.block_damaged(number),
-            None => Error::internal("a sorted view points into a run without sstables"),
+            None => Error::internal("a sorted view refers to a run without sstables"),
         }
     }
 }
@@ -230,7 +229,7 @@ fn too_many_blocks(blocks: usize) -> Error {
     Error::limit_exceeded("the data blocks of a sorted run", blocks as u64, u32::MAX.into())
 }
 
-impl Run for Arc<ViewRun> {
+impl RunTables for Arc<ViewRun> {
     type Cursor = TableCursor;
 
     fn tables(&self) -> usize {

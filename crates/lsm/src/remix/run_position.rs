@@ -1,57 +1,57 @@
-//! One run under a cursor: where that is in it, and the block there.
+//! The position of a view cursor in one run, with the pinned block.
 //!
-//! The block in hand is that of the next entry as soon as a scan has come near, so that a step finds all it needs here.
+//! A scan pins the block of a run's next entry ahead of time, so that a step reads only this state.
 
 use bolide_base::Result;
 use bolide_table::{PinnedBlock, TableCursor};
 
 use super::contradiction;
-use super::run::{Position, ViewRun};
+use super::run::{BlockPosition, ViewRun};
 use super::search::Probe;
 use super::view::SortedView;
 
-/// Where the cursor stands in one run. One line of the processor's cache.
+/// The state of a cursor in one run. Fits one cache line.
 #[derive(Default)]
-pub(super) struct RunPlace {
-    /// The first entry of the run at or behind the cursor's place. It may be given as one behind the last of its block.
-    pub(super) position: Position,
-    /// The block in hand, if any.
+pub(super) struct RunCursorState {
+    /// The first entry of the run at or after the cursor's position. May be one past the last entry of its block.
+    pub(super) position: BlockPosition,
+    /// The pinned block, if any.
     pub(super) block: Option<PinnedBlock>,
     /// The number of that block.
     number: u32,
-    /// How many entries it has if `position` is in it, else 0: then that is to be read.
+    /// The number of its entries if `position` is in it, else 0: then the block of `position` is not pinned.
     pub(super) entries: u32,
-    /// Reads blocks that are not in the cache, ahead where they follow each other.
-    reader: Option<Box<BlockReader>>,
+    /// Reads blocks that are not in the cache, with readahead for sequential reads.
+    reader: Option<Box<RunBlockReader>>,
 }
 
 /// Reads blocks of one sstable.
-struct BlockReader {
+struct RunBlockReader {
     table: usize,
     cursor: TableCursor,
 }
 
-impl RunPlace {
-    /// Makes `position` that of the first entry at or behind the cursor's place.
+impl RunCursorState {
+    /// Sets `position`, the first entry at or after the cursor's position.
     #[inline]
-    pub(super) fn lead_to(&mut self, position: Position) {
+    pub(super) fn set_position(&mut self, position: BlockPosition) {
         self.position = position;
-        let in_hand = self.block.as_ref().filter(|_| self.number == position.block);
-        self.entries = in_hand.map_or(0, |block| block.entries() as u32);
+        let pinned = self.block.as_ref().filter(|_| self.number == position.block);
+        self.entries = pinned.map_or(0, |block| block.entries() as u32);
     }
 
-    /// Makes `position` say the block that its entry is in.
+    /// Replaces a `position` past the end of a block by the same position in the next block.
     #[inline]
-    pub(super) fn settle(&mut self, run: &ViewRun) {
+    pub(super) fn normalize(&mut self, run: &ViewRun) {
         if self.position.entry >= self.entries {
-            self.lead_to(run.advance(self.position, 0));
+            self.set_position(run.advance(self.position, 0));
         }
     }
 
-    /// The block of the entry at `at`, which becomes the one in hand.
+    /// Pins and returns the block of the entry at `at`.
     #[inline]
-    pub(super) fn enter(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Result<&PinnedBlock> {
-        if self.enter_cached(run, at, fill_cache).is_none() {
+    pub(super) fn pin_block(&mut self, run: &ViewRun, at: BlockPosition, fill_cache: bool) -> Result<&PinnedBlock> {
+        if self.pin_cached_block(run, at, fill_cache).is_none() {
             let block = self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?;
             (self.number, self.entries) = (at.block, 0);
             self.block = Some(block);
@@ -59,9 +59,9 @@ impl RunPlace {
         self.block.as_ref().ok_or_else(|| run.damaged(at.block))
     }
 
-    /// Takes the block of the entry at `at` in hand, if it is in the cache, and asks for what it says of the entry. No I/O.
+    /// Pins the block of the entry at `at`, if it is in the cache. No I/O.
     #[inline]
-    pub(super) fn enter_cached(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Option<()> {
+    pub(super) fn pin_cached_block(&mut self, run: &ViewRun, at: BlockPosition, fill_cache: bool) -> Option<()> {
         if self.number != at.block || self.block.is_none() {
             self.block = Some(run.block_in_cache(at, fill_cache)?);
             (self.number, self.entries) = (at.block, 0);
@@ -69,16 +69,16 @@ impl RunPlace {
         Some(())
     }
 
-    /// Takes the block of the next entry in hand, if it is in the cache, and asks the processor for the entry.
+    /// Pins the block of the next entry, if it is in the cache, and prefetches the entry.
     #[inline]
-    pub(super) fn come_to(&mut self, run: &ViewRun, fill_cache: bool) {
-        self.settle(run);
+    pub(super) fn pin_next_block(&mut self, run: &ViewRun, fill_cache: bool) {
+        self.normalize(run);
         let at = self.position;
         if self.entries == 0 {
             let Some(block) = run.block_in_cache(at, fill_cache) else { return };
             self.block = Some(block);
             self.number = at.block;
-            self.lead_to(at);
+            self.set_position(at);
         }
         if let Some(block) = &self.block {
             block.prefetch_from(at.entry as usize);
@@ -93,31 +93,31 @@ impl RunPlace {
             Some(reader) if reader.table == table => reader,
             reader => {
                 let source = run.reader(table).ok_or_else(|| run.damaged(block))?;
-                reader.insert(Box::new(BlockReader { table, cursor: source.cursor(fill_cache) }))
+                reader.insert(Box::new(RunBlockReader { table, cursor: source.cursor(fill_cache) }))
             }
         };
         Ok(if reader.cursor.enter_numbered_block(number)? { reader.cursor.pinned_block() } else { None })
     }
 }
 
-/// Compares through the blocks that a cursor has in hand.
+/// Compares with entries of the blocks that a cursor pins.
 pub(super) struct CursorProbe<'a> {
     pub(super) view: &'a SortedView,
-    pub(super) runs: &'a mut [RunPlace],
+    pub(super) runs: &'a mut [RunCursorState],
     pub(super) fill_cache: bool,
 }
 
 impl Probe for CursorProbe<'_> {
     #[inline]
-    fn of_block<T>(
+    fn with_block<T>(
         &mut self,
         run: usize,
-        at: Position,
-        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+        at: BlockPosition,
+        read: impl FnOnce(&PinnedBlock) -> Option<T>,
     ) -> Result<T> {
-        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
+        let (Some(source), Some(state)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
             return Err(contradiction());
         };
-        ask(place.enter(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
+        read(state.pin_block(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
     }
 }

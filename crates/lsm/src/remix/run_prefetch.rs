@@ -1,12 +1,11 @@
-//! The runs that come up behind a place, and how they come into the processor.
+//! Prefetching for the runs of the next entries.
 //!
-//! The first step to an entry of a run would wait for three trips to memory, each of which needs what the one before has
-//! brought: how many entries the blocks around have, and the hint where the cache has its block; the block, and what that
-//! says of the entry; the entry. So the runs of the next entries are asked for together, one stage after the other, with
-//! something else to be done in between.
+//! The first step to an entry of a run waits for three dependent memory accesses: the entry counts of its blocks and the
+//! cache hint of its block; the block with the entry's offset; the entry. So the runs of the next entries are
+//! prefetched together in three stages, with other work in between.
 
-use super::run_position::RunPlace;
-use super::search::Place;
+use super::run_position::RunCursorState;
+use super::search::ViewPosition;
 use super::selectors::RUN_BITS;
 use super::view::SortedView;
 
@@ -16,19 +15,19 @@ pub(super) fn runs_of(selectors: &[u8]) -> u64 {
     selectors.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS))
 }
 
-/// A bit for each run of the next `entries` entries of a segment, from `place` on.
+/// A bit for each run of the next `entries` entries of a segment, from `position` on.
 #[inline]
-pub(super) fn runs_from(view: &SortedView, place: Place, entries: usize) -> u64 {
-    let segment = view.remix().segments.get(place.segment);
-    let end = place.index.saturating_add(entries).min(segment.entries());
-    runs_of(segment.selectors().get(place.index..end).unwrap_or_default())
+pub(super) fn runs_from(view: &SortedView, position: ViewPosition, entries: usize) -> u64 {
+    let segment = view.remix().segments.get(position.segment);
+    let end = position.index.saturating_add(entries).min(segment.entries());
+    runs_of(segment.selectors().get(position.index..end).unwrap_or_default())
 }
 
-/// The first stage, for the runs whose bits are set.
+/// The first stage: prefetches the entry counts and cache hints of the runs whose bits are set.
 #[inline]
 pub(super) fn prefetch_hints(view: &SortedView, segment: usize, runs: u64) {
     let segment = view.remix().segments.get(segment);
-    for number in Ones(runs) {
+    for number in SetBits(runs) {
         if let Some(source) = view.runs().get(number) {
             let near = segment.offset(number).0.block;
             source.prefetch_count(near);
@@ -37,44 +36,45 @@ pub(super) fn prefetch_hints(view: &SortedView, segment: usize, runs: u64) {
     }
 }
 
-/// The second stage for one who is not there yet: asks for the blocks of their first entries at or behind `place`, and for the
-/// entries where they likely lie. Leads nobody anywhere.
+/// The second stage without cursor states: prefetches the blocks of the runs' first entries at or after `position`, and
+/// the likely locations of the entries.
 #[inline]
-pub(super) fn prefetch_entries(view: &SortedView, place: Place, runs: u64) {
-    let segment = view.remix().segments.get(place.segment);
-    for number in Ones(runs) {
+pub(super) fn prefetch_entries(view: &SortedView, position: ViewPosition, runs: u64) {
+    let segment = view.remix().segments.get(position.segment);
+    for number in SetBits(runs) {
         if let Some(source) = view.runs().get(number) {
-            source.prefetch_likely(segment.position(source, number, place.index));
+            source.prefetch_likely(segment.position(source, number, position.index));
         }
     }
 }
 
-/// The second stage: leads them to their first entries at or behind `place`, and asks for the blocks there.
+/// The second stage: sets the cursor states to the runs' first entries at or after `position`, and prefetches their
+/// blocks.
 #[inline]
-pub(super) fn lead_to(view: &SortedView, places: &mut [RunPlace], place: Place, runs: u64) {
-    let segment = view.remix().segments.get(place.segment);
-    for number in Ones(runs) {
-        if let (Some(run), Some(source)) = (places.get_mut(number), view.runs().get(number)) {
-            run.lead_to(segment.position(source, number, place.index));
+pub(super) fn prefetch_blocks(view: &SortedView, states: &mut [RunCursorState], position: ViewPosition, runs: u64) {
+    let segment = view.remix().segments.get(position.segment);
+    for number in SetBits(runs) {
+        if let (Some(run), Some(source)) = (states.get_mut(number), view.runs().get(number)) {
+            run.set_position(segment.position(source, number, position.index));
             source.prefetch_listed(run.position);
         }
     }
 }
 
-/// The third stage: takes the blocks of their entries in hand, those that are in the cache, and asks for the entries.
+/// The third stage: pins the blocks of these entries that are cached, and prefetches the entries.
 #[inline]
-pub(super) fn come_to(view: &SortedView, places: &mut [RunPlace], runs: u64, fill_cache: bool) {
-    for number in Ones(runs) {
-        if let (Some(run), Some(source)) = (places.get_mut(number), view.runs().get(number)) {
-            run.come_to(source, fill_cache);
+pub(super) fn pin_blocks(view: &SortedView, states: &mut [RunCursorState], runs: u64, fill_cache: bool) {
+    for number in SetBits(runs) {
+        if let (Some(run), Some(source)) = (states.get_mut(number), view.runs().get(number)) {
+            run.pin_next_block(source, fill_cache);
         }
     }
 }
 
-/// The numbers of the bits that are set.
-struct Ones(u64);
+/// Iterates over the numbers of the set bits.
+struct SetBits(u64);
 
-impl Iterator for Ones {
+impl Iterator for SetBits {
     type Item = usize;
 
     #[inline]

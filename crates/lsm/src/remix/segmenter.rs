@@ -1,8 +1,8 @@
-//! Cuts a sequence of entries, given by their runs, into segments (REMIX §4.1).
+//! Divides a sequence of entries, given by their runs, into segments (REMIX §4.1).
 //!
-//! All versions of a key stand in one segment as long as they fit one: where they would not fit the rest of a
-//! segment, it is filled up with placeholders. The versions of a key that has more of them than a segment has
-//! selectors begin a segment and run on through as many as they need; the anchors of those have sequence numbers.
+//! All versions of a key are in one segment if they fit. If they do not fit the rest of a segment, it is filled with
+//! placeholders. A key with more versions than a segment has selectors starts a segment and continues in the next
+//! ones, whose anchors have sequence numbers.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use bolide_table::PinnedBlock;
 use super::Remix;
 use super::anchors::AnchorList;
 use super::forks::NO_FORK;
-use super::run::{Position, ViewRun};
-use super::segments::{SegmentWriter, Shape};
+use super::run::{BlockPosition, ViewRun};
+use super::segments::{SegmentWriter, SegmentLayout};
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 
-/// What is known of the first version of a key that was passed over without being read.
+/// The key of the entries to add.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Key<'a> {
+pub(super) enum InputKey<'a> {
     /// The key.
     Known(&'a [u8]),
-    /// Nothing: it is read if a segment turns out to start with it.
+    /// Not read yet. The segmenter reads it if a segment starts with it.
     Unread,
 }
 
-/// The first bit in which a key differs from the key before, [`NO_FORK`] if there is none.
+/// The first bit in which a key differs from the previous key; [`NO_FORK`] if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fork {
-    /// This.
+    /// The bit.
     Known(u32),
-    /// Found by comparing; keys that are unread are read for it.
+    /// Unknown: the segmenter compares the keys, and reads unread ones.
     Compared,
 }
 
@@ -39,99 +39,99 @@ pub(super) struct Segmenter {
     runs: Vec<Arc<ViewRun>>,
     segments: SegmentWriter,
     anchors: AnchorList,
-    /// An entry of each run that is no later than the first one in no finished group, and how many it is before that:
-    /// places in blocks are made out where they are needed.
-    positions: Vec<(Position, u32)>,
+    /// For each run, the next entry as an earlier position and the number of entries in between. Positions are
+    /// normalized only where they are needed.
+    positions: Vec<(BlockPosition, u32)>,
     entries: u64,
-    /// The versions of the last key: their selectors, and what is known of the key.
+    /// The selectors of the versions of the current key, and the key if it is known.
     group: Vec<u8>,
     key: Vec<u8>,
     key_known: bool,
     tag: u8,
     fork: Fork,
-    /// The key before: the place of its first version, told as in `positions`, and the key if it is known.
-    before: (usize, Position, u32),
+    /// The previous key: the run and position of its first version, as in `positions`, and the key if it is known.
+    before: (usize, BlockPosition, u32),
     before_key: Vec<u8>,
     before_known: bool,
-    /// Keys that were read to make anchors.
+    /// The number of keys read for anchors.
     keys_read: u64,
-    /// The last block of each run that a key was read from: a view reads most blocks once, so that the cache, full of
-    /// what readers want, does not keep them.
-    in_hand: Vec<Option<(u32, PinnedBlock)>>,
+    /// For each run, the last block that a key was read from. A build reads most blocks once, so that it does not fill the
+    /// cache.
+    pinned: Vec<Option<(u32, PinnedBlock)>>,
 }
 
 impl Segmenter {
-    pub(super) fn new(runs: &[Arc<ViewRun>], shape: Shape) -> Self {
+    pub(super) fn new(runs: &[Arc<ViewRun>], layout: SegmentLayout) -> Self {
         Self {
             runs: runs.to_vec(),
-            segments: SegmentWriter::new(shape),
+            segments: SegmentWriter::new(layout),
             anchors: AnchorList::default(),
-            positions: vec![(Position::default(), 0); runs.len()],
+            positions: vec![(BlockPosition::default(), 0); runs.len()],
             entries: 0,
             group: Vec::new(),
             key: Vec::new(),
             key_known: false,
             tag: 0,
             fork: Fork::Compared,
-            before: (0, Position::default(), 0),
+            before: (0, BlockPosition::default(), 0),
             before_key: Vec::new(),
             before_known: false,
             keys_read: 0,
-            in_hand: runs.iter().map(|_| None).collect(),
+            pinned: runs.iter().map(|_| None).collect(),
         }
     }
 
     /// Starts the next key; its versions follow, newest first.
     #[inline]
-    pub(super) fn start_key(&mut self, key: Key<'_>, tag: u8, fork: Fork) -> Result<()> {
+    pub(super) fn start_key(&mut self, key: InputKey<'_>, tag: u8, fork: Fork) -> Result<()> {
         if !self.group.is_empty() {
             self.finish_group()?;
         }
         (self.tag, self.fork) = (tag, fork);
         match key {
-            Key::Known(key) => {
+            InputKey::Known(key) => {
                 self.key.clear();
                 self.key.extend_from_slice(key);
                 self.key_known = true;
             }
-            Key::Unread => self.key_known = false,
+            InputKey::Unread => self.key_known = false,
         }
         Ok(())
     }
 
-    /// The next version of the key: it is the next entry of this run.
+    /// Adds the next version of the key: the next entry of run number `run`.
     #[inline]
     pub(super) fn push(&mut self, run: usize, tombstone: bool) {
         let old = if self.group.is_empty() { 0 } else { OLD };
         self.group.push(run as u8 | old | if tombstone { TOMBSTONE } else { 0 });
     }
 
-    /// Adds a key with one version, of which nothing is known but its tag and its fork, as `start_key` and `push` do.
+    /// Adds an unread key with one version, as `start_key` and `push` do.
     #[inline]
-    pub(super) fn push_lone(&mut self, run: usize, tombstone: bool, tag: u8, fork: Fork) -> Result<()> {
+    pub(super) fn push_single(&mut self, run: usize, tombstone: bool, tag: u8, fork: Fork) -> Result<()> {
         if !self.group.is_empty() {
             self.finish_group()?;
         }
         match (fork, self.positions.get_mut(run)) {
-            (Fork::Known(fork), Some((position, ahead))) if self.segments.room() > 0 => {
-                self.before = (run, *position, *ahead);
+            (Fork::Known(fork), Some((position, steps))) if self.segments.room() > 0 => {
+                self.before = (run, *position, *steps);
                 self.before_known = false;
-                *ahead += 1;
+                *steps += 1;
                 self.entries += 1;
                 let selector = run as u8 | if tombstone { TOMBSTONE } else { 0 };
                 self.segments.push(selector, tag, fork);
             }
             _ => {
-                self.start_key(Key::Unread, tag, fork)?;
+                self.start_key(InputKey::Unread, tag, fork)?;
                 self.push(run, tombstone);
             }
         }
         Ok(())
     }
 
-    /// Adds keys as [`push_lone`](Self::push_lone) does, whose forks are known.
+    /// Adds keys as [`push_single`](Self::push_single) does. Their forks are known.
     #[inline]
-    pub(super) fn push_lones(
+    pub(super) fn push_singles(
         &mut self,
         mut selectors: &[u8],
         mut tags: &[u8],
@@ -147,7 +147,7 @@ impl Segmenter {
             if room == 0 {
                 let (run, tombstone) = (usize::from(first & RUN_BITS), first & TOMBSTONE != 0);
                 let tag = tags.first().copied().unwrap_or(0);
-                self.push_lone(run, tombstone, tag, Fork::Known(fork(done)))?;
+                self.push_single(run, tombstone, tag, Fork::Known(fork(done)))?;
                 self.finish_group()?;
                 (selectors, tags) = (behind, tags.get(1..).unwrap_or_default());
                 continue;
@@ -156,9 +156,9 @@ impl Segmenter {
             self.segments.push_all(now, tags, |index| fork(done + index));
             for selector in now {
                 let run = usize::from(selector & RUN_BITS);
-                if let Some((position, ahead)) = self.positions.get_mut(run) {
-                    self.before = (run, *position, *ahead);
-                    *ahead += 1;
+                if let Some((position, steps)) = self.positions.get_mut(run) {
+                    self.before = (run, *position, *steps);
+                    *steps += 1;
                 }
             }
             self.before_known = false;
@@ -168,13 +168,13 @@ impl Segmenter {
         Ok(())
     }
 
-    /// The key that [`start_key`](Self::start_key) was told last; empty if it was not.
+    /// The current key; empty if it is unread or no key is started.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         if self.key_known && !self.group.is_empty() { &self.key } else { &[] }
     }
 
-    /// True while no key was started.
+    /// Whether a key is started and known.
     #[inline]
     pub(super) fn has_key(&self) -> bool {
         self.key_known && !self.group.is_empty()
@@ -193,8 +193,8 @@ impl Segmenter {
             }
             self.segments.push(selector, self.tag, fork);
             fork = NO_FORK;
-            if let Some((_, ahead)) = self.positions.get_mut(run) {
-                *ahead += 1;
+            if let Some((_, steps)) = self.positions.get_mut(run) {
+                *steps += 1;
             }
         }
         self.entries += group.len() as u64;
@@ -205,21 +205,21 @@ impl Segmenter {
         Ok(())
     }
 
-    /// The fork of the key of `group`, whose place becomes that of the key before.
+    /// The fork of the key of `group`. Makes this key the previous one.
     fn fork_of(&mut self, group: &[u8]) -> Result<u32> {
         let run = group.first().map_or(0, |selector| usize::from(selector & RUN_BITS));
-        let (position, ahead) = self.positions.get(run).copied().unwrap_or_default();
-        let place = (run, position, ahead);
-        let before = std::mem::replace(&mut self.before, place);
+        let (position, steps) = self.positions.get(run).copied().unwrap_or_default();
+        let first = (run, position, steps);
+        let before = std::mem::replace(&mut self.before, first);
         match self.fork {
-            _ if !self.segments.shape.forks || self.entries == 0 => Ok(NO_FORK),
+            _ if !self.segments.layout.forks || self.entries == 0 => Ok(NO_FORK),
             Fork::Known(fork) => Ok(fork),
             Fork::Compared => {
                 if !self.before_known {
                     self.before_key = self.read(before)?;
                 }
                 if !self.key_known {
-                    self.key = self.read(place)?;
+                    self.key = self.read(first)?;
                     self.key_known = true;
                 }
                 Ok(first_difference(&self.before_key, &self.key).unwrap_or(NO_FORK))
@@ -227,34 +227,34 @@ impl Segmenter {
         }
     }
 
-    fn read(&mut self, (run, position, ahead): (usize, Position, u32)) -> Result<Vec<u8>> {
-        let at = self.runs.get(run).map(|run| run.advance(position, ahead));
+    fn read(&mut self, (run, position, steps): (usize, BlockPosition, u32)) -> Result<Vec<u8>> {
+        let at = self.runs.get(run).map(|run| run.advance(position, steps));
         Ok(self.entry(run, at.unwrap_or_default())?.0)
     }
 
-    /// Makes out where the next entry of each run is.
-    fn settle_positions(&mut self) {
-        for (run, (position, ahead)) in self.runs.iter().zip(&mut self.positions) {
-            *position = run.advance(*position, std::mem::take(ahead));
+    /// Replaces the positions by those of the next entries.
+    fn normalize_positions(&mut self) {
+        for (run, (position, steps)) in self.runs.iter().zip(&mut self.positions) {
+            *position = run.advance(*position, std::mem::take(steps));
         }
     }
 
     /// The key and the trailer of the entry of run number `run` at `at`.
-    fn entry(&mut self, run: usize, at: Position) -> Result<(Vec<u8>, Trailer)> {
-        let (Some(source), Some(held)) = (self.runs.get(run), self.in_hand.get_mut(run)) else {
-            return Err(Error::internal("a selector without a run"));
+    fn entry(&mut self, run: usize, at: BlockPosition) -> Result<(Vec<u8>, Trailer)> {
+        let (Some(source), Some(pinned)) = (self.runs.get(run), self.pinned.get_mut(run)) else {
+            return Err(Error::internal("a selector refers to no run"));
         };
-        if held.as_ref().is_none_or(|held| held.0 != at.block) {
-            *held = Some((at.block, source.pinned_block(at.block, false)?));
+        if pinned.as_ref().is_none_or(|pinned| pinned.0 != at.block) {
+            *pinned = Some((at.block, source.pinned_block(at.block, false)?));
         }
-        let key = held.as_ref().and_then(|held| held.1.key(at.entry as usize));
+        let key = pinned.as_ref().and_then(|pinned| pinned.1.key(at.entry as usize));
         key.ok_or_else(|| source.damaged(at.block))
     }
 
-    /// Starts a segment whose first entry is the next one of run number `run`.
+    /// Opens a segment whose first entry is the next one of run number `run`.
     fn open_segment(&mut self, run: usize, continues: bool) -> Result<()> {
         let mut sequence = None;
-        self.settle_positions();
+        self.normalize_positions();
         if continues || !self.key_known {
             let (position, _) = self.positions.get(run).copied().unwrap_or_default();
             let (key, trailer) = self.entry(run, position)?;
@@ -270,19 +270,19 @@ impl Segmenter {
         Ok(())
     }
 
-    /// Ends the last segment. Answers also how many keys were read to make anchors.
+    /// Finishes the REMIX. Also returns the number of keys read for anchors.
     pub(super) fn finish(mut self) -> Result<(Remix, u64)> {
         if !self.group.is_empty() {
             self.finish_group()?;
         }
-        self.settle_positions();
+        self.normalize_positions();
         let mut at_end = self.runs.iter().zip(&self.positions);
         if at_end.any(|(run, (position, _))| position.block != run.blocks()) {
-            return Err(Error::internal("a REMIX was built of other entries than its runs have"));
+            return Err(Error::internal("the entries of a REMIX differ from those of its runs"));
         }
         let tables = self.runs.iter().map(super::tables_of).collect();
-        let damaged = || Error::internal("the segments of a REMIX have different lengths");
-        let segments = self.segments.finish().ok_or_else(damaged)?;
+        let internal = || Error::internal("the segments of a REMIX have different lengths");
+        let segments = self.segments.finish().ok_or_else(internal)?;
         let remix = Remix { tables, segments, anchors: self.anchors.finish(), entries: self.entries };
         Ok((remix, self.keys_read))
     }

@@ -1,4 +1,4 @@
-//! Run selectors: which run the next entry of the sorted view is in.
+//! Run selectors: the run of each entry of the sorted view.
 //!
 //! ```text
 //! selector   bits 0..6   number of the run, 0 to 62; 63 is a placeholder: no entry
@@ -6,9 +6,9 @@
 //!            bit  7      the entry is an older version of the same key as the entry before
 //! ```
 //!
-//! A segment has 16, 32 or 64 of them; placeholders stand at its end only. What a search wants to know (how often
-//! a run occurs before some place) is a count of bits in a mask with one bit per selector, made of sixteen
-//! selectors at a time on processors that can (REMIX §3.2).
+//! A segment has 16, 32 or 64 selectors, with placeholders only at its end. A search counts how often a run occurs
+//! before a position: a count of bits in a mask with one bit per selector. With SSE2, the mask is computed from
+//! sixteen selectors at a time (REMIX §3.2).
 
 // The comparison of sixteen bytes at once is an intrinsic.
 #![allow(unsafe_code)]
@@ -19,9 +19,9 @@ pub(crate) const RUN_BITS: u8 = 0x3f;
 pub(crate) const TOMBSTONE: u8 = 0x40;
 /// The bit for old versions.
 pub(crate) const OLD: u8 = 0x80;
-/// The selector that stands for no entry.
+/// The selector for no entry.
 pub(crate) const PLACEHOLDER: u8 = 0x3f;
-/// Most runs of a view.
+/// The maximum number of runs of a view.
 pub const MAX_RUNS: usize = 63;
 
 /// The mask of bits below `index`.
@@ -30,7 +30,7 @@ pub(crate) fn below(index: usize) -> u64 {
     if index >= 64 { u64::MAX } else { (1 << index) - 1 }
 }
 
-/// The number of the bit that is the `rank`-th (from 0) of those set in `mask`; 64 if there is none.
+/// The number of the `rank`-th (from 0) bit set in `mask`; 64 if there is none.
 #[inline]
 pub(crate) fn nth_bit(mut mask: u64, rank: u32) -> usize {
     for _ in 0..rank {
@@ -45,7 +45,7 @@ pub(crate) fn mask_of_run(selectors: &[u8], run: u8) -> u64 {
     mask_where(selectors, RUN_BITS, run)
 }
 
-/// A bit for each of at most 64 selectors: set where it belongs to an old version.
+/// A bit for each of at most 64 selectors: set for an old version.
 #[inline]
 pub(crate) fn mask_of_old(selectors: &[u8]) -> u64 {
     mask_where(selectors, OLD, OLD)
@@ -67,8 +67,8 @@ fn mask_where_portable(bytes: &[u8], and: u8, wanted: u8) -> u64 {
     bits.fold(0, |mask, (index, byte)| mask | u64::from(byte & and == wanted) << index)
 }
 
-/// [`mask_where`] sixteen bytes at a time. SSE2 is part of every x86-64 processor, so that the choice is made by
-/// the compiler and the code lies inline in the search.
+/// [`mask_where`] sixteen bytes at a time. SSE2 is part of every x86-64 processor, so the choice is made at compile
+/// time and the code is inlined into the search.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[cfg_attr(miri, allow(dead_code))]
 #[inline]
@@ -78,10 +78,10 @@ fn mask_where_sse2(bytes: &[u8], and: u8, wanted: u8) -> u64 {
     };
     let (chunks, rest) = bytes.as_chunks::<16>();
     let mut mask = 0;
-    // SAFETY: SSE2 is there, as the attribute above says.
+    // SAFETY: SSE2 is available, by the attribute above.
     let (and_all, wanted_all) = unsafe { (_mm_set1_epi8(and as i8), _mm_set1_epi8(wanted as i8)) };
     for (index, chunk) in chunks.iter().take(4).enumerate() {
-        // SAFETY: SSE2 is there; the load takes 16 bytes at any address, and the chunk has 16.
+        // SAFETY: SSE2 is available; the load reads 16 bytes at any address, and the chunk has 16.
         let equal = unsafe {
             let loaded = _mm_loadu_si128(chunk.as_ptr().cast::<__m128i>());
             _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(loaded, and_all), wanted_all))
@@ -121,10 +121,10 @@ fn mask_less_sse2(bytes: &[u8], bound: u8) -> u64 {
     };
     let (chunks, rest) = bytes.as_chunks::<16>();
     let mut mask = 0;
-    // SAFETY: SSE2 is there, as the attribute above says.
+    // SAFETY: SSE2 is available, by the attribute above.
     let (bounds, zero) = unsafe { (_mm_set1_epi8(bound as i8), _mm_setzero_si128()) };
     for (index, chunk) in chunks.iter().take(4).enumerate() {
-        // SAFETY: SSE2 is there; the load takes 16 bytes at any address, and the chunk has 16.
+        // SAFETY: SSE2 is available; the load reads 16 bytes at any address, and the chunk has 16.
         let not_less = unsafe {
             let loaded = _mm_loadu_si128(chunk.as_ptr().cast::<__m128i>());
             _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_subs_epu8(bounds, loaded), zero))
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_count_agree() {
+    fn sse2_masks_equal_portable_masks() {
         for seed in 0..2_000 {
             let mut rng = SimRng::new(seed);
             let len = rng.below(70) as usize;

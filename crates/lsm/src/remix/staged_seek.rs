@@ -1,100 +1,99 @@
-//! A seek one stage at a time, each of which asks for what the next one reads, so that it waits for memory together with
-//! the seeks of the sources that the view is merged with.
+//! A seek in stages, each of which prefetches what the next one reads. A merge interleaves the stages of all its
+//! sources, so that their memory latencies overlap.
 //!
-//! Only views with forks go all the way: without, what a search reads depends on what it has read.
+//! Only views with forks support all stages: without forks, each read of a search depends on the previous one.
 
 use bolide_base::SequenceNumber;
 
 use super::run_prefetch::{self, runs_from};
-use super::forks::Window;
-use super::run_position::RunPlace;
-use super::search::{Leaf, Place};
+use super::forks::KeyWindow;
+use super::run_position::RunCursorState;
+use super::search::{Leaf, ViewPosition};
 use super::view::SortedView;
 use crate::cursor::PreparedKey;
-use crate::key_heads::Near;
+use crate::key_heads::SampleRank;
 
-/// What was asked for last.
+/// The last completed stage: what it prefetched.
 #[derive(Debug, Clone, Copy, Default)]
-enum Asked {
-    /// Nothing.
+enum SeekStage {
+    /// No stage.
     #[default]
     Nothing,
     /// The anchors around the key.
-    Anchors(Near),
+    Anchors(SampleRank),
     /// A segment.
     Segment(usize),
-    /// How many entries the block has that the forks lead to, and what says where the cache has it; the same of the runs whose
-    /// bits are set.
-    Block(Place, u64),
-    /// Where the cache has the block, and what the block says of the entry.
+    /// The entry count and the cache hint of the leaf's block; the same for the runs whose bits are set.
+    Block(ViewPosition, u64),
+    /// The cache slot of the leaf's block, and the entry's offset in the block.
     Listed(Leaf),
-    /// The entry; nothing is left to ask for.
+    /// The entry. This is the last stage.
     Entry(Leaf),
 }
 
-/// A seek that is prepared: which, and how far.
+/// A prepared seek and its stage.
 #[derive(Debug, Default)]
 pub(super) struct Preparation {
-    asked: Asked,
-    place: PreparedKey,
-    /// The runs of the next entries are asked for as well.
+    stage: SeekStage,
+    target: PreparedKey,
+    /// Whether the runs of the next entries are prefetched too.
     is_scan: bool,
 }
 
-/// The entries whose runs are asked for with the first one of a scan.
-const ENTRIES_OF_SCAN: usize = 12;
+/// The number of entries whose runs are prefetched for a scan.
+const SCAN_PREFETCH_ENTRIES: usize = 12;
 
 impl Preparation {
-    /// The first stage of a seek of `(key, sequence)`.
+    /// Starts the first stage of a seek of `(key, sequence)`.
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
-        self.place.set(key, sequence);
-        self.is_scan = view.predictor().holds();
-        self.asked = Asked::Anchors(view.remix().anchors.near(key));
+        self.target.set(key, sequence);
+        self.is_scan = view.predictor().predicts();
+        self.stage = SeekStage::Anchors(view.remix().anchors.near(key));
     }
 
-    /// The next stage; true if another one follows. Takes the block that the forks lead to in hand, if it is in the cache.
-    pub(super) fn go_on(&mut self, view: &SortedView, runs: &mut [RunPlace], fill_cache: bool) -> bool {
-        let next = match self.asked {
-            Asked::Nothing | Asked::Entry(_) => return false,
-            Asked::Anchors(near) => {
-                prefetch_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
+    /// Runs the next stage. Returns whether another one follows. The last stage pins the leaf's block, if it is cached.
+    pub(super) fn advance(&mut self, view: &SortedView, runs: &mut [RunCursorState], fill_cache: bool) -> bool {
+        let next = match self.stage {
+            SeekStage::Nothing | SeekStage::Entry(_) => return false,
+            SeekStage::Anchors(near) => {
+                prefetch_segment_near(view, near, self.target.key(), self.target.sequence()).map(SeekStage::Segment)
             }
-            Asked::Segment(number) => prefetch_block(view, number, self.place.key()).map(|place| {
-                let next_runs = if self.is_scan { runs_from(view, place, ENTRIES_OF_SCAN) } else { 0 };
-                run_prefetch::prefetch_hints(view, place.segment, next_runs);
-                Asked::Block(place, next_runs)
+            SeekStage::Segment(number) => prefetch_block(view, number, self.target.key()).map(|position| {
+                let next_runs = if self.is_scan { runs_from(view, position, SCAN_PREFETCH_ENTRIES) } else { 0 };
+                run_prefetch::prefetch_hints(view, position.segment, next_runs);
+                SeekStage::Block(position, next_runs)
             }),
-            Asked::Block(place, next_runs) => {
-                let leaf = ask_for_listed(view, place);
-                run_prefetch::prefetch_entries(view, place, next_runs);
-                leaf.map(Asked::Listed)
+            SeekStage::Block(position, next_runs) => {
+                let leaf = prefetch_listed(view, position);
+                run_prefetch::prefetch_entries(view, position, next_runs);
+                leaf.map(SeekStage::Listed)
             }
-            Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
+            SeekStage::Listed(leaf) => pin_leaf_block(view, runs, leaf, fill_cache),
         };
-        self.asked = next.unwrap_or_default();
-        !matches!(self.asked, Asked::Nothing | Asked::Entry(_))
+        self.stage = next.unwrap_or_default();
+        !matches!(self.stage, SeekStage::Nothing | SeekStage::Entry(_))
     }
 
-    /// True if it has begun and is not ended.
+    /// Whether a seek is prepared.
     #[inline]
     pub(super) fn is_begun(&self) -> bool {
-        !matches!(self.asked, Asked::Nothing)
+        !matches!(self.stage, SeekStage::Nothing)
     }
 
-    /// Ends it with a seek of `(key, sequence)`: the entry that the forks lead to, if that is the seek that was prepared
-    /// and it is known.
+    /// Ends the preparation with a seek of `(key, sequence)`. Returns the leaf if this is the prepared seek and the leaf is
+    /// known.
     #[inline]
     pub(super) fn take_leaf(&mut self, key: &[u8], sequence: SequenceNumber) -> Option<Leaf> {
-        match std::mem::take(&mut self.asked) {
-            Asked::Listed(leaf) | Asked::Entry(leaf) => self.place.is(key, sequence).then_some(leaf),
-            Asked::Nothing | Asked::Anchors(_) | Asked::Segment(_) | Asked::Block(..) => None,
+        match std::mem::take(&mut self.stage) {
+            SeekStage::Listed(leaf) | SeekStage::Entry(leaf) => self.target.is(key, sequence).then_some(leaf),
+            SeekStage::Nothing | SeekStage::Anchors(_) | SeekStage::Segment(_) | SeekStage::Block(..) => None,
         }
     }
 }
 
-/// The segment for `(key, sequence)`, which is asked for; `None` if the key is before all. `from`, which is no later than it, says
-/// where to look first.
+/// The segment for `(key, sequence)`, which it prefetches; `None` if the key is before all segments. The search starts
+/// at segment `from`, which must not be after the result.
 #[inline]
 pub(super) fn prefetch_segment(
     view: &SortedView,
@@ -112,7 +111,7 @@ pub(super) fn prefetch_segment(
 #[inline]
 fn prefetch_segment_near(
     view: &SortedView,
-    near: Near,
+    near: SampleRank,
     key: &[u8],
     sequence: SequenceNumber,
 ) -> Option<usize> {
@@ -122,43 +121,42 @@ fn prefetch_segment_near(
     Some(number)
 }
 
-/// The entry of a segment that the forks lead to with `key`. How many entries its block has is asked for, and what says where the
-/// cache has the block.
+/// The position of the leaf for `key` in a segment. Prefetches the entry count and the cache hint of its block.
 #[inline]
-pub(super) fn prefetch_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Place> {
+pub(super) fn prefetch_block(view: &SortedView, number: usize, key: &[u8]) -> Option<ViewPosition> {
     let segment = view.remix().segments.get(number);
     let (forks, base) = segment.forks()?;
-    let index = Window::new(key, base).candidate(forks, segment.entries());
+    let index = KeyWindow::new(key, base).candidate(forks, segment.entries());
     let run = segment.run(index);
     let near = segment.offset(run).0.block;
     let source = view.runs().get(run)?;
     source.prefetch_count(near);
     source.prefetch_hint(near);
-    Some(Place { segment: number, index })
+    Some(ViewPosition { segment: number, index })
 }
 
-/// Where the entry at `place` is. Its place in the cache is asked for, and what its block says of it.
+/// The leaf at `position`. Prefetches the cache slot of its block, and the entry's offset in the block.
 #[inline]
-pub(super) fn ask_for_listed(view: &SortedView, place: Place) -> Option<Leaf> {
-    let segment = view.remix().segments.get(place.segment);
-    let run = segment.run(place.index);
+pub(super) fn prefetch_listed(view: &SortedView, position: ViewPosition) -> Option<Leaf> {
+    let segment = view.remix().segments.get(position.segment);
+    let run = segment.run(position.index);
     let source = view.runs().get(run)?;
-    let at = segment.position(source, run, place.index);
+    let at = segment.position(source, run, position.index);
     source.prefetch_listed(at);
-    Some(Leaf { place, run, at })
+    Some(Leaf { position, run, at })
 }
 
-/// Asks for an entry, if the cache has its block.
+/// Prefetches an entry, if its block is in the cache.
 #[inline]
-pub(super) fn ask_for_entry(view: &SortedView, Leaf { run, at, .. }: Leaf) {
+pub(super) fn prefetch_entry(view: &SortedView, Leaf { run, at, .. }: Leaf) {
     if let Some(source) = view.runs().get(run) {
         source.prefetch_entry(at);
     }
 }
 
-fn take_in_hand(view: &SortedView, runs: &mut [RunPlace], leaf: Leaf, fill_cache: bool) -> Option<Asked> {
+fn pin_leaf_block(view: &SortedView, runs: &mut [RunCursorState], leaf: Leaf, fill_cache: bool) -> Option<SeekStage> {
     let (run, source) = (runs.get_mut(leaf.run)?, view.runs().get(leaf.run)?);
-    run.enter_cached(source, leaf.at, fill_cache)?;
+    run.pin_cached_block(source, leaf.at, fill_cache)?;
     run.block.as_ref()?.prefetch_entry(leaf.at.entry as usize, true);
-    Some(Asked::Entry(leaf))
+    Some(SeekStage::Entry(leaf))
 }

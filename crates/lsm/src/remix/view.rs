@@ -6,20 +6,20 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::ValueRef;
 
-use super::forks::{FAR, Window, behind};
-use super::run::{Position, ViewRun};
-use super::search::{LastBlock, Place};
-use super::segments::{Shape, tag_of};
+use super::forks::{FAR, KeyWindow, subtree_end};
+use super::run::{BlockPosition, ViewRun};
+use super::search::{LastBlock, ViewPosition};
+use super::segments::{SegmentLayout, tag_of};
 use super::selectors::{below, mask_of_old, mask_where};
 use super::{Remix, contradiction, tables_of};
 use crate::predictor::Predictor;
 
-/// Blocks that are looked for where it is asked how many are in the cache.
+/// The number of blocks that [`SortedView::is_cached`] samples.
 const SAMPLED_BLOCKS: usize = 64;
 
-/// Sorted runs, read as one through their REMIX.
+/// Sorted runs with their REMIX, read as one sorted sequence.
 ///
-/// Safe to share between threads, and immutable like its files, which it keeps from being removed.
+/// Immutable and safe to share between threads. Keeps its files from being removed.
 pub struct SortedView {
     remix: Remix,
     runs: Vec<Arc<ViewRun>>,
@@ -29,16 +29,16 @@ pub struct SortedView {
 }
 
 impl SortedView {
-    /// The view of `runs` by `remix`, which was built of them in this order.
+    /// The view of `runs` by `remix`, which was built from these runs in this order.
     ///
     /// # Errors
-    /// `Corruption` if it was built of others.
+    /// `Corruption` if it was built from other runs.
     pub fn new(remix: Remix, runs: Vec<Arc<ViewRun>>) -> Result<Arc<Self>> {
-        let shape = &remix.segments.shape;
-        let expected = Shape::of_runs(shape.width, shape.tags, shape.forks, runs.iter().map(|run| &**run));
+        let layout = &remix.segments.layout;
+        let expected = SegmentLayout::of_runs(layout.width, layout.tags, layout.forks, runs.iter().map(|run| &**run));
         let same = remix.tables.len() == runs.len()
             && remix.tables.iter().zip(&runs).all(|(tables, run)| *tables == tables_of(run))
-            && expected.as_ref() == Some(shape);
+            && expected.as_ref() == Some(layout);
         if !same {
             return Err(Error::new(ErrorKind::Corruption, "a REMIX does not belong to these sorted runs"));
         }
@@ -50,7 +50,7 @@ impl SortedView {
         Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, predictor: Predictor::new() }))
     }
 
-    /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
+    /// Builds a REMIX of `runs`, newest first, and returns its view. Writes nothing.
     ///
     /// # Errors
     /// Those of [`Remix::build`].
@@ -58,27 +58,27 @@ impl SortedView {
         Self::new(Remix::build(&runs, options)?, runs)
     }
 
-    /// True if the order is that of a merge of the runs. Reads all of them, past the cache.
+    /// Whether the stored order equals the merge order of the runs. Reads all runs and bypasses the cache.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading sstables.
     pub fn agrees_with_its_runs(&self) -> Result<bool> {
-        let shape = &self.remix.segments.shape;
-        let options = super::RemixOptions::default().segment_entries(shape.width);
-        let options = options.tags(shape.tags).forks(shape.forks);
+        let layout = &self.remix.segments.layout;
+        let options = super::RemixOptions::default().segment_entries(layout.width);
+        let options = options.tags(layout.tags).forks(layout.forks);
         let built = Remix::build(&self.runs, &options)?;
         let same_tables = built.tables == self.remix.tables && built.entries == self.remix.entries;
         let same_anchors = || built.anchors.encode() == self.remix.anchors.encode();
         Ok(same_tables && built.segments == self.remix.segments && same_anchors())
     }
 
-    /// Whether its readers scan.
+    /// The predictor for "steps forward follow a seek".
     #[inline]
     pub(super) fn predictor(&self) -> &Predictor {
         &self.predictor
     }
 
-    /// The order of the entries.
+    /// The REMIX.
     #[inline]
     pub fn remix(&self) -> &Remix {
         &self.remix
@@ -90,7 +90,7 @@ impl SortedView {
         &self.runs
     }
 
-    /// True if some of the sstables have Bloom filters.
+    /// Whether some of the sstables have Bloom filters.
     #[inline]
     pub fn has_filters(&self) -> bool {
         self.has_filters
@@ -101,27 +101,26 @@ impl SortedView {
         self.largest_sequence
     }
 
-    /// The bytes that the view takes in memory besides the open sstables: the REMIX and the key counts.
+    /// The memory use in bytes without the open sstables: the REMIX and the key counts.
     pub fn memory_bytes(&self) -> usize {
         self.remix.memory_bytes() + self.runs.iter().map(|run| run.memory_bytes()).sum::<usize>()
     }
 
-    /// Whether most of its blocks are in the cache, by a sample of them.
+    /// Whether most blocks of the view are in the cache, estimated from a sample.
     pub(super) fn is_cached(&self) -> bool {
         let blocks = || self.runs.iter().flat_map(|run| (0..run.blocks()).map(move |block| (run, block)));
         let all: usize = self.runs.iter().map(|run| run.blocks() as usize).sum();
         let sample = blocks().step_by((all / SAMPLED_BLOCKS).max(1));
-        let is_there = |&(run, block): &(&Arc<ViewRun>, u32)| {
-            run.block_in_cache(Position { block, entry: 0 }, false).is_some()
+        let is_cached = |&(run, block): &(&Arc<ViewRun>, u32)| {
+            run.block_in_cache(BlockPosition { block, entry: 0 }, false).is_some()
         };
-        sample.clone().filter(is_there).count() * 2 > sample.count()
+        sample.clone().filter(is_cached).count() * 2 > sample.count()
     }
 
-    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its
-    /// value.
+    /// The newest version of `key` with a sequence number of at most `sequence`, with its value. Returns tombstones too.
     ///
-    /// One search, whatever the number of runs; no Bloom filter is asked. With forks or tags it looks at one entry as a
-    /// rule, with tags at none for most absent keys.
+    /// One search for any number of runs, without Bloom filters. With forks or tags it usually reads one entry; with
+    /// tags it reads none for most absent keys.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading sstables.
@@ -133,11 +132,11 @@ impl SortedView {
             return self.get_by_tag(key, sequence);
         }
         let mut block = LastBlock::new(&self.runs);
-        let (place, _) = self.remix.locate(&self.runs, key, sequence, &mut block)?;
-        Ok(self.entry_of_key(place, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
+        let (position, _) = self.remix.locate(&self.runs, key, sequence, &mut block)?;
+        Ok(self.entry_of_key(position, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
     }
 
-    /// Asks the processor for the anchors that a search for `key` reads. Purely a hint.
+    /// Prefetches the anchors that a search for `key` reads. No effect on results.
     #[inline]
     pub(super) fn prefetch(&self, key: &[u8]) {
         self.remix.anchors.near(key);
@@ -150,31 +149,31 @@ impl SortedView {
         let segment = self.remix.segments.get(number);
         let (forks, base) = segment.forks().ok_or_else(contradiction)?;
         let entries = segment.entries();
-        let leaf = Window::new(key, base).candidate(forks, entries);
-        // Only these share the bits of the key that were asked for.
-        let end = behind(forks, entries, leaf, FAR);
-        let may_be = || mask_where(segment.tags(), u8::MAX, tag_of(key)) & below(end) & !below(leaf);
+        let leaf = KeyWindow::new(key, base).candidate(forks, entries);
+        // Only these entries share the tested bits of the key.
+        let end = subtree_end(forks, entries, leaf, FAR);
+        let candidates = || mask_where(segment.tags(), u8::MAX, tag_of(key)) & below(end) & !below(leaf);
         let mut block = LastBlock::new(&self.runs);
-        if !self.remix.has_tags() || may_be() != 0 {
+        if !self.remix.has_tags() || candidates() != 0 {
             let index = match end - leaf {
                 1 => leaf,
                 _ => segment.search(&self.runs, leaf..end, key, sequence, &mut block)?,
             };
-            let place = Place { segment: number, index };
+            let position = ViewPosition { segment: number, index };
             if index < entries
-                && let Some(found) = self.entry_of_key(place, key, &mut block)?
+                && let Some(found) = self.entry_of_key(position, key, &mut block)?
                 && found.0.sequence() <= sequence
             {
                 return Ok(Some(found));
             }
         }
-        self.continued(through, key, &mut block)
+        self.continued_version(through, key, &mut block)
     }
 
-    /// The first entry of segment number `through` if it is a version of `key` that is not the first: the anchors
-    /// say that it is the first that the reader sees.
+    /// The first entry of segment number `through` if it is an older version of `key`. By the anchors it is then the
+    /// first version that the reader sees.
     #[inline]
-    fn continued(
+    fn continued_version(
         &self,
         through: usize,
         key: &[u8],
@@ -183,7 +182,7 @@ impl SortedView {
         if !self.remix.anchors.continues(through, key) {
             return Ok(None);
         }
-        self.entry_of_key(Place { segment: through, index: 0 }, key, blocks)
+        self.entry_of_key(ViewPosition { segment: through, index: 0 }, key, blocks)
     }
 
     fn get_by_tag(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
@@ -196,36 +195,36 @@ impl SortedView {
         while candidates != 0 {
             let index = candidates.trailing_zeros() as usize;
             candidates &= candidates - 1;
-            match self.entry_of_key(Place { segment: number, index }, key, &mut block)? {
+            match self.entry_of_key(ViewPosition { segment: number, index }, key, &mut block)? {
                 Some((trailer, value)) if trailer.sequence() <= sequence => {
                     return Ok(Some((trailer, value)));
                 }
                 Some(_) => {}
                 None => {
-                    // Nor are its older versions of this key.
+                    // Its older versions belong to another key too.
                     let versions = (old >> index >> 1).trailing_ones() as usize;
                     candidates &= !below(index + 1 + versions);
                 }
             }
         }
-        self.continued(through, key, &mut block)
+        self.continued_version(through, key, &mut block)
     }
 
-    /// The entry at `place` if it is one of `key`.
+    /// The entry at `position` if it is one of `key`.
     #[inline]
     fn entry_of_key(
         &self,
-        place: Place,
+        position: ViewPosition,
         key: &[u8],
         blocks: &mut LastBlock<'_>,
     ) -> Result<Option<(Trailer, ValueRef)>> {
-        if place.segment >= self.remix.segments() {
+        if position.segment >= self.remix.segments() {
             return Ok(None);
         }
-        let segment = self.remix.segments.get(place.segment);
-        let number = segment.run(place.index);
+        let segment = self.remix.segments.get(position.segment);
+        let number = segment.run(position.index);
         let run = self.runs.get(number).ok_or_else(contradiction)?;
-        let at = segment.position(run, number, place.index);
+        let at = segment.position(run, number, position.index);
         let entry = blocks.block(number, at)?.entry_of_key(at.entry as usize, key);
         entry.ok_or_else(|| run.damaged(at.block))
     }

@@ -1,10 +1,10 @@
-//! What a reader sees of a sorted view at one sequence number.
+//! A cursor over the versions of a sorted view that are visible at one sequence number.
 //!
-//! The same rules as those of [`VisibleCursor`](crate::cursor::VisibleCursor), which merges; here the view's bits do
-//! what comparisons do there. Of each key the first version at or below the reader's number counts, unless it is a
-//! tombstone or behind a range tombstone; only then are the other versions passed over, by their old-version bits.
-//! The tombstone bit of a key's newest version speaks for the key only where the reader sees that version, which is
-//! certain where nothing in the view is newer than the reader.
+//! It follows the rules of [`VisibleCursor`](crate::cursor::VisibleCursor), which merges, and uses selector bits
+//! instead of key comparisons. The visible version of a key is the first one at or below the reader's sequence
+//! number, unless it is a tombstone or covered by a range tombstone. The cursor skips the other versions by their
+//! old-version bits. It skips a key by the tombstone bit of its newest version only if no entry of the view is newer
+//! than the reader: only then is this version certain to be visible.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::{InternalCursor, ValueRef};
 
-use super::cursor::{SortedViewCursor, passed};
+use super::cursor::{SortedViewCursor, skipped_bits};
 use super::view::SortedView;
 use crate::cursor::Bounds;
 use crate::range_tombstones::RangeTombstones;
 
-/// A cursor over the keys of a [`SortedView`] as they are seen at one sequence number, within bounds.
+/// A cursor over the keys of a [`SortedView`] that are visible at one sequence number, within bounds.
 ///
-/// It starts on no entry. After an error it is on none either, and the next positioning call tries anew.
+/// It starts invalid. After an error it is invalid too, and the next positioning call tries again.
 pub struct VisibleViewCursor {
     inner: SortedViewCursor,
     sequence: SequenceNumber,
     ranges: Arc<RangeTombstones>,
     bounds: Bounds,
-    /// Nothing in the view is newer than the reader.
+    /// Whether no entry of the view is newer than the reader.
     sees_all: bool,
     valid: bool,
 }
 
 impl SortedView {
-    /// A cursor over what is seen at `sequence` behind the range tombstones `ranges`, not positioned yet.
+    /// A cursor over the entries visible at `sequence` and not covered by `ranges`, not positioned yet.
     pub fn visible(
         self: &Arc<Self>,
         sequence: SequenceNumber,
@@ -50,19 +50,19 @@ impl SortedView {
 }
 
 impl VisibleViewCursor {
-    /// True while the cursor stands on an entry.
+    /// Whether the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The key of the current entry; empty where there is none.
+    /// The key of the current entry; empty if there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.valid { self.inner.key() } else { &[] }
     }
 
-    /// The value of the current entry; empty where there is none.
+    /// The value of the current entry; empty if there is none.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.valid { self.inner.value() } else { &[] }
@@ -73,7 +73,7 @@ impl VisibleViewCursor {
         if self.valid { self.inner.value_ref() } else { ValueRef::from(Vec::new()) }
     }
 
-    /// The sequence number of the write that set the current entry; 0 where there is none.
+    /// The sequence number of the current entry; 0 if there is none.
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
         if self.valid { self.inner.trailer().sequence() } else { 0 }
@@ -82,7 +82,7 @@ impl VisibleViewCursor {
     /// Moves to the first entry within the bounds.
     ///
     /// # Errors
-    /// `Corruption` and `Io` from reading sstables, as all that moves the cursor.
+    /// `Corruption` and `Io` from reading sstables.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.valid = false;
         match self.bounds.lower() {
@@ -137,7 +137,7 @@ impl VisibleViewCursor {
         self.settle_backward()
     }
 
-    /// Moves to the next entry; behind the last one the cursor is on none. On none it stays there.
+    /// Moves to the next entry. After the last one the cursor is invalid. An invalid cursor stays invalid.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -147,10 +147,10 @@ impl VisibleViewCursor {
         if !std::mem::replace(&mut self.valid, false) {
             return Ok(());
         }
-        let passed = passed(self.sees_all);
-        if !self.inner.step_in_hand(passed) {
-            self.inner.step(passed);
-            self.inner.show()?;
+        let skipped = skipped_bits(self.sees_all);
+        if !self.inner.step_in_block(skipped) {
+            self.inner.step(skipped);
+            self.inner.load_entry()?;
         } else if self.ranges.is_empty() {
             let trailer = self.inner.trailer();
             if trailer.sequence() <= self.sequence && !trailer.is_delete() {
@@ -161,7 +161,7 @@ impl VisibleViewCursor {
         self.settle_forward()
     }
 
-    /// Moves to the entry before; before the first one the cursor is on none. On none it stays there.
+    /// Moves to the previous entry. Before the first one the cursor is invalid. An invalid cursor stays invalid.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -173,41 +173,41 @@ impl VisibleViewCursor {
         self.settle_backward()
     }
 
-    /// Goes on from the version where the inner cursor stands, all newer ones of its key being too new, to an
-    /// entry that is seen.
+    /// Moves forward to the first visible entry, from the inner cursor's version on. All newer versions of its key are
+    /// too new.
     #[inline]
     fn settle_forward(&mut self) -> Result<()> {
         while self.inner.valid() && !self.bounds.is_behind(self.inner.key()) {
             let trailer = self.inner.trailer();
             if trailer.sequence() > self.sequence {
-                // The next is an older version, or the newest of the next key: both are to be looked at.
+                // The next entry is an older version, or the newest version of the next key: both may be visible.
                 self.inner.next()?;
                 continue;
             }
-            if self.shows(trailer)? {
+            if self.is_visible(trailer)? {
                 self.valid = true;
                 return Ok(());
             }
-            if !self.inner.step_in_hand(passed(self.sees_all)) {
-                self.inner.step(passed(self.sees_all));
-                self.inner.show()?;
+            if !self.inner.step_in_block(skipped_bits(self.sees_all)) {
+                self.inner.step(skipped_bits(self.sees_all));
+                self.inner.load_entry()?;
             }
         }
         Ok(())
     }
 
-    /// Goes back from the last version of a key, where the inner cursor stands, to a key that is seen.
+    /// Moves back to the last visible key, from the inner cursor's version on, which is the last version of its key.
     fn settle_backward(&mut self) -> Result<()> {
         while self.inner.valid() && !self.bounds.is_before(self.inner.key()) {
             while self.inner.is_old() {
                 self.inner.retreat();
             }
-            self.inner.show()?;
+            self.inner.load_entry()?;
             while self.inner.trailer().sequence() > self.sequence && self.inner.next_is_old() {
                 self.inner.next()?;
             }
             let trailer = self.inner.trailer();
-            if self.inner.valid() && trailer.sequence() <= self.sequence && self.shows(trailer)? {
+            if self.inner.valid() && trailer.sequence() <= self.sequence && self.is_visible(trailer)? {
                 self.valid = true;
                 return Ok(());
             }
@@ -222,12 +222,12 @@ impl VisibleViewCursor {
             self.inner.retreat();
         }
         self.inner.retreat();
-        self.inner.show()
+        self.inner.load_entry()
     }
 
-    /// True where `trailer`, of the newest version of the current key that the reader sees, lets it be seen.
+    /// Whether the current key is visible, given the trailer of its newest version that the reader sees.
     #[inline]
-    fn shows(&self, trailer: Trailer) -> Result<bool> {
+    fn is_visible(&self, trailer: Trailer) -> Result<bool> {
         match trailer.kind() {
             Some(EntryKind::Delete) => Ok(false),
             Some(EntryKind::Put | EntryKind::Merge) => Ok(self.ranges.is_empty()

@@ -1,28 +1,27 @@
-//! A cache of rows: records that were asked for by their key more than once.
+//! The row cache: records of keys that were read more than once.
 //!
-//! A get that goes to sstables waits for memory some seven times, one after the other, although each block is cached. Where
-//! some keys are asked for far more often than others, as in YCSB's workloads, most of them are found here, with two waits.
-//! Rows also take less memory than their blocks, where hot keys lie all over the key space.
+//! A get that reads sstables waits for about seven dependent memory accesses, even if all blocks are cached. With skewed
+//! access, as in YCSB's workloads, most gets hit the row cache, with two waits. Rows also take less memory than their
+//! blocks if hot keys are scattered over the key space.
 //!
 //! ```text
 //! RowCache ──hash──▶ shard: a lock, buckets, a ring of rows
-//!                      bucket   a cache line: marks of 8 rows and where they lie, which of them were asked for again,
-//!                               and marks of 6 keys that were asked for and have no row
-//!                      ring     rows in the order in which they came
+//!                      bucket   a cache line: fingerprints and positions of 8 rows, which of them were read again,
+//!                               and ghosts: fingerprints of 6 keys that were read and have no row
+//!                      ring     rows in insertion order
 //! ```
 //!
-//! # What comes in, and what leaves
-//! A key becomes a row when it is asked for a second time while its bucket still has a note of the first: what is asked for
-//! once, of millions of keys, takes two bytes of a cache line and nothing else. The oldest row leaves when
-//! there is no room, unless it was asked for since it came: then it goes to the end once more (the clock of S3-FIFO and of
-//! others).
+//! # Admission and eviction
+//! A key is admitted when it is read a second time while its bucket still has a ghost of it. A key that is read once
+//! takes only two bytes of a cache line. If there is no room, the oldest row is evicted, unless it was read since its
+//! insertion: then it is reinserted as the newest (the clock of S3-FIFO).
 //!
-//! # What a row says
-//! The cache knows nothing of trees. Who uses it sees to it that a row is never older than what the sstables of its tree have
-//! for its key: see `store::newest_reads`.
+//! # Validity of rows
+//! The cache is independent of trees. Its user guarantees that a row is never older than the version of its key in the
+//! sstables of its tree: see `store::newest_reads`.
 //!
 //! # Limits
-//! Rows of more than an eighth of a shard, or keys of more than 65,535 bytes, are not kept.
+//! Rows of more than an eighth of a shard and keys of more than 65,535 bytes are not cached.
 
 mod ring;
 mod shard;
@@ -39,90 +38,90 @@ use bolide_storage::LARGE_PAGE_BYTES;
 use parking_lot::Mutex;
 
 use crate::memtable::prefetch;
-use ring::{Row, RowKey};
-use shard::{Bucket, Found, Shard, bucket_number};
+use ring::{CachedRow, RowKey};
+use shard::{Bucket, SlotLookup, RowShard, bucket_number};
 
-/// Bytes of rows for which there is a bucket.
+/// The bytes of rows for each bucket.
 const BYTES_PER_BUCKET: usize = 768;
-/// Most shards.
+/// The maximum number of shards.
 const MAX_SHARDS: usize = 64;
-/// Caches of fewer bytes keep nothing.
+/// A cache with fewer bytes is off.
 const MIN_BYTES: usize = 4 << 10;
 
-/// A key, and whose it is.
+/// A key with its owner and its hash.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyOf<'k> {
+pub(crate) struct HashedKey<'k> {
     /// The [owner](RowCache::new_owner).
     pub(crate) owner: u32,
     /// The key.
     pub(crate) key: &'k [u8],
-    /// [`hash_key`](bolide_base::checksum::hash_key) of it.
+    /// The [`hash_key`](bolide_base::checksum::hash_key) of the key.
     pub(crate) hash: u64,
 }
 
-impl<'k> KeyOf<'k> {
-    fn found_by(self) -> RowKey<'k> {
-        RowKey { place: place_of(self.hash), mark: mark_of(self.hash), owner: self.owner, key: self.key }
+impl<'k> HashedKey<'k> {
+    fn row_key(self) -> RowKey<'k> {
+        RowKey { bucket_hash: bucket_hash(self.hash), fingerprint: fingerprint(self.hash), owner: self.owner, user_key: self.key }
     }
 }
 
-/// Which bucket, as a part of 2³².
-fn place_of(hash: u64) -> u32 {
+/// The bits of a hash that select the bucket, as a fraction of 2³².
+fn bucket_hash(hash: u64) -> u32 {
     hash as u32
 }
 
-/// Never 0, which stands for no key.
-fn mark_of(hash: u64) -> u16 {
+/// The fingerprint of a hash. Never 0, which means no key.
+fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16).max(1)
 }
 
-/// What the cache says about a key.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum RowLookup {
     /// The sequence number and the value of its row.
-    Row(SequenceNumber, Vec<u8>),
-    /// It has none.
-    No {
-        /// It was asked for before, so it is worth a row.
-        is_noted: bool,
+    Hit(SequenceNumber, Vec<u8>),
+    /// No row that the reader can use.
+    Miss {
+        /// Whether the key was read before, so that the caller should insert a row.
+        is_ghost: bool,
     },
 }
 
-/// How a row cache is doing.
+/// Statistics of a row cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowCacheStats {
-    /// Questions for a row that was there.
+    /// Lookups with a row.
     pub hits: u64,
-    /// Questions for a row that was not there; answers out of memtables are no questions.
+    /// Lookups without a row. Reads served by memtables are not lookups.
     pub misses: u64,
-    /// Rows that came in.
+    /// Inserted rows.
     pub inserts: u64,
-    /// Rows that are in.
+    /// Current rows.
     pub rows: u64,
-    /// Bytes that they take.
+    /// Bytes of rows and buckets.
     pub used_bytes: u64,
-    /// Most bytes that rows, and what leads to them, may take.
+    /// The maximum bytes of rows and buckets.
     pub capacity_bytes: u64,
 }
 
-/// Records that were asked for by their key more than once, within a budget of bytes. Safe to share between threads.
+/// A cache of records by key, within a budget of bytes. Safe to share between threads.
 pub(crate) struct RowCache {
-    shards: Box<[Guarded]>,
+    shards: Box<[LockedShard]>,
     buckets_each: usize,
     capacity_bytes: usize,
     owners: AtomicU32,
 }
 
 #[repr(align(64))]
-struct Guarded {
-    shard: Mutex<Shard>,
-    /// The buckets of the shard once there are any, to be asked for ahead, and for nothing else.
+struct LockedShard {
+    shard: Mutex<RowShard>,
+    /// The buckets of the shard, once allocated. Used only for prefetches.
     buckets: AtomicPtr<Bucket>,
 }
 
 impl RowCache {
-    /// A cache of at most `bytes` bytes. With less than 4 KiB it keeps nothing. Memory is taken as rows come in.
+    /// A cache of at most `bytes` bytes; off with less than 4 KiB. Allocates memory on first use.
     pub(crate) fn new(bytes: usize) -> Self {
         let buckets_all = bytes / (BYTES_PER_BUCKET + size_of::<Bucket>());
         let (shards, ring_bytes) = match buckets_all * BYTES_PER_BUCKET {
@@ -136,102 +135,101 @@ impl RowCache {
                 (shards, rows / shards)
             }
         };
-        // Places in a ring have 32 bits, and count from 1.
+        // Positions in a ring have 32 bits and count from 1.
         let ring_bytes = ring_bytes.min(1 << 31);
-        let shard = || Guarded {
-            shard: Mutex::new(Shard::new(ring_bytes)),
+        let shard = || LockedShard {
+            shard: Mutex::new(RowShard::new(ring_bytes)),
             buckets: AtomicPtr::new(ptr::null_mut()),
         };
-        let shards: Box<[Guarded]> = (0..shards).map(|_| shard()).collect();
+        let shards: Box<[LockedShard]> = (0..shards).map(|_| shard()).collect();
         let buckets_each = ring_bytes.div_ceil(BYTES_PER_BUCKET);
         Self { shards, buckets_each, capacity_bytes: bytes, owners: AtomicU32::new(1) }
     }
 
-    /// True if it keeps nothing, ever.
+    /// Whether the cache is off: it never has rows.
     pub(crate) fn is_off(&self) -> bool {
         self.shards.is_empty()
     }
 
-    /// A number for rows that belong together. Rows of a number that nobody uses any more leave in time. `None` where there
-    /// are no more numbers.
+    /// A new owner number for a set of rows. Rows of an unused owner are evicted in time. `None` if all numbers are used.
     pub(crate) fn new_owner(&self) -> Option<u32> {
         self.owners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1)).ok()
     }
 
     #[inline]
-    fn guarded(&self, hash: u64) -> Option<&Guarded> {
+    fn locked_shard(&self, hash: u64) -> Option<&LockedShard> {
         self.shards.get((((hash >> 48) * self.shards.len() as u64) >> 16) as usize)
     }
 
-    /// Asks the processor for what a question for the key of this hash begins with. Purely a hint.
+    /// Prefetches the bucket for this hash. No effect on results.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        if let Some(guarded) = self.guarded(hash) {
-            let buckets = guarded.buckets.load(Ordering::Relaxed);
+        if let Some(locked_shard) = self.locked_shard(hash) {
+            let buckets = locked_shard.buckets.load(Ordering::Relaxed);
             if !buckets.is_null() {
-                prefetch(buckets.wrapping_add(bucket_number(place_of(hash), self.buckets_each)), 1);
+                prefetch(buckets.wrapping_add(bucket_number(bucket_hash(hash), self.buckets_each)), 1);
             }
         }
     }
 
-    /// The row of a key if it has a sequence number of at most `at_most`. That it was asked for is noted.
+    /// The row of a key, if its sequence number is at most `max_sequence`. Records the request.
     #[inline]
-    pub(crate) fn ask(&self, key: KeyOf<'_>, at_most: SequenceNumber) -> Answer {
-        let Some(guarded) = self.guarded(key.hash) else { return Answer::No { is_noted: false } };
-        let mut shard = guarded.shard.lock();
-        if shard.is_unprepared() {
-            guarded.buckets.store(shard.prepare(self.buckets_each), Ordering::Relaxed);
+    pub(crate) fn get(&self, key: HashedKey<'_>, max_sequence: SequenceNumber) -> RowLookup {
+        let Some(locked_shard) = self.locked_shard(key.hash) else { return RowLookup::Miss { is_ghost: false } };
+        let mut shard = locked_shard.shard.lock();
+        if shard.is_unallocated() {
+            locked_shard.buckets.store(shard.allocate_buckets(self.buckets_each), Ordering::Relaxed);
         }
-        match shard.ask(key.found_by()) {
-            Found::Row(row) if row.sequence <= at_most => Answer::Row(row.sequence, row.value.to_vec()),
-            Found::Row(_) => Answer::No { is_noted: false },
-            Found::No { is_noted } => Answer::No { is_noted },
+        match shard.get(key.row_key()) {
+            SlotLookup::Hit(row) if row.sequence <= max_sequence => RowLookup::Hit(row.sequence, row.value.to_vec()),
+            SlotLookup::Hit(_) => RowLookup::Miss { is_ghost: false },
+            SlotLookup::Miss { is_ghost } => RowLookup::Miss { is_ghost },
         }
     }
 
-    /// Notes that the key of this hash was asked for, where something else answered.
+    /// Records a request for the key of this hash that a memtable has served.
     #[inline]
-    pub(crate) fn note(&self, hash: u64) {
-        if let Some(guarded) = self.guarded(hash) {
-            guarded.shard.lock().note(place_of(hash), mark_of(hash));
+    pub(crate) fn record_request(&self, hash: u64) {
+        if let Some(locked_shard) = self.locked_shard(hash) {
+            locked_shard.shard.lock().record_request(bucket_hash(hash), fingerprint(hash));
         }
     }
 
-    /// Adds a row, unless `is_current` says, under the lock of the key's rows, that it is no longer right. An older row of
-    /// the key gives way, a newer one stays.
+    /// Inserts a row if `is_current`, called under the lock of the shard, returns true. Replaces an older row of the key, but
+    /// not a newer one.
     pub(crate) fn put(
         &self,
-        key: KeyOf<'_>,
+        key: HashedKey<'_>,
         sequence: SequenceNumber,
         value: &[u8],
         is_current: impl FnOnce() -> bool,
     ) {
-        let Some(guarded) = self.guarded(key.hash) else { return };
-        let mut shard = guarded.shard.lock();
+        let Some(locked_shard) = self.locked_shard(key.hash) else { return };
+        let mut shard = locked_shard.shard.lock();
         if is_current() {
-            shard.put(Row { found_by: key.found_by(), sequence, value });
+            shard.put(CachedRow { key: key.row_key(), sequence, value });
         }
     }
 
-    /// Puts a newer version into the row of its key, or makes a row of it if the key was asked for lately; `None` for a value:
-    /// the key is deleted. Older than the row it changes nothing.
-    pub(crate) fn renew(&self, key: KeyOf<'_>, sequence: SequenceNumber, value: Option<&[u8]>) {
-        if let Some(guarded) = self.guarded(key.hash) {
-            guarded.shard.lock().renew(key.found_by(), sequence, value);
+    /// Updates the row of a key to a flushed version, or inserts one if the key was read recently. A `value` of `None` means
+    /// a deleted key: removes the row. No effect if the version is older than the row.
+    pub(crate) fn renew(&self, key: HashedKey<'_>, sequence: SequenceNumber, value: Option<&[u8]>) {
+        if let Some(locked_shard) = self.locked_shard(key.hash) {
+            locked_shard.shard.lock().renew(key.row_key(), sequence, value);
         }
     }
 
-    /// True before the first question: no key has a row, and none is noted.
+    /// Whether there was no lookup yet: there are no rows and no ghosts.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.shards.iter().all(|guarded| guarded.shard.lock().is_unprepared())
+        self.shards.iter().all(|locked_shard| locked_shard.shard.lock().is_unallocated())
     }
 
-    /// How it is doing. Looks at each bucket.
+    /// Statistics. Reads all buckets.
     pub(crate) fn stats(&self) -> RowCacheStats {
         let mut stats =
             RowCacheStats { capacity_bytes: self.capacity_bytes as u64, ..RowCacheStats::default() };
-        for guarded in &self.shards {
-            let shard = guarded.shard.lock();
+        for locked_shard in &self.shards {
+            let shard = locked_shard.shard.lock();
             stats.hits += shard.hits;
             stats.misses += shard.misses;
             stats.inserts += shard.inserts;

@@ -1,10 +1,10 @@
-//! The row cache against a map, and what comes in and leaves.
+//! The row cache compared with a map; admission and eviction.
 
 use std::collections::HashMap;
 
 use bolide_base::checksum::hash_key;
 
-use super::{Answer, KeyOf, RowCache};
+use super::{RowLookup, HashedKey, RowCache};
 
 struct Random(u64);
 
@@ -17,44 +17,44 @@ impl Random {
     }
 }
 
-fn of(owner: u32, key: &[u8]) -> KeyOf<'_> {
-    KeyOf { owner, key, hash: hash_key(key) }
+fn of(owner: u32, key: &[u8]) -> HashedKey<'_> {
+    HashedKey { owner, key, hash: hash_key(key) }
 }
 
 fn row(rows: &RowCache, key: &[u8]) -> Option<(u64, Vec<u8>)> {
-    match rows.ask(of(1, key), u64::MAX) {
-        Answer::Row(sequence, value) => Some((sequence, value)),
-        Answer::No { .. } => None,
+    match rows.get(of(1, key), u64::MAX) {
+        RowLookup::Hit(sequence, value) => Some((sequence, value)),
+        RowLookup::Miss { .. } => None,
     }
 }
 
 #[test]
-fn the_second_question_in_a_row_is_noted() {
-    let (bytes, others) = if cfg!(miri) { (4 << 10, 2_000) } else { (64 << 10, 100_000) };
+fn a_key_is_a_ghost_until_too_many_other_requests() {
+    let (bytes, requests) = if cfg!(miri) { (4 << 10, 2_000) } else { (64 << 10, 100_000) };
     let rows = RowCache::new(bytes);
     assert!(rows.is_untouched());
-    assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: false });
-    assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: true });
+    assert_eq!(rows.get(of(1, b"a"), 9), RowLookup::Miss { is_ghost: false });
+    assert_eq!(rows.get(of(1, b"a"), 9), RowLookup::Miss { is_ghost: true });
     assert!(!rows.is_untouched());
-    // Where a memtable answered, too.
-    rows.note(hash_key(b"b"));
-    assert_eq!(rows.ask(of(1, b"b"), 9), Answer::No { is_noted: true });
-    // Many questions for others wear a note away.
-    for number in 0..others as u32 {
-        rows.ask(of(1, &number.to_le_bytes()), 9);
+    // Requests served by a memtable count too.
+    rows.record_request(hash_key(b"b"));
+    assert_eq!(rows.get(of(1, b"b"), 9), RowLookup::Miss { is_ghost: true });
+    // Many requests for other keys evict the ghost.
+    for number in 0..requests as u32 {
+        rows.get(of(1, &number.to_le_bytes()), 9);
     }
-    assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: false });
+    assert_eq!(rows.get(of(1, b"a"), 9), RowLookup::Miss { is_ghost: false });
 }
 
 #[test]
-fn a_row_is_shown_to_those_who_see_its_number() {
+fn a_lookup_hits_rows_up_to_its_sequence_number() {
     let rows = RowCache::new(64 << 10);
-    rows.ask(of(1, b"a"), 9);
+    rows.get(of(1, b"a"), 9);
     rows.put(of(1, b"a"), 7, b"seven", || true);
-    assert_eq!(rows.ask(of(1, b"a"), 7), Answer::Row(7, b"seven".to_vec()));
-    assert_eq!(rows.ask(of(1, b"a"), 6), Answer::No { is_noted: false });
-    assert_eq!(rows.ask(of(2, b"a"), 9), Answer::No { is_noted: false }, "of another owner");
-    rows.put(of(1, b"a"), 8, b"no longer right", || false);
+    assert_eq!(rows.get(of(1, b"a"), 7), RowLookup::Hit(7, b"seven".to_vec()));
+    assert_eq!(rows.get(of(1, b"a"), 6), RowLookup::Miss { is_ghost: false });
+    assert_eq!(rows.get(of(2, b"a"), 9), RowLookup::Miss { is_ghost: false }, "of another owner");
+    rows.put(of(1, b"a"), 8, b"stale", || false);
     rows.put(of(1, b"a"), 6, b"older", || true);
     assert_eq!(row(&rows, b"a"), Some((7, b"seven".to_vec())));
     rows.put(of(1, b"a"), 8, b"eight", || true);
@@ -65,31 +65,31 @@ fn a_row_is_shown_to_those_who_see_its_number() {
 }
 
 #[test]
-fn a_flush_renews_what_is_there_or_was_asked_for() {
+fn a_flush_updates_rows_and_inserts_requested_keys() {
     let rows = RowCache::new(64 << 10);
-    rows.renew(of(1, b"early"), 1, Some(b"nobody asked yet"));
-    rows.ask(of(1, b"asked"), 9);
-    rows.renew(of(1, b"asked"), 3, Some(b"three"));
-    rows.renew(of(1, b"not asked"), 4, Some(b"four"));
-    assert_eq!(row(&rows, b"asked"), Some((3, b"three".to_vec())));
-    assert_eq!((row(&rows, b"early"), row(&rows, b"not asked")), (None, None));
-    rows.renew(of(1, b"asked"), 2, None);
-    assert!(row(&rows, b"asked").is_some(), "an older deletion");
-    rows.renew(of(1, b"asked"), 5, None);
-    assert_eq!(row(&rows, b"asked"), None);
+    rows.renew(of(1, b"early"), 1, Some(b"before any request"));
+    rows.get(of(1, b"requested"), 9);
+    rows.renew(of(1, b"requested"), 3, Some(b"three"));
+    rows.renew(of(1, b"not requested"), 4, Some(b"four"));
+    assert_eq!(row(&rows, b"requested"), Some((3, b"three".to_vec())));
+    assert_eq!((row(&rows, b"early"), row(&rows, b"not requested")), (None, None));
+    rows.renew(of(1, b"requested"), 2, None);
+    assert!(row(&rows, b"requested").is_some(), "an older deletion");
+    rows.renew(of(1, b"requested"), 5, None);
+    assert_eq!(row(&rows, b"requested"), None);
 }
 
 #[test]
-fn what_is_too_large_or_has_no_room_is_not_kept() {
+fn rows_that_are_too_large_are_not_cached() {
     let rows = RowCache::new(64 << 10);
     for (key, value) in [(vec![1; 100], vec![2; 20_000]), (vec![1; 70_000], Vec::new())] {
-        rows.ask(of(1, &key), 9);
+        rows.get(of(1, &key), 9);
         rows.put(of(1, &key), 1, &value, || true);
         assert_eq!(row(&rows, &key), None);
     }
     let off = RowCache::new(1_000);
     assert!(off.is_off() && off.is_untouched());
-    off.note(1);
+    off.record_request(1);
     off.put(of(1, b"a"), 1, b"a", || true);
     off.renew(of(1, b"a"), 1, Some(b"a"));
     assert_eq!(row(&off, b"a"), None);
@@ -97,14 +97,14 @@ fn what_is_too_large_or_has_no_room_is_not_kept() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "hundreds of thousands of questions")]
-fn rows_that_are_asked_for_outlive_those_that_are_not() {
+#[cfg_attr(miri, ignore = "hundreds of thousands of lookups")]
+fn requested_rows_outlive_other_rows() {
     let rows = RowCache::new(256 << 10);
     let hot: Vec<Vec<u8>> = (0..100_u32).map(|number| format!("hot{number}").into_bytes()).collect();
-    rows.ask(of(1, b"x"), 9);
+    rows.get(of(1, b"x"), 9);
     for shard in 0..64_u64 {
         // Every shard has buckets.
-        rows.ask(KeyOf { owner: 1, key: b"y", hash: shard << 58 }, 9);
+        rows.get(HashedKey { owner: 1, key: b"y", hash: shard << 58 }, 9);
     }
     for key in &hot {
         rows.put(of(1, key), 1, &[7; 100], || true);
@@ -122,9 +122,9 @@ fn rows_that_are_asked_for_outlive_those_that_are_not() {
     assert!((1_000..2_500).contains(&stats.rows), "{stats:?}");
 }
 
-/// Rows of random lengths come, grow, shrink, go and are pushed out; whatever is there is what was put last.
+/// Random insertions, updates, removals and evictions: each row is the last one inserted for its key.
 #[test]
-fn rows_are_those_of_a_map_or_gone() {
+fn rows_equal_those_of_a_map_or_are_evicted() {
     let steps = if cfg!(miri) { 2_000 } else { 300_000 };
     for (seed, bytes) in [(1, 4 << 10), (2, 20 << 10), (3, 256 << 10), (4, 6 << 20)] {
         if cfg!(miri) && bytes > 64 << 10 {
@@ -137,7 +137,7 @@ fn rows_are_those_of_a_map_or_gone() {
         let mut model: HashMap<Vec<u8>, (u64, Vec<u8>)> = HashMap::new();
         let mut found = 0;
         for step in 1..=steps {
-            // Some far more often than others.
+            // Skewed: some keys far more often.
             let limit = [20, 200, 20_000][random.below(3)];
             let mut key = format!("{}", random.below(limit)).into_bytes();
             key.resize(key.len() + random.below(3) * 7, b'.');

@@ -1,11 +1,11 @@
-//! The write-ahead log, as far as it can be read.
+//! Salvage of the write-ahead log.
 //!
-//! With an intact manifest the segments that it names are read, with the rules of recovery: each up to its end, from the log
-//! floor of each tree on, and of retained entries those that the manifest names. Without, all segments of the
-//! directory are read, and all that they hold counts.
+//! With an intact manifest, the segments that it names are read by the rules of recovery: each up to its end, the entries of
+//! each tree from its log floor on, and the retained entries that the manifest lists. Without, all segments of the directory
+//! are read, and all of their entries are used.
 //!
-//! Behind a damaged record reading goes on with the next full one. Sequence numbers are assigned without gaps, so those on
-//! both sides give the range that is lost.
+//! After a damaged record, reading continues with the next full one. Sequence numbers have no gaps, so those on both sides
+//! give the range that is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::batch::{BatchReader, Operation, PlacedOperation};
 use crate::file_name::FileName;
 use crate::range_tombstones::RangeTombstone;
 use crate::record_log::format::HEADER_BYTES;
-use crate::record_log::{Boot, LogHeader, LogReader, LogRole, Stop, only_zeros_from};
+use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogStop, only_zeros_from};
 use crate::sync_marker::Marks;
 use crate::version::{RetainedLog, WalSegment};
 
@@ -35,17 +35,17 @@ pub(super) struct LogSalvage<'a> {
     /// The trees whose entries are needed.
     wanted: &'a dyn Fn(TreeId) -> bool,
     spill: &'a mut Spill,
-    found: &'a mut FoundInLogs,
+    found: &'a mut LogContents,
     losses: &'a mut Vec<Loss>,
-    /// The sequence number that the next record must begin with; `None` before the first.
+    /// The first sequence number of the next record; `None` before the first record.
     expected: Option<SequenceNumber>,
-    /// Losses since the last record, by their places in the list.
+    /// Losses since the last record, by their indexes in the list.
     open_losses: Vec<usize>,
 }
 
-/// What the log holds beside the entries.
+/// The contents of the log besides the entries.
 #[derive(Debug, Default)]
-pub(super) struct FoundInLogs {
+pub(super) struct LogContents {
     pub(super) tombstones: BTreeMap<TreeId, Vec<RangeTombstone>>,
     /// Trees of records that no readable manifest names.
     pub(super) unknown: BTreeSet<TreeId>,
@@ -61,14 +61,14 @@ impl<'a> LogSalvage<'a> {
         marks: &'a Marks,
         wanted: &'a dyn Fn(TreeId) -> bool,
         spill: &'a mut Spill,
-        found: &'a mut FoundInLogs,
+        found: &'a mut LogContents,
         losses: &'a mut Vec<Loss>,
     ) -> Self {
         let (expected, open_losses) = (None, Vec::new());
         Self { vfs, dir, manifest, marks, wanted, spill, found, losses, expected, open_losses }
     }
 
-    /// Reads all segments that count; `on_disk` are those of the directory.
+    /// Reads all segments in use; `on_disk` are those of the directory.
     ///
     /// # Errors
     /// Those of writing scratch files.
@@ -89,12 +89,12 @@ impl<'a> LogSalvage<'a> {
             let segment = state.segments.get(&number).copied();
             self.read_segment(number, segment, Some(number) == last)?;
         }
-        // Behind the last record that can be read, all that is known is where the lost numbers begin.
+        // Behind the last readable record, only the start of the lost sequence numbers is known.
         self.complete_losses(MAX_SEQUENCE + 1);
         Ok(())
     }
 
-    /// A segment that an intact manifest does not name: its creation was interrupted, so it must hold nothing.
+    /// A segment that an intact manifest does not name: its creation was interrupted, so it must be empty.
     fn note_unnamed(&mut self, number: u64) {
         let path = FileName::Wal(number).path(self.dir);
         let is_unused = self.vfs.open(&path).and_then(|file| {
@@ -149,7 +149,7 @@ impl<'a> LogSalvage<'a> {
         let nothing_found = reader.position() == HEADER_BYTES as u64 && self.losses.len() == losses;
         if segment.is_some() && nothing_found && !has_header(file, identity) {
             // The header was durable before the manifest named the segment.
-            let what = "the header of the segment is damaged, and no record follows it: what it held is lost";
+            let what = "the header of the segment is damaged, and no record follows it: its contents are lost";
             self.lose(number, Some(0..HEADER_BYTES as u64), what);
         }
         Ok(())
@@ -169,7 +169,7 @@ impl<'a> LogSalvage<'a> {
                     continue;
                 }
                 Ok(None) => match reader.stop() {
-                    Some(Stop::Invalid(what)) => what.to_owned(),
+                    Some(LogStop::Invalid(what)) => what.to_owned(),
                     _ if start < durable => {
                         let what = format!(
                             "the segment ends at byte {start}, but was durable through byte {durable}"
@@ -195,7 +195,7 @@ impl<'a> LogSalvage<'a> {
         }
     }
 
-    /// No record follows the byte `start`: the rest is lost, unless it is space that was reserved and not used.
+    /// Reports the rest from `start` on, which no record follows, as lost, unless it is reserved and unused space.
     fn lose_end(&mut self, number: u64, reader: &LogReader, start: u64, durable: u64, cause: &str) {
         if start >= durable && reader.only_zeros_from(start).unwrap_or(false) {
             return;
@@ -207,14 +207,14 @@ impl<'a> LogSalvage<'a> {
         self.lose(number, Some(start..reader.limit().max(durable)), &what);
     }
 
-    /// Takes over a record that is a whole batch.
+    /// Applies a record that is a whole batch.
     fn apply(&mut self, place: RetainedLog, payload: &[u8]) -> Result<()> {
         let mut operations = BatchReader::new(payload)?;
         self.complete_losses(operations.next_sequence());
         for placed in &mut operations {
             let placed = placed?;
             self.found.last_sequence = self.found.last_sequence.max(placed.sequence);
-            if !self.counts(place, &placed) || !(self.wanted)(placed.tree) {
+            if !self.is_applicable(place, &placed) || !(self.wanted)(placed.tree) {
                 continue;
             }
             match placed.operation {
@@ -233,7 +233,7 @@ impl<'a> LogSalvage<'a> {
         Ok(())
     }
 
-    /// Gives the losses since the last record the sequence numbers that are missing before `first`.
+    /// Sets the sequence numbers of the losses since the last record to those missing before `first`.
     fn complete_losses(&mut self, first: SequenceNumber) {
         let lost = self.expected.filter(|&expected| expected < first).map(|expected| expected..=first - 1);
         for place in self.open_losses.drain(..) {
@@ -243,8 +243,8 @@ impl<'a> LogSalvage<'a> {
         }
     }
 
-    /// Whether an operation takes effect; see the rules of recovery.
-    fn counts(&mut self, place: RetainedLog, placed: &PlacedOperation<'_>) -> bool {
+    /// True if an operation takes effect by the rules of recovery.
+    fn is_applicable(&mut self, place: RetainedLog, placed: &PlacedOperation<'_>) -> bool {
         let state = &self.manifest.state;
         if state.dropped.contains(&placed.tree) {
             return false;
@@ -254,11 +254,11 @@ impl<'a> LogSalvage<'a> {
                 log.segment == place.segment && log.start <= place.start && place.end <= log.end
             }),
             Some(tree) if self.manifest.intact => place.segment >= tree.log_floor,
-            // Numbers of trees are never reused: this one was dropped.
+            // Ids of trees are never reused: this one was dropped.
             None if self.manifest.intact => false,
             Some(tree) if tree.descriptor.is_some() => true,
             Some(_) | None => {
-                // What is derived from a record is an entry of an index.
+                // A derived operation is an index entry.
                 let is_record = !placed.derived;
                 if is_record {
                     self.found.unknown.insert(placed.tree);
@@ -270,12 +270,12 @@ impl<'a> LogSalvage<'a> {
 
     fn note_unknown_end(&mut self, number: u64) {
         let what = "the marker is missing or older than the log: writes at the end of the log that were acknowledged as \
-                    synced may be missing, which nothing would show";
+                    synced may be missing, which is otherwise undetectable";
         self.losses.push(Loss::new(LossKind::LogEnd, FileName::Wal(number).to_string(), what));
     }
 
     fn lose(&mut self, number: u64, bytes: Option<Range<u64>>, cause: &str) {
-        // Retained entries have numbers of their own, which do not follow from those around them.
+        // Retained entries have sequence numbers of their own, which do not continue those around them.
         let is_hit = |log: &RetainedLog| {
             let overlaps = |bytes: &Range<u64>| log.start < bytes.end && bytes.start < log.end;
             log.segment == number && bytes.as_ref().is_none_or(overlaps)
@@ -289,12 +289,12 @@ impl<'a> LogSalvage<'a> {
     }
 }
 
-/// Whether a segment begins with the header that it was created with.
+/// True if a segment begins with the header that it was created with.
 fn has_header(file: Arc<dyn File>, identity: FileIdentity) -> bool {
     LogReader::open(file, "", LogRole::Wal, Some(identity)).is_ok()
 }
 
-/// Whether all operations of a payload decode.
+/// True if all operations of a payload decode.
 fn is_batch(payload: &[u8]) -> bool {
     BatchReader::new(payload).is_ok_and(|mut operations| operations.all(|placed| placed.is_ok()))
 }

@@ -1,29 +1,29 @@
-//! What a salvage could not read, one fact each.
+//! The losses of a salvage, one fact each.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
-/// Keys are shown up to this length, in bytes.
-const SHOWN_KEY_BYTES: usize = 48;
+/// Longer keys are truncated to this length, in bytes.
+const MAX_PRINTED_KEY_BYTES: usize = 48;
 
-/// What kind of part is lost.
+/// The kind of a lost part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossKind {
-    /// The manifest, or a part of it: which sstables are live is not known for certain. Deleted and replaced records may be
-    /// there again, and collections or indexes may be missing or be there again.
+    /// The manifest, or a part of it: the set of live sstables is uncertain. Deleted and replaced records may reappear, and
+    /// collections or indexes may be missing or reappear.
     Manifest,
     /// Records of the write-ahead log.
     Log,
-    /// Whether acknowledged writes are missing at the end of the log is not known.
+    /// Acknowledged writes may be missing at the end of the log.
     LogEnd,
     /// A whole sstable.
     Table,
     /// A block of an sstable.
     Block,
-    /// An entry that no collection has.
+    /// An entry that cannot be part of a collection.
     Entry,
     /// The name or the settings of a collection.
     Name,
@@ -32,7 +32,7 @@ pub enum LossKind {
 }
 
 impl LossKind {
-    /// The kind in one word.
+    /// The kind as one word.
     ///
     /// ```
     /// assert_eq!(bolide_lsm::salvage::LossKind::Block.name(), "block");
@@ -51,7 +51,7 @@ impl LossKind {
     }
 }
 
-/// A range of keys, both ends included.
+/// A range of keys, both bounds inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LostKeys {
     /// No key below this one is lost; `None` if that is not known.
@@ -78,16 +78,16 @@ impl fmt::Display for LostKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = |key: &Option<Vec<u8>>| match key {
             None => "?".to_owned(),
-            Some(key) if key.len() <= SHOWN_KEY_BYTES => format!("\"{}\"", key.escape_ascii()),
+            Some(key) if key.len() <= MAX_PRINTED_KEY_BYTES => format!("\"{}\"", key.escape_ascii()),
             Some(key) => {
-                format!("\"{}\"… ({} bytes)", key[..SHOWN_KEY_BYTES].escape_ascii(), key.len())
+                format!("\"{}\"… ({} bytes)", key[..MAX_PRINTED_KEY_BYTES].escape_ascii(), key.len())
             }
         };
         write!(f, "{} to {}", key(&self.first), key(&self.last))
     }
 }
 
-/// A part that could not be read, or could not be put into the new database.
+/// A part that could not be read or could not be written to the new database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
@@ -103,17 +103,17 @@ pub struct Loss {
     pub collection: Option<String>,
     /// The keys that may be affected; `None`: any.
     pub keys: Option<LostKeys>,
-    /// The sequence numbers of the lost entries lie in this range, as far as it is known. It ends with [`MAX_SEQUENCE`] if only its
-    /// start is known.
+    /// The range of the sequence numbers of the lost entries, if known. It ends with [`MAX_SEQUENCE`] if only its start is
+    /// known.
     pub sequences: Option<RangeInclusive<SequenceNumber>>,
-    /// At most so many entries are lost, as far as it is known.
+    /// The maximum number of lost entries, if known.
     pub entries: Option<u64>,
-    /// The cause, in words.
+    /// The cause as text.
     pub what: String,
 }
 
 impl Loss {
-    /// A loss of which nothing else is known.
+    /// A loss without further facts.
     pub fn new(kind: LossKind, file: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             kind,
@@ -128,14 +128,14 @@ impl Loss {
         }
     }
 
-    /// True if the record under `key` of the tree `tree` may differ because of it.
+    /// True if the record under `key` of the tree `tree` may be affected.
     pub fn may_affect(&self, tree: TreeId, key: &[u8]) -> bool {
         self.tree.is_none_or(|lost| lost == tree) && self.keys.as_ref().is_none_or(|keys| keys.contains(key))
     }
 }
 
 impl fmt::Display for Loss {
-    /// One line: kind, place, extent, cause.
+    /// One line: kind, file, extent, cause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
         if !self.file.is_empty() {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_one_line_with_all_that_is_known() {
+    fn a_loss_is_printed_as_one_line_with_all_facts() {
         let mut loss = Loss::new(LossKind::Block, "000007.sst", "the checksum does not match");
         assert_eq!(loss.to_string(), "block 000007.sst: the checksum does not match");
         loss.bytes = Some(48..300);

@@ -1,9 +1,9 @@
-//! The manifest, as far as it can be read.
+//! Salvage of the manifest.
 //!
-//! 1. `CURRENT` names the manifest, its tag, and how much of it was durable. Without it the newest manifest of the directory
-//!    is taken; it counts as whole if it is the only one and the marker agrees with its length.
-//! 2. Damaged records are skipped. The edits behind them are applied as far as they fit.
-//! 3. The manifest is *intact* if no edit is missing that was acknowledged. Then its state is exact.
+//! 1. `CURRENT` names the manifest, its tag, and its durable length. Without it the newest manifest of the directory is used;
+//!    it is considered whole if it is the only one and the marker agrees with its length.
+//! 2. Damaged records are skipped. Later edits are applied as far as they fit.
+//! 3. The manifest is *intact* if no acknowledged edit is missing. Then its state is exact.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -15,15 +15,15 @@ use bolide_storage::Vfs;
 use super::loss::{Loss, LossKind};
 use super::state::SalvagedState;
 use crate::file_name::FileName;
-use crate::record_log::{Boot, LogHeader, LogReader, LogRole, Stop};
+use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogStop};
 use crate::sync_marker::Marks;
 use crate::version::{CurrentFile, VersionEdit};
 
-/// What may be wrong with state of which edits are missing.
-const CONSEQUENCE: &str = "replaced and deleted records, dropped collections and dropped indexes may be there again; \
+/// The possible errors of a state with missing edits.
+const CONSEQUENCE: &str = "replaced and deleted records, dropped collections and dropped indexes may reappear; \
                            collections and indexes may be missing";
 
-/// What a manifest leads to.
+/// The state that results from a manifest.
 #[derive(Debug, Default)]
 pub(super) struct SalvagedManifest {
     pub(super) state: SalvagedState,
@@ -31,11 +31,11 @@ pub(super) struct SalvagedManifest {
     pub(super) intact: bool,
     /// True if the marker belongs to this manifest.
     pub(super) marked: bool,
-    /// `CURRENT` may be of another format version.
+    /// The error if `CURRENT` may be of another format version.
     pub(super) unsupported: Option<Error>,
 }
 
-/// Reads the manifest of the database in `dir`, in which the manifests `numbers` lie, ascending.
+/// Reads the manifest of the database in `dir`, whose manifests are `numbers`, ascending.
 pub(super) fn read(
     vfs: &dyn Vfs,
     dir: &Path,
@@ -47,7 +47,7 @@ pub(super) fn read(
     let current = CurrentFile::read_file(vfs, &FileName::Current.path(dir));
     match current {
         Ok(current) => {
-            let durable = Durable { at_least: current.len, is_end: current.closed };
+            let durable = DurableLength { min_len: current.len, is_end: current.closed };
             read_one(vfs, dir, current.manifest, durable, marks, losses)
         }
         Err(error) => {
@@ -59,7 +59,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads the newest manifest of which an edit can be read, because `CURRENT` cannot.
+/// Reads the newest manifest with a readable edit, because `CURRENT` is unreadable.
 fn read_newest(
     vfs: &dyn Vfs,
     dir: &Path,
@@ -69,7 +69,7 @@ fn read_newest(
     losses: &mut Vec<Loss>,
     notes: &mut Vec<String>,
 ) -> SalvagedManifest {
-    let durable = Durable { at_least: 0, is_end: false };
+    let durable = DurableLength { min_len: 0, is_end: false };
     for &number in numbers.iter().rev() {
         let Some(identity) = presumed_identity(vfs, &FileName::Manifest(number).path(dir), number) else {
             continue;
@@ -83,12 +83,12 @@ fn read_newest(
         if manifest.intact && !(manifest.marked && numbers.len() == 1) {
             manifest.intact = false;
             let what = format!(
-                "{cause}; {} is taken, which need not be the one that was in use, or not to its end: {CONSEQUENCE}",
+                "{cause}; {} is used, which may be another one than the one in force, or incomplete: {CONSEQUENCE}",
                 FileName::Manifest(number)
             );
             losses.push(Loss::new(LossKind::Manifest, FileName::Current.to_string(), what));
         } else {
-            notes.push(format!("CURRENT: {cause}; {} is taken", FileName::Manifest(number)));
+            notes.push(format!("CURRENT: {cause}; {} is used", FileName::Manifest(number)));
         }
         return manifest;
     }
@@ -97,12 +97,12 @@ fn read_newest(
     SalvagedManifest::default()
 }
 
-/// How much of a manifest was acknowledged.
+/// The acknowledged length of a manifest.
 #[derive(Debug, Clone, Copy)]
-struct Durable {
-    /// At least so many bytes.
-    at_least: u64,
-    /// The manifest ends there.
+struct DurableLength {
+    /// The minimum length in bytes.
+    min_len: u64,
+    /// True if the manifest ends there.
     is_end: bool,
 }
 
@@ -110,7 +110,7 @@ fn read_one(
     vfs: &dyn Vfs,
     dir: &Path,
     identity: FileIdentity,
-    durable: Durable,
+    durable: DurableLength,
     marks: &Marks,
     losses: &mut Vec<Loss>,
 ) -> SalvagedManifest {
@@ -122,12 +122,12 @@ fn read_one(
     manifest
 }
 
-/// Applies the readable edits of a manifest to `state`. `marked`: it was synced through this byte, by the marker.
+/// Applies the readable edits of a manifest to `state`. `marked`: the synced length in the marker.
 fn read_edits(
     vfs: &dyn Vfs,
     dir: &Path,
     identity: FileIdentity,
-    durable: Durable,
+    durable: DurableLength,
     marked: u64,
     state: &mut SalvagedState,
     losses: &mut Vec<Loss>,
@@ -148,9 +148,9 @@ fn read_edits(
         Err(error) => return lose(None, error.message()),
     };
     if durable.is_end {
-        reader.end_at(durable.at_least);
+        reader.end_at(durable.min_len);
     }
-    let durable_len = durable.at_least.max(marked);
+    let durable_len = durable.min_len.max(marked);
     loop {
         let position = reader.position();
         let cause = match reader.next_record() {
@@ -158,7 +158,7 @@ fn read_edits(
                 let bytes = position..record.end;
                 match VersionEdit::decode(record.payload).map(|edit| state.apply(&edit)) {
                     None => lose(Some(bytes), "a version edit cannot be decoded"),
-                    // What follows an edit that is lost may not fit either.
+                    // Edits behind a lost one may not fit either.
                     Some(misfits) if misfits > 0 && !any_lost.get() => {
                         let what = format!("{misfits} operations of an edit do not fit what precedes it");
                         lose(Some(bytes), &what);
@@ -168,7 +168,7 @@ fn read_edits(
                 continue;
             }
             Ok(None) => match reader.stop() {
-                Some(Stop::Invalid(what)) => what.to_owned(),
+                Some(LogStop::Invalid(what)) => what.to_owned(),
                 _ if position < durable_len => {
                     let what = format!(
                         "the manifest ends at byte {position}, but was durable through byte {durable_len}"
@@ -181,7 +181,7 @@ fn read_edits(
         };
         match reader.resynchronize() {
             Ok(Some(next)) => lose(Some(position..next), &cause),
-            // Behind what was acknowledged: a torn last edit, on which nothing was based.
+            // Behind the acknowledged length: a torn last edit, which nothing depends on.
             Ok(None) if position >= durable_len => return,
             Ok(None) => return lose(Some(position..reader.limit().max(durable_len)), &cause),
             Err(error) => return lose(Some(position..reader.limit()), error.message()),
@@ -189,8 +189,8 @@ fn read_edits(
     }
 }
 
-/// The identity of the record log at `path`: its number as in its name, its tag as in its header, damaged or not. `None` if the
-/// file cannot be read that far.
+/// The identity of the record log at `path`: the number in its name, and the tag in its header, damaged or not. `None` if the
+/// file cannot be read up to the tag.
 pub(super) fn presumed_identity(vfs: &dyn Vfs, path: &Path, number: u64) -> Option<FileIdentity> {
     const TAG_OFFSET: u64 = 16;
     let mut tag = [0; 8];

@@ -1,33 +1,33 @@
-//! Salvage: reading what is left of a damaged database, without opening it.
+//! Salvage: reading of a damaged database without opening it.
 //!
-//! The result is logical: for each tree the newest version of each key. Nothing in the directory is changed, not even a lock
-//! file. Every part that cannot be read becomes a [`Loss`].
+//! The result is logical: the newest version of each key of each tree. The directory is not changed, not even by a lock file.
+//! Every part that cannot be read becomes a [`Loss`].
 //!
 //! # Sources
-//! 1. `CURRENT` and the manifest: which sstables, range tombstones and log segments count. See `manifest`.
+//! 1. `CURRENT` and the manifest: the sstables, range tombstones and log segments in use. See `manifest`.
 //! 2. The log; see `logs`.
-//! 3. The sstables. If the manifest is not intact, those count too that it neither adds nor removes; the tree that they
-//!    belong to is in their properties.
+//! 3. The sstables. If the manifest is not intact, also those that it neither adds nor removes; their properties contain
+//!    their tree.
 //!
 //! Derived files (sorted views, regions) are not read.
 //!
 //! # Versions
 //! Versions are ordered by their sequence numbers alone, whichever source they are in. So a version that is in the log and in
-//! an sstable, or in two sstables because the edit that replaced one is lost, is one version. A version is hidden by the newer
-//! ones of its key and by newer range tombstones. If the sstable with the newest version is lost, an older version takes its
-//! place; the loss covers its key.
+//! an sstable, or in two sstables because the edit that replaced one is lost, is one version. A version is hidden by newer
+//! versions of its key and by newer range tombstones. If the sstable with the newest version is lost, an older version
+//! becomes visible; the loss covers its key.
 //!
 //! # Memory
-//! One block of each sstable that overlaps in keys with others, the index block of its partition, and 16 MiB of log entries,
-//! of which the rest lies in scratch files. Range tombstones and losses are held in memory, each of them.
+//! One block of each sstable that overlaps others, the index block of its partition, and 16 MiB of log entries; further log
+//! entries are in scratch files. All range tombstones and losses are in memory.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `loss` | what could not be read |
-//! | `state`, `manifest` | the readable edits, and the state that they lead to |
+//! | `loss` | the unreadable parts |
+//! | `state`, `manifest` | the readable edits, and the resulting state |
 //! | `logs`, `spill` | the entries of the log, in bounded memory |
 //! | `tables` | the sstables of a tree |
-//! | `records` | the newest versions out of all of these |
+//! | `records` | the newest versions of all sources |
 
 mod logs;
 mod loss;
@@ -47,43 +47,43 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_storage::Vfs;
 use bolide_table::{FilePool, FileSource, TableOwner, TableSalvage};
 
-use self::logs::{FoundInLogs, LogSalvage};
+use self::logs::{LogContents, LogSalvage};
 pub use self::loss::{Loss, LossKind, LostKeys};
 use self::manifest::SalvagedManifest;
 pub use self::records::VisitRecord;
 use self::spill::Spill;
-use self::state::TreeState;
+use self::state::SalvagedTreeState;
 use self::tables::{Losses, chains};
 use crate::file_name::FileName;
 use crate::range_tombstones::RangeTombstones;
 use crate::sync_marker::Marks;
 use crate::version::TableMeta;
 
-/// Sstables that are held open at once.
+/// The maximum number of open sstables.
 const MAX_OPEN_FILES: usize = 256;
 
-/// A tree as far as it is known.
+/// The known facts about a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvagedTree {
-    /// Its id.
+    /// The id.
     pub id: TreeId,
-    /// Its encoded settings; `None` if they are not known.
+    /// The encoded settings; `None` if unknown.
     pub options: Option<Vec<u8>>,
-    /// Its descriptor; `None` if it is not known.
+    /// The descriptor; `None` if unknown.
     pub descriptor: Option<Vec<u8>>,
-    /// True if the log shows that it holds records. Without that, and without a descriptor, it may hold entries of an index.
+    /// True if the log shows that the tree contains records. Otherwise, and without a descriptor, it may contain index entries.
     pub has_logged_records: bool,
 }
 
 impl SalvagedTree {
-    /// A tree of which nothing but its id is known.
+    /// A tree of which only the id is known.
     pub fn unknown(id: TreeId) -> Self {
         Self { id, options: None, descriptor: None, has_logged_records: false }
     }
 }
 
-/// A damaged database that is read.
+/// A damaged database that is being read.
 ///
 /// ```
 /// use std::path::Path;
@@ -124,7 +124,7 @@ pub struct Salvage {
     manifest: SalvagedManifest,
     segments: BTreeSet<u64>,
     spill: Spill,
-    found: FoundInLogs,
+    found: LogContents,
     losses: Vec<Loss>,
     notes: Vec<String>,
     /// The highest sequence number of sstables that no manifest names.
@@ -132,7 +132,7 @@ pub struct Salvage {
     ignores_range_tombstones: bool,
 }
 
-/// The files of a directory, by what they are.
+/// The files of a directory, by kind.
 #[derive(Debug, Default)]
 struct Files {
     manifests: Vec<u64>,
@@ -162,15 +162,15 @@ impl Files {
 }
 
 impl Salvage {
-    /// Reads the manifest of the database in `dir`. Scratch files will be created in the directory `scratch`, if any.
+    /// Reads the manifest of the database in `dir`. Scratch files are created in the directory `scratch`, if any are needed.
     ///
     /// # Errors
-    /// `NotFound` if the directory holds no file of a database; `Unsupported` if its files are of another format version; those of
-    /// listing it.
+    /// `NotFound` if the directory contains no file of a database; `Unsupported` if its files are of another format version;
+    /// those of listing it.
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, scratch: &Path) -> Result<Self> {
         let files = Files::read(&*vfs, dir)?;
         if !files.any {
-            let what = format!("{} holds no file of a database", dir.display());
+            let what = format!("{} contains no file of a database", dir.display());
             return Err(Error::new(ErrorKind::NotFound, what));
         }
         let marks = Marks::read(&*vfs, dir);
@@ -184,7 +184,7 @@ impl Salvage {
             marks,
             manifest,
             segments: files.segments,
-            found: FoundInLogs::default(),
+            found: LogContents::default(),
             losses,
             notes,
             table_sequence: 0,
@@ -200,7 +200,7 @@ impl Salvage {
         }
     }
 
-    /// A planted mistake, for tests of the proof: range tombstones hide nothing.
+    /// An intentional defect, for tests of the verification: range tombstones hide nothing.
     #[doc(hidden)]
     #[must_use]
     pub fn ignoring_range_tombstones(mut self, ignores: bool) -> Self {
@@ -208,8 +208,8 @@ impl Salvage {
         self
     }
 
-    /// Adds the sstables that the manifest neither adds nor removes to the trees that they were written for, and completes what
-    /// is known of trees.
+    /// Adds the sstables that the manifest neither adds nor removes to the trees in their properties, and completes the facts
+    /// about trees.
     fn adopt(&mut self, on_disk: &BTreeSet<u64>) {
         let unknown: Vec<u64> = on_disk.difference(&self.manifest.state.mentioned).copied().collect();
         for number in unknown {
@@ -220,7 +220,7 @@ impl Salvage {
             }
         }
         let lacks_descriptor =
-            |(_, tree): &(&TreeId, &TreeState)| tree.descriptor.is_none() || tree.options.is_none();
+            |(_, tree): &(&TreeId, &SalvagedTreeState)| tree.descriptor.is_none() || tree.options.is_none();
         let incomplete: Vec<(TreeId, Vec<TableMeta>)> = (self.manifest.state.trees.iter())
             .filter(lacks_descriptor)
             .map(|(&id, tree)| (id, tree.tables.values().rev().cloned().collect()))
@@ -242,7 +242,7 @@ impl Salvage {
         let table = TableSalvage::open(FileSource::pooled(&self.pool, number), None)?;
         let properties = table.properties()?;
         let lacks = |what| Error::unsupported(FileName::Table(number), what);
-        let owner = properties.owner.as_ref().ok_or_else(|| lacks("its properties do not hold a tree"))?;
+        let owner = properties.owner.as_ref().ok_or_else(|| lacks("its properties do not contain a tree"))?;
         if table.identity().file_number != number {
             return Err(lacks("it is another file under this name"));
         }
@@ -255,15 +255,15 @@ impl Salvage {
         Ok(())
     }
 
-    /// True if no acknowledged edit of the manifest is missing: then the sstables and the log segments that count are known.
+    /// True if no acknowledged edit of the manifest is missing: then the sstables and log segments in use are known.
     pub fn is_intact(&self) -> bool {
         self.manifest.intact
     }
 
-    /// The trees that are known. After [`read_logs`](Self::read_logs) those are among them that only the log names.
+    /// The known trees. After [`read_logs`](Self::read_logs) they include those that only the log names.
     pub fn trees(&self) -> Vec<SalvagedTree> {
-        // A tree of which edits name nothing but its number, and the log no record, has nothing to salvage.
-        let is_known = |(id, tree): &(&TreeId, &TreeState)| {
+        // A tree with nothing but its id in the edits, and without a record in the log, has nothing to salvage.
+        let is_known = |(id, tree): &(&TreeId, &SalvagedTreeState)| {
             tree.descriptor.is_some() || !tree.tables.is_empty() || self.found.unknown.contains(id)
         };
         let known = self.manifest.state.trees.iter().filter(is_known).map(|(&id, tree)| SalvagedTree {
@@ -282,7 +282,7 @@ impl Salvage {
     /// Reads the log: the entries of the trees that are `wanted`. Call it once, before [`visit_newest`](Self::visit_newest).
     ///
     /// # Errors
-    /// Those of writing scratch files. What cannot be read of the log is a loss.
+    /// Those of writing scratch files. An unreadable part of the log is a loss.
     pub fn read_logs(&mut self, wanted: &dyn Fn(TreeId) -> bool) -> Result<()> {
         LogSalvage::new(
             &*self.vfs,
@@ -297,18 +297,17 @@ impl Salvage {
         .read(&self.segments)
     }
 
-    /// Hands the newest version of each key of `tree` that is not deleted to `visit`, with its sequence number, in the order of
-    /// keys.
+    /// Passes the newest version of each key of `tree` that is not deleted to `visit`, with its sequence number, in key order.
     ///
     /// # Errors
     /// Those of `visit` and of the scratch files; `LimitExceeded` for too many range tombstones.
     pub fn visit_newest(&mut self, tree: TreeId, visit: &mut VisitRecord<'_>) -> Result<()> {
         let state = self.manifest.state.trees.get(&tree);
-        let noted = state.into_iter().flat_map(|tree| tree.tombstones.iter().cloned());
+        let in_manifest = state.into_iter().flat_map(|tree| tree.tombstones.iter().cloned());
         let logged = self.found.tombstones.get(&tree).into_iter().flatten().cloned();
         let tombstones = match self.ignores_range_tombstones {
             true => RangeTombstones::new(),
-            false => RangeTombstones::from_tombstones(noted.chain(logged))?,
+            false => RangeTombstones::from_tombstones(in_manifest.chain(logged))?,
         };
         let lost = Losses::default();
         let metas = state.into_iter().flat_map(|tree| tree.tables.values().cloned());
@@ -319,17 +318,17 @@ impl Salvage {
         Ok(())
     }
 
-    /// No entry has a sequence number above this one, as far as that is known.
+    /// No entry has a sequence number above this one, as far as known.
     pub fn last_sequence(&self) -> SequenceNumber {
         self.manifest.state.last_sequence.max(self.found.last_sequence).max(self.table_sequence)
     }
 
-    /// What could not be read so far.
+    /// The unreadable parts so far.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Damage that nothing was lost by.
+    /// Damage without losses.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -343,8 +342,8 @@ impl Salvage {
     }
 }
 
-/// Takes over from an sstable what is not known of its tree.
-fn complete(tree: &mut TreeState, owner: &TableOwner) {
+/// Completes the facts about a tree from the properties of an sstable.
+fn complete(tree: &mut SalvagedTreeState, owner: &TableOwner) {
     if tree.options.is_none() {
         tree.options.clone_from(&owner.options);
     }

@@ -1,4 +1,4 @@
-//! The newest version of each key of a tree, out of all sources at once.
+//! The newest version of each key of a tree, over all sources.
 
 use bolide_base::{EntryKind, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::SalvageCursor;
@@ -10,7 +10,7 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::MemtableCursor;
 use crate::range_tombstones::RangeTombstones;
 
-/// One of the sources of a tree.
+/// A cursor over one source of a tree.
 #[derive(Debug)]
 enum SalvageSource {
     Tables(Box<TableChain>),
@@ -18,7 +18,7 @@ enum SalvageSource {
     Memory(Box<MemtableCursor>),
 }
 
-/// Calls the same method on whichever cursor it is.
+/// Calls the same method of any variant.
 macro_rules! each {
     ($source:expr, $cursor:ident => $call:expr) => {
         match $source {
@@ -75,11 +75,11 @@ impl InternalCursor for SalvageSource {
     }
 }
 
-/// Takes a record: its key, the sequence number of its newest version, its value.
+/// Receives a record: its key, the sequence number of its newest version, its value.
 pub type VisitRecord<'a> = dyn FnMut(&[u8], SequenceNumber, &[u8]) -> Result<()> + 'a;
 
-/// Hands the newest version of each key that is not deleted to `visit`, in the order of keys, and returns entries that no
-/// record can be made of.
+/// Passes the newest version of each key that is not deleted to `visit`, in key order. Returns losses for entries that are no
+/// records.
 pub(super) fn visit_newest(
     tree: TreeId,
     tables: Vec<TableChain>,
@@ -107,7 +107,7 @@ pub(super) fn visit_newest(
                     let mut loss = Loss::new(
                         LossKind::Entry,
                         "",
-                        "an entry is a merge operand, which no record of a collection is",
+                        "an entry is a merge operand, but collections have none",
                     );
                     loss.tree = Some(tree);
                     loss.keys = Some(LostKeys { first: Some(key.to_vec()), last: Some(key.to_vec()) });

@@ -1,4 +1,4 @@
-//! The entries of the log in order, in bounded memory: memtables that are written to scratch files when they grow.
+//! The entries of the log in order, in bounded memory: memtables that are written to scratch files at a size limit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::cursor::InternalCursor;
 use crate::file_name::FileName;
 use crate::memtable::{Memtable, MemtableCursor, Visibility};
 
-/// Memtables together take up to so many bytes.
+/// The maximum size of all memtables together, in bytes.
 const MEMORY_BYTES: usize = 16 << 20;
-/// An entry of a memtable takes about so many bytes beside its key and its value.
+/// The approximate size of a memtable entry without key and value, in bytes.
 const ENTRY_BYTES: usize = 64;
 /// The tag of all scratch files.
 const SCRATCH_TAG: u64 = 0x5c7a;
@@ -23,11 +23,11 @@ const SCRATCH_TAG: u64 = 0x5c7a;
 #[derive(Debug)]
 pub(super) struct Spill {
     vfs: Arc<dyn Vfs>,
-    /// Where scratch files are created; the directory is created with the first of them.
+    /// The directory of the scratch files, created with the first of them.
     dir: PathBuf,
     memory_bytes: usize,
     memtables: BTreeMap<TreeId, Arc<Memtable>>,
-    /// About what they take.
+    /// The approximate size of the memtables.
     bytes: usize,
     files: BTreeMap<TreeId, Vec<u64>>,
     last_number: u64,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_over_the_limit_go_to_files_and_come_back_in_order() {
+    fn entries_over_the_limit_are_written_to_files_and_read_in_order() {
         let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
         let mut spill = Spill { memory_bytes: 2000, ..Spill::new(vfs.clone(), Path::new("new/scratch")) };
         for number in 0..100_u64 {

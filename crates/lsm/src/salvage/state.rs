@@ -1,7 +1,6 @@
-//! The state that the readable edits of a manifest lead to, however well they fit together.
+//! The state that results from the readable edits of a manifest, however well they fit together.
 //!
-//! Unlike the catalogue of an open store, an edit that does not fit is no error: it is counted, and what can be done of it is
-//! done.
+//! Unlike in the catalogue of an open store, an edit that does not fit is no error: it is counted and applied in part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,26 +9,26 @@ use bolide_base::{SequenceNumber, TreeId};
 use crate::range_tombstones::RangeTombstone;
 use crate::version::{EditOperation, RetainedLog, TableMeta, VersionEdit, WalSegment};
 
-/// What is known of a tree.
+/// The known facts about a tree.
 #[derive(Debug, Default)]
-pub(super) struct TreeState {
-    /// Its encoded settings; `None` if they are not known.
+pub(super) struct SalvagedTreeState {
+    /// The encoded settings; `None` if unknown.
     pub(super) options: Option<Vec<u8>>,
-    /// Its descriptor; `None` if it is not known.
+    /// The descriptor; `None` if unknown.
     pub(super) descriptor: Option<Vec<u8>>,
-    /// Segments below this number hold nothing that the sstables lack.
+    /// The writes in segments below this number are all in sstables.
     pub(super) log_floor: u64,
-    /// Where in the log the entries are that its last flush kept back.
+    /// The log position of the entries that the last flush retained.
     pub(super) retained: Option<RetainedLog>,
     pub(super) tables: BTreeMap<u64, TableMeta>,
     pub(super) tombstones: BTreeSet<RangeTombstone>,
 }
 
-/// What is known of a database.
+/// The known facts about a database.
 #[derive(Debug, Default)]
 pub(super) struct SalvagedState {
-    pub(super) trees: BTreeMap<TreeId, TreeState>,
-    /// Trees that were dropped for certain.
+    pub(super) trees: BTreeMap<TreeId, SalvagedTreeState>,
+    /// Trees that were certainly dropped.
     pub(super) dropped: BTreeSet<TreeId>,
     pub(super) wal_floor: u64,
     pub(super) segments: BTreeMap<u64, WalSegment>,
@@ -62,7 +61,7 @@ impl SalvagedState {
         misfits
     }
 
-    /// Applies what is no removal of an sstable; `None` if it does not fit.
+    /// Applies an operation that does not remove an sstable; `None` if it does not fit.
     fn apply_operation(&mut self, operation: &EditOperation) -> Option<()> {
         match operation {
             EditOperation::LastSequence(sequence) => {
@@ -118,14 +117,14 @@ impl SalvagedState {
                 self.tree(*tree)?.tombstones.remove(tombstone).then_some(())?;
             }
             EditOperation::SetRetained { tree, retained } => self.tree(*tree)?.retained = *retained,
-            // Nothing of the others is needed: numbers, boundaries, and files that are derived.
+            // Not needed: numbers, boundaries, and derived files.
             _ => {}
         }
         Some(())
     }
 
-    /// The tree, made where an edit that created it is lost; `None` if it was dropped.
-    fn tree(&mut self, tree: TreeId) -> Option<&mut TreeState> {
+    /// The tree, created if the edit that created it is lost; `None` if it was dropped.
+    fn tree(&mut self, tree: TreeId) -> Option<&mut SalvagedTreeState> {
         if self.dropped.contains(&tree) { None } else { Some(self.trees.entry(tree).or_default()) }
     }
 }
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_segments_without_a_record_are_forgotten_unless_a_tail_was_cut_off() {
+    fn ended_segments_without_a_record_are_dropped_unless_they_have_a_cut_tail() {
         let mut state = SalvagedState::default();
         let mut edit = VersionEdit::new();
         for number in [6, 7, 8] {
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_do_not_fit_are_counted_and_done_in_part() {
+    fn edits_that_do_not_fit_are_counted_and_applied_in_part() {
         let mut state = SalvagedState::default();
         let mut edit = VersionEdit::new();
         edit.create_tree(1, vec![1], vec![2]);
@@ -184,7 +183,7 @@ mod tests {
         edit.remove_table(1, 5);
         assert_eq!(state.apply(&edit), 0);
         assert_eq!(state.trees[&1].tables.len(), 1);
-        // The tree and the sstable that this edit changes are not known.
+        // The tree and the sstable of this edit are unknown.
         let mut edit = VersionEdit::new();
         edit.remove_table(2, 7);
         edit.add_tables(2, 0, 1, vec![meta(8)]);

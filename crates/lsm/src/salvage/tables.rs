@@ -1,7 +1,7 @@
-//! The sstables of a tree, as far as they can be read.
+//! Salvage of the sstables of a tree.
 //!
-//! Sstables whose key ranges are disjoint form a chain, of which one is open at a time. So memory depends on how often ranges
-//! overlap, not on how many sstables there are.
+//! Sstables with disjoint key ranges form a chain, of which one is open at a time. So memory depends on the overlap of ranges,
+//! not on the number of sstables.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::cursor::InternalCursor;
 use crate::file_name::FileName;
 use crate::version::TableMeta;
 
-/// Losses of several cursors.
+/// The losses of several cursors.
 pub(super) type Losses = Arc<Mutex<Vec<Loss>>>;
 
-/// Sstables in key order, none of which overlap. Moves forward only.
+/// Sstables in key order without overlap. Moves forward only.
 #[derive(Debug)]
 pub(super) struct TableChain {
     tree: TreeId,
     pool: Arc<FilePool>,
-    waiting: VecDeque<TableMeta>,
+    pending: VecDeque<TableMeta>,
     current: Option<(TableMeta, SalvageCursor)>,
     losses: Losses,
 }
 
-/// Sorts the sstables of a tree into as few chains as their ranges allow.
+/// Divides the sstables of a tree into the smallest possible number of chains.
 pub(super) fn chains(
     tree: TreeId,
     tables: impl Iterator<Item = TableMeta>,
@@ -40,14 +40,14 @@ pub(super) fn chains(
     let mut chains: Vec<TableChain> = Vec::new();
     for meta in tables {
         let is_behind = |chain: &&mut TableChain| {
-            chain.waiting.back().is_some_and(|last| last.largest_key < meta.smallest_key)
+            chain.pending.back().is_some_and(|last| last.largest_key < meta.smallest_key)
         };
         match chains.iter_mut().find(is_behind) {
-            Some(chain) => chain.waiting.push_back(meta),
+            Some(chain) => chain.pending.push_back(meta),
             None => chains.push(TableChain {
                 tree,
                 pool: Arc::clone(pool),
-                waiting: VecDeque::from([meta]),
+                pending: VecDeque::from([meta]),
                 current: None,
                 losses: Arc::clone(losses),
             }),
@@ -70,8 +70,8 @@ pub(super) fn lost_table(tree: Option<TreeId>, meta: &TableMeta, error: &Error) 
 }
 
 impl TableChain {
-    /// Goes on to the next sstable with entries while the current one has none left.
-    fn settle(&mut self) -> Result<()> {
+    /// Moves on to the next sstable with entries if the current one is exhausted.
+    fn enter_next_table(&mut self) -> Result<()> {
         loop {
             if self.current.as_ref().is_some_and(|(_, cursor)| cursor.valid()) {
                 return Ok(());
@@ -80,7 +80,7 @@ impl TableChain {
                 self.report(&meta, &cursor);
                 self.pool.close(meta.number);
             }
-            let Some(meta) = self.waiting.pop_front() else { return Ok(()) };
+            let Some(meta) = self.pending.pop_front() else { return Ok(()) };
             let source = FileSource::pooled(&self.pool, meta.number);
             match TableSalvage::open(source, Some((meta.identity(), meta.file_bytes))) {
                 Ok(table) => {
@@ -93,7 +93,7 @@ impl TableChain {
         }
     }
 
-    /// Reports what was skipped in an sstable that is read to its end.
+    /// Reports the skipped parts of an sstable that is read to its end.
     fn report(&self, meta: &TableMeta, cursor: &SalvageCursor) {
         let skipped = cursor.skipped();
         for block in skipped.lock().iter() {
@@ -137,7 +137,7 @@ impl InternalCursor for TableChain {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.settle()
+        self.enter_next_table()
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
@@ -156,7 +156,7 @@ impl InternalCursor for TableChain {
         if let Some((_, cursor)) = &mut self.current {
             cursor.next()?;
         }
-        self.settle()
+        self.enter_next_table()
     }
 
     fn prev(&mut self) -> Result<()> {

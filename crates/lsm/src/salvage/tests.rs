@@ -59,7 +59,7 @@ fn files(vfs: &Arc<dyn Vfs>, end: &str) -> Vec<PathBuf> {
     names.filter(|name| name.contains(end)).map(|name| Path::new(DIR).join(name)).collect()
 }
 
-/// Writes a file anew with a change of its bytes.
+/// Rewrites a file with a change of its bytes.
 fn damage(vfs: &Arc<dyn Vfs>, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let file = vfs.open(path).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
@@ -97,7 +97,7 @@ fn an_intact_store_is_read_exactly() {
 }
 
 #[test]
-fn without_current_the_only_manifest_is_taken_whole() {
+fn without_current_the_only_manifest_is_used_whole() {
     let (vfs, [one, _], records) = sample();
     vfs.remove(&FileName::Current.path(Path::new(DIR))).unwrap();
     let (found, salvage) = salvage(&vfs, one);
@@ -137,7 +137,7 @@ fn damaged_log_records_are_skipped_with_their_numbers() {
         assert!(losses.iter().all(|loss| loss.kind == LossKind::Log), "byte {at}: {losses:?}");
         for (key, record) in &records {
             let (sequence, _) = record;
-            // Only before the first record of all is no number known that the lost ones follow.
+            // Only before the very first record is the start of the lost numbers unknown.
             let is_lost = losses.iter().any(|loss| match &loss.sequences {
                 Some(sequences) => sequences.contains(sequence),
                 None => loss.bytes.as_ref().is_some_and(|bytes| bytes.start == 64),
@@ -190,7 +190,7 @@ fn a_named_segment_without_a_header_is_lost() {
     ] {
         let (vfs, [one, _], records) = sample();
         let path = files(&vfs, ".wal").pop().unwrap();
-        // As after writes of which none was synced.
+        // The state after writes none of which was synced.
         vfs.remove(&FileName::Marker.path(Path::new(DIR))).unwrap();
         damage(&vfs, &path, damage_of);
         let (found, salvage) = salvage(&vfs, one);
@@ -201,13 +201,13 @@ fn a_named_segment_without_a_header_is_lost() {
 }
 
 #[test]
-fn directories_without_a_database_of_this_version_are_refused() {
+fn directories_without_a_database_of_this_version_are_rejected() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     vfs.create_dir_all(Path::new(DIR)).unwrap();
     vfs.create(&Path::new(DIR).join("notes.txt")).unwrap();
     let open = || Salvage::open(vfs.clone(), Path::new(DIR), Path::new("scratch")).map(drop);
     assert_eq!(open().unwrap_err().kind(), ErrorKind::NotFound);
-    // Of another version: nothing of it can be read.
+    // Of another version: no file is readable.
     let current = vfs.create(&FileName::Current.path(Path::new(DIR))).unwrap();
     current
         .append(b"bolide-current 1 MANIFEST-000003 00000000000000b0 4711 open 0123456789abcdef\n")

@@ -6,7 +6,7 @@
 //! instead of one after the other. A key that a filter let pass in vain goes on to its next run in
 //! another round.
 //!
-//! The answers are those of single reads: the newest component with a version of the key decides. A [`Reach`] may
+//! The answers are those of single reads: the newest component with a version of the key decides. A [`SearchScope`] may
 //! leave components out.
 
 use bolide_base::checksum::hash_key;
@@ -21,28 +21,28 @@ const CHUNK: usize = 32;
 
 /// Which components are asked for each key of a list, and for which of its versions. Keys are told by their places in the
 /// list.
-pub(super) trait Reach {
+pub(super) trait SearchScope {
     /// Whether it ever leaves a component out because of its sequence numbers.
     const BY_SEQUENCE: bool;
 
     /// Only versions at or below this number are looked for.
-    fn at_most(&self, place: usize) -> SequenceNumber;
+    fn max_sequence(&self, place: usize) -> SequenceNumber;
 
     /// Whether a component with sequence numbers from `smallest` to `largest` is asked.
     fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool;
 
     /// Whether what is looked for is there, so that the only sstable that may hold it does.
-    fn is_there(&self) -> bool;
+    fn must_exist(&self) -> bool;
 }
 
 /// The newest version that a view at this number sees, wherever it lies.
 struct Newest(SequenceNumber);
 
-impl Reach for Newest {
+impl SearchScope for Newest {
     const BY_SEQUENCE: bool = false;
 
     #[inline]
-    fn at_most(&self, _place: usize) -> SequenceNumber {
+    fn max_sequence(&self, _place: usize) -> SequenceNumber {
         self.0
     }
 
@@ -52,31 +52,31 @@ impl Reach for Newest {
     }
 
     #[inline]
-    fn is_there(&self) -> bool {
+    fn must_exist(&self) -> bool {
         false
     }
 }
 
 /// A value where it was found.
-pub(super) enum Held<'a> {
+pub(super) enum FoundValue<'a> {
     Memtable(&'a [u8]),
     Table(ValueRef),
 }
 
-impl Held<'_> {
+impl FoundValue<'_> {
     /// The value where it lies.
     pub(super) fn value(&self) -> &[u8] {
         match self {
-            Held::Memtable(value) => value,
-            Held::Table(value) => value,
+            FoundValue::Memtable(value) => value,
+            FoundValue::Table(value) => value,
         }
     }
 
     /// The value, to keep.
     pub(super) fn into_value(self) -> ValueRef {
         match self {
-            Held::Memtable(value) => ValueRef::from(value),
-            Held::Table(value) => value,
+            FoundValue::Memtable(value) => ValueRef::from(value),
+            FoundValue::Table(value) => value,
         }
     }
 }
@@ -112,29 +112,29 @@ impl TreeState {
         sequence: SequenceNumber,
         out: &mut Vec<Option<SequenceNumber>>,
     ) -> Result<()> {
-        let reach = Newest(sequence);
-        self.find_many(keys, sequence, &reach, false, |found| out.push(found.map(|(written, _)| written)))
+        let scope = Newest(sequence);
+        self.find_many(keys, sequence, &scope, false, |found| out.push(found.map(|(written, _)| written)))
     }
 
-    /// Calls `emit` for each of `keys`, in order, with the newest version that is within `reach`, if the view at
+    /// Calls `emit` for each of `keys`, in order, with the newest version that is within `scope`, if the view at
     /// `sequence` sees that one.
-    pub(super) fn find_many<'a, R: Reach>(
+    pub(super) fn find_many<'a, R: SearchScope>(
         &'a self,
         keys: &[&[u8]],
         sequence: SequenceNumber,
-        reach: &R,
+        scope: &R,
         values: bool,
-        mut emit: impl FnMut(Option<(SequenceNumber, Held<'a>)>),
+        mut emit: impl FnMut(Option<(SequenceNumber, FoundValue<'a>)>),
     ) -> Result<()> {
         for (first, keys) in (0..).step_by(CHUNK).zip(keys.chunks(CHUNK)) {
             let mut in_memtables = [None; CHUNK];
-            self.find_in_memtables(keys, first, reach, &mut in_memtables);
+            self.find_in_memtables(keys, first, scope, &mut in_memtables);
             let mut found = in_memtables.map(|found| {
-                found.map(|(trailer, value): (Trailer, &'a [u8])| (trailer, Held::Memtable(value)))
+                found.map(|(trailer, value): (Trailer, &'a [u8])| (trailer, FoundValue::Memtable(value)))
             });
-            self.find_in_tables(keys, first, reach, values, &mut found)?;
+            self.find_in_tables(keys, first, scope, values, &mut found)?;
             for (key, found) in keys.iter().zip(found) {
-                let shown = found.filter(|(trailer, _)| self.shows(key, *trailer, sequence));
+                let shown = found.filter(|(trailer, _)| self.is_visible(key, *trailer, sequence));
                 emit(shown.map(|(trailer, held)| (trailer.sequence(), held)));
             }
         }
@@ -143,11 +143,11 @@ impl TreeState {
 
     /// Fills the places of `found` with the newest versions in memtables. The first of `keys` has the place `first`
     /// in the whole list; so for the methods below.
-    fn find_in_memtables<'a, R: Reach>(
+    fn find_in_memtables<'a, R: SearchScope>(
         &'a self,
         keys: &[&[u8]],
         first: usize,
-        reach: &R,
+        scope: &R,
         found: &mut [Option<(Trailer, &'a [u8])>; CHUNK],
     ) {
         for logged in self.memtables() {
@@ -157,41 +157,41 @@ impl TreeState {
                 continue;
             };
             if !R::BY_SEQUENCE {
-                memtable.get_many(keys, reach.at_most(first), &mut found[..keys.len()]);
+                memtable.get_many(keys, scope.max_sequence(first), &mut found[..keys.len()]);
                 continue;
             }
-            let may_hold = |place: usize| reach.may_hold(first + place, smallest, largest);
+            let may_hold = |place: usize| scope.may_hold(first + place, smallest, largest);
             let skipped = (0..keys.len()).filter(|&place| !may_hold(place)).count();
             ReadCounters::count(|counters| counters.memtables_skipped += skipped as u64);
             if skipped < keys.len() {
-                let at_most = |place: usize| may_hold(place).then(|| reach.at_most(first + place));
-                memtable.get_many_at(keys, at_most, &mut found[..keys.len()]);
+                let max_sequence = |place: usize| may_hold(place).then(|| scope.max_sequence(first + place));
+                memtable.get_many_at(keys, max_sequence, &mut found[..keys.len()]);
             }
         }
     }
 
     /// Fills the empty places of `found` with the newest versions in sstables.
-    fn find_in_tables<R: Reach>(
+    fn find_in_tables<R: SearchScope>(
         &self,
         keys: &[&[u8]],
         first: usize,
-        reach: &R,
+        scope: &R,
         values: bool,
-        found: &mut [Option<(Trailer, Held<'_>)>; CHUNK],
+        found: &mut [Option<(Trailer, FoundValue<'_>)>; CHUNK],
     ) -> Result<()> {
         if self.views.serve_reads() {
             for (place, key) in keys.iter().enumerate() {
-                let is_open = found[place].is_none() && reach.may_hold(first + place, 0, MAX_SEQUENCE);
+                let is_open = found[place].is_none() && scope.may_hold(first + place, 0, MAX_SEQUENCE);
                 if is_open
                     && let Some((trailer, value)) =
-                        self.find_through_views(key, reach.at_most(first + place))?
+                        self.find_through_views(key, scope.max_sequence(first + place))?
                 {
-                    found[place] = Some((trailer, Held::Table(value)));
+                    found[place] = Some((trailer, FoundValue::Table(value)));
                 }
             }
             return Ok(());
         }
-        let mut leads = self.leads(keys, first, reach, found);
+        let mut leads = self.leads(keys, first, scope, found);
         let mut reads = Vec::with_capacity(keys.len());
         let mut places = Vec::with_capacity(keys.len());
         loop {
@@ -202,8 +202,8 @@ impl TreeState {
                     continue;
                 }
                 (last, lead.tried) = (Some(lead.key), true);
-                let at_most = reach.at_most(first + lead.key);
-                reads.push(PointRead::new(lead.table.reader()?, keys[lead.key], at_most));
+                let max_sequence = scope.max_sequence(first + lead.key);
+                reads.push(PointRead::new(lead.table.reader()?, keys[lead.key], max_sequence));
                 places.push(lead.key);
             }
             if reads.is_empty() {
@@ -211,18 +211,18 @@ impl TreeState {
             }
             read_many(&mut reads, values)?;
             for (read, place) in reads.drain(..).zip(places.drain(..)) {
-                found[place] = read.take().map(|(trailer, value)| (trailer, Held::Table(value)));
+                found[place] = read.take().map(|(trailer, value)| (trailer, FoundValue::Table(value)));
             }
         }
     }
 
     /// The sstables that may hold the keys without an answer so far: by key, then newest first.
-    fn leads<R: Reach>(
+    fn leads<R: SearchScope>(
         &self,
         keys: &[&[u8]],
         first: usize,
-        reach: &R,
-        found: &[Option<(Trailer, Held<'_>)>; CHUNK],
+        scope: &R,
+        found: &[Option<(Trailer, FoundValue<'_>)>; CHUNK],
     ) -> Vec<Lead<'_>> {
         let runs = self.version.runs();
         let mut leads: Vec<Lead<'_>> =
@@ -231,7 +231,7 @@ impl TreeState {
         for (place, key) in keys.iter().enumerate().filter(|(place, _)| found[*place].is_none()) {
             let before = leads.len();
             for run in runs {
-                let may_hold = |smallest, largest| reach.may_hold(first + place, smallest, largest);
+                let may_hold = |smallest, largest| scope.may_hold(first + place, smallest, largest);
                 if !may_hold(run.smallest_sequence(), run.largest_sequence()) {
                     tables_skipped += 1;
                     continue;
@@ -243,7 +243,7 @@ impl TreeState {
                 }
                 leads.push(Lead { key: place, table, hash: None, tried: false });
             }
-            if reach.is_there() && leads.len() == before + 1 {
+            if scope.must_exist() && leads.len() == before + 1 {
                 filters_skipped += 1;
                 continue;
             }

@@ -79,7 +79,7 @@ impl Store {
         for number in state.views() {
             // A view is a help: a file that is missing is none of the copy's.
             match inner.link(FileName::View(number), dir) {
-                Err(error) if error.kind() == ErrorKind::NotFound => state.forget_view(number),
+                Err(error) if error.kind() == ErrorKind::NotFound => state.remove_view(number),
                 linked => linked?,
             }
         }

@@ -1,21 +1,20 @@
-//! Group commit: one writer leads, the others wait for it.
+//! Group commit: one writer leads and commits the batches of all waiting writers.
 //!
 //! # Algorithm
-//! 1. A writer finds the queue without a leader and leads with its own batch; or it queues up and
-//!    sleeps until it is done or is made the next leader.
-//! 2. The leader assigns sequence numbers, lets batches be staged (they see everything before them,
-//!    earlier batches of the group included), appends all of them to the log with one write, inserts
-//!    them into the memtables, syncs the log if one of them asks for it, and publishes the last number.
-//! 3. It wakes the others with their results and hands the lead to the first that queued meanwhile.
+//! 1. A writer that finds the queue without a leader leads with its own batch. Otherwise it enqueues its batch and
+//!    sleeps until the batch is committed or the writer becomes the next leader.
+//! 2. The leader assigns sequence numbers and runs the stages of the batches (a stage reads everything before its
+//!    batch, earlier batches of the group included). It appends all batches to the log with one write, inserts them
+//!    into the memtables, syncs the log if a batch requires it, and publishes the last sequence number.
+//! 3. It wakes the followers with their results, and makes the first writer that enqueued meanwhile the next leader.
 //!
-//! A single put goes past the queue where the log is free: see `commit_put`. Who leads then waits for it as for any other who has the
-//! lock of the log.
+//! A single put bypasses the queue if the log is free: see `commit_put`. A leader waits for it at the lock of the log.
 //!
 //! # Invariants
-//! * Nothing is inserted into a memtable before the append that holds it succeeded.
-//! * Nothing is published before the sync that it asked for succeeded.
-//! * After a failed write or sync, or a panic after an append began, the store is poisoned: what was appended may or may not survive, so
-//!   nothing of it is published and nothing more is written.
+//! * An entry is inserted into a memtable only after the append of its record succeeded.
+//! * A sequence number is published only after the sync that its batch requires succeeded.
+//! * After a failed write or sync, or a panic after an append began, the store is poisoned: the appended records may or
+//!   may not survive, so none of them is published and nothing more is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,32 +31,32 @@ use crate::external_tree::{ExternalWrite, ExternalTree};
 use crate::memtable::Memtable;
 use crate::options::SyncMode;
 
-/// Most encoded bytes that one leader takes along.
+/// Maximum encoded bytes of a group, unless it has one batch.
 const GROUP_BYTES: usize = 1 << 20;
 
-/// Adds to a batch what can only be known inside the commit.
+/// Completes a batch with operations that depend on the state at its commit.
 ///
-/// Synchronous index maintenance reads the old record here and deletes its index entries.
+/// Synchronous index maintenance reads the old record in a stage and deletes its index entries.
 pub trait CommitStage: Send {
-    /// Called once, by the thread that leads the commit, before the batch is appended to the log.
+    /// Called once, by the leader, before the batch is appended to the log.
     ///
-    /// `view` shows everything that was committed before `batch`, and nothing of it.
-    /// [`StoreBatch::first_sequence`] is assigned already: operations are added with explicit numbers
-    /// ([`StoreBatch::put_at`], [`StoreBatch::delete_at`]), never with new ones.
+    /// `view` contains everything committed before `batch`, and nothing of `batch`. [`StoreBatch::first_sequence`] is
+    /// already assigned: operations are added with explicit numbers ([`StoreBatch::put_at`],
+    /// [`StoreBatch::delete_at`]), never with new ones.
     ///
     /// # Errors
-    /// An error fails this batch alone; nothing of it is written.
+    /// An error fails this batch alone: nothing of it is written.
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()>;
 }
 
-/// One batch on its way.
-pub(super) struct Request {
+/// A batch to be committed.
+pub(super) struct CommitRequest {
     batch: StoreBatch,
     stage: Option<Box<dyn CommitStage>>,
     sync: SyncMode,
 }
 
-/// Writers that wait for a leader.
+/// The queue of writers that wait for a leader.
 #[derive(Default)]
 pub(super) struct CommitQueue {
     state: Mutex<QueueState>,
@@ -65,21 +64,21 @@ pub(super) struct CommitQueue {
 
 #[derive(Default)]
 struct QueueState {
-    led: bool,
-    waiting: VecDeque<Arc<Ticket>>,
+    has_leader: bool,
+    waiting: VecDeque<Arc<CommitTicket>>,
 }
 
-/// One waiting writer.
-struct Ticket {
-    slot: Mutex<Slot>,
+/// A waiting writer.
+struct CommitTicket {
+    state: Mutex<TicketState>,
     signal: Condvar,
 }
 
-enum Slot {
-    Waiting(Request),
-    /// The writer shall lead, with this request of its own.
-    Promoted(Request),
-    /// A leader works on it, or its result was collected.
+enum TicketState {
+    Waiting(CommitRequest),
+    /// The writer becomes the leader, with its own request.
+    Promoted(CommitRequest),
+    /// A leader works on the request, or its result was collected.
     Taken,
     Done(Result<SequenceNumber>),
 }
@@ -97,13 +96,13 @@ impl StoreInner {
             return Ok(self.snapshots.published());
         }
         self.throttle(batch.len_bytes())?;
-        let request = Request { batch, stage, sync };
+        let request = CommitRequest { batch, stage, sync };
         let (own, own_ticket) = match self.join_queue(request) {
-            Joined::Leads(request) => (request, None),
-            Joined::Queued(ticket) => match ticket.wait() {
-                Slot::Promoted(request) => (request, Some(ticket)),
-                Slot::Done(result) => return result,
-                Slot::Waiting(_) | Slot::Taken => {
+            QueueEntry::Leader(request) => (request, None),
+            QueueEntry::Follower(ticket) => match ticket.wait() {
+                TicketState::Promoted(request) => (request, Some(ticket)),
+                TicketState::Done(result) => return result,
+                TicketState::Waiting(_) | TicketState::Taken => {
                     return Err(Error::internal("a waiting writer was woken without a result"));
                 }
             },
@@ -111,27 +110,27 @@ impl StoreInner {
         self.lead(own, own_ticket.is_some())
     }
 
-    /// Takes the lead if nobody has it.
-    pub(super) fn try_lead(&self) -> Option<Lead<'_>> {
+    /// Becomes the leader if there is none.
+    pub(super) fn try_lead(&self) -> Option<CommitLeader<'_>> {
         let mut queue = self.commits.state.lock();
-        let leads = !std::mem::replace(&mut queue.led, true);
-        leads.then(|| Lead { store: self, followers: Vec::new() })
+        let is_leader = !std::mem::replace(&mut queue.has_leader, true);
+        is_leader.then(|| CommitLeader { store: self, followers: Vec::new() })
     }
 
-    fn join_queue(&self, request: Request) -> Joined {
+    fn join_queue(&self, request: CommitRequest) -> QueueEntry {
         let mut queue = self.commits.state.lock();
-        if !queue.led {
-            queue.led = true;
-            return Joined::Leads(request);
+        if !queue.has_leader {
+            queue.has_leader = true;
+            return QueueEntry::Leader(request);
         }
-        let ticket = Arc::new(Ticket { slot: Mutex::new(Slot::Waiting(request)), signal: Condvar::new() });
+        let ticket = Arc::new(CommitTicket { state: Mutex::new(TicketState::Waiting(request)), signal: Condvar::new() });
         queue.waiting.push_back(ticket.clone());
-        Joined::Queued(ticket)
+        QueueEntry::Follower(ticket)
     }
 
-    /// Commits the own request and, if others wait, theirs with it.
-    fn lead(&self, own: Request, contended: bool) -> Result<SequenceNumber> {
-        let mut lead = Lead { store: self, followers: Vec::new() };
+    /// Commits the request of the leader and, if `contended`, those of waiting writers with it.
+    fn lead(&self, own: CommitRequest, contended: bool) -> Result<SequenceNumber> {
+        let mut leader = CommitLeader { store: self, followers: Vec::new() };
         if !contended {
             let result = self.commit_alone(own);
             if self.options.background_threads == 0 {
@@ -143,27 +142,27 @@ impl StoreInner {
         requests.push(own);
         for ticket in self.commits.take_group() {
             requests.extend(ticket.take());
-            lead.followers.push(ticket);
+            leader.followers.push(ticket);
         }
         let mut results = self.commit_group(requests);
-        // Inline maintenance belongs to the one who caused it, before the next leader starts.
+        // Inline maintenance is done by the writer that caused it, before the next leader starts.
         if self.options.background_threads == 0 {
             self.run_pending_work();
         }
-        for (ticket, result) in lead.followers.drain(..).zip(results.drain(1..)) {
+        for (ticket, result) in leader.followers.drain(..).zip(results.drain(1..)) {
             ticket.finish(result);
         }
-        drop(lead);
+        drop(leader);
         results.pop().unwrap_or_else(|| Err(Error::internal("a commit group lost its leader's result")))
     }
 
-    /// Writes one request as [`commit_group`](Self::commit_group) does, without the lists that a group takes.
-    fn commit_alone(&self, mut request: Request) -> Result<SequenceNumber> {
+    /// Commits one request as [`commit_group`](Self::commit_group) does, without the allocations of a group.
+    fn commit_alone(&self, mut request: CommitRequest) -> Result<SequenceNumber> {
         let mut log = self.log.lock();
         self.check_writable()?;
         self.make_room(&mut log, request.batch.len_bytes())?;
         let first = log.applied + 1;
-        let syncs_first = self.place(&mut log, first, &mut request)?;
+        let syncs_first = self.prepare_batch(&mut log, first, &mut request)?;
         let last = log.applied + request.batch.sequence_count();
         self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first)?;
         log.applied = last;
@@ -171,7 +170,7 @@ impl StoreInner {
         Ok(last)
     }
 
-    /// Syncs the log as those ask for whose batches were applied, and publishes the last of their sequence numbers.
+    /// Syncs the log as the modes of the applied batches require, and publishes their last sequence number.
     pub(super) fn end_commit(
         &self,
         log: &mut LogState,
@@ -179,7 +178,7 @@ impl StoreInner {
         wanted: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
         self.poison_on_panic(|| {
-            self.sync_as_asked(log, wanted).inspect_err(|error| poison(self, error))?;
+            self.sync_as_required(log, wanted).inspect_err(|error| poison(self, error))?;
             if self.check_writable().is_ok() {
                 self.snapshots.publish(last);
             }
@@ -187,8 +186,8 @@ impl StoreInner {
         })
     }
 
-    /// Runs `write`, which writes to the log or to the manifest. If it panics the store is poisoned: the log may have records
-    /// whose sequence numbers are not counted, and the next write would use them again. The manifest likewise.
+    /// Runs `write`, which writes to the log or the manifest. A panic poisons the store: the log may have records whose
+    /// sequence numbers are not counted, and the next write would use them again. The same holds for the manifest.
     #[inline]
     pub(super) fn poison_on_panic<T>(&self, write: impl FnOnce() -> T) -> T {
         let mut guard = PoisonOnPanic { store: self, armed: true };
@@ -197,14 +196,14 @@ impl StoreInner {
         result
     }
 
-    /// Writes a group. The results come in the order of the requests.
-    fn commit_group(&self, mut requests: Vec<Request>) -> Vec<Result<SequenceNumber>> {
+    /// Commits a group. The results are in the order of the requests.
+    fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
         let mut log = self.log.lock();
         let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
         if let Err(error) = self.check_writable().and_then(|()| self.make_room(&mut log, incoming)) {
             return requests.iter().map(|_| Err(error.clone())).collect();
         }
-        let mut group = Group::new(requests.len());
+        let mut group = CommitGroup::new(requests.len());
         for (position, request) in requests.iter_mut().enumerate() {
             if let Err(error) = self.prepare(&mut log, &mut group, position, request) {
                 group.results[position] = Err(error);
@@ -213,7 +212,7 @@ impl StoreInner {
         self.write_prepared(&mut log, &mut group);
         let sync = requests.iter().zip(&group.results).filter(|(_, result)| result.is_ok());
         let wanted = sync.map(|(request, _)| request.sync);
-        // Where none was applied, all up to this number is published already.
+        // If no batch was applied, this number is already published.
         let last = log.applied;
         match self.end_commit(&mut log, last, wanted) {
             Ok(()) => group.results,
@@ -221,29 +220,29 @@ impl StoreInner {
         }
     }
 
-    /// Assigns sequence numbers to one request, stages it and adds its payload to the group.
+    /// Prepares one request and adds its batch to the group.
     fn prepare(
         &self,
         log: &mut LogState,
-        group: &mut Group,
+        group: &mut CommitGroup,
         position: usize,
-        request: &mut Request,
+        request: &mut CommitRequest,
     ) -> Result<()> {
         if request.stage.is_some() {
-            // What is staged must see the batches before it.
+            // The stage must read the batches before its own.
             self.write_prepared(log, group);
         }
         let first = log.applied + group.sequences + 1;
-        group.syncs_first |= self.place(log, first, request)?;
+        group.syncs_first |= self.prepare_batch(log, first, request)?;
         group.sequences += request.batch.sequence_count();
         group.results[position] = Ok(log.applied + group.sequences);
         group.prepared.push((position, std::mem::take(&mut request.batch)));
         Ok(())
     }
 
-    /// Assigns sequence numbers from `first` on to one request, stages it and makes it ready to be logged. Whether the log is to
-    /// be synced before it is applied.
-    fn place(&self, log: &mut LogState, first: SequenceNumber, request: &mut Request) -> Result<bool> {
+    /// Assigns sequence numbers from `first` on to one request, runs its stage and seals its batch. Returns true if the
+    /// log must be synced before the batch is applied.
+    fn prepare_batch(&self, log: &mut LogState, first: SequenceNumber, request: &mut CommitRequest) -> Result<bool> {
         check_sequences(first, request.batch.sequence_count())?;
         request.batch.assign(first);
         if let Some(mut stage) = request.stage.take() {
@@ -262,7 +261,7 @@ impl StoreInner {
                 tree.state_guard().check_range_tombstones(new)?;
             }
             if let Some(external_tree) = tree.external_tree.get() {
-                // More than its share, as a rule; reserving costs nothing.
+                // Usually more than the share of this tree; a reservation has no cost.
                 external_tree.reserve(request.batch.len(), request.batch.len_bytes())?;
                 syncs_first |= external_tree.is_durable_at_once();
             }
@@ -271,8 +270,8 @@ impl StoreInner {
         Ok(syncs_first)
     }
 
-    /// Appends the prepared batches with one write and inserts them into the memtables.
-    fn write_prepared(&self, log: &mut LogState, group: &mut Group) {
+    /// Appends the prepared batches with one write and applies them.
+    fn write_prepared(&self, log: &mut LogState, group: &mut CommitGroup) {
         if group.prepared.is_empty() {
             return;
         }
@@ -288,9 +287,9 @@ impl StoreInner {
         group.prepared.clear();
     }
 
-    /// Appends batches with one write and inserts them into the memtables. What fails poisons the store, but for a full
-    /// disk: it appended nothing, so the writer may free space and try again. After any other failure the end of
-    /// the log is in doubt.
+    /// Appends batches with one write and inserts them into the memtables. A failure poisons the store, except on a
+    /// full disk: nothing is appended then, and the writer may free space and try again. After any other failure the
+    /// end of the log is unknown.
     fn append_and_apply<'b>(
         &self,
         log: &mut LogState,
@@ -321,7 +320,7 @@ impl StoreInner {
             self.check_reserve()?;
         }
         log.append(batches.clone().map(StoreBatch::sealed_bytes)).or_else(|error| {
-            // Deletes free space: they get what is reserved.
+            // Deletes free space, so they may use the reserve.
             let may_release = error.kind() == ErrorKind::NoSpace && only_delete(batches.clone());
             if may_release && self.release_reserve() {
                 log.append(batches.clone().map(StoreBatch::sealed_bytes))
@@ -331,26 +330,26 @@ impl StoreInner {
         })?;
         self.counters.add_log_bytes(log.len() - log_bytes);
         if syncs_first {
-            // What is appended is not to be taken back, so even a full disk ends it here.
+            // An append cannot be undone, so a failure poisons the store even on a full disk.
             log.sync(self.runtime.now_micros()).inspect_err(|error| poison(self, error))?;
         }
         for batch in batches {
             self.counters.add_batch_bytes(batch.len_bytes() as u64);
-            // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
+            // After the append nothing may fail: a failure is a bug, and poisons the store like a failed write.
             self.apply(log, batch.sealed_bytes()).map_err(|error| Error::internal(error.to_string()))?;
         }
         Ok(())
     }
 
-    /// Inserts a payload into the memtables.
+    /// Inserts the operations of a payload into the memtables.
     fn apply(&self, log: &mut LogState, payload: &[u8]) -> Result<()> {
         let number = log.number();
-        for placed in BatchReader::new(payload)? {
-            let placed = placed?;
-            let target = self.written_target(&mut log.targets, number, placed.tree)?;
+        for operation in BatchReader::new(payload)? {
+            let operation = operation?;
+            let target = self.written_target(&mut log.targets, number, operation.tree)?;
             match target.tree.external_tree.get() {
-                Some(external_tree) => self.apply_to(&**external_tree, &placed)?,
-                None => placed.operation.insert_into(&target.logged.memtable, placed.sequence),
+                Some(external_tree) => self.apply_external(&**external_tree, &operation)?,
+                None => operation.operation.insert_into(&target.logged.memtable, operation.sequence),
             }
         }
         self.count_growth(&mut log.targets);
@@ -359,18 +358,18 @@ impl StoreInner {
 }
 
 impl StoreInner {
-    /// Hands a write to the keeper of its tree.
-    fn apply_to(&self, external_tree: &dyn ExternalTree, placed: &PlacedOperation<'_>) -> Result<()> {
-        let Operation::Entry { kind, key, value } = placed.operation else {
-            return Err(Error::internal(format!("a range of the kept tree {} is deleted", placed.tree)));
+    /// Applies a write to the external tree of its tree.
+    fn apply_external(&self, external_tree: &dyn ExternalTree, operation: &PlacedOperation<'_>) -> Result<()> {
+        let Operation::Entry { kind, key, value } = operation.operation else {
+            return Err(Error::internal(format!("a range of tree {}, which has an external tree, is deleted", operation.tree)));
         };
-        let trailer = Trailer::new(placed.sequence, kind);
+        let trailer = Trailer::new(operation.sequence, kind);
         external_tree.apply(ExternalWrite { key, trailer, value }, &|| self.snapshots.oldest())
     }
 }
 
 impl Operation<'_> {
-    /// Inserts the operation into its tree's memtable.
+    /// Inserts the operation into a memtable.
     pub(super) fn insert_into(&self, memtable: &Memtable, sequence: SequenceNumber) {
         match *self {
             Operation::Entry { kind, key, value } => {
@@ -381,7 +380,7 @@ impl Operation<'_> {
     }
 }
 
-/// Fails where so many sequence numbers from `first` on are more than there are.
+/// Fails if `count` sequence numbers from `first` on exceed the largest sequence number.
 pub(super) fn check_sequences(first: SequenceNumber, count: u64) -> Result<()> {
     if first.saturating_add(count) > MAX_SEQUENCE {
         return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
@@ -389,32 +388,32 @@ pub(super) fn check_sequences(first: SequenceNumber, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// A group while it is written.
-struct Group {
+/// State of a group during its commit.
+struct CommitGroup {
     results: Vec<Result<SequenceNumber>>,
-    /// Batches that wait for the next append, with the positions of their requests.
+    /// Batches of the next append, with the positions of their requests.
     prepared: Vec<(usize, StoreBatch)>,
-    /// Sequence numbers that the prepared batches take.
+    /// Number of sequence numbers of the prepared batches.
     sequences: u64,
-    /// A keeper makes durable at once what it is handed: the log goes first.
+    /// True if an external tree makes writes durable immediately: the log is synced before they are applied.
     syncs_first: bool,
 }
 
-impl Group {
+impl CommitGroup {
     fn new(requests: usize) -> Self {
         let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
         Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false }
     }
 }
 
-enum Joined {
-    Leads(Request),
-    Queued(Arc<Ticket>),
+enum QueueEntry {
+    Leader(CommitRequest),
+    Follower(Arc<CommitTicket>),
 }
 
 impl CommitQueue {
-    /// Takes along who waits, up to a size.
-    fn take_group(&self) -> Vec<Arc<Ticket>> {
+    /// Removes waiting writers from the queue, up to [`GROUP_BYTES`].
+    fn take_group(&self) -> Vec<Arc<CommitTicket>> {
         let mut queue = self.state.lock();
         let mut bytes = 0;
         let mut group = Vec::new();
@@ -432,12 +431,12 @@ impl CommitQueue {
         let mut queue = self.state.lock();
         match queue.waiting.pop_front() {
             Some(ticket) => ticket.promote(),
-            None => queue.led = false,
+            None => queue.has_leader = false,
         }
     }
 }
 
-/// Poisons the store when it is dropped armed: amid a panic.
+/// Poisons the store if it is dropped while armed, that is, during a panic.
 struct PoisonOnPanic<'a> {
     store: &'a StoreInner,
     armed: bool,
@@ -455,16 +454,17 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-/// Hands the lead on when dropped. If the leader panics, its followers are told and the store poisoned.
-pub(super) struct Lead<'a> {
+/// Leadership of the commit queue: passed on when dropped. If the leader panics, its followers fail and the store is
+/// poisoned.
+pub(super) struct CommitLeader<'a> {
     store: &'a StoreInner,
-    followers: Vec<Arc<Ticket>>,
+    followers: Vec<Arc<CommitTicket>>,
 }
 
-impl Drop for Lead<'_> {
+impl Drop for CommitLeader<'_> {
     fn drop(&mut self) {
         for ticket in self.followers.drain(..) {
-            let error = Error::internal("the writer that led this commit panicked");
+            let error = Error::internal("the writer that has_leader this commit panicked");
             poison(self.store, &error);
             ticket.finish(Err(error));
         }
@@ -472,43 +472,43 @@ impl Drop for Lead<'_> {
     }
 }
 
-impl Ticket {
-    fn wait(&self) -> Slot {
-        let mut slot = self.slot.lock();
-        while matches!(*slot, Slot::Waiting(_) | Slot::Taken) {
-            self.signal.wait(&mut slot);
+impl CommitTicket {
+    fn wait(&self) -> TicketState {
+        let mut state = self.state.lock();
+        while matches!(*state, TicketState::Waiting(_) | TicketState::Taken) {
+            self.signal.wait(&mut state);
         }
-        std::mem::replace(&mut slot, Slot::Taken)
+        std::mem::replace(&mut state, TicketState::Taken)
     }
 
     fn len_bytes(&self) -> usize {
-        match &*self.slot.lock() {
-            Slot::Waiting(request) => request.batch.len_bytes(),
+        match &*self.state.lock() {
+            TicketState::Waiting(request) => request.batch.len_bytes(),
             _ => 0,
         }
     }
 
-    fn take(&self) -> Option<Request> {
-        let mut slot = self.slot.lock();
-        match std::mem::replace(&mut *slot, Slot::Taken) {
-            Slot::Waiting(request) => Some(request),
+    fn take(&self) -> Option<CommitRequest> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, TicketState::Taken) {
+            TicketState::Waiting(request) => Some(request),
             other => {
-                *slot = other;
+                *state = other;
                 None
             }
         }
     }
 
     fn promote(&self) {
-        let mut slot = self.slot.lock();
-        if let Slot::Waiting(request) = std::mem::replace(&mut *slot, Slot::Taken) {
-            *slot = Slot::Promoted(request);
+        let mut state = self.state.lock();
+        if let TicketState::Waiting(request) = std::mem::replace(&mut *state, TicketState::Taken) {
+            *state = TicketState::Promoted(request);
         }
         self.signal.notify_one();
     }
 
     fn finish(&self, result: Result<SequenceNumber>) {
-        *self.slot.lock() = Slot::Done(result);
+        *self.state.lock() = TicketState::Done(result);
         self.signal.notify_one();
     }
 }

@@ -1,8 +1,8 @@
-//! One put where nobody else writes: the shortest way into the log and the memtable.
+//! The fast path of a single put: straight into the log and the memtable.
 //!
-//! Most writes are single puts, and most find the log free. They need no queue, no leader and no batch that is put together and
-//! taken apart again: what a batch of the put would be goes to the log in its parts, and the memtable takes key and value as
-//! they are. The log gets the same bytes either way.
+//! Most writes are single puts, and most find the log free. They need no queue, no leader and no encoded batch: the log
+//! receives the parts of the record, and the memtable receives key and value. The bytes in the log are the same on both
+//! paths.
 
 use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
 
@@ -11,7 +11,7 @@ use super::log::LogState;
 use super::{Store, StoreInner, poison};
 use crate::batch::StoreBatch;
 use crate::options::SyncMode;
-use crate::record_log::Shaped;
+use crate::record_log::SingleOperation;
 
 impl Store {
     /// Commits a batch that puts `value` under `key` of `tree`, and returns its sequence number.
@@ -29,8 +29,9 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Commits one put if nobody else writes at the moment; `None` where it has to queue up, or needs more than its entry in a
-    /// memtable. Who is to wait for background work, or asks for a sync, always queues up: others go along.
+    /// Commits one put if no other writer is active. Returns `None` if it has to enqueue, or needs more than a memtable
+    /// entry. A put that waits for background work or requires a sync always enqueues, so that other batches share the
+    /// sync.
     #[inline]
     fn put_alone(
         &self,
@@ -39,40 +40,41 @@ impl StoreInner {
         value: &[u8],
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
-        let Some(shaped) = Shaped::of_put(0, tree, key, value) else { return Ok(None) };
+        let Some(operation) = SingleOperation::of_put(0, tree, key, value) else { return Ok(None) };
         if sync == SyncMode::Always || self.throttles() {
             return Ok(None);
         }
         if self.options.background_threads == 0 {
-            return self.put_leading(tree, shaped, sync);
+            return self.put_as_leader(tree, operation, sync);
         }
         match self.log.try_lock() {
-            Some(mut log) => self.put_into(&mut log, tree, shaped, sync),
+            Some(mut log) => self.put_into(&mut log, tree, operation, sync),
             None => Ok(None),
         }
     }
 
-    /// The same where writers do the maintenance: who causes it has the lead until it is done, whether the put fails or not.
+    /// The same for inline maintenance: the writer leads until it has done the maintenance it caused, even if the put
+    /// fails.
     #[cold]
-    fn put_leading(
+    fn put_as_leader(
         &self,
         tree: TreeId,
-        shaped: Shaped<'_>,
+        operation: SingleOperation<'_>,
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
-        let Some(_lead) = self.try_lead() else { return Ok(None) };
-        let put = self.put_into(&mut self.log.lock(), tree, shaped, sync);
+        let Some(_leader) = self.try_lead() else { return Ok(None) };
+        let put = self.put_into(&mut self.log.lock(), tree, operation, sync);
         self.run_pending_work();
         put
     }
 
-    /// Commits one put. Its sequence number is not known yet.
+    /// Commits one put and assigns its sequence number.
     #[inline]
     fn put_into(
         &self,
         log: &mut LogState,
         tree: TreeId,
-        mut shaped: Shaped<'_>,
+        mut operation: SingleOperation<'_>,
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
         self.check_writable()?;
@@ -80,38 +82,38 @@ impl StoreInner {
         if target.tree.external_tree.get().is_some() {
             return Ok(None);
         }
-        // While the log is written.
-        target.logged.memtable.prefetch_key(shaped.key);
-        let bytes = shaped.payload_bytes();
+        // Overlaps with the write of the log.
+        target.logged.memtable.prefetch_key(operation.key);
+        let bytes = operation.payload_bytes();
         self.make_room(log, bytes)?;
         self.check_reserve()?;
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
-        shaped.number = sequence;
-        self.poison_on_panic(|| self.log_and_insert(log, tree, &shaped, bytes))?;
+        operation.number = sequence;
+        self.poison_on_panic(|| self.log_and_insert(log, tree, &operation, bytes))?;
         log.applied = sequence;
         self.end_commit(log, sequence, std::iter::once(sync))?;
         Ok(Some(sequence))
     }
 
-    /// Appends a put, whose batch has so many bytes, to the log, and inserts it into its memtable.
+    /// Appends a put, whose batch has `bytes` bytes, to the log and inserts it into its memtable.
     #[inline]
     fn log_and_insert(
         &self,
         log: &mut LogState,
         tree: TreeId,
-        shaped: &Shaped<'_>,
+        operation: &SingleOperation<'_>,
         bytes: usize,
     ) -> Result<()> {
         let log_bytes = log.len();
-        log.append_shaped(shaped).inspect_err(|error| self.poison_after_append(error))?;
+        log.append_single(operation).inspect_err(|error| self.poison_after_append(error))?;
         self.counters.add_log_bytes(log.len() - log_bytes);
         self.counters.add_batch_bytes(bytes as u64);
         let number = log.number();
-        // Past the append nothing may fail.
+        // After the append nothing may fail.
         let target = self.written_target(&mut log.targets, number, tree);
         let memtable = &target.inspect_err(|error| poison(self, error))?.logged.memtable;
-        memtable.insert(shaped.key, Trailer::new(shaped.number, EntryKind::Put), shaped.value);
+        memtable.insert(operation.key, Trailer::new(operation.number, EntryKind::Put), operation.value);
         self.count_growth(&mut log.targets);
         Ok(())
     }
@@ -143,21 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_wait_queues_up() {
+    fn puts_that_wait_use_the_queue() {
         let (store, tree) = open(0);
         let alone = |sync| store.inner.put_alone(tree, b"key", b"value", sync).unwrap();
         assert_eq!((alone(SyncMode::None), alone(SyncMode::Batch)), (Some(1), Some(2)));
-        assert_eq!(alone(SyncMode::Always), None, "others may go along with a sync");
-        let lead = store.inner.try_lead();
-        assert_eq!(alone(SyncMode::None), None, "somebody else leads, and may do the maintenance");
-        drop(lead);
+        assert_eq!(alone(SyncMode::Always), None, "other batches share a sync");
+        let leader = store.inner.try_lead();
+        assert_eq!(alone(SyncMode::None), None, "another writer leads, and may do the maintenance");
+        drop(leader);
         assert_eq!(store.put(tree, b"key", b"value", SyncMode::Always).unwrap(), 3);
         assert_eq!(store.published_sequence(), 3);
         let (store, tree) = open(1);
         assert_eq!(store.inner.put_alone(tree, b"key", b"value", SyncMode::None).unwrap(), Some(1));
         let log = store.inner.log.lock();
         let alone = store.inner.put_alone(tree, b"key", b"value", SyncMode::None);
-        assert_eq!(alone.unwrap(), None, "somebody else writes");
+        assert_eq!(alone.unwrap(), None, "another writer holds the log");
         drop(log);
         store.close().unwrap();
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_stay_few_after_a_batch_over_many_trees() {
+    fn the_target_cache_shrinks_after_a_batch_over_many_trees() {
         let (store, _) = open(0);
         let trees: Vec<_> =
             (0..60).map(|_| store.create_tree(TreeOptions::default(), b"").unwrap()).collect();

@@ -1,12 +1,12 @@
-//! The memtables that batches write to, at hand for whoever writes.
+//! A cache of the trees and memtables that batches write to.
 //!
-//! Looking a tree and its writable memtable up takes two guards and two counted references. Most batches write to the trees that
-//! the one before wrote to, so these are kept.
+//! Looking up a tree and its writable memtable takes two guards and two counted references. Most batches write to the
+//! same trees as the batch before.
 //!
 //! # Invariants
-//! * A target's memtable is the writable one of its tree. Who gives a tree another one, or drops a tree, has the lock of the log, and
-//!   [clears](Targets::clear) the targets before giving it back.
-//! * What a target has counted of its memtable's bytes is part of the bytes of all writable memtables.
+//! * The memtable of a target is the writable one of its tree. A thread that replaces it, or drops the tree, holds the
+//!   lock of the log and [clears](CommitTargets::clear) the targets before it releases the lock.
+//! * The counted bytes of a target are part of the total of all writable memtables.
 
 use std::sync::Arc;
 
@@ -16,70 +16,70 @@ use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
 use super::tree::Tree;
 
-/// Most trees that are kept at hand.
-const MOST: usize = 16;
+/// Maximum number of cached trees.
+const MAX_TARGETS: usize = 16;
 
-/// The trees that were written to of late.
+/// The trees with recent writes.
 #[derive(Debug, Default)]
-pub(super) struct Targets {
-    known: Vec<Target>,
-    /// The one that was asked for last.
+pub(super) struct CommitTargets {
+    cached: Vec<CommitTarget>,
+    /// The position of the last lookup.
     last: usize,
 }
 
-/// A tree that is written to.
+/// A tree with recent writes.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct CommitTarget {
     pub(super) tree: Arc<Tree>,
-    /// Its writable memtable.
+    /// The writable memtable of the tree.
     pub(super) logged: Arc<LoggedMemtable>,
-    /// Bytes of the memtable as they were counted last.
-    counted: usize,
-    /// Set while a batch writes to it.
+    /// Bytes of the memtable that are counted so far.
+    counted_bytes: usize,
+    /// True while a batch writes to it.
     is_written: bool,
 }
 
-impl Targets {
-    /// Forgets them all.
+impl CommitTargets {
+    /// Removes all targets.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many there are.
+    /// The number of targets.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.known.len()
+        self.cached.len()
     }
 
     #[inline]
     fn position(&mut self, tree: TreeId) -> Option<usize> {
-        let is_it = |target: &Target| target.tree.id == tree;
-        if !self.known.get(self.last).is_some_and(is_it) {
-            self.last = self.known.iter().position(is_it)?;
+        let is_target = |target: &CommitTarget| target.tree.id == tree;
+        if !self.cached.get(self.last).is_some_and(is_target) {
+            self.last = self.cached.iter().position(is_target)?;
         }
         Some(self.last)
     }
 
-    fn add(&mut self, target: Target) -> &mut Target {
-        // One that is being written to has not told its bytes yet.
-        if self.known.len() >= MOST
-            && let Some(position) = self.known.iter().position(|one| !one.is_written)
+    fn add(&mut self, target: CommitTarget) -> &mut CommitTarget {
+        // The growth of a target with a running write is not counted yet.
+        if self.cached.len() >= MAX_TARGETS
+            && let Some(position) = self.cached.iter().position(|one| !one.is_written)
         {
-            self.known.swap_remove(position);
+            self.cached.swap_remove(position);
         }
-        self.last = self.known.len();
-        self.known.push(target);
-        &mut self.known[self.last]
+        self.last = self.cached.len();
+        self.cached.push(target);
+        &mut self.cached[self.last]
     }
 }
 
-impl Target {
-    /// Bytes that the memtable has grown by since this was asked last.
+impl CommitTarget {
+    /// Bytes by which the memtable has grown since the last call.
     #[inline]
     fn growth(&mut self) -> usize {
         let bytes = self.logged.memtable.memory_bytes();
-        let grown = bytes.saturating_sub(self.counted);
-        self.counted = bytes;
+        let grown = bytes.saturating_sub(self.counted_bytes);
+        self.counted_bytes = bytes;
         grown
     }
 }
@@ -90,29 +90,29 @@ impl StoreInner {
     /// # Errors
     /// `NotFound` if there is no such tree.
     #[inline]
-    pub(super) fn target<'t>(&self, targets: &'t mut Targets, id: TreeId) -> Result<&'t mut Target> {
+    pub(super) fn target<'t>(&self, targets: &'t mut CommitTargets, id: TreeId) -> Result<&'t mut CommitTarget> {
         match targets.position(id) {
-            Some(position) => Ok(&mut targets.known[position]),
+            Some(position) => Ok(&mut targets.cached[position]),
             None => self.new_target(targets, id),
         }
     }
 
     #[cold]
-    fn new_target<'t>(&self, targets: &'t mut Targets, id: TreeId) -> Result<&'t mut Target> {
+    fn new_target<'t>(&self, targets: &'t mut CommitTargets, id: TreeId) -> Result<&'t mut CommitTarget> {
         let tree = self.tree(id)?;
         let logged = tree.state_guard().active.clone();
-        let counted = logged.memtable.memory_bytes();
-        Ok(targets.add(Target { tree, logged, counted, is_written: false }))
+        let counted_bytes = logged.memtable.memory_bytes();
+        Ok(targets.add(CommitTarget { tree, logged, counted_bytes, is_written: false }))
     }
 
-    /// The same for a batch that is in segment number `log` and is about to write to it.
+    /// The target for a batch in segment number `log`, which is about to write to it.
     #[inline]
     pub(super) fn written_target<'t>(
         &self,
-        targets: &'t mut Targets,
+        targets: &'t mut CommitTargets,
         log: u64,
         id: TreeId,
-    ) -> Result<&'t mut Target> {
+    ) -> Result<&'t mut CommitTarget> {
         let target = self.target(targets, id)?;
         if !target.is_written {
             target.is_written = true;
@@ -121,14 +121,14 @@ impl StoreInner {
         Ok(target)
     }
 
-    /// Counts what the memtables have grown by that were written to since this was called last.
+    /// Counts the growth of all memtables written to since the last call.
     #[inline]
-    pub(super) fn count_growth(&self, targets: &mut Targets) {
-        for target in targets.known.iter_mut().filter(|target| target.is_written) {
+    pub(super) fn count_growth(&self, targets: &mut CommitTargets) {
+        for target in targets.cached.iter_mut().filter(|target| target.is_written) {
             target.is_written = false;
             self.add_active_bytes(target.growth());
         }
-        // A batch may have written to more.
-        targets.known.truncate(MOST);
+        // One batch may write to more trees than are cached.
+        targets.cached.truncate(MAX_TARGETS);
     }
 }

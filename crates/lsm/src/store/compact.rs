@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use super::StoreInner;
-use super::table_output::{Finished, TableOutput};
+use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::Tree;
-use crate::compaction::{CompactionFilter, CompactionPlan, Cut, FilteredOutput, MergingRetention, Retention};
-use crate::cursor::{InternalCursor, MergingCursor, Source};
+use crate::compaction::{CompactionFilter, CompactionPlan, FilteredOutput, MergingRetention, OutputSplit, Retention};
+use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
@@ -35,7 +35,7 @@ impl StoreInner {
                 place_outputs(version, plan, &metas, edit);
             })?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
-            return self.views_changed(tree);
+            return self.refresh_views(tree);
         }
         let merged = self.merge_inputs(tree, plan)?;
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
@@ -51,7 +51,7 @@ impl StoreInner {
         }
         tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
-        self.views_changed(tree)
+        self.refresh_views(tree)
     }
 
     fn input_metas(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {
@@ -68,22 +68,22 @@ impl StoreInner {
         let in_use = self.snapshots.in_use();
         let state = tree.state();
         let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
-        let mut cursor: MergingCursor<Source> = MergingCursor::new(sources);
+        let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
         let ranges = state.merged_range_tombstones()?;
         let filter = tree.filter.read().clone();
         let operator = tree.merge_operator.read().clone();
         let oldest = in_use.first().copied().unwrap_or(0);
         let retention = Retention::new(in_use, ranges, plan.bottom);
         let retention = MergingRetention::new(retention, operator, false);
-        let cuts = match &plan.cut {
-            Cut::Nowhere | Cut::Within | Cut::IntoPartitions(_) => Vec::new(),
-            Cut::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
-            Cut::At(boundaries) => boundaries.clone(),
+        let cuts = match &plan.output_split {
+            OutputSplit::Unpartitioned | OutputSplit::WithinPartition | OutputSplit::IntoPartitions(_) => Vec::new(),
+            OutputSplit::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
+            OutputSplit::At(boundaries) => boundaries.clone(),
         };
         let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
         cursor.seek_to_first()?;
         let merge = Merge { end: None, retention, filter, oldest };
-        let (Finished { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.cut_at(cuts))?;
+        let (FinishedOutput { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.cut_at(cuts))?;
         Ok(Merged { tables, drops, bytes_read, dropped })
     }
 
@@ -91,10 +91,10 @@ impl StoreInner {
     pub(super) fn merge(
         &self,
         tree: &Arc<Tree>,
-        mut cursor: MergingCursor<Source>,
+        mut cursor: MergingCursor<ComponentCursor>,
         merge: Merge<'_>,
         output: TableOutput<'_>,
-    ) -> Result<(Finished, u64)> {
+    ) -> Result<(FinishedOutput, u64)> {
         let Merge { end, mut retention, filter, oldest } = merge;
         let mut output = FilteredOutput::new(output, filter, oldest);
         let mut entries = 0_u64;
@@ -103,14 +103,14 @@ impl StoreInner {
                 return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
             }
             entries += 1;
-            retention.take(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
+            retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
             cursor.next()?;
         }
         retention.finish(&mut output)?;
         let (output, filtered) = output.finish()?;
         let finished = output.finish()?;
         let kept: u64 = finished.tables.iter().map(|table| table.entries).sum();
-        let expected = retention.kept(entries).saturating_sub(filtered);
+        let expected = retention.retained(entries).saturating_sub(filtered);
         if kept != expected {
             return Err(Error::internal(format!(
                 "a compaction read {entries} entries and wrote {kept} instead of {expected}"
@@ -133,14 +133,14 @@ pub(super) struct Merge<'a> {
 /// Adds `outputs` of `plan` to where they belong in `version`, and cuts the level as the plan says.
 fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta], edit: &mut VersionEdit) {
     let (tree, level) = (version.tree(), plan.output_level);
-    match &plan.cut {
-        Cut::Nowhere => edit.remove_boundaries(tree, level, version.boundaries(level)),
-        Cut::AtBoundaries | Cut::Within => {}
-        Cut::At(boundaries) => {
+    match &plan.output_split {
+        OutputSplit::Unpartitioned => edit.remove_boundaries(tree, level, version.boundaries(level)),
+        OutputSplit::AtBoundaries | OutputSplit::WithinPartition => {}
+        OutputSplit::At(boundaries) => {
             edit.remove_boundaries(tree, level, version.boundaries(level));
             boundaries.iter().for_each(|key| edit.add_boundary(tree, level, key.clone()));
         }
-        Cut::IntoPartitions(tables) => {
+        OutputSplit::IntoPartitions(tables) => {
             let inputs: BTreeSet<u64> = plan.input_files().collect();
             let mut all = version.level(level).iter().flat_map(|run| run.tables());
             if all.all(|table| inputs.contains(&table.meta().number)) {
@@ -153,8 +153,8 @@ fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta]
     }
     let inputs: BTreeSet<u64> = plan.input_files().collect();
     for meta in outputs {
-        let run = match plan.cut {
-            Cut::Nowhere | Cut::Within => plan.output_run,
+        let run = match plan.output_split {
+            OutputSplit::Unpartitioned | OutputSplit::WithinPartition => plan.output_run,
             _ => version.height_over(level, meta, &inputs),
         };
         edit.add_tables(tree, level, run, vec![meta.clone()]);

@@ -11,7 +11,7 @@
 //! # Why it is right
 //! The state from before says the same as the one that follows; it only takes more memory. Nobody else changes the sstables of the
 //! tree meanwhile: no compaction runs beside such a flush, and another layout waits for it. What else says something of them in the
-//! manifest (views that somebody was renewing, deleted ranges that are to be forgotten) looks at [`Tree::unshown`] first,
+//! manifest (views that somebody was renewing, deleted ranges that are to be forgotten) looks at [`Tree::publication_pending`] first,
 //! under the lock of the versions, as the state of the tree is not what the manifest says. A crash finds what that says.
 //!
 //! # Writers hardly wait for it
@@ -28,20 +28,21 @@ use super::logged_memtable::LoggedMemtable;
 use super::tree::{Tree, TreeState};
 use crate::version::VersionSet;
 
-/// What a flush changes in the state of a tree but for the version.
+/// The changes of a flush to the state of a tree, apart from the version.
 #[derive(Clone, Copy)]
-pub(super) struct Flushed<'a> {
+pub(super) struct FlushedMemtables<'a> {
     /// The memtables whose entries are in sstables now, or in `retained`.
     pub(super) memtables: &'a [Arc<LoggedMemtable>],
-    /// Takes their place.
+    /// Replaces them.
     pub(super) retained: Option<&'a Arc<LoggedMemtable>>,
 }
 
-/// `now` with what `flushed` changes, and as the manifest has the tree; `now` itself without that.
-pub(super) fn ahead(
+/// The state `now` with the memtables of `flushed` replaced by the version in the manifest. Without `flushed`, `now`
+/// itself.
+pub(super) fn next_state(
     tree: &Tree,
     versions: &VersionSet,
-    flushed: Option<Flushed<'_>>,
+    flushed: Option<FlushedMemtables<'_>>,
     now: &TreeState,
 ) -> TreeState {
     match flushed.zip(versions.current(tree.id)) {
@@ -50,50 +51,50 @@ pub(super) fn ahead(
     }
 }
 
-/// Gives `tree` the state that `change` makes of the one that is [`ahead`].
-pub(super) fn show(
+/// Replaces the state of `tree` by the result of `change` for the [`next_state`].
+pub(super) fn publish_state(
     tree: &Tree,
     versions: &VersionSet,
-    flushed: Option<Flushed<'_>>,
+    flushed: Option<FlushedMemtables<'_>>,
     change: impl FnOnce(TreeState) -> TreeState,
 ) {
-    tree.replace_state(|now| change(ahead(tree, versions, flushed, now)));
+    tree.replace_state(|now| change(next_state(tree, versions, flushed, now)));
     if flushed.is_some() {
-        tree.unshown.store(false, Ordering::Release);
+        tree.publication_pending.store(false, Ordering::Release);
     }
 }
 
 impl StoreInner {
-    /// Lets readers of `tree` see what the manifest says since a flush: with views where these are wanted now.
+    /// Publishes a flush that is in the manifest: with rebuilt views if readers demand them.
     ///
     /// # Errors
-    /// As [`renew_views`](Self::renew_views); readers see it all the same.
-    pub(super) fn show_flushed(&self, tree: &Arc<Tree>, flushed: Flushed<'_>) -> Result<()> {
-        let next = ahead(tree, &self.versions.lock(), Some(flushed), &tree.state_guard());
-        let may_wait = self.views_may_wait(tree, &next) || self.writers_need_room(tree);
-        let Some(renewing) = tree.renewing.try_lock().filter(|_| !may_wait) else {
-            let rows = self.renew_rows(tree, flushed.memtables);
-            show(tree, &self.versions.lock(), Some(flushed), |next| next);
-            drop(rows);
-            // Writers who wait for room may have it now.
-            self.work_arrived();
-            return self.views_changed(tree);
+    /// As [`rebuild_views`](Self::rebuild_views); the flush is published nevertheless.
+    pub(super) fn publish_flush(&self, tree: &Arc<Tree>, flushed: FlushedMemtables<'_>) -> Result<()> {
+        let next = next_state(tree, &self.versions.lock(), Some(flushed), &tree.state_guard());
+        let can_defer = self.can_defer_views(tree, &next) || self.writers_need_room(tree);
+        let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
+            let row_update = self.update_rows(tree, flushed.memtables);
+            publish_state(tree, &self.versions.lock(), Some(flushed), |next| next);
+            drop(row_update);
+            // Writers that wait for a free memtable may continue.
+            self.wake_workers();
+            return self.refresh_views(tree);
         };
-        let renewed = self.renew_now(tree, Some(flushed));
-        drop(renewing);
-        self.work_arrived();
-        // Something is left to do where others came by, writers would have had to wait, or it failed.
-        if renewed.is_err() {
-            self.work.lock().views_are_due([tree.id]);
-        } else if tree.views_wait.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
-            return self.views_changed(tree);
+        let rebuilt = self.rebuild_views_locked(tree, Some(flushed));
+        drop(view_rebuild_lock);
+        self.wake_workers();
+        // Work is left if another thread requested a rebuild, writers would have waited, or the rebuild failed.
+        if rebuilt.is_err() {
+            self.work.lock().add_views_due([tree.id]);
+        } else if tree.rebuild_requested.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
+            return self.refresh_views(tree);
         }
-        renewed
+        rebuilt
     }
 
     /// True if writers wait once one more memtable of `tree` is full.
     pub(super) fn writers_need_room(&self, tree: &Tree) -> bool {
-        tree.state_guard().waiting() >= self.options.max_immutable_memtables
+        tree.state_guard().pending_flushes() >= self.options.max_immutable_memtables
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happens between the edit of a flush and the moment when readers see it; and what such a flush keeps back.
+//! States between the edit of a flush and its publication; limits of retained entries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,9 +9,9 @@ use bolide_table::BlockCache;
 
 use super::super::log::Rotate;
 use super::super::{Store, StoreComponents};
-use super::Flushed;
+use super::FlushedMemtables;
 use crate::StoreBatch;
-use crate::compaction::partitioned::MAX_KEPT_BACK_PERCENT;
+use crate::compaction::partitioned::MAX_RETAINED_PERCENT;
 use crate::options::{Layout, StoreOptions, SyncMode, TreeOptions};
 use crate::version::VersionEdit;
 
@@ -38,7 +38,7 @@ fn write(store: &Store, change: impl FnOnce(&mut StoreBatch)) {
 }
 
 #[test]
-fn a_deleted_range_is_forgotten_once() {
+fn a_range_tombstone_is_removed_once() {
     let (store, tree) = open(|_| {});
     write(&store, |batch| batch.put(tree, b"a", b"a").unwrap());
     store.flush().unwrap();
@@ -50,19 +50,19 @@ fn a_deleted_range_is_forgotten_once() {
     assert_eq!(known(), 1);
     drop(view);
     // A flush has written its edit when the work of other trees ends, twice.
-    handle.unshown.store(true, Ordering::Release);
-    store.inner.forget_spent_ranges();
-    store.inner.forget_spent_ranges();
+    handle.publication_pending.store(true, Ordering::Release);
+    store.inner.remove_spent_tombstones();
+    store.inner.remove_spent_tombstones();
     store.inner.check_writable().unwrap();
     assert_eq!(known(), 1);
-    handle.unshown.store(false, Ordering::Release);
-    store.inner.forget_spent_ranges();
+    handle.publication_pending.store(false, Ordering::Release);
+    store.inner.remove_spent_tombstones();
     store.inner.check_writable().unwrap();
     assert_eq!(known(), 0);
 }
 
 #[test]
-fn another_edit_does_not_show_what_a_flush_brought() {
+fn another_edit_does_not_publish_a_pending_flush() {
     let (store, tree) = open(|_| {});
     write(&store, |batch| batch.put(tree, b"a", b"a").unwrap());
     store.flush().unwrap();
@@ -75,16 +75,17 @@ fn another_edit_does_not_show_what_a_flush_brought() {
         edit.remove_table(tree, table.meta().number);
     }
     inner.apply_placed(&mut inner.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
-    handle.unshown.store(true, Ordering::Release);
+    handle.publication_pending.store(true, Ordering::Release);
     inner.install(&handle, VersionEdit::new(), &[]).unwrap();
     assert_eq!(tables(), 1);
-    inner.show_flushed(&handle, Flushed { memtables: &[], retained: None }).unwrap();
+    inner.publish_flush(&handle, FlushedMemtables { memtables: &[], retained: None }).unwrap();
     assert_eq!(tables(), 0);
-    assert!(!handle.unshown.load(Ordering::Acquire));
+    assert!(!handle.publication_pending.load(Ordering::Acquire));
 }
 
-/// How many views the manifest names after they were renewed; `meanwhile` a flush has taken out their sstables and is not shown yet.
-fn views_after_a_renewal(meanwhile: bool) -> usize {
+/// The number of views in the manifest after a rebuild. With `has_pending_flush`, an unpublished flush has removed
+/// their sstables.
+fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
     let (store, tree) = open(|options| {
         options.background_threads = 1;
         options.start_paused = true;
@@ -95,38 +96,38 @@ fn views_after_a_renewal(meanwhile: bool) -> usize {
         for key in 0..200_u8 {
             write(&store, |batch| batch.put(tree, &[key, round], &[7; 30]).unwrap());
         }
-        inner.rotate(&mut inner.log.lock(), Rotate::Everything).unwrap();
+        inner.rotate(&mut inner.log.lock(), Rotate::All).unwrap();
         inner.flush_into_partitions(&handle, true).unwrap();
     }
-    assert!(inner.versions.lock().views(tree).is_empty(), "nobody has read");
-    if meanwhile {
+    assert!(inner.versions.lock().views(tree).is_empty(), "no reader demands views");
+    if has_pending_flush {
         let mut edit = VersionEdit::new();
         for table in handle.state().version.tables() {
             edit.remove_table(tree, table.meta().number);
         }
         let mut versions = inner.versions.lock();
         inner.apply_placed(&mut versions, &handle, edit, &|_, _| {}).unwrap();
-        handle.unshown.store(true, Ordering::Release);
+        handle.publication_pending.store(true, Ordering::Release);
     }
-    inner.renew_views(&handle).unwrap();
+    inner.rebuild_views(&handle).unwrap();
     inner.check_writable().unwrap();
     inner.versions.lock().views(tree).len()
 }
 
 #[test]
-fn views_of_sstables_that_a_flush_took_out_meanwhile_are_given_up() {
-    assert_eq!(views_after_a_renewal(false), 1);
-    assert_eq!(views_after_a_renewal(true), 0);
+fn views_of_sstables_that_a_pending_flush_removes_are_discarded() {
+    assert_eq!(views_after_a_rebuild(false), 1);
+    assert_eq!(views_after_a_rebuild(true), 0);
 }
 
 #[test]
-fn what_is_kept_back_stays_within_its_limit_where_one_key_is_written_again_and_again() {
+fn retained_entries_stay_within_their_limit_under_overwrites_of_one_key() {
     let memtable_bytes = 128 << 10;
     let (store, tree) = open(|options| {
         options.memtable_bytes = memtable_bytes;
         options.memory_compaction = false;
     });
-    let mut most = 0;
+    let mut max_retained = 0;
     for number in 0..40_000_u64 {
         let mut key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         if number > 10_000 {
@@ -134,15 +135,15 @@ fn what_is_kept_back_stays_within_its_limit_where_one_key_is_written_again_and_a
         }
         write(&store, |batch| {
             batch.put(tree, &key, &[7; 60]).unwrap();
-            // One in a partition to which little else is written.
+            // Every tenth write goes to a partition with few other writes.
             if number > 10_000 && number.is_multiple_of(10) {
                 batch.put(tree, &[0xff; 9], &[7; 60]).unwrap();
             }
         });
         if number.is_multiple_of(100) {
-            most = most.max(store.stats().trees.iter().map(|tree| tree.retained_bytes).max().unwrap());
+            max_retained = max_retained.max(store.stats().trees.iter().map(|tree| tree.retained_bytes).max().unwrap());
         }
     }
-    let limit = (memtable_bytes / 100 * MAX_KEPT_BACK_PERCENT) as u64;
-    assert!(store.stats().writes.aborts > 0 && most <= limit, "{most} bytes of {limit}");
+    let limit = (memtable_bytes / 100 * MAX_RETAINED_PERCENT) as u64;
+    assert!(store.stats().writes.aborts > 0 && max_retained <= limit, "{max_retained} bytes of {limit}");
 }

@@ -73,7 +73,7 @@ impl StoreInner {
         let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
         loop {
             let mut oldest = OldestWrites::new(limit);
-            let mut cursor = MergingCursor::new(state.sources_behind(behind));
+            let mut cursor = MergingCursor::new(state.sources_above(behind));
             cursor.seek_to_first()?;
             while cursor.valid() {
                 let (key, trailer) = (cursor.key(), cursor.trailer());
@@ -104,16 +104,16 @@ impl StoreInner {
             return Ok(());
         }
         self.check_writable()?;
-        external_tree.tidy(&|| self.snapshots.oldest())?;
+        external_tree.collect_garbage(&|| self.snapshots.oldest())?;
         self.cut_kept(tree, external_tree, &flushed)
     }
 
     /// Has the keeper of `tree` collect garbage in a pause of the writes, until the tree is to be flushed or the store closed.
-    pub(super) fn tidy_external(&self, tree: &Arc<Tree>) -> Result<()> {
+    pub(super) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
         let Some(external_tree) = tree.external_tree.get() else { return Ok(()) };
         self.check_writable()?;
         let goes_on = || !self.is_stopping() && self.flushes_due(tree) == 0;
-        match external_tree.tidy_in_pause(&|| self.snapshots.oldest(), &goes_on) {
+        match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &goes_on) {
             // Nobody needs it now: the next cut tries again.
             Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
             tidied => tidied,
@@ -122,14 +122,14 @@ impl StoreInner {
 
     /// Cuts the kept trees that changed, at the end of a clean close: then the next opening has nothing of theirs to do
     /// again. What fails is left to the log, which is kept until a cut has it; the first failure but of a full disk is the result.
-    pub(super) fn cut_before_closing(&self) -> Result<()> {
+    pub(super) fn checkpoint_before_close(&self) -> Result<()> {
         let mut result = Ok(());
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
             let Some(external_tree) = tree.external_tree.get() else { continue };
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
-            if has_changed && external_tree.is_last_cut_due() && self.check_writable().is_ok() {
+            if has_changed && external_tree.is_closing_checkpoint_due() && self.check_writable().is_ok() {
                 match self.cut_kept(&tree, external_tree, &memtables) {
                     Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
                     cut => result = result.and(cut),
@@ -150,7 +150,7 @@ impl StoreInner {
         let mut cut = {
             // Nobody applies meanwhile, so the state is that of one sequence number.
             let log = self.log.lock();
-            external_tree.cut(log.applied)?
+            external_tree.checkpoint(log.applied)?
         };
         let made = Mutex::new(Vec::new());
         let name = || self.name_kept_file(&made);
@@ -213,11 +213,11 @@ impl StoreInner {
     }
 
     /// Whether a new segment of the log is the moment to cut the kept tree `tree`; `None` for other trees.
-    pub(super) fn is_cut_due(&self, tree: &Tree) -> Option<bool> {
+    pub(super) fn is_checkpoint_due(&self, tree: &Tree) -> Option<bool> {
         let external_tree = tree.external_tree.get()?;
         let logged = self.counters.log_bytes();
         let held = tree.state_guard().active.log_bytes_held(logged);
-        Some(held.is_some_and(|held| external_tree.is_cut_due(held)))
+        Some(held.is_some_and(|held| external_tree.is_checkpoint_due(held)))
     }
 }
 
@@ -301,10 +301,10 @@ impl Store {
             tree.external_tree.set(external_tree.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;
-            tree.replace_state(TreeState::handed_over);
+            tree.replace_state(TreeState::without_entries);
             log.targets.clear();
             inner.reset_active_bytes();
-            let is_due = handed_over > 0 && external_tree.is_cut_due(handed_over);
+            let is_due = handed_over > 0 && external_tree.is_checkpoint_due(handed_over);
             let is_due = is_due || !state.version.runs().is_empty();
             if !is_due || !log.is_open() {
                 return Ok(());

@@ -1,8 +1,7 @@
 //! Flush: full memtables become one sorted run of the first level.
 //!
-//! All memtables of a tree that wait are merged into one run, so a backlog makes fewer runs. Entries that
-//! no view can see are dropped on the way. The edit that adds the run also says from which log segment
-//! on recovery must replay this tree.
+//! All full memtables of a tree are merged into one run, so a backlog makes fewer runs. Entries that no view can see
+//! are dropped. The edit that adds the run also sets the log segment from which recovery must replay this tree.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +10,8 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
-use super::deferred_publication::{Flushed, show};
-use super::table_output::{Finished, TableOutput};
+use super::deferred_publication::{FlushedMemtables, publish_state};
+use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
@@ -21,20 +20,20 @@ use crate::version::{Version, VersionEdit, VersionSet};
 
 impl StoreInner {
     /// Writes the full memtables of `tree` to its partitions if `into_partitions`, else to an sstable of level 0, and
-    /// installs that; has its keeper make them durable, if it has one.
+    /// installs it. If it has an external tree, writes a checkpoint of that.
     pub(super) fn flush(&self, tree: &Arc<Tree>, into_partitions: bool) -> Result<()> {
-        let writes_all = tree.writes_all.swap(false, Ordering::AcqRel);
+        let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
         let flushed = match into_partitions && tree.external_tree.get().is_none() {
-            true => self.flush_into_partitions(tree, writes_all),
+            true => self.flush_into_partitions(tree, flush_all),
             false => self.flush_tree(tree),
         };
         flushed.inspect_err(|_| {
-            tree.writes_all.fetch_or(writes_all, Ordering::AcqRel);
+            tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
         })
     }
 
-    /// Writes the full memtables of `tree` to an sstable of level 0 and installs it; has its keeper make them durable, if
-    /// it has one.
+    /// Writes the full memtables of `tree` to an sstable of level 0 and installs it. If it has an external tree, writes
+    /// a checkpoint of that.
     pub(super) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
         if let Some(external_tree) = tree.external_tree.get() {
             return self.flush_external(tree, external_tree);
@@ -45,11 +44,11 @@ impl StoreInner {
             return Ok(());
         }
         self.check_writable()?;
-        let Finished { tables, drops } = self.write_memtables(tree, &flushed)?;
+        let FinishedOutput { tables, drops } = self.write_memtables(tree, &flushed)?;
         let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
         let mut edit = VersionEdit::new();
         let bytes = tables.iter().map(|table| table.file_bytes).sum();
-        // Runs are numbered by their first file, so that newer ones have larger numbers.
+        // The number of a run is that of its first file, so newer runs have larger numbers.
         if let Some(run) = tables.first().map(|table| table.number) {
             edit.add_tables(tree.id, 0, run, tables);
         }
@@ -61,46 +60,47 @@ impl StoreInner {
         }
         self.counters.flushed(bytes);
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.views_changed(tree)
+        self.refresh_views(tree)
     }
 
-    fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<Finished> {
-        // In this order: no range tombstone at or below the first number in use is missing then.
+    fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<FinishedOutput> {
+        // In this order, no range tombstone at or below the first number in use is missing.
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
         let operator = tree.merge_operator.read().clone();
-        let shown = tree.shown(flushed, &in_use);
-        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(shown)).collect();
+        let visibility = tree.visibility(flushed, &in_use);
+        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(visibility)).collect();
         let mut cursor = MergingCursor::new(cursors);
-        // What the layer above would drop is dropped by compactions only. While the log is replayed it is not
+        // Entries that the filter of the layer above drops are dropped by compactions only. During replay it is not
         // known yet whether the tree has a filter.
-        let replays = !self.log.lock().is_open();
-        let is_filtered = replays || tree.filter.read().is_some() || operator.is_some();
+        let is_replay = !self.log.lock().is_open();
+        let is_filtered = is_replay || tree.filter.read().is_some() || operator.is_some();
         let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);
         let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
         let mut output = TableOutput::new(self, tree, u64::MAX, filtered_through);
         cursor.seek_to_first()?;
         while cursor.valid() {
-            retention.take(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
+            retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
             cursor.next()?;
         }
         retention.finish(&mut output)?;
         output.finish()
     }
 
-    /// Installs the new sstables `written` as `install` does it. If their edit was certainly not written, the files are given up.
+    /// Installs the new sstables `written` by `install`. If their edit was certainly not written, the files are
+    /// removed.
     ///
-    /// What was left out of them may have been hidden by a write that is in the log alone (a deleted
-    /// range, or a newer record that an index filter looked at), so the log is synced first: a power cut
-    /// must not take that write and leave the gap.
+    /// A version may have been dropped because of a write that is only in the log (a range delete, or a newer record
+    /// that an index filter read). So the log is synced first: a power cut must not lose that write after the version
+    /// is gone.
     pub(super) fn install_outputs(
         &self,
         written: &[u64],
         install: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.sync_log().and_then(|()| install()).inspect_err(|error| {
-            let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-            if is_certain.contains(&error.kind()) {
+            let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+            if not_written.contains(&error.kind()) {
                 for number in written {
                     self.table_files.obsolete.push(FileName::Table(*number));
                 }
@@ -108,7 +108,7 @@ impl StoreInner {
         })
     }
 
-    /// Makes an edit durable and swaps the tree to the version that it makes, without the memtables in `flushed`.
+    /// Makes an edit durable and replaces the version of the tree, without the memtables in `flushed`.
     pub(super) fn install(
         &self,
         tree: &Tree,
@@ -118,8 +118,8 @@ impl StoreInner {
         self.install_with(tree, edit, flushed, &|_, _| {})
     }
 
-    /// Makes an edit durable and swaps the tree to the version that it makes; `place` adds to the edit what depends on the version
-    /// that it is applied to.
+    /// Makes an edit durable and replaces the version of the tree. `place` adds the operations that depend on the
+    /// version to which the edit is applied.
     pub(super) fn install_placed(
         &self,
         tree: &Tree,
@@ -136,18 +136,18 @@ impl StoreInner {
         flushed: &[Arc<LoggedMemtable>],
         place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
-        let _renewing = self.renew_rows(tree, flushed);
+        let _row_update = self.update_rows(tree, flushed);
         let mut versions = self.versions.lock();
         self.apply_placed(&mut versions, tree, edit, place)?;
-        // What a flush into partitions brought is shown by that one, which takes the memtables away with it.
-        if !tree.unshown.load(Ordering::Acquire) {
-            show(tree, &versions, Some(Flushed { memtables: flushed, retained: None }), |next| next);
+        // A pending flush into partitions publishes its version itself, together with the removal of its memtables.
+        if !tree.publication_pending.load(Ordering::Acquire) {
+            publish_state(tree, &versions, Some(FlushedMemtables { memtables: flushed, retained: None }), |next| next);
         }
         Ok(())
     }
 
-    /// Makes an edit durable; `place` adds to it what depends on the version that it is applied to. Readers go on with the state from
-    /// before.
+    /// Makes an edit durable; `place` adds the operations that depend on the version to which it is applied. Readers
+    /// continue with the old state.
     pub(super) fn apply_placed(
         &self,
         versions: &mut VersionSet,

@@ -34,7 +34,7 @@ impl TreeState {
     fn get_lite(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> Lite {
         for logged in self.memtables() {
             if let Some(trailer) = logged.memtable.newest(key, sequence) {
-                let current = trailer.sequence() == written && self.shows(key, trailer, sequence);
+                let current = trailer.sequence() == written && self.is_visible(key, trailer, sequence);
                 return if current { Lite::Current } else { Lite::Obsolete };
             }
         }

@@ -1,23 +1,22 @@
 //! Reads of writes whose sequence number is known.
 //!
-//! An index knows of each record under which number it was written. Every memtable and every sstable knows the range of
-//! the numbers in it, a zone map over sequence numbers. So most components are out before their keys or filters are
-//! looked at (Perseid §4.4.1).
+//! An index stores the sequence number of each record. Every memtable and every sstable has a range of sequence
+//! numbers: a zone map. So most components are excluded before their keys or filters are read (Perseid §4.4.1).
 //!
-//! # Two questions
-//! * **What did the write put?** ([`TreeView::get_exact_many`].) For callers who know that the write is the newest of its key. Only
-//!   components whose range holds the number are asked, and those for versions at or below it. Where that leaves one
-//!   sstable, its Bloom filter is not asked: the write is there.
-//! * **Is the write the newest, and what did it put?** ([`TreeView::get_current_many`].) For callers who do not know.
-//!   Components whose numbers are all smaller are left out: neither the write is there nor a newer one. All others
-//!   may hold a newer one, and are asked as ever, filters included.
+//! # Two queries
+//! * **The value of a write** ([`TreeView::get_exact_many`]), for callers that know that the write is the newest of its
+//!   key. Only components whose range contains the number are searched, for versions at or below it. If that leaves one
+//!   sstable, its Bloom filter is skipped: the sstable contains the write.
+//! * **The value of a write if it is the newest** ([`TreeView::get_current_many`]), for all other callers. Components
+//!   with only smaller numbers are skipped: they contain neither the write nor a newer one. All others may contain a
+//!   newer write and are searched as usual, filters included.
 //!
-//! # Why it is exact
-//! Nothing is taken for granted because of a layout's name. Whether a component may hold the number is read off its own
-//! range for each key, so ranges that overlap, as those of levels do, cost a filter or two and never an answer. In a tiered tree,
-//! and in a leveled one as long as all of level 0 goes to one level below, the ranges of runs are strictly divided, and
-//! one component is left. A version counts only if it has the very number; so a caller who was wrong, or a
-//! write that is gone, gets `None`, and has read one block in vain.
+//! # Correctness
+//! No assumption depends on the layout. Each key is compared with the range of each component, so overlapping ranges,
+//! as those of levels, cost a filter check or two but never a wrong result. In a tiered tree, and in a leveled one as
+//! long as all of level 0 is merged into one level below, the ranges of runs are disjoint, and one component is left. A
+//! version counts only if its number is equal: for a wrong number, or a write that is gone, the result is `None` after
+//! one block read.
 //!
 //! The first component with a version at or below the number decides, since all versions of the key in older ones are
 //! older.
@@ -26,11 +25,11 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
 use super::Store;
-use super::batch_read::{Held, Reach};
+use super::batch_read::{FoundValue, SearchScope};
 use super::read_view::TreeView;
 use super::tree::TreeState;
 
-/// A write of a key whose sequence number is known.
+/// A write of a key with a known sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KnownWrite<'k> {
     /// The key.
@@ -39,7 +38,7 @@ pub struct KnownWrite<'k> {
     pub sequence: SequenceNumber,
 }
 
-/// The versions with just these numbers.
+/// Scope of the versions with exactly these numbers.
 struct Exact<'w> {
     writes: &'w [KnownWrite<'w>],
     view: SequenceNumber,
@@ -51,10 +50,10 @@ impl Exact<'_> {
     }
 }
 
-impl Reach for Exact<'_> {
+impl SearchScope for Exact<'_> {
     const BY_SEQUENCE: bool = true;
 
-    fn at_most(&self, place: usize) -> SequenceNumber {
+    fn max_sequence(&self, place: usize) -> SequenceNumber {
         self.sequence(place)
     }
 
@@ -63,21 +62,21 @@ impl Reach for Exact<'_> {
         (smallest..=largest).contains(&sequence) && sequence <= self.view
     }
 
-    fn is_there(&self) -> bool {
+    fn must_exist(&self) -> bool {
         true
     }
 }
 
-/// The newest versions that a view sees, as far as they are not older than these numbers.
+/// Scope of the newest versions that a view sees, unless they are older than these numbers.
 struct NotOlder<'w> {
     writes: &'w [KnownWrite<'w>],
     view: SequenceNumber,
 }
 
-impl Reach for NotOlder<'_> {
+impl SearchScope for NotOlder<'_> {
     const BY_SEQUENCE: bool = true;
 
-    fn at_most(&self, _place: usize) -> SequenceNumber {
+    fn max_sequence(&self, _place: usize) -> SequenceNumber {
         self.view
     }
 
@@ -85,34 +84,34 @@ impl Reach for NotOlder<'_> {
         smallest <= self.view && self.writes.get(place).is_some_and(|write| largest >= write.sequence)
     }
 
-    fn is_there(&self) -> bool {
+    fn must_exist(&self) -> bool {
         false
     }
 }
 
 impl TreeState {
-    /// Calls `emit` for each of `writes`, in order, with the value of that very version if `reach` meets it.
-    fn find_writes<R: Reach>(
+    /// Calls `emit` for each of `writes`, in order, with the value of exactly that version if it is within `scope`.
+    fn find_writes<R: SearchScope>(
         &self,
         writes: &[KnownWrite<'_>],
         view: SequenceNumber,
-        reach: &R,
+        scope: &R,
         out: &mut Vec<Option<ValueRef>>,
     ) -> Result<()> {
         let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
         let mut wanted = writes.iter().map(|write| write.sequence);
-        self.find_many(&keys, view, reach, true, |found| {
+        self.find_many(&keys, view, scope, true, |found| {
             let wanted = wanted.next();
             let found = found.filter(|(sequence, _)| wanted == Some(*sequence));
-            out.push(found.map(|(_, held)| held.into_value()));
+            out.push(found.map(|(_, value)| value.into_value()));
         })
     }
 }
 
 impl Store {
-    /// Hands what each of `writes` put to `work`, in their order, where it lies: nothing is copied. `None`, and `work` is not
-    /// called, where one of them is not found; see [`TreeView::get_exact`], which reads at a view. Here nobody registers:
-    /// a write that was replaced after `sequence` may have been compacted away, and is not found then.
+    /// Passes the values of `writes` to `work`, in their order and without copies. Returns `None` without a call of
+    /// `work` if a write is not found; see [`TreeView::get_exact`], which reads at a view. Nothing is registered: a
+    /// write that was replaced after `sequence` may have been compacted away.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable; those of `work`.
@@ -126,26 +125,26 @@ impl Store {
         let tree = self.inner.tree(tree)?;
         let state = tree.state_guard();
         let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
-        let mut held = Vec::with_capacity(writes.len());
+        let mut found_values = Vec::with_capacity(writes.len());
         let mut wanted = writes.iter();
         state.find_many(&keys, sequence, &Exact { writes, view: sequence }, true, |found| {
             let wanted = wanted.next().map_or(0, |write| write.sequence);
-            held.extend(found.filter(|(written, _)| *written == wanted).map(|(_, held)| held));
+            found_values.extend(found.filter(|(written, _)| *written == wanted).map(|(_, value)| value));
         })?;
-        if held.len() < writes.len() {
+        if found_values.len() < writes.len() {
             return Ok(None);
         }
-        let values: Vec<&[u8]> = held.iter().map(Held::value).collect();
+        let values: Vec<&[u8]> = found_values.iter().map(FoundValue::value).collect();
         work(&values).map(Some)
     }
 }
 
 impl TreeView {
-    /// What the write of `key` at `sequence` put, for a caller who knows that no newer write of the key is seen by this
-    /// view. `None` where the write is a delete, is within a deleted range, is too new for this view, or is not stored:
-    /// a compaction may have dropped it once a newer write had replaced it. Says nothing about newer writes.
+    /// The value of the write of `key` at `sequence`, for a caller that knows that this view sees no newer write of the
+    /// key. `None` if the write is a delete, is covered by a range tombstone, is too new for this view, or is not
+    /// stored: a compaction may have dropped it after a newer write. Newer writes do not change the result.
     ///
-    /// Costs the search of one memtable or one block where sequence ranges are strictly divided.
+    /// Cost: the search of one memtable or one block if sequence ranges are disjoint.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading an sstable.
@@ -155,21 +154,21 @@ impl TreeView {
         Ok(found.pop().flatten())
     }
 
-    /// [`get_exact`](Self::get_exact) for each of `writes`: the answers are appended to `out` in their order. The reads
-    /// wait for memory together, and sorted keys share blocks; see [`get_many`](Self::get_many).
+    /// [`get_exact`](Self::get_exact) for each of `writes`: results are appended to `out` in their order. Cache misses
+    /// overlap, and sorted keys share blocks; see [`get_many`](Self::get_many).
     ///
     /// # Errors
-    /// As [`get_exact`](Self::get_exact); `out` then has fewer answers than there are writes.
+    /// As [`get_exact`](Self::get_exact); `out` then has fewer results than there are writes.
     pub fn get_exact_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
         let view = self.sequence();
         self.state().find_writes(writes, view, &Exact { writes, view }, out)
     }
 
-    /// What each of `writes` put, if it is the newest write of its key that this view sees; `None` where it was
-    /// replaced or deleted. Appended to `out` in their order.
+    /// The value of each of `writes` if it is the newest write of its key that this view sees; `None` if it was
+    /// replaced or deleted. Results are appended to `out` in their order.
     ///
-    /// The same answers as [`get_many`](Self::get_many) with numbers compared; components that only hold older writes are not
-    /// asked.
+    /// Equivalent to [`get_many`](Self::get_many) and a comparison of the numbers, without a search of components that
+    /// only contain older writes.
     ///
     /// # Errors
     /// As [`get_exact_many`](Self::get_exact_many).
@@ -208,8 +207,8 @@ mod tests {
         out.pop().flatten().map(ValueRef::into_vec)
     }
 
-    /// The sstables of two trees with interleaved keys and interleaved sequence numbers, one above the other, as levels
-    /// of a large tree lie.
+    /// The sstables of two trees with interleaved keys and interleaved sequence numbers, one above the other, like the
+    /// levels of a large tree.
     fn overlapping() -> (Store, TreeState, Vec<(Vec<u8>, SequenceNumber)>) {
         let mut options = StoreOptions::new("/db");
         options.background_threads = 0;
@@ -246,23 +245,23 @@ mod tests {
     }
 
     #[test]
-    fn levels_whose_ranges_overlap_are_asked_with_their_filters() {
+    fn overlapping_levels_are_searched_with_their_filters() {
         let (_store, state, writes) = overlapping();
         let before = ReadCounters::of_this_thread();
         for (key, sequence) in &writes {
             assert_eq!(exact(&state, key, *sequence).as_ref(), Some(key));
             assert_eq!(current(&state, key, *sequence).as_ref(), Some(key));
-            // The number of a neighbour: the other level has it, under another key.
+            // The number of a neighbour: it is in the other level, under another key.
             assert_eq!(exact(&state, key, sequence ^ 1), None);
             assert_eq!(current(&state, key, sequence + 1), None);
         }
         let cost = ReadCounters::of_this_thread() - before;
-        // At the ends the ranges of one level begin and end alone.
+        // Only at both ends the range of one level does not overlap the other.
         assert!(cost.filters_skipped <= 6 && cost.bloom_checks > 390, "{cost:?}");
     }
 
     #[test]
-    fn writes_are_lent_all_together_or_not_at_all() {
+    fn exact_reads_return_all_values_or_none() {
         let mut options = StoreOptions::new("/db");
         options.background_threads = 0;
         let components = StoreComponents {
@@ -277,30 +276,30 @@ mod tests {
             batch.put(tree, key, value).unwrap();
             store.commit(batch, None, SyncMode::None).unwrap()
         };
-        // More than are searched together, half of them in an sstable.
+        // More than one chunk of the search, half of them in an sstable.
         let keys: Vec<Vec<u8>> = (0..90).map(|number| format!("key{number:04}").into_bytes()).collect();
         let mut sequences: Vec<_> = keys.iter().take(45).map(|key| put(key, key)).collect();
         store.flush().unwrap();
         sequences.extend(keys.iter().skip(45).map(|key| put(key, key)));
         let mut writes: Vec<KnownWrite<'_>> =
             keys.iter().zip(&sequences).map(|(key, &sequence)| KnownWrite { key, sequence }).rev().collect();
-        let lent = |at: SequenceNumber, writes: &[KnownWrite<'_>]| {
+        let read_all = |at: SequenceNumber, writes: &[KnownWrite<'_>]| {
             let copied = |values: &[&[u8]]| Ok(values.iter().map(|value| value.to_vec()).collect::<Vec<_>>());
             store.with_exact(tree, at, writes, copied).unwrap()
         };
         let now = store.published_sequence();
-        assert_eq!(lent(now, &writes).unwrap(), keys.iter().rev().cloned().collect::<Vec<_>>());
-        assert_eq!(lent(now - 1, &writes), None, "the newest is not seen yet");
-        // An older write is found as long as it is there.
+        assert_eq!(read_all(now, &writes).unwrap(), keys.iter().rev().cloned().collect::<Vec<_>>());
+        assert_eq!(read_all(now - 1, &writes), None, "the newest write is not visible yet");
+        // An older write is found until it is compacted away.
         let newer = put(&keys[7], b"newer");
-        assert!(lent(now, &writes).is_some());
+        assert!(read_all(now, &writes).is_some());
         writes[3].sequence = newer;
-        assert_eq!(lent(now + 1, &writes), None, "no write of that key has this number");
+        assert_eq!(read_all(now + 1, &writes), None, "no write of that key has this number");
         assert!(store.with_exact(tree + 100, now, &writes, |_| Ok(())).is_err());
     }
 
     #[test]
-    fn memtables_whose_ranges_overlap_are_all_asked() {
+    fn overlapping_memtables_are_all_searched() {
         let logged = |entries: &[(&[u8], SequenceNumber)]| {
             let logged = LoggedMemtable::default();
             for (key, sequence) in entries {
@@ -320,12 +319,12 @@ mod tests {
             assert!(exact(&state, key, sequence).is_some() || !is_current);
             assert_eq!(current(&state, key, sequence).is_some(), is_current);
         }
-        assert!(exact(&state, b"a", 2).is_some(), "the older version is in a component of its own");
+        assert!(exact(&state, b"a", 2).is_some(), "the older version is in another component");
         assert!(exact(&state, b"a", 5).is_none() && exact(&state, b"b", 3).is_none());
     }
 
     #[test]
-    fn what_is_too_new_for_the_view_is_not_found() {
+    fn writes_above_the_view_are_not_found() {
         let logged = LoggedMemtable::default();
         logged.memtable.insert(b"a", Trailer::new(VIEW + 1, EntryKind::Put), b"value");
         let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());

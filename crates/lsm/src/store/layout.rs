@@ -35,7 +35,7 @@ impl Store {
             tree.set_options(options);
             Ok(())
         })?;
-        inner.renew_views(&tree)
+        inner.rebuild_views(&tree)
     }
 }
 

@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use super::logged_memtable::LoggedMemtable;
-use super::commit_targets::Targets;
+use super::commit_targets::CommitTargets;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;
 use crate::options::SyncMode;
-use crate::record_log::Shaped;
+use crate::record_log::SingleOperation;
 use crate::version::VersionEdit;
 use crate::wal::{LogEnd, WalTail, WalWriter};
 
@@ -31,9 +31,9 @@ const MAX_OLD_LOGS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rotate {
     /// All with entries.
-    Everything,
+    All,
     /// Those that hold a good share of the memory, or hold back an old segment.
-    WorthIt,
+    LargeOrStale,
     /// Those, and that of one tree.
     Tree(TreeId),
 }
@@ -44,7 +44,7 @@ pub(super) struct LogState {
     /// None in a store opened read-only, and after it was closed.
     writer: Option<Arc<WalWriter>>,
     /// The memtables that are written to.
-    pub(super) targets: Targets,
+    pub(super) targets: CommitTargets,
     /// What recovery found, until the first segment is started.
     pub(super) tail: Option<WalTail>,
     /// The last segment that recovery read, if its synced length was not known; see [`WalTail::unmarked`].
@@ -60,7 +60,7 @@ impl LogState {
     pub(super) fn new(applied: SequenceNumber) -> Self {
         Self {
             writer: None,
-            targets: Targets::default(),
+            targets: CommitTargets::default(),
             tail: None,
             unmarked: None,
             applied,
@@ -95,8 +95,8 @@ impl LogState {
 
     /// Appends the record of one put.
     #[inline]
-    pub(super) fn append_shaped(&mut self, shaped: &Shaped<'_>) -> Result<()> {
-        self.writer()?.append_shaped(shaped)
+    pub(super) fn append_single(&mut self, operation: &SingleOperation<'_>) -> Result<()> {
+        self.writer()?.append_single(operation)
     }
 
     pub(super) fn sync(&mut self, now_micros: u64) -> Result<()> {
@@ -119,7 +119,7 @@ impl LogState {
 
 impl StoreInner {
     /// Syncs as the batches that were just applied ask for.
-    pub(super) fn sync_as_asked(
+    pub(super) fn sync_as_required(
         &self,
         log: &mut LogState,
         wanted: impl Iterator<Item = SyncMode>,
@@ -175,7 +175,7 @@ impl StoreInner {
     /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
     pub(super) fn make_room(&self, log: &mut LogState, incoming: usize) -> Result<()> {
         if self.active_bytes() + incoming > self.options.memtable_bytes && self.has_active_entries() {
-            self.rotate(log, Rotate::WorthIt)?;
+            self.rotate(log, Rotate::LargeOrStale)?;
         }
         Ok(())
     }
@@ -198,8 +198,8 @@ impl StoreInner {
         self.start_segment(log, edit)?;
         let stale_before = self.note_old_log(finished.number);
         let worth_a_run = match which {
-            Rotate::Everything => 0,
-            Rotate::WorthIt | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
+            Rotate::All => 0,
+            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
         };
         for tree in self.trees.load().values() {
             let state = tree.state_guard();
@@ -211,22 +211,22 @@ impl StoreInner {
                 (!logged.is_of_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
             };
             // What was flushed and is about to go holds nothing back.
-            let is_going = tree.unshown.load(Ordering::Acquire);
+            let is_going = tree.publication_pending.load(Ordering::Acquire);
             if !is_going && state.immutables.iter().any(is_stale) {
-                tree.writes_all.store(true, Ordering::Release);
+                tree.flush_all.store(true, Ordering::Release);
             }
             let active = &state.active;
             let Some(first) = active.first_log() else { continue };
             let is_worth_it = self
-                .is_cut_due(tree)
+                .is_checkpoint_due(tree)
                 .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= worth_a_run);
-            if is_worth_it || which == Rotate::Everything || which == Rotate::Tree(tree.id) {
+            if is_worth_it || which == Rotate::All || which == Rotate::Tree(tree.id) {
                 tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
             }
         }
         log.targets.clear();
         self.reset_active_bytes();
-        self.work_arrived();
+        self.wake_workers();
         Ok(())
     }
 

@@ -36,7 +36,7 @@ use bolide_base::{Error, ErrorKind, Result, Trailer};
 
 use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
-use super::scheduler::{Job, Work};
+use super::scheduler::{BackgroundJob, WorkState};
 use super::tree::{Tree, TreeState};
 use crate::compaction::{EntrySink, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
@@ -95,19 +95,19 @@ fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
 
 impl StoreInner {
     /// A tree whose full memtables had better be compacted in memory than flushed.
-    pub(super) fn pick_memory_compaction(&self, work: &Work) -> Option<Job> {
+    pub(super) fn pick_memory_compaction(&self, work: &WorkState) -> Option<BackgroundJob> {
         if !self.options.memory_compaction {
             return None;
         }
         let trees = self.trees.load();
         let due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && self.compacts_in_memory(tree);
-        trees.values().find(due).map(|tree| Job::CompactMemory(tree.clone()))
+        trees.values().find(due).map(|tree| BackgroundJob::CompactMemory(tree.clone()))
     }
 
     fn compacts_in_memory(&self, tree: &Tree) -> bool {
         let state = tree.state_guard();
-        state.waiting() > 0
-            && !tree.writes_all.load(Ordering::Acquire)
+        state.pending_flushes() > 0
+            && !tree.flush_all.load(Ordering::Acquire)
             && tree.external_tree.get().is_none()
             && tree.collectors.read().is_none()
             // Who allows for one full memtable has no memory for what is left of it and the next one.
@@ -128,7 +128,7 @@ impl StoreInner {
             return Ok(());
         }
         if is_large {
-            tree.writes_all.store(true, Ordering::Release);
+            tree.flush_all.store(true, Ordering::Release);
         }
         self.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
         self.counters.entries_dropped_in_memory.fetch_add(left_out as u64, Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl StoreInner {
             if !cursor.valid() {
                 break;
             }
-            retention.take(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
+            retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
             cursor.next()?;
         }
         retention.finish(&mut output)?;

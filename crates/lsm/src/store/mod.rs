@@ -99,7 +99,7 @@ use self::commit::CommitQueue;
 use self::log::LogState;
 use self::pressure::Pressure;
 use self::reserve::Reserve;
-use self::scheduler::Work;
+use self::scheduler::WorkState;
 use self::snapshots::Snapshots;
 use self::stats::Counters;
 use self::tree::Tree;
@@ -167,7 +167,7 @@ pub(crate) struct StoreInner {
     removing: Mutex<()>,
     /// Bytes of the writable memtables, kept up to date by whoever writes the log.
     active_bytes: AtomicUsize,
-    work: Mutex<Work>,
+    work: Mutex<WorkState>,
     work_signal: Condvar,
     pressure: Pressure,
     counters: Counters,
@@ -189,7 +189,7 @@ fn poison(store: &StoreInner, cause: &Error) {
     // First of all those who wait are woken: the cause may be a panic in what follows.
     drop(store.work.lock());
     store.work_signal.notify_all();
-    store.work_arrived();
+    store.wake_workers();
 }
 
 impl StoreInner {

@@ -34,7 +34,7 @@ use super::tree_views::note_get;
 use super::{Store, StoreInner};
 use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
-use crate::row_cache::{Answer, KeyOf, RowCache};
+use crate::row_cache::{HashedKey, RowCache, RowLookup};
 
 /// Keys whose rows a flush asks for ahead of the one at hand.
 const KEYS_AHEAD: usize = 16;
@@ -75,24 +75,24 @@ impl NewestReader<'_> {
         let Some(owner) = self.gate.owner(self.rows).filter(|_| !self.rows.is_off()) else {
             return state.get(key, sequence);
         };
-        let of_key = KeyOf { owner, key, hash: hash_key(key) };
+        let of_key = HashedKey { owner, key, hash: hash_key(key) };
         self.rows.prefetch(of_key.hash);
         if let Some((trailer, value)) = state.newest_in_memtables(key, of_key.hash, sequence) {
-            self.rows.note(of_key.hash);
-            let shown = state.shows(key, trailer, sequence);
+            self.rows.record_request(of_key.hash);
+            let shown = state.is_visible(key, trailer, sequence);
             return Ok(shown.then(|| (trailer.sequence(), ValueRef::from(value))));
         }
-        let is_noted = match self.rows.ask(of_key, sequence) {
-            Answer::Row(written, value) => {
+        let is_ghost = match self.rows.get(of_key, sequence) {
+            RowLookup::Hit(written, value) => {
                 note_get(false);
-                let shown = state.shows_put(key, written, sequence);
+                let shown = state.is_put_visible(key, written, sequence);
                 return Ok(shown.then(|| (written, ValueRef::from(value))));
             }
-            Answer::No { is_noted } => is_noted,
+            RowLookup::Miss { is_ghost } => is_ghost,
         };
         let found = state.newest_in_tables(key, of_key.hash, sequence)?;
-        let shown = found.filter(|(trailer, _)| state.shows(key, *trailer, sequence));
-        if is_noted
+        let shown = found.filter(|(trailer, _)| state.is_visible(key, *trailer, sequence));
+        if is_ghost
             && let Some((trailer, value)) = &shown
             && trailer.kind() == Some(EntryKind::Put)
         {
@@ -105,7 +105,7 @@ impl NewestReader<'_> {
 impl StoreInner {
     /// Hands the newest versions in `flushed`, newest memtable first, to the rows of `tree`. What is returned is to be kept until
     /// the tree has a state in which they are in sstables.
-    pub(super) fn renew_rows<'t>(
+    pub(super) fn update_rows<'t>(
         &self,
         tree: &'t Tree,
         flushed: &[Arc<LoggedMemtable>],
@@ -114,35 +114,35 @@ impl StoreInner {
         if flushed.is_empty() || self.rows.is_off() {
             return None;
         }
-        let renewing = Renewing::begin(gate);
-        let Some(owner) = gate.owner(&self.rows) else { return Some(renewing) };
+        let row_update = Renewing::begin(gate);
+        let Some(owner) = gate.owner(&self.rows) else { return Some(row_update) };
         let has_ranges = flushed.iter().any(|logged| logged.memtable.has_range_tombstones());
-        if has_ranges || !self.rows.is_untouched() && self.renew_rows_of(owner, flushed).is_err() {
+        if has_ranges || !self.rows.is_untouched() && self.update_rows_of_owner(owner, flushed).is_err() {
             gate.give_up(&self.rows);
         }
-        Some(renewing)
+        Some(row_update)
     }
 
-    /// As [`renew_rows`](Self::renew_rows), for the rows of `owner`.
-    fn renew_rows_of(&self, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
+    /// As [`update_rows`](Self::update_rows), for the rows of `owner`.
+    fn update_rows_of_owner(&self, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
         for logged in flushed.iter().rev() {
             let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
-            let (mut cursor, mut ahead) = (newest(), newest());
+            let (mut cursor, mut next_state) = (newest(), newest());
             cursor.seek_to_first()?;
-            ahead.seek_to_first()?;
+            next_state.seek_to_first()?;
             // Those of the keys between the two.
             let mut hashes = VecDeque::with_capacity(KEYS_AHEAD);
             while cursor.valid() {
-                while hashes.len() < KEYS_AHEAD && ahead.valid() {
-                    let hash = hash_key(ahead.key());
+                while hashes.len() < KEYS_AHEAD && next_state.valid() {
+                    let hash = hash_key(next_state.key());
                     self.rows.prefetch(hash);
                     hashes.push_back(hash);
-                    ahead.next()?;
+                    next_state.next()?;
                 }
                 let (key, trailer) = (cursor.key(), cursor.trailer());
                 let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
                 let hash = hashes.pop_front().unwrap_or_else(|| hash_key(key));
-                self.rows.renew(KeyOf { owner, key, hash }, trailer.sequence(), value);
+                self.rows.renew(HashedKey { owner, key, hash }, trailer.sequence(), value);
                 cursor.next()?;
             }
         }
@@ -276,7 +276,7 @@ mod tests {
         // Nor while a flush runs.
         write(&store, |batch| batch.put(tree, b"b", b"one"));
         store.flush().unwrap();
-        let renewing = Renewing::begin(&handle.row_gate);
+        let row_update = Renewing::begin(&handle.row_gate);
         let flushes = handle.row_gate.flushes();
         let reader = NewestReader { rows: &store.inner.rows, gate: &handle.row_gate, flushes };
         for _ in 0..3 {
@@ -284,7 +284,7 @@ mod tests {
             assert_eq!(&*found.unwrap().1, b"one");
         }
         assert_eq!(store.stats().rows.rows, 1);
-        drop(renewing);
+        drop(row_update);
         assert_eq!(warm(&store, tree, b"b"), Some(b"one".to_vec()));
         assert_eq!(store.stats().rows.rows, 2);
     }

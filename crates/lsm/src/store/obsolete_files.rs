@@ -63,7 +63,7 @@ impl StoreInner {
     /// What recoveries cut off at the end of log segments, oldest first, as long as the files that hold it are there.
     pub(super) fn cut_tails(&self) -> Vec<CutTail> {
         // Opened for reading alone, the last one is not in the manifest yet.
-        let found = self.log.lock().tail.and_then(|tail| tail.cut);
+        let found = self.log.lock().tail.and_then(|tail| tail.cut_tail);
         self.versions.lock().cut_tails().values().copied().chain(found).collect()
     }
 

@@ -23,7 +23,7 @@ use super::commit::CommitQueue;
 use super::log::LogState;
 use super::pressure::Pressure;
 use super::reserve::Reserve;
-use super::scheduler::Work;
+use super::scheduler::WorkState;
 use super::snapshots::Snapshots;
 use super::stats::Counters;
 use super::tree::Tree;
@@ -82,8 +82,8 @@ impl Store {
         if !inner.options.read_only {
             inner.start_log()?;
             inner.remove_unknown_files()?;
-            inner.take_reserve();
-            inner.find_views_due();
+            inner.allocate_reserve();
+            inner.add_outdated_views();
         }
         inner.update_pressure();
         if inner.options.background_threads == 0 && !inner.options.read_only {
@@ -167,7 +167,7 @@ impl StoreInner {
             forgetting: Mutex::new(()),
             removing: Mutex::new(()),
             active_bytes: AtomicUsize::new(0),
-            work: Mutex::new(Work::new(options.start_paused)),
+            work: Mutex::new(WorkState::new(options.start_paused)),
             work_signal: Condvar::new(),
             pressure: Pressure::default(),
             counters: Counters::default(),

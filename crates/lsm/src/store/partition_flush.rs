@@ -23,14 +23,14 @@ use parking_lot::{Condvar, Mutex};
 use super::StoreInner;
 use super::compact::Merge;
 use super::logged_memtable::LoggedMemtable;
-use super::deferred_publication::Flushed;
-use super::table_output::{Finished, TableOutput};
+use super::deferred_publication::FlushedMemtables;
+use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::{Tree, TreeState};
 use crate::compaction::partitioned::{
-    self, Action, MAX_KEPT_BACK_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
+    self, Action, MAX_RETAINED_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
 };
 use crate::compaction::{CompactionFilter, MergeOperator, MergingRetention, Retention, TableShape};
-use crate::cursor::{InternalCursor, MergingCursor, Source};
+use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::file_name::FileName;
 use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
@@ -65,13 +65,13 @@ struct Task {
 
 /// What came of a task.
 struct Written {
-    finished: Finished,
+    finished: FinishedOutput,
     bytes_read: u64,
     dropped: u64,
 }
 
 /// The tasks of one flush, which several threads share.
-pub(super) struct Round {
+pub(super) struct PartitionFlush {
     tree: Arc<Tree>,
     state: Arc<TreeState>,
     flushed: Vec<Arc<LoggedMemtable>>,
@@ -95,7 +95,7 @@ struct Progress {
 }
 
 /// Counts a task as ended, also where it panics.
-struct Running<'r>(&'r Round);
+struct Running<'r>(&'r PartitionFlush);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -104,7 +104,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Round {
+impl PartitionFlush {
     /// True while there is a task that nobody has taken.
     pub(super) fn has_tasks(&self) -> bool {
         let progress = self.progress.lock();
@@ -150,8 +150,8 @@ impl Round {
 
 impl StoreInner {
     /// Writes the full memtables of `tree` into its partitions and installs that. Entries may be kept back, unless
-    /// `writes_all`.
-    pub(super) fn flush_into_partitions(&self, tree: &Arc<Tree>, writes_all: bool) -> Result<()> {
+    /// `flush_all`.
+    pub(super) fn flush_into_partitions(&self, tree: &Arc<Tree>, flush_all: bool) -> Result<()> {
         let state = tree.state();
         let flushed = state.immutables.clone();
         if flushed.is_empty() {
@@ -163,7 +163,7 @@ impl StoreInner {
         let partitions = state.version.partitions(LAST_LEVEL);
         let counted = count(&flushed, shown, &partitions)?;
         let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
-        let may_keep = if writes_all || has_operands { 0 } else { self.may_keep_back(tree) };
+        let may_keep = if flush_all || has_operands { 0 } else { self.may_keep_back(tree) };
         let target = tree.options().target_file_bytes;
         let actions =
             partitioned::plan(&loads(&partitions, &counted), target, self.options.partition_tables, may_keep);
@@ -178,7 +178,7 @@ impl StoreInner {
         drop(partitions);
         // In this order: no range tombstone at or below the first number in use is missing then.
         let ranges = tree.state().merged_range_tombstones()?;
-        let round = self.share(Round {
+        let round = self.share(PartitionFlush {
             tree: tree.clone(),
             state,
             flushed,
@@ -197,15 +197,15 @@ impl StoreInner {
             numbers.extend(one.finished.tables.iter().map(|table| table.number));
         }
         let retained = self.install_partitions(&round, &written, &kept_back, &numbers)?;
-        let flushed = Flushed { memtables: &round.flushed, retained: retained.as_ref() };
-        let shown = self.show_flushed(tree, flushed);
+        let flushed = FlushedMemtables { memtables: &round.flushed, retained: retained.as_ref() };
+        let shown = self.publish_flush(tree, flushed);
         self.count_round(tree, &round, &actions, written);
         shown
     }
 
     /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.
     fn may_keep_back(&self, tree: &Arc<Tree>) -> u64 {
-        let all = self.options.memtable_bytes / 100 * MAX_KEPT_BACK_PERCENT;
+        let all = self.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
         let trees = self.trees.load();
         let others = trees.values().filter(|other| other.id != tree.id);
         let kept: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
@@ -213,16 +213,16 @@ impl StoreInner {
     }
 
     /// Does the tasks, with the help of idle threads.
-    fn share(&self, round: Round) -> Arc<Round> {
+    fn share(&self, round: PartitionFlush) -> Arc<PartitionFlush> {
         let round = Arc::new(round);
         let is_shared = round.tasks.len() > 1 && self.options.background_threads > 1;
         if is_shared {
-            self.work.lock().rounds.push(round.clone());
+            self.work.lock().partition_flushes.push(round.clone());
             self.work_signal.notify_all();
         }
         round.work(self);
         if is_shared {
-            self.work.lock().rounds.retain(|other| !Arc::ptr_eq(other, &round));
+            self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &round));
         }
         round
     }
@@ -243,10 +243,10 @@ impl StoreInner {
         Err(error)
     }
 
-    fn write_partition(&self, round: &Round, task: &Task) -> Result<Written> {
+    fn write_partition(&self, round: &PartitionFlush, task: &Task) -> Result<Written> {
         let tree = &round.tree;
         let (mut sources, bytes_read) = round.state.input_sources(&task.inputs)?;
-        let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(round.shown));
+        let cursor = |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(round.shown));
         sources.splice(0..0, round.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();
         let retention = Retention::new(round.in_use.clone(), round.ranges.clone(), task.bottom);
@@ -271,7 +271,7 @@ impl StoreInner {
     /// Makes what was written durable, and what is kept back, which is answered as a memtable. Readers do not see it yet.
     fn install_partitions(
         &self,
-        round: &Round,
+        round: &PartitionFlush,
         written: &[Written],
         kept_back: &[KeyRange],
         numbers: &[u64],
@@ -307,13 +307,13 @@ impl StoreInner {
         self.install_outputs(numbers, || {
             let mut versions = self.versions.lock();
             self.apply_placed(&mut versions, tree, edit, &place)?;
-            tree.unshown.store(true, Ordering::Release);
+            tree.publication_pending.store(true, Ordering::Release);
             Ok(())
         })?;
         Ok(retained.map(|retained| retained.memtable))
     }
 
-    fn count_round(&self, tree: &Arc<Tree>, round: &Round, actions: &[Action], written: Vec<Written>) {
+    fn count_round(&self, tree: &Arc<Tree>, round: &PartitionFlush, actions: &[Action], written: Vec<Written>) {
         let counters = &self.counters;
         let bytes: u64 = written.iter().map(Written::bytes).sum();
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -329,7 +329,7 @@ impl StoreInner {
         }
         for action in actions {
             let counter = match action {
-                Action::Rest => continue,
+                Action::None => continue,
                 Action::Abort => &counters.aborts,
                 Action::Minor => &counters.minor_compactions,
                 Action::Major { .. } => &counters.major_compactions,
@@ -402,7 +402,7 @@ fn loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [Counted]) -> Vec<Par
 /// What is to be done with `partition`; `None` if it is not written to.
 fn task(partition: &Partition<'_>, action: &Action, range: KeyRange) -> Option<Task> {
     let (inputs, splits): (&[u64], _) = match action {
-        Action::Rest | Action::Abort => return None,
+        Action::None | Action::Abort => return None,
         Action::Minor => (&[], false),
         Action::Major { inputs } => (inputs, false),
         Action::Split { inputs } => (inputs, true),

@@ -56,7 +56,7 @@ impl StoreInner {
         let mut price = 0;
         for tree in trees.values() {
             let state = tree.state_guard();
-            if state.waiting() > self.options.max_immutable_memtables {
+            if state.pending_flushes() > self.options.max_immutable_memtables {
                 price = STOP;
             }
             // Runs that cannot be merged any more are no reason to wait for merges.

@@ -9,7 +9,7 @@ use bolide_table::ValueRef;
 use super::StoreInner;
 use super::estimate::RangeEstimate;
 use super::tree::{Tree, TreeState};
-use crate::cursor::{Bounds, Source, VersionsCursor, VisibleCursor};
+use crate::cursor::{Bounds, ComponentCursor, VersionsCursor, VisibleCursor};
 use crate::memtable::Visibility;
 use crate::version::TableMeta;
 
@@ -84,7 +84,7 @@ impl ReadView {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn cursor(&self, tree: TreeId, bounds: Bounds) -> Result<VisibleCursor<Source>> {
+    pub fn cursor(&self, tree: TreeId, bounds: Bounds) -> Result<VisibleCursor<ComponentCursor>> {
         self.tree(tree)?.cursor(bounds)
     }
 
@@ -236,7 +236,7 @@ impl TreeView {
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening an sstable.
-    pub fn cursor(&self, bounds: Bounds) -> Result<VisibleCursor<Source>> {
+    pub fn cursor(&self, bounds: Bounds) -> Result<VisibleCursor<ComponentCursor>> {
         let sources = self.state.sources(Visibility::At(self.sequence), &bounds);
         let ranges = self.state.merged_range_tombstones()?;
         Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
@@ -247,7 +247,7 @@ impl TreeView {
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening an sstable.
-    pub fn versions(&self, bounds: Bounds) -> Result<VersionsCursor<Source>> {
+    pub fn versions(&self, bounds: Bounds) -> Result<VersionsCursor<ComponentCursor>> {
         let sources = self.state.sources(Visibility::All, &bounds);
         let ranges = self.state.merged_range_tombstones()?;
         Ok(VersionsCursor::new(sources, self.sequence, ranges, bounds))

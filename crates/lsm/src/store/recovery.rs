@@ -161,7 +161,7 @@ impl StoreInner {
                 edit.seal_wal(end.number, end.len);
                 edit.set_last_sequence(log.applied);
             }
-            if let Some(cut) = tail.cut {
+            if let Some(cut) = tail.cut_tail {
                 edit.note_cut_tail(cut);
             }
         }

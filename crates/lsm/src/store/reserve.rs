@@ -27,7 +27,7 @@ impl Reserve {
 
 impl StoreInner {
     /// Takes the reserve, unless it is there or the disk has not the space.
-    pub(super) fn take_reserve(&self) {
+    pub(super) fn allocate_reserve(&self) {
         if self.has_reserve() || self.check_writable().is_err() {
             return;
         }
@@ -55,7 +55,7 @@ impl StoreInner {
     }
 
     /// Releases the reserve if work failed for lack of space; true if it may be tried again at once.
-    pub(super) fn releases_reserve_for(&self, result: &Result<()>) -> bool {
+    pub(super) fn release_reserve_for(&self, result: &Result<()>) -> bool {
         matches!(result, Err(error) if error.kind() == ErrorKind::NoSpace) && self.release_reserve()
     }
 
@@ -69,7 +69,7 @@ impl StoreInner {
     /// Refuses a write of records while the reserve is away.
     #[inline]
     pub(super) fn check_reserve(&self) -> Result<()> {
-        if self.has_reserve() { Ok(()) } else { self.take_reserve_for_write() }
+        if self.has_reserve() { Ok(()) } else { self.allocate_reserve_for_write() }
     }
 
     /// Whether the reserve is there, or none is wanted.
@@ -79,8 +79,8 @@ impl StoreInner {
     }
 
     #[cold]
-    fn take_reserve_for_write(&self) -> Result<()> {
-        self.take_reserve();
+    fn allocate_reserve_for_write(&self) -> Result<()> {
+        self.allocate_reserve();
         if self.has_reserve() {
             return Ok(());
         }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bolide_base::{Result, TreeId};
 
 use super::Store;
-use super::scheduler::Work;
+use super::scheduler::WorkState;
 use super::tree::Tree;
-use crate::compaction::{CompactionPlan, Cut, PlanInput, TableShape, VersionShape};
+use crate::compaction::{CompactionPlan, OutputSplit, PlanInput, TableShape, VersionShape};
 use crate::version::TableMeta;
 
 /// What writing an sstable again came to.
@@ -48,17 +48,17 @@ impl Store {
             }
         };
         let outcome = inner.compact_tree(&tree, &plan);
-        inner.work.lock().forget_compaction(tree.id, &plan);
-        inner.forget_spent_ranges();
+        inner.work.lock().end_compaction(tree.id, &plan);
+        inner.remove_spent_tombstones();
         inner.remove_obsolete_files();
-        inner.work_arrived();
+        inner.wake_workers();
         outcome.map(|()| Rewritten::One { bytes, entries })
     }
 }
 
 /// Plans to write again the wanted sstable with the oldest data, and keeps other compactions away from it.
 fn pick(
-    work: &mut Work,
+    work: &mut WorkState,
     tree: &Arc<Tree>,
     wanted: &impl Fn(&TableMeta) -> bool,
 ) -> std::result::Result<(CompactionPlan, u64, u64), Rewritten> {
@@ -85,7 +85,7 @@ fn pick(
                     bottom: is_oldest && shape.is_bottom(level, &[own]),
                     // With what collectors add, too, it is to stay one file.
                     target_file_bytes: meta.file_bytes.saturating_mul(2),
-                    cut: Cut::Within,
+                    output_split: OutputSplit::WithinPartition,
                     claims: Vec::new(),
                 };
                 return Ok((plan, meta.file_bytes, meta.entries));

@@ -1,11 +1,11 @@
-//! What work waits, who does it, and when it is done.
+//! The scheduler of background work.
 //!
-//! Flushes go before compactions: they free memory and log; compactions in memory go before flushes, which they may spare. Several trees may be flushed at once, one
-//! tree by one thread only, so that its runs are added in the order of their age; a flush into partitions has
-//! tasks that idle threads share. Compactions of one tree run side by side where their inputs do not touch, and not
-//! beside a flush into its partitions.
+//! Order: compactions in memory, then flushes, then compactions on disk. Flushes free memory and log; a compaction in
+//! memory may spare a flush. Several trees may be flushed at once, but one tree by one thread only, so that its runs
+//! are added in the order of their age. A flush into partitions has tasks that idle threads share. Compactions of one
+//! tree run concurrently if their inputs are disjoint, but not during a flush into its partitions.
 //!
-//! With no background threads the same work is done by whoever caused it, in a fixed order.
+//! Without background threads, the thread that causes the work does it, in the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,53 +17,53 @@ use std::time::Duration;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use super::idle::IdleDetector;
-use super::partition_flush::Round;
+use super::partition_flush::PartitionFlush;
 use super::tree::Tree;
 use super::{Store, StoreInner, poison};
 use crate::compaction::{CompactionPlan, VersionShape, policy_for};
 use crate::options::Layout;
 use crate::version::LAST_LEVEL;
 
-/// After a background failure that may pass, work rests for so long.
+/// Delay before background work resumes after a transient failure.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether views are wanted, and writes pause.
-const LOOK_FOR_PAUSES: Duration = Duration::from_millis(50);
+/// Interval of the checks for demanded views and for idle writes.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Background work in progress.
+/// State of the background work.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct WorkState {
     pub(super) stopping: bool,
-    /// Until the store is started nothing is picked.
+    /// True until the store is started: no job is picked.
     paused: bool,
-    /// Trees that are flushed or compacted in memory, and kept trees that are tidied.
+    /// Trees that are being flushed or compacted in memory, and trees whose external tree is collecting garbage.
     pub(super) flushing: BTreeSet<TreeId>,
-    /// Those of them whose flush goes into partitions.
+    /// The trees of `flushing` whose flush goes into partitions.
     flushing_partitions: BTreeSet<TreeId>,
-    /// Flushes into partitions with tasks for whoever has time.
-    pub(super) rounds: Vec<Arc<Round>>,
-    /// Files that running compactions read, by tree.
+    /// Flushes into partitions with tasks for idle threads.
+    pub(super) partition_flushes: Vec<Arc<PartitionFlush>>,
+    /// Input files of running compactions, by tree.
     busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
     running_compactions: BTreeMap<TreeId, usize>,
-    /// Trees that somebody compacts by hand.
+    /// Trees under exclusive access of a caller; see `with_reserved`.
     reserved: BTreeSet<TreeId>,
-    /// The last failure that did not poison the store, until somebody was told.
+    /// The last failure that did not poison the store, until it is reported.
     failure: Option<Error>,
-    /// Trees whose sorted views are behind although nothing is flushed.
+    /// Trees with outdated sorted views.
     pub(super) views_due: BTreeMap<TreeId, IdleDetector>,
-    /// How many of them are renewed now.
-    running_renewals: usize,
-    /// Kept trees with garbage that is collected when writes pause.
-    pub(super) untidy: BTreeMap<TreeId, IdleDetector>,
-    /// Callers that wait until nothing is left to be done.
+    /// Number of running view rebuilds.
+    running_rebuilds: usize,
+    /// Trees with garbage in their external tree, which is collected when writes are idle.
+    pub(super) garbage_due: BTreeMap<TreeId, IdleDetector>,
+    /// Number of callers that wait until no work is left.
     pub(super) waiting: usize,
-    /// How many REMIX files had turned out damaged when that was looked at last.
+    /// Number of damaged REMIX files at the last check.
     pub(super) view_failures_seen: u64,
-    /// Work rests until then after a failure.
-    rests_until_micros: u64,
+    /// Time until which work pauses after a failure.
+    paused_until_micros: u64,
 }
 
-impl Work {
+impl WorkState {
     pub(super) fn new(paused: bool) -> Self {
         Self { paused, ..Self::default() }
     }
@@ -72,39 +72,39 @@ impl Work {
         self.failure.take()
     }
 
-    /// Notes trees whose sorted views are behind.
-    pub(super) fn views_are_due(&mut self, trees: impl IntoIterator<Item = TreeId>) {
+    /// Adds trees with outdated sorted views.
+    pub(super) fn add_views_due(&mut self, trees: impl IntoIterator<Item = TreeId>) {
         for tree in trees {
             self.views_due.entry(tree).or_default();
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_renewals == 0
+        self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_rebuilds == 0
     }
 }
 
-impl fmt::Debug for Round {
+impl fmt::Debug for PartitionFlush {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round").finish_non_exhaustive()
+        f.debug_struct("PartitionFlush").finish_non_exhaustive()
     }
 }
 
-/// One piece of work.
-pub(super) enum Job {
+/// A unit of background work.
+pub(super) enum BackgroundJob {
     Flush { tree: Arc<Tree>, into_partitions: bool },
     CompactMemory(Arc<Tree>),
-    Help(Arc<Round>),
+    AssistFlush(Arc<PartitionFlush>),
     Compact(Arc<Tree>, CompactionPlan),
-    Renew(Arc<Tree>),
-    Tidy(Arc<Tree>),
+    RebuildViews(Arc<Tree>),
+    CollectGarbage(Arc<Tree>),
 }
 
 impl StoreInner {
-    /// Tells the threads that there may be something to do.
-    pub(super) fn work_arrived(&self) {
+    /// Wakes the worker threads: there may be work.
+    pub(super) fn wake_workers(&self) {
         self.update_pressure();
-        // The lock orders this signal after the look of a thread that is about to sleep.
+        // The lock orders this signal after the last check of a thread that is about to sleep.
         drop(self.work.lock());
         self.work_signal.notify_all();
     }
@@ -125,9 +125,9 @@ impl StoreInner {
                 }
                 None => {
                     let interval = self.options.sync_interval;
-                    let watches = !work.views_due.is_empty() || !work.untidy.is_empty();
-                    let most = if watches { interval.min(LOOK_FOR_PAUSES) } else { interval };
-                    self.work_signal.wait_for(&mut work, most);
+                    let checks_idle = !work.views_due.is_empty() || !work.garbage_due.is_empty();
+                    let timeout = if checks_idle { interval.min(IDLE_CHECK_INTERVAL) } else { interval };
+                    self.work_signal.wait_for(&mut work, timeout);
                     drop(work);
                     self.sync_overdue_log();
                     work = self.work.lock();
@@ -136,7 +136,7 @@ impl StoreInner {
         }
     }
 
-    /// Does all work that waits, in the calling thread.
+    /// Does all pending work in the calling thread.
     pub(super) fn run_pending_work(&self) {
         loop {
             let job = self.pick_job(&mut self.work.lock());
@@ -147,35 +147,35 @@ impl StoreInner {
         }
     }
 
-    fn pick_job(&self, work: &mut Work) -> Option<Job> {
-        let rests = work.paused || self.runtime.now_micros() < work.rests_until_micros;
-        if rests || self.check_writable().is_err() {
+    fn pick_job(&self, work: &mut WorkState) -> Option<BackgroundJob> {
+        let is_paused = work.paused || self.runtime.now_micros() < work.paused_until_micros;
+        if is_paused || self.check_writable().is_err() {
             return None;
         }
-        if let Some(round) = work.rounds.iter().find(|round| round.has_tasks()) {
-            return Some(Job::Help(round.clone()));
+        if let Some(flush) = work.partition_flushes.iter().find(|flush| flush.has_tasks()) {
+            return Some(BackgroundJob::AssistFlush(flush.clone()));
         }
         let job = self.pick_memory_compaction(work).or_else(|| self.pick_flush(work));
         let job = job.or_else(|| self.pick_compaction(work));
-        let job = job.or_else(|| self.pick_renewal(work)).or_else(|| self.pick_tidying(work))?;
+        let job = job.or_else(|| self.pick_view_rebuild(work)).or_else(|| self.pick_garbage_collection(work))?;
         match &job {
-            Job::Flush { tree, into_partitions } => {
+            BackgroundJob::Flush { tree, into_partitions } => {
                 work.flushing.insert(tree.id);
                 if *into_partitions {
                     work.flushing_partitions.insert(tree.id);
                 }
             }
-            Job::Help(_) => {}
-            Job::Renew(tree) => {
+            BackgroundJob::AssistFlush(_) => {}
+            BackgroundJob::RebuildViews(tree) => {
                 work.views_due.remove(&tree.id);
-                work.running_renewals += 1;
+                work.running_rebuilds += 1;
             }
-            Job::Tidy(tree) => {
-                work.untidy.remove(&tree.id);
+            BackgroundJob::CollectGarbage(tree) => {
+                work.garbage_due.remove(&tree.id);
                 work.flushing.insert(tree.id);
             }
-            Job::CompactMemory(tree) => _ = work.flushing.insert(tree.id),
-            Job::Compact(tree, plan) => {
+            BackgroundJob::CompactMemory(tree) => _ = work.flushing.insert(tree.id),
+            BackgroundJob::Compact(tree, plan) => {
                 work.busy_files.entry(tree.id).or_default().extend(plan.busy_files());
                 *work.running_compactions.entry(tree.id).or_insert(0) += 1;
             }
@@ -183,10 +183,10 @@ impl StoreInner {
         Some(job)
     }
 
-    /// The tree whose full memtables hold back the oldest segment of the log, of those whose flush need not wait for a
-    /// compaction. Not the one with the most: where writes come faster than one tree is flushed, the others would never have
-    /// their turn, and the log would grow without end.
-    fn pick_flush(&self, work: &Work) -> Option<Job> {
+    /// A flush of the tree whose full memtables need the oldest log segment, among those whose flush need not wait for
+    /// a compaction. Not the tree with the most memtables: if writes to one tree are faster than its flushes, other
+    /// trees would starve and the log would grow without bound.
+    fn pick_flush(&self, work: &WorkState) -> Option<BackgroundJob> {
         let trees = self.trees.load();
         let mut waiting: Vec<_> = trees
             .values()
@@ -196,14 +196,14 @@ impl StoreInner {
             .collect();
         waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
         waiting.into_iter().find_map(|(count, tree)| {
-            let into_partitions = self.goes_into_partitions(work, tree, count)?;
-            Some(Job::Flush { tree: tree.clone(), into_partitions })
+            let into_partitions = self.flushes_into_partitions(work, tree, count)?;
+            Some(BackgroundJob::Flush { tree: tree.clone(), into_partitions })
         })
     }
 
-    /// Whether the full memtables of `tree` go into partitions, or to level 0; `None` while they had better wait for a
-    /// compaction after which they can go into partitions.
-    fn goes_into_partitions(&self, work: &Work, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
+    /// True if the full memtables of `tree` are flushed into partitions, false for level 0. `None` while the flush
+    /// should wait for a compaction that empties the levels above the partitions.
+    fn flushes_into_partitions(&self, work: &WorkState, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
         if tree.options().layout != Layout::Partitioned || tree.external_tree.get().is_some() {
             return Some(false);
         }
@@ -215,35 +215,35 @@ impl StoreInner {
         let is_clear = state.version.runs().first().is_none_or(|run| run.level() == LAST_LEVEL);
         match is_alone && is_clear {
             true => Some(true),
-            // Nobody else compacts, and by now the runs of level 0 are many: writers would wait for good.
+            // No other work of the tree runs, and level 0 has many runs: writers would wait for ever.
             false if waiting >= self.options.max_immutable_memtables.max(1) => Some(false),
             false => None,
         }
     }
 
-    /// Full memtables of `tree` that are to be flushed now. Into partitions several go together.
+    /// Number of full memtables of `tree` that are due for a flush. A flush into partitions takes several together.
     pub(super) fn flushes_due(&self, tree: &Tree) -> usize {
         let state = tree.state_guard();
-        if tree.writes_all.load(Ordering::Acquire) {
+        if tree.flush_all.load(Ordering::Acquire) {
             return state.immutables.len();
         }
-        let goes_together = tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
-        let most = self.options.max_immutable_memtables.max(1);
-        let together = if goes_together { self.options.partition_memtables.clamp(1, most) } else { 1 };
-        let waiting = state.waiting();
+        let flushes_together = tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
+        let max = self.options.max_immutable_memtables.max(1);
+        let together = if flushes_together { self.options.partition_memtables.clamp(1, max) } else { 1 };
+        let waiting = state.pending_flushes();
         if waiting < together { 0 } else { waiting }
     }
 
-    /// True if a memtable waits to be flushed, whether that can begin or not.
+    /// True if a memtable is due for a flush, whether the flush can begin or not.
     fn has_flushes_due(&self) -> bool {
         self.trees.load().values().any(|tree| self.flushes_due(tree) > 0)
     }
 
     /// The most urgent compaction of all trees.
-    fn pick_compaction(&self, work: &Work) -> Option<Job> {
+    fn pick_compaction(&self, work: &WorkState) -> Option<BackgroundJob> {
         let none = BTreeSet::new();
         let trees = self.trees.load();
-        let mut best: Option<(f64, Job)> = None;
+        let mut best: Option<(f64, BackgroundJob)> = None;
         let is_free = |tree: &&Arc<Tree>| {
             !work.reserved.contains(&tree.id)
                 && !work.flushing_partitions.contains(&tree.id)
@@ -258,85 +258,84 @@ impl StoreInner {
             if let Some(plan) = policy.pick(&shape, busy)
                 && best.as_ref().is_none_or(|(score, _)| plan.score > *score)
             {
-                best = Some((plan.score, Job::Compact(tree.clone(), plan)));
+                best = Some((plan.score, BackgroundJob::Compact(tree.clone(), plan)));
             }
         }
         best.map(|(_, job)| job)
     }
 
-    /// Runs one piece of work and notes how it went. A panic poisons the store.
-    fn run_job(&self, job: Job) {
+    /// Runs one job and records its outcome. A panic poisons the store.
+    fn run_job(&self, job: BackgroundJob) {
         let outcome = catch_unwind(AssertUnwindSafe(|| match &job {
-            Job::Flush { tree, into_partitions } => self.flush(tree, *into_partitions),
-            Job::CompactMemory(tree) => self.compact_memory(tree),
-            // What goes wrong with a task is told to the thread whose flush it is.
-            Job::Help(round) => {
-                round.work(self);
+            BackgroundJob::Flush { tree, into_partitions } => self.flush(tree, *into_partitions),
+            BackgroundJob::CompactMemory(tree) => self.compact_memory(tree),
+            // The thread that owns the flush receives the error of a task.
+            BackgroundJob::AssistFlush(flush) => {
+                flush.work(self);
                 Ok(())
             }
-            Job::Compact(tree, plan) => self.compact_tree(tree, plan),
-            Job::Renew(tree) => self.renew_views(tree),
-            Job::Tidy(tree) => self.tidy_external(tree),
+            BackgroundJob::Compact(tree, plan) => self.compact_tree(tree, plan),
+            BackgroundJob::RebuildViews(tree) => self.rebuild_views(tree),
+            BackgroundJob::CollectGarbage(tree) => self.collect_external_garbage(tree),
         }));
         let result = outcome.unwrap_or_else(|panic| {
             let error = Error::panicked("a background job", &*panic);
             poison(self, &error);
             Err(error)
         });
-        // With the reserve released the work is tried again at once.
-        let (has_worked, has_released) = (result.is_ok(), self.releases_reserve_for(&result));
-        // Derived trees go on without merges. The layer above finds the error and has the tree emptied.
-        let is_set_aside = result.as_ref().err().is_some_and(|error| self.note_unreadable(&job, error));
+        // Work is retried at once after the reserve was released.
+        let (has_succeeded, has_released) = (result.is_ok(), self.release_reserve_for(&result));
+        // Derived trees continue without merges. The layer above finds the error and has the tree emptied.
+        let is_tolerated = result.as_ref().err().is_some_and(|error| self.note_unreadable(&job, error));
         let mut work = self.work.lock();
         match &job {
-            Job::Flush { tree, .. } => {
+            BackgroundJob::Flush { tree, .. } => {
                 work.flushing.remove(&tree.id);
                 work.flushing_partitions.remove(&tree.id);
             }
-            Job::Help(_) => return,
-            Job::Renew(_) => work.running_renewals -= 1,
-            Job::Tidy(tree) | Job::CompactMemory(tree) => _ = work.flushing.remove(&tree.id),
-            Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
+            BackgroundJob::AssistFlush(_) => return,
+            BackgroundJob::RebuildViews(_) => work.running_rebuilds -= 1,
+            BackgroundJob::CollectGarbage(tree) | BackgroundJob::CompactMemory(tree) => _ = work.flushing.remove(&tree.id),
+            BackgroundJob::Compact(tree, plan) => work.end_compaction(tree.id, plan),
         }
         match result {
-            // That memory was compacted says nothing of a disk that was full.
-            Ok(()) if matches!(job, Job::CompactMemory(_)) => {}
+            // A compaction in memory does not prove that a full disk has space again.
+            Ok(()) if matches!(job, BackgroundJob::CompactMemory(_)) => {}
             Ok(()) => work.failure = None,
             Err(_) if has_released => {}
             Err(error) if error.kind() == ErrorKind::Closed => {}
-            Err(_) if is_set_aside => {}
+            Err(_) if is_tolerated => {}
             Err(error) => {
-                work.rests_until_micros = self.runtime.now_micros() + RETRY_AFTER.as_micros() as u64;
+                work.paused_until_micros = self.runtime.now_micros() + RETRY_AFTER.as_micros() as u64;
                 work.failure = Some(error);
             }
         }
         drop(work);
-        self.forget_spent_ranges();
+        self.remove_spent_tombstones();
         self.remove_obsolete_files();
-        if has_worked {
-            self.take_reserve();
+        if has_succeeded {
+            self.allocate_reserve();
         }
-        self.work_arrived();
+        self.wake_workers();
     }
 
-    /// Where there are no threads to wait for, whoever asks for the work does it, also if it failed a
-    /// moment ago: nobody else would ever try again.
+    /// Without background threads, the caller does the work, even right after a failure: no other thread retries.
     fn work_without_threads(&self) {
         if self.options.background_threads == 0 {
-            self.work.lock().rests_until_micros = 0;
+            self.work.lock().paused_until_micros = 0;
             self.run_pending_work();
         }
     }
 
-    /// Waits until nothing waits to be done or is being done.
-    fn settle(&self) -> Result<()> {
+    /// Waits until no work is pending or running.
+    fn drain_work(&self) -> Result<()> {
         self.work.lock().waiting += 1;
         self.work_signal.notify_all();
-        let settled = self.wait_until_idle();
+        let drained = self.wait_until_idle();
         self.work.lock().waiting -= 1;
-        // What was looked at while others worked may have kept files from going.
+        // States that concurrent work read may have kept files alive.
         self.remove_obsolete_files();
-        settled
+        drained
     }
 
     fn wait_until_idle(&self) -> Result<()> {
@@ -347,16 +346,16 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            self.find_failed_views(&mut work);
-            // Whoever waits wants the views, too.
+            self.add_failed_views(&mut work);
+            // A waiting caller demands the views.
             for tree in work.views_due.keys().filter_map(|tree| self.tree(*tree).ok()) {
-                tree.state_guard().views.want();
+                tree.state_guard().views.demand();
             }
             let waiting = self.has_flushes_due()
                 || self.pick_memory_compaction(&work).is_some()
                 || self.pick_compaction(&work).is_some()
-                || self.pick_renewal(&mut work).is_some()
-                || self.pick_tidying(&mut work).is_some();
+                || self.pick_view_rebuild(&mut work).is_some()
+                || self.pick_garbage_collection(&mut work).is_some();
             if work.is_idle() && !waiting {
                 return Ok(());
             }
@@ -380,7 +379,7 @@ impl StoreInner {
         }
     }
 
-    /// Keeps automatic compactions away from `tree` while `job` runs.
+    /// Excludes automatic compactions of `tree` while `job` runs.
     pub(super) fn with_reserved<T>(&self, tree: TreeId, job: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut work = self.work.lock();
         while !work.reserved.insert(tree) {
@@ -390,30 +389,31 @@ impl StoreInner {
             self.work_signal.wait(&mut work);
         }
         drop(work);
-        let _reserved = Reserved { store: self, tree };
+        let _reserved = TreeReservation { store: self, tree };
         job()
     }
 }
 
-/// A tree that is compacted by hand, until this is dropped. A panic meanwhile poisons the store, as one of a background job.
-struct Reserved<'a> {
+/// Exclusive access to the compactions of a tree, until dropped. A panic meanwhile poisons the store, as in a
+/// background job.
+struct TreeReservation<'a> {
     store: &'a StoreInner,
     tree: TreeId,
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for TreeReservation<'_> {
     fn drop(&mut self) {
         self.store.work.lock().reserved.remove(&self.tree);
         if std::thread::panicking() {
-            poison(self.store, &Error::internal("a compaction by hand panicked"));
+            poison(self.store, &Error::internal("a manual compaction panicked"));
         }
-        self.store.work_arrived();
+        self.store.wake_workers();
     }
 }
 
-impl Work {
-    /// Notes that a compaction of `tree` reads `file` alone, unless another one does, a flush goes into partitions, or the tree is
-    /// compacted by hand: then false.
+impl WorkState {
+    /// Reserves `file` for a compaction of `tree`. Returns false if another compaction reads it, a flush into
+    /// partitions runs, or the tree is reserved.
     pub(super) fn reserve_file(&mut self, tree: TreeId, file: u64) -> bool {
         let is_free = !self.reserved.contains(&tree)
             && !self.flushing_partitions.contains(&tree)
@@ -425,7 +425,7 @@ impl Work {
         is_free
     }
 
-    pub(super) fn forget_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
+    pub(super) fn end_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
         if let Some(busy) = self.busy_files.get_mut(&tree) {
             for file in plan.busy_files() {
                 busy.remove(&file);
@@ -442,18 +442,17 @@ impl Work {
 }
 
 impl Store {
-    /// Lets background work begin where the store was opened with
-    /// [`start_paused`](crate::StoreOptions::start_paused).
+    /// Starts background work of a store that was opened with [`start_paused`](crate::StoreOptions::start_paused).
     pub fn start(&self) {
         let inner = &*self.inner;
         inner.work.lock().paused = false;
         if inner.options.background_threads == 0 && !inner.options.read_only {
             inner.run_pending_work();
         }
-        inner.work_arrived();
+        inner.wake_workers();
     }
 
-    /// Writes all memtables to sstables and waits for it.
+    /// Writes all memtables to sstables and waits until it is done.
     ///
     /// # Errors
     /// `NoSpace`, `Io`, `Poisoned`, `ReadOnly`.
@@ -464,8 +463,8 @@ impl Store {
         inner.wait_for_flushes()
     }
 
-    /// Flushes `tree` and merges all its sorted runs into one, dropping everything that no view needs.
-    /// Cost: reads and writes the whole tree.
+    /// Flushes `tree` and merges all its sorted runs into one, without the versions that no view needs. Cost: reads and
+    /// writes the whole tree.
     ///
     /// # Errors
     /// As [`flush`](Self::flush); `NotFound`.
@@ -474,7 +473,7 @@ impl Store {
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
         inner.with_reserved(tree.id, || {
-            // Only now: a keeper may have been set while this waited.
+            // Checked only now: an external tree may have been set during the wait.
             if tree.external_tree.get().is_some() {
                 return Ok(());
             }
@@ -485,37 +484,38 @@ impl Store {
                 None => Ok(()),
             }
         })?;
-        inner.forget_spent_ranges();
+        inner.remove_spent_tombstones();
         inner.remove_obsolete_files();
-        inner.take_reserve();
+        inner.allocate_reserve();
         Ok(())
     }
 
-    /// Waits until all flushes and compactions that are due were done, and the garbage of keepers was collected as in a
-    /// pause of the writes.
+    /// Waits until all due flushes and compactions are done, and external trees have collected their garbage as in idle
+    /// time.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn wait_until_settled(&self) -> Result<()> {
         self.inner.check_writable()?;
-        self.inner.settle()
+        self.inner.drain_work()
     }
 }
 
 impl std::ops::Drop for Store {
     fn drop(&mut self) {
-        // Errors were reported to whoever waited for the data; recovery replays the log.
+        // Waiting callers received the errors; recovery replays the log.
         let _ = self.close_files();
     }
 }
 
 impl Store {
-    /// Syncs the log, stops the background threads and marks the log as closed, so that damage in its
-    /// last record can be told from a torn write at the next opening. Memtables are not flushed: the
-    /// log has them. Keepers write down what changed; where they fail, the log has that too.
+    /// Syncs the log, stops the background threads and marks the log as closed, so that the next opening can
+    /// distinguish damage in the last record from a torn write. Memtables are not flushed: the log contains them.
+    /// External trees write a checkpoint; if it fails, the log contains their writes too.
     ///
     /// # Errors
-    /// `Io` or `Poisoned`: then the next opening recovers as after a crash, or, where a keeper failed, from the log.
+    /// `Io` or `Poisoned`: then the next opening recovers as after a crash. If only an external tree failed, it replays
+    /// the log.
     pub fn close(mut self) -> Result<()> {
         self.close_files()
     }
@@ -529,12 +529,12 @@ impl Store {
         if !inner.log.lock().is_open() {
             return Ok(());
         }
-        let cut = inner.cut_before_closing();
+        let checkpointed = inner.checkpoint_before_close();
         let mut log = inner.log.lock();
         inner.check_writable()?;
         inner.sync_and_check(&mut log)?;
         let end = log.close();
-        inner.versions.lock().close(end).and(cut)
+        inner.versions.lock().close(end).and(checkpointed)
     }
 }
 
@@ -542,14 +542,14 @@ impl StoreInner {
     fn rotate_all(&self) -> Result<()> {
         let mut log = self.log.lock();
         if self.trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some()) {
-            self.rotate(&mut log, super::log::Rotate::Everything)?;
+            self.rotate(&mut log, super::log::Rotate::All)?;
         }
         for tree in self.trees.load().values() {
-            // Also what was kept back or waits for others is to be flushed, and nothing kept back. Only now: a flush that began
-            // before the last memtable was full does not have that.
-            tree.writes_all.store(!tree.state_guard().immutables.is_empty(), Ordering::Release);
+            // Retained entries and memtables that wait for more are flushed too, and nothing is retained. Set only now:
+            // a flush that began before the last rotation does not include that memtable.
+            tree.flush_all.store(!tree.state_guard().immutables.is_empty(), Ordering::Release);
         }
-        self.work_arrived();
+        self.wake_workers();
         Ok(())
     }
 

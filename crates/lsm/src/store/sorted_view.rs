@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use super::StoreInner;
-use super::scheduler::Work;
-use super::deferred_publication::{Flushed, ahead, show};
+use super::scheduler::WorkState;
+use super::deferred_publication::{FlushedMemtables, next_state, publish_state};
 use super::tree::{Tree, TreeState};
 use super::tree_views::TreeViews;
 use crate::file_name::FileName;
@@ -60,7 +60,7 @@ impl StoreInner {
     }
 
     /// Has the views renewed that a crash left behind, and those let go that nothing uses.
-    pub(super) fn find_views_due(&self) {
+    pub(super) fn add_outdated_views(&self) {
         let mut due = Vec::new();
         for tree in self.trees.load().values() {
             let state = tree.state();
@@ -72,27 +72,27 @@ impl StoreInner {
                 due.push(tree.id);
             }
         }
-        self.work.lock().views_are_due(due);
+        self.work.lock().add_views_due(due);
     }
 
     /// Has the views of `tree` brought up to its runs, which have changed: now, or when they are wanted.
     ///
     /// # Errors
-    /// As [`renew_views`](Self::renew_views).
-    pub(super) fn views_changed(&self, tree: &Arc<Tree>) -> Result<()> {
-        let may_wait = self.views_may_wait(tree, &tree.state_guard());
+    /// As [`rebuild_views`](Self::rebuild_views).
+    pub(super) fn refresh_views(&self, tree: &Arc<Tree>) -> Result<()> {
+        let may_wait = self.can_defer_views(tree, &tree.state_guard());
         if may_wait {
-            self.work.lock().views_are_due([tree.id]);
+            self.work.lock().add_views_due([tree.id]);
             return Ok(());
         }
-        self.renew_views(tree)
+        self.rebuild_views(tree)
     }
 
     /// Whether the views of `tree` in `state` are behind and nobody wants them now.
-    pub(super) fn views_may_wait(&self, tree: &Tree, state: &TreeState) -> bool {
+    pub(super) fn can_defer_views(&self, tree: &Tree, state: &TreeState) -> bool {
         // Views that are not behind are renewed all the same: those of sstables that are gone are to be let go.
         let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
-        self.options.background_threads > 0 && !state.views.are_wanted() && is_behind
+        self.options.background_threads > 0 && !state.views.are_demanded() && is_behind
     }
 
     /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
@@ -101,20 +101,20 @@ impl StoreInner {
     /// # Errors
     /// Those of the manifest. A view is a help: an error to read sstables leaves a partition without one, and is told to whoever
     /// reads them next.
-    pub(super) fn renew_views(&self, tree: &Arc<Tree>) -> Result<()> {
-        tree.views_wait.store(true, Ordering::SeqCst);
+    pub(super) fn rebuild_views(&self, tree: &Arc<Tree>) -> Result<()> {
+        tree.rebuild_requested.store(true, Ordering::SeqCst);
         // Looked at again after the lock is free: who could not take it has left it to the one who had it.
-        while tree.views_wait.load(Ordering::SeqCst) {
-            let Some(_renewing) = tree.renewing.try_lock() else { return Ok(()) };
-            tree.views_wait.store(false, Ordering::SeqCst);
-            self.renew_now(tree, None)?;
+        while tree.rebuild_requested.load(Ordering::SeqCst) {
+            let Some(_renewing) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
+            tree.rebuild_requested.store(false, Ordering::SeqCst);
+            self.rebuild_views_locked(tree, None)?;
         }
         Ok(())
     }
 
-    /// The same once, by who holds `tree.renewing`. Readers see what `flushed` says with the views, or earlier if writers would have to
+    /// The same once, by who holds `tree.view_rebuild_lock`. Readers see what `flushed` says with the views, or earlier if writers would have to
     /// wait: then some may still be behind. They see it also where this fails.
-    pub(super) fn renew_now(&self, tree: &Arc<Tree>, flushed: Option<Flushed<'_>>) -> Result<()> {
+    pub(super) fn rebuild_views_locked(&self, tree: &Arc<Tree>, flushed: Option<FlushedMemtables<'_>>) -> Result<()> {
         let first_level = self.first_level(tree);
         if first_level != tree.state_guard().views.first_level {
             // The layout was changed: nothing of the old one is to be held.
@@ -123,8 +123,8 @@ impl StoreInner {
                 TreeState { views, ..now.clone() }
             });
         }
-        let state = ahead(tree, &self.versions.lock(), flushed, &tree.state_guard());
-        state.views.begin_renewal();
+        let state = next_state(tree, &self.versions.lock(), flushed, &tree.state_guard());
+        state.views.begin_rebuild();
         let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.may_wait(partition);
         let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());
@@ -137,10 +137,10 @@ impl StoreInner {
                 built.push(self.write_view(view));
             }
         }
-        let _renewing = flushed.and_then(|flushed| self.renew_rows(tree, flushed.memtables));
+        let _renewing = flushed.and_then(|flushed| self.update_rows(tree, flushed.memtables));
         let installed = self.install_views(tree, flushed, &built, &tried);
         if installed.is_err() && flushed.is_some() {
-            show(tree, &self.versions.lock(), flushed, |now| now);
+            publish_state(tree, &self.versions.lock(), flushed, |now| now);
         }
         installed
     }
@@ -175,7 +175,7 @@ impl StoreInner {
     fn install_views(
         &self,
         tree: &Arc<Tree>,
-        flushed: Option<Flushed<'_>>,
+        flushed: Option<FlushedMemtables<'_>>,
         built: &[Arc<StoredView>],
         tried: &[&Arc<StoredView>],
     ) -> Result<()> {
@@ -185,12 +185,12 @@ impl StoreInner {
         let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
         let mut versions = self.versions.lock();
         // Of sstables that a flush may have taken out of the manifest; it has the views renewed once readers see that.
-        if flushed.is_none() && tree.unshown.load(Ordering::Acquire) {
+        if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
             self.give_up_views(built);
             return Ok(());
         }
         let named = versions.views(tree.id);
-        let state = ahead(tree, &versions, flushed, &tree.state_guard());
+        let state = next_state(tree, &versions, flushed, &tree.state_guard());
         let counts = |partition: &&Arc<ViewedPartition>| {
             partition.stored_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
         };
@@ -231,13 +231,13 @@ impl StoreInner {
             .map(|view| {
                 let number = view.meta().number;
                 let same = named.iter().find(|named| number > 0 && named.meta().number == number);
-                if let (Some(named), Some(view)) = (same, view.in_hand()) {
+                if let (Some(named), Some(view)) = (same, view.loaded()) {
                     named.fill(Arc::clone(view));
                 }
                 Arc::clone(same.unwrap_or(view))
             })
             .collect();
-        show(tree, &versions, flushed, |now| {
+        publish_state(tree, &versions, flushed, |now| {
             let views = TreeViews::of(&now.version, now.views.first_level, &known, &now.views);
             TreeState { views, ..now }
         });
@@ -252,12 +252,12 @@ impl StoreInner {
     }
 
     /// Takes up the trees with views that are behind, if files turned out damaged or missing since that was asked last.
-    pub(super) fn find_failed_views(&self, work: &mut Work) {
+    pub(super) fn add_failed_views(&self, work: &mut WorkState) {
         let failures = self.table_files.view_failures.count();
         if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
             let trees = self.trees.load();
             let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
-            work.views_are_due(behind.map(|tree| tree.id));
+            work.add_views_due(behind.map(|tree| tree.id));
         }
     }
 }

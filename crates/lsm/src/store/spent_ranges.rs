@@ -17,22 +17,22 @@ use crate::version::VersionEdit;
 impl StoreInner {
     /// Removes spent tombstones from the ledgers. Called after background work; an error is not lost, it
     /// poisons the store like any failed manifest write, or leaves the ledger as it is.
-    pub(super) fn forget_spent_ranges(&self) {
+    pub(super) fn remove_spent_tombstones(&self) {
         // One at a time, and not while readers see another ledger than the manifest has: who finds a tombstone spent that was removed
         // would remove it twice.
         let _forgetting = self.forgetting.lock();
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
             if !tree.state_guard().version.range_tombstones().is_empty() {
-                let _ = self.forget_spent_ranges_of(&tree);
+                let _ = self.remove_spent_tombstones_of(&tree);
             }
         }
     }
 
-    fn forget_spent_ranges_of(&self, tree: &Arc<Tree>) -> Result<()> {
+    fn remove_spent_tombstones_of(&self, tree: &Arc<Tree>) -> Result<()> {
         self.check_writable()?;
         // Readers may still have what was forgotten in the manifest. The flush that has them wait asks again at its end.
-        if tree.unshown.load(Ordering::Acquire) {
+        if tree.publication_pending.load(Ordering::Acquire) {
             return Ok(());
         }
         let oldest = self.snapshots.oldest();

@@ -298,7 +298,7 @@ impl StoreInner {
             layout: tree.options().layout,
             memtable_bytes: state.memtables().map(|logged| logged.memtable.memory_bytes()).sum(),
             memtable_entries: state.memtables().map(|logged| logged.memtable.entries()).sum(),
-            immutable_memtables: state.waiting(),
+            immutable_memtables: state.pending_flushes(),
             retained_bytes: state.retained_bytes(),
             levels,
             resident_bytes,

@@ -39,7 +39,7 @@ pub(super) struct TableOutput<'a> {
 }
 
 /// What came of an output.
-pub(super) struct Finished {
+pub(super) struct FinishedOutput {
     pub(super) tables: Vec<TableMeta>,
     /// Waits to be told that the tables are installed.
     pub(super) drops: Option<Box<dyn DropCollector>>,
@@ -85,13 +85,13 @@ impl<'a> TableOutput<'a> {
 
     /// Finishes the last file and makes all names durable. The files belong to the caller from now on, who tells the
     /// collector when they are installed.
-    pub(super) fn finish(mut self) -> Result<Finished> {
+    pub(super) fn finish(mut self) -> Result<FinishedOutput> {
         self.finish_current()?;
         if !self.finished.is_empty() {
             self.store.vfs.sync_dir(&self.store.options.dir)?;
         }
         self.started.clear();
-        Ok(Finished { tables: std::mem::take(&mut self.finished), drops: self.drops.take() })
+        Ok(FinishedOutput { tables: std::mem::take(&mut self.finished), drops: self.drops.take() })
     }
 
     fn start(&mut self) -> Result<()> {

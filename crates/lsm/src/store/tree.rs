@@ -1,9 +1,8 @@
-//! One tree of a store: its settings and its current state.
+//! A tree of a store: its settings and its current state.
 //!
-//! A [`TreeState`] is immutable and swapped as a whole, so a reader works on one consistent set of
-//! memtables and sstables for as long as it likes. Its components are ordered by age: the writable
-//! memtable, the full memtables (newest first), the runs of the version (newest first). For one key,
-//! every version in an earlier component is newer than every version in a later one.
+//! A [`TreeState`] is immutable and replaced as a whole, so a reader uses one consistent set of memtables and sstables.
+//! Its components are ordered by age: the writable memtable, the full memtables (newest first), the runs of the version
+//! (newest first). For one key, every version in an earlier component is newer than every version in a later one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use super::row_gate::RowGate;
 use super::tree_views::{TreeViews, note_get};
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
-use crate::cursor::{Bounds, RunCursor, Source};
+use crate::cursor::{Bounds, ComponentCursor, RunCursor};
 use crate::drop_listener::DropListener;
 use crate::external_tree::ExternalTree;
 use crate::memtable::Visibility;
@@ -30,52 +29,54 @@ use crate::range_tombstones::RangeTombstones;
 use crate::remix::{PartitionRun, ViewedLevel};
 use crate::version::{SortedRun, TableHandle, Version};
 
-/// A tree while its store is open.
+/// A tree of an open store.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) id: TreeId,
     options: ArcSwap<TreeOptions>,
-    /// What the layer above keeps with the tree.
+    /// Opaque bytes of the layer above.
     pub(super) descriptor: RwLock<Arc<[u8]>>,
     state: ArcSwap<TreeState>,
-    /// Serialises those who replace the state.
-    replacing: Mutex<()>,
-    /// Odd while the state is replaced, and greater after it.
+    /// Serialises replacements of the state.
+    state_lock: Mutex<()>,
+    /// Number of begun and ended replacements of the state: odd during a replacement.
     replacements: AtomicU64,
-    /// Drops entries that compactions meet and the layer above has no use for.
+    /// Drops entries of the layer above in compactions.
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
-    /// Merges operands that flushes and compactions meet.
+    /// Merges operands in flushes and compactions.
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
-    /// Keeps the writes instead of memtables and sstables.
+    /// Stores the writes instead of memtables and sstables.
     pub(super) external_tree: OnceLock<Arc<dyn ExternalTree>>,
-    /// Makes what watches the entries of new sstables.
+    /// Creates the collectors of new sstables.
     pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
-    /// Is told of versions that flushes and compactions leave out.
+    /// Receives the versions that flushes and compactions drop.
     pub(super) drop_listener: RwLock<Option<Arc<dyn DropListener>>>,
-    /// Trees with entries about this tree's records, and whether their compactions drop those of deleted ones.
+    /// Trees with entries about the records of this tree (indexes over it).
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
-    /// Set when the tree was dropped: background work on it ends.
+    /// True once the tree is dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
-    /// The error with which background work of a derived tree met a damaged file: its sstables are not merged any more.
+    /// The error of background work of a derived tree that found a damaged file: the sstables are not merged any more.
     pub(super) unreadable: OnceLock<Error>,
-    /// Bytes of sstables that flushes and compactions wrote for it since it was made.
+    /// Bytes of sstables that flushes and compactions wrote since the tree was created.
     pub(super) written_bytes: AtomicU64,
-    /// Set while all full memtables are to be flushed, also those of entries that were kept back: nothing is kept back then.
-    pub(super) writes_all: AtomicBool,
-    /// Bytes of the log with entries that were kept back, as replay finds them.
+    /// True while all full memtables are due for a flush, those of retained entries included: the flush retains
+    /// nothing.
+    pub(super) flush_all: AtomicBool,
+    /// Bytes of log records with retained entries that replay has found.
     pub(super) replayed_retained: AtomicU64,
-    /// Held by the one who renews the sorted views.
-    pub(super) renewing: Mutex<()>,
-    /// Set while the one who renews them is to look once more.
-    pub(super) views_wait: AtomicBool,
-    /// Set while the manifest has what a flush brought and readers do not see it yet; see `shown`. Changed by who has the versions.
-    pub(super) unshown: AtomicBool,
-    /// Which cached rows are right.
+    /// Serialises rebuilds of the sorted views.
+    pub(super) view_rebuild_lock: Mutex<()>,
+    /// True if the thread that rebuilds the views must check once more.
+    pub(super) rebuild_requested: AtomicBool,
+    /// True while the manifest contains a flush that readers do not see yet; see `deferred_publication`. Guarded by the
+    /// lock of the versions.
+    pub(super) publication_pending: AtomicBool,
+    /// Validity of cached rows.
     pub(super) row_gate: RowGate,
 }
 
 impl Tree {
-    /// A tree without writes that are not in `version` yet. Its memtable may take `budget_bytes`.
+    /// A tree whose writes are all in `version`. Its memtable has a budget of `budget_bytes`.
     pub(super) fn new(
         id: TreeId,
         options: TreeOptions,
@@ -90,7 +91,7 @@ impl Tree {
             options: ArcSwap::from_pointee(options),
             descriptor: RwLock::new(descriptor),
             state: ArcSwap::from_pointee(state),
-            replacing: Mutex::new(()),
+            state_lock: Mutex::new(()),
             replacements: AtomicU64::new(0),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
@@ -101,11 +102,11 @@ impl Tree {
             dropped: AtomicBool::new(false),
             unreadable: OnceLock::new(),
             written_bytes: AtomicU64::new(0),
-            writes_all: AtomicBool::new(false),
+            flush_all: AtomicBool::new(false),
             replayed_retained: AtomicU64::new(0),
-            renewing: Mutex::new(()),
-            views_wait: AtomicBool::new(false),
-            unshown: AtomicBool::new(false),
+            view_rebuild_lock: Mutex::new(()),
+            rebuild_requested: AtomicBool::new(false),
+            publication_pending: AtomicBool::new(false),
             row_gate: RowGate::default(),
         }
     }
@@ -115,26 +116,26 @@ impl Tree {
         self.options.load()
     }
 
-    /// Goes on with other settings.
+    /// Replaces the settings.
     pub(super) fn set_options(&self, options: TreeOptions) {
         self.options.store(Arc::new(options));
     }
 
-    /// The current state, to keep.
+    /// The current state, with a counted reference.
     #[inline]
     pub(super) fn state(&self) -> Arc<TreeState> {
         self.state.load_full()
     }
 
-    /// The current state, for a moment.
+    /// The current state, without a counted reference: for short use.
     #[inline]
     pub(super) fn state_guard(&self) -> arc_swap::Guard<Arc<TreeState>> {
         self.state.load()
     }
 
-    /// A state and the newest sequence number as `published` tells it: everything up to that number went into that state, and
-    /// nothing that a reader at that number needs was compacted away. So it is where the state was still the same after the number was told: who
-    /// sees a number that was published after a replacement sees that there was one.
+    /// A state and a sequence number of `published` that match: the state contains all writes up to the number, and no
+    /// version that a reader at the number needs was compacted away. The loop ends once the state is the same before
+    /// and after `published` is read: a number published after a replacement implies that the replacement is visible.
     #[inline]
     pub(super) fn newest_state(
         &self,
@@ -146,26 +147,26 @@ impl Tree {
             let sequence = published();
             let is_counted_same =
                 before.is_multiple_of(2) && before == self.replacements.load(Ordering::Acquire);
-            // A replacement that takes its time is not waited for.
+            // Not a spin lock: the pointer comparison ends the loop during a long replacement.
             if is_counted_same || Arc::ptr_eq(&state, &self.state_guard()) {
                 return (state, sequence);
             }
         }
     }
 
-    /// The oldest segment of the log that its full memtables hold back; `None` where they have no entries.
+    /// The oldest log segment that full memtables need; `None` if they have no entries.
     pub(super) fn oldest_full_log(&self) -> Option<u64> {
         self.state_guard().immutables.iter().filter_map(|logged| logged.first_log()).min()
     }
 
-    /// Replaces the state by what `change` makes of it.
+    /// Replaces the state by the result of `change`.
     pub(super) fn replace_state(&self, change: impl FnOnce(&TreeState) -> TreeState) {
-        let _replacing = self.replacing.lock();
+        let _locked = self.state_lock.lock();
         let next = change(&self.state.load());
         self.swap_state(next);
     }
 
-    /// Swaps the state. The caller has `replacing`.
+    /// Swaps the state. The caller holds `state_lock`.
     fn swap_state(&self, next: TreeState) {
         let next = Arc::new(next);
         self.replacements.fetch_add(1, Ordering::AcqRel);
@@ -174,10 +175,10 @@ impl Tree {
         drop(last);
     }
 
-    /// Which versions of `memtables` a flush has to look at, given the sequence numbers in use: of each key one, where all who
-    /// read from now on see the same. The others are hidden then, unless they are operands of merges, or somebody is to be told of
-    /// them.
-    pub(super) fn shown(&self, memtables: &[Arc<LoggedMemtable>], in_use: &[SequenceNumber]) -> Visibility {
+    /// The versions of `memtables` that a flush reads, for the sequence numbers in use. If all readers from now on see
+    /// the same version of each key, one version a key suffices. All versions are needed if there are merge operands or
+    /// a drop listener.
+    pub(super) fn flush_visibility(&self, memtables: &[Arc<LoggedMemtable>], in_use: &[SequenceNumber]) -> Visibility {
         let needs_all = || {
             self.drop_listener.read().is_some()
                 || memtables.iter().any(|logged| logged.memtable.has_operands())
@@ -189,22 +190,22 @@ impl Tree {
         }
     }
 
-    /// Has `compacted` take the place of the full memtables `inputs`. False where these are not there any more.
+    /// Replaces the full memtables `inputs` by `compacted`. Returns false if they are not in the state any more.
     pub(super) fn compact_immutables(
         &self,
         inputs: &[Arc<LoggedMemtable>],
         compacted: LoggedMemtable,
     ) -> bool {
-        let _replacing = self.replacing.lock();
+        let _locked = self.state_lock.lock();
         let next = self.state.load().compacted_in_memory(inputs, Arc::new(compacted));
         next.map(|next| self.swap_state(next)).is_some()
     }
 }
 
-/// Room for as many sources besides full memtables, as a rule enough.
-const MAX_SOURCES_BELOW: usize = 4;
+/// Initial capacity for sources other than full memtables; usually enough.
+const EXPECTED_OTHER_SOURCES: usize = 4;
 
-/// What a tree consists of at one moment.
+/// The components of a tree at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct TreeState {
     pub(super) active: Arc<LoggedMemtable>,
@@ -221,7 +222,7 @@ impl TreeState {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
-    /// The same with the writable memtable moved to the full ones. The next one may take `budget_bytes`.
+    /// The state with the writable memtable moved to the full ones. The next one has a budget of `budget_bytes`.
     pub(super) fn rotated(&self, budget_bytes: usize) -> Self {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
@@ -230,30 +231,31 @@ impl TreeState {
         Self { active: Arc::new(active), immutables, ..self.clone() }
     }
 
-    /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
-    pub(super) fn handed_over(&self) -> Self {
+    /// The state after all writes moved to an external tree: no entries. The log segments of the entries are still
+    /// needed.
+    pub(super) fn without_entries(&self) -> Self {
         let active = LoggedMemtable::needing_logs_of(self.memtables());
         Self { active: Arc::new(active), immutables: Vec::new(), ..self.clone() }
     }
 
-    /// The same with another version and without the full memtables in `flushed`, which are the oldest; `retained` takes
-    /// their place.
+    /// The state with another version and without the full memtables in `flushed`, which are the oldest. `retained`
+    /// replaces them.
     pub(super) fn installed(
         &self,
         version: Arc<Version>,
         flushed: &[Arc<LoggedMemtable>],
         retained: Option<Arc<LoggedMemtable>>,
     ) -> Self {
-        let waits = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
+        let remains = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
         Self {
             active: self.active.clone(),
-            immutables: self.immutables.iter().filter(waits).cloned().chain(retained).collect(),
+            immutables: self.immutables.iter().filter(remains).cloned().chain(retained).collect(),
             views: self.views.of_version(&version),
             version,
         }
     }
 
-    /// The same with `compacted` instead of the full memtables `inputs`; `None` where these are not there any more.
+    /// The state with `compacted` in the place of the full memtables `inputs`; `None` if they are not there any more.
     pub(super) fn compacted_in_memory(
         &self,
         inputs: &[Arc<LoggedMemtable>],
@@ -270,35 +272,35 @@ impl TreeState {
         Some(Self { immutables, ..self.clone() })
     }
 
-    /// Full memtables that wait to be flushed; one of entries that were kept back, or compacted in memory, does not wait.
-    pub(super) fn waiting(&self) -> usize {
+    /// Number of full memtables that wait for a flush. Those of retained entries and of compactions in memory do not.
+    pub(super) fn pending_flushes(&self) -> usize {
         self.immutables.iter().filter(|logged| logged.is_of_writers()).count()
     }
 
-    /// Bytes of log with entries that were kept back.
+    /// Bytes of the log with retained entries.
     pub(super) fn retained_bytes(&self) -> u64 {
         self.immutables.iter().map(|logged| logged.retained_bytes()).sum()
     }
 
-    /// True where a range tombstone may cover something.
+    /// True if a range tombstone may cover a key.
     #[inline]
     pub(super) fn has_range_tombstones(&self) -> bool {
         !self.version.range_tombstones().is_empty()
             || self.memtables().any(|logged| logged.memtable.has_range_tombstones())
     }
 
-    /// The newest range tombstone over `key` at or below `at_most`; 0 if there is none.
-    pub(super) fn newest_range_tombstone(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
+    /// The sequence number of the newest range tombstone over `key` at or below `max_sequence`; 0 if there is none.
+    pub(super) fn newest_range_tombstone(&self, key: &[u8], max_sequence: SequenceNumber) -> SequenceNumber {
         let in_memtables = self
             .memtables()
-            .map(|logged| logged.memtable.newest_range_tombstone(key, at_most))
+            .map(|logged| logged.memtable.newest_range_tombstone(key, max_sequence))
             .max()
             .unwrap_or(0);
-        in_memtables.max(self.version.range_tombstones().newest_covering(key, at_most))
+        in_memtables.max(self.version.range_tombstones().newest_covering(key, max_sequence))
     }
 
-    /// The newest version of `key` at or below `sequence` that is visible: not deleted by a tombstone
-    /// or a range tombstone. `read` takes what it needs from the component where it was found.
+    /// The newest version of `key` at or below `sequence`, if it is visible: not deleted by a tombstone or a range
+    /// tombstone.
     pub(super) fn get(
         &self,
         key: &[u8],
@@ -306,21 +308,21 @@ impl TreeState {
     ) -> Result<Option<(SequenceNumber, ValueRef)>> {
         let found = self.find(key, sequence)?;
         Ok(found.and_then(|(trailer, value)| {
-            self.shows(key, trailer, sequence).then(|| (trailer.sequence(), value))
+            self.is_visible(key, trailer, sequence).then(|| (trailer.sequence(), value))
         }))
     }
 
-    /// The sequence number of what [`get`](Self::get) would answer, without reading its value.
+    /// The sequence number that [`get`](Self::get) returns, without reading the value.
     pub(super) fn newest_sequence(
         &self,
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<SequenceNumber>> {
         let found = self.find_trailer(key, sequence)?;
-        Ok(found.filter(|&trailer| self.shows(key, trailer, sequence)).map(Trailer::sequence))
+        Ok(found.filter(|&trailer| self.is_visible(key, trailer, sequence)).map(Trailer::sequence))
     }
 
-    /// Fails if `new` further range tombstones were too many.
+    /// Fails if `new` more range tombstones exceed the limit.
     pub(super) fn check_range_tombstones(&self, new: usize) -> Result<()> {
         if new == 0 {
             return Ok(());
@@ -336,13 +338,13 @@ impl TreeState {
         Ok(())
     }
 
-    /// Cursors over everything that may hold an entry within `bounds`, newest component first; of the
-    /// memtables with the versions that `visibility` says.
-    pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<Source> {
-        self.views.note_reader();
+    /// Cursors over all components that may have an entry within `bounds`, newest component first. Cursors of memtables
+    /// return the versions of `visibility`.
+    pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<ComponentCursor> {
+        self.views.note_read();
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
-        let mut sources = Vec::with_capacity(self.immutables.len() + MAX_SOURCES_BELOW);
-        sources.extend(memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))));
+        let mut sources = Vec::with_capacity(self.immutables.len() + EXPECTED_OTHER_SOURCES);
+        sources.extend(memtables.map(|logged| ComponentCursor::from(logged.memtable.cursor(visibility))));
         let touches = |run: &&Arc<SortedRun>| {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
@@ -361,7 +363,7 @@ impl TreeState {
             if let Some((level, (of_level, below))) = viewed {
                 let mut touched = of_level.iter().filter(touches);
                 match (touched.next(), touched.next()) {
-                    (Some(run), None) => sources.push(Source::from(RunCursor::new(run.clone(), true))),
+                    (Some(run), None) => sources.push(ComponentCursor::from(RunCursor::new(run.clone(), true))),
                     (Some(_), Some(_)) => level_sources(level, seen_at, bounds, &mut sources),
                     (None, _) => {}
                 }
@@ -369,28 +371,28 @@ impl TreeState {
                 continue;
             }
             if touches(&run) {
-                sources.push(Source::from(RunCursor::new(run.clone(), true)));
+                sources.push(ComponentCursor::from(RunCursor::new(run.clone(), true)));
             }
             runs = rest;
         }
         sources
     }
 
-    /// Cursors over everything that may hold a version above `sequence`, newest component first, with all versions.
-    pub(super) fn sources_behind(&self, sequence: SequenceNumber) -> Vec<Source> {
+    /// Cursors over all components that may have a version above `sequence`, newest component first, with all versions.
+    pub(super) fn sources_above(&self, sequence: SequenceNumber) -> Vec<ComponentCursor> {
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
-        let mut sources: Vec<Source> =
-            memtables.map(|logged| Source::from(logged.memtable.cursor(Visibility::All))).collect();
+        let mut sources: Vec<ComponentCursor> =
+            memtables.map(|logged| ComponentCursor::from(logged.memtable.cursor(Visibility::All))).collect();
         let is_new =
             |run: &&Arc<SortedRun>| run.tables().iter().any(|table| table.meta().largest_sequence > sequence);
         let runs = self.version.runs().iter().filter(is_new);
-        sources.extend(runs.map(|run| Source::from(RunCursor::new(run.clone(), false))));
+        sources.extend(runs.map(|run| ComponentCursor::from(RunCursor::new(run.clone(), false))));
         sources
     }
 
-    /// Cursors over the sstables `wanted`, the inputs of a compaction, and how many bytes they will read. Blocks are not put
-    /// into the cache: each is read once.
-    pub(super) fn input_sources(&self, wanted: &BTreeSet<u64>) -> Result<(Vec<Source>, u64)> {
+    /// Cursors over the sstables `wanted`, the inputs of a compaction, and the number of bytes that they read. Blocks
+    /// bypass the cache: each is read once.
+    pub(super) fn input_sources(&self, wanted: &BTreeSet<u64>) -> Result<(Vec<ComponentCursor>, u64)> {
         let (mut sources, mut bytes, mut found) = (Vec::new(), 0, 0);
         for run in self.version.runs() {
             let is_input = |table: &&Arc<TableHandle>| wanted.contains(&table.meta().number);
@@ -401,15 +403,15 @@ impl TreeState {
             found += tables.len();
             bytes += tables.iter().map(|table| table.meta().file_bytes).sum::<u64>();
             let inputs = SortedRun::new(run.level(), run.id(), tables).map_err(Error::internal)?;
-            sources.push(Source::from(RunCursor::new(Arc::new(inputs), false)));
+            sources.push(ComponentCursor::from(RunCursor::new(Arc::new(inputs), false)));
         }
         if found != wanted.len() {
-            return Err(Error::internal("an input of a compaction is not there"));
+            return Err(Error::internal("an input of a compaction is missing"));
         }
         Ok((sources, bytes))
     }
 
-    /// The range tombstones of all components together.
+    /// The range tombstones of all components, merged.
     pub(super) fn merged_range_tombstones(&self) -> Result<Arc<RangeTombstones>> {
         let of_version = self.version.range_tombstones();
         let mut merged: Option<RangeTombstones> = None;
@@ -422,13 +424,13 @@ impl TreeState {
         Ok(merged.map_or_else(|| of_version.clone(), Arc::new))
     }
 
-    /// True where a version that was found at `sequence` is neither deleted nor in a deleted range.
-    pub(super) fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
-        !trailer.is_delete() && self.shows_put(key, trailer.sequence(), sequence)
+    /// True if a version found at `sequence` is neither a delete nor covered by a range tombstone.
+    pub(super) fn is_visible(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
+        !trailer.is_delete() && self.is_put_visible(key, trailer.sequence(), sequence)
     }
 
-    /// True where what was put at `written` is not in a range that was deleted since, for a reader at `sequence`.
-    pub(super) fn shows_put(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> bool {
+    /// True if no range tombstone that a reader at `sequence` sees covers a put at `written`.
+    pub(super) fn is_put_visible(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> bool {
         !self.has_range_tombstones() || self.newest_range_tombstone(key, sequence) <= written
     }
 
@@ -448,11 +450,11 @@ impl TreeState {
         sequence: SequenceNumber,
     ) -> Result<Option<(Trailer, ValueRef)>> {
         note_get(true);
-        self.views.note_reader();
+        self.views.note_read();
         if self.views.serve_reads() {
             return self.find_through_views(key, sequence);
         }
-        self.prepare_tables(key, hash);
+        self.prefetch_filters(key, hash);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
                 && let Some(found) = table.reader()?.get_hashed(key, hash, sequence)?
@@ -469,11 +471,11 @@ impl TreeState {
             return Ok(Some(trailer));
         }
         note_get(true);
-        self.views.note_reader();
+        self.views.note_read();
         if self.views.serve_reads() {
             return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
         }
-        self.prepare_tables(key, hash);
+        self.prefetch_filters(key, hash);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
                 && let Some(trailer) = table.reader()?.newest_hashed(key, hash, sequence)?
@@ -484,8 +486,8 @@ impl TreeState {
         Ok(None)
     }
 
-    /// The newest version of `key` in sstables at or below `sequence`: through the views of partitions that answer point reads,
-    /// and run by run elsewhere.
+    /// The newest version of `key` in sstables at or below `sequence`: through the views of partitions that serve point
+    /// reads, and run by run elsewhere.
     pub(super) fn find_through_views(
         &self,
         key: &[u8],
@@ -519,7 +521,7 @@ impl TreeState {
         hash: u64,
         sequence: SequenceNumber,
     ) -> Option<(Trailer, &[u8])> {
-        // So that several wait for memory together.
+        // Overlaps the cache misses of several memtables.
         if !self.immutables.is_empty() {
             self.memtables().for_each(|logged| logged.memtable.prefetch_hashed(hash));
         }
@@ -529,10 +531,9 @@ impl TreeState {
         Some(found)
     }
 
-    /// Asks the processor for the place of the key in each filter, so that the runs, which are looked at one by one,
-    /// wait for memory together.
+    /// Prefetches the filter blocks of the key in all runs, which are searched one by one: their cache misses overlap.
     #[inline]
-    fn prepare_tables(&self, key: &[u8], hash: u64) {
+    fn prefetch_filters(&self, key: &[u8], hash: u64) {
         for run in self.version.runs() {
             if let Some(reader) = run.find(key).and_then(|table| table.opened_reader()) {
                 reader.prefetch_filter(hash);
@@ -541,22 +542,22 @@ impl TreeState {
     }
 }
 
-/// Adds cursors over what `level` may have within `bounds`, through the views of its partitions.
+/// Adds cursors over the entries of `level` within `bounds`, through the views of its partitions.
 fn level_sources(
     level: &Arc<ViewedLevel>,
     seen_at: Option<SequenceNumber>,
     bounds: &Bounds,
-    sources: &mut Vec<Source>,
+    sources: &mut Vec<ComponentCursor>,
 ) {
     let first = bounds.lower().map_or(0, |lower| level.position(lower));
     let last = bounds.upper().map_or(usize::MAX, |upper| level.position(upper));
     match level.partitions().get(first) {
         Some(partition) if first == last || level.partitions().len() == 1 => {
-            sources.extend(partition.sources(seen_at, true).map(Source::from));
+            sources.extend(partition.sources(seen_at, true).map(ComponentCursor::from));
         }
         _ => {
             let run = PartitionRun { level: level.clone(), seen_at };
-            sources.push(Source::from(RunCursor::new(run, true)));
+            sources.push(ComponentCursor::from(RunCursor::new(run, true)));
         }
     }
 }
@@ -568,29 +569,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_from_behind_a_replacement_goes_with_the_state_from_behind_it() {
+    fn a_number_published_after_a_replacement_comes_with_the_new_state() {
         let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
         let tree = Tree::new(1, TreeOptions::default(), Arc::from(*b""), version, 1 << 20);
-        // Told while the state is replaced, the number is one that the old state does not have.
-        for half_way in [false, true] {
-            tree.replacements.fetch_or(u64::from(half_way), Ordering::Relaxed);
-            let (before, asked) = (tree.state(), Cell::new(0));
+        // A number that is published during the replacement is not in the old state.
+        for in_progress in [false, true] {
+            tree.replacements.fetch_or(u64::from(in_progress), Ordering::Relaxed);
+            let (before, calls) = (tree.state(), Cell::new(0));
             let (state, sequence) = tree.newest_state(|| {
-                if asked.replace(asked.get() + 1) == 0 {
-                    match half_way {
+                if calls.replace(calls.get() + 1) == 0 {
+                    match in_progress {
                         false => tree.replace_state(|state| state.rotated(1 << 20)),
-                        // It has begun before the reader came, and does not end before that has gone.
+                        // The replacement begins before the read and ends after it.
                         true => tree.state.store(Arc::new(tree.state().rotated(1 << 20))),
                     }
                 }
-                asked.get()
+                calls.get()
             });
-            assert_eq!((sequence, asked.get()), (2, 2));
+            assert_eq!((sequence, calls.get()), (2, 2));
             assert!(!Arc::ptr_eq(&state, &before) && Arc::ptr_eq(&state, &tree.state()));
         }
-        // One that takes its time keeps nobody waiting.
-        let asked = Cell::new(0);
-        tree.newest_state(|| asked.replace(asked.get() + 1));
-        assert_eq!(asked.get(), 1);
+        // A replacement of any duration does not block readers.
+        let calls = Cell::new(0);
+        tree.newest_state(|| calls.replace(calls.get() + 1));
+        assert_eq!(calls.get(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Looking into one tree from outside of any view.
+//! Reads of one tree outside of any view.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use super::Store;
 use super::tree::Tree;
 
-/// One tree as it is at each call. It registers nothing, so what it says about a sequence number is only
-/// as good as the caller's knowledge that nobody else needs more.
+/// A reader of the current state of one tree. It registers no sequence number: the caller guarantees that the versions
+/// it needs are not compacted away.
 ///
-/// It is what compaction filters look into other trees with: unlike a [`Store`], a filter may keep it.
+/// Compaction filters use it to read other trees. Unlike a [`Store`], it does not keep the store open.
 #[derive(Debug, Clone)]
 pub struct TreeReader {
     tree: Arc<Tree>,
@@ -20,9 +20,8 @@ impl TreeReader {
     /// The sequence number of the newest write of `key` at or below `at`; `None` if the key is then
     /// absent, deleted or within a deleted range.
     ///
-    /// Versions that no view can see may be gone: where no view reads at `at` any more, the answer may
-    /// be `None` although there was a version. It is never one that a view at or above `at` would find
-    /// replaced.
+    /// Versions that no view can see may be gone: if no view reads at `at` any more, the result may be `None` although
+    /// a version existed. It is never a version that a view at or above `at` would find replaced.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading an sstable.
@@ -30,8 +29,8 @@ impl TreeReader {
         self.tree.state_guard().newest_sequence(key, at)
     }
 
-    /// [`newest_sequence_at`](Self::newest_sequence_at) for each of `keys`: appended to `out` in their order. Many
-    /// keys wait for memory together, and sorted ones share blocks.
+    /// [`newest_sequence_at`](Self::newest_sequence_at) for each of `keys`: results are appended to `out` in their
+    /// order. Cache misses of many keys overlap, and sorted keys share blocks.
     ///
     /// # Errors
     /// As [`newest_sequence_at`](Self::newest_sequence_at).
@@ -44,7 +43,7 @@ impl TreeReader {
         self.tree.state_guard().newest_sequences(keys, at, out)
     }
 
-    /// The sequence number of the newest range tombstone of all; 0 if there is none. Looks at each.
+    /// The sequence number of the newest of all range tombstones; 0 if there is none. Cost: linear in their number.
     pub fn newest_range_tombstone_of_all(&self) -> SequenceNumber {
         let state = self.tree.state_guard();
         let flushed = state.version.range_tombstones().iter().map(|tombstone| tombstone.sequence).max();
@@ -52,7 +51,7 @@ impl TreeReader {
         flushed.max(logged.map(|tombstone| tombstone.sequence).max()).unwrap_or(0)
     }
 
-    /// Whether there is a range tombstone at all. Looks at none.
+    /// True if there is a range tombstone. Constant cost.
     pub fn has_range_tombstones(&self) -> bool {
         let state = self.tree.state_guard();
         !state.version.range_tombstones().is_empty()
@@ -67,7 +66,7 @@ impl TreeReader {
 }
 
 impl Store {
-    /// A way to look into `tree` that does not keep the store open.
+    /// A reader of `tree` that does not keep the store open.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.

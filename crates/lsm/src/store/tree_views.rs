@@ -8,29 +8,29 @@ use crate::remix::{ViewedLevel, ViewedPartition};
 use crate::version::{StoredView, LEVELS, Version};
 
 thread_local! {
-    /// Whether the keys that this thread asks for are neither in memtables nor rows.
-    static GETS: Predictor = const { Predictor::new() };
+    /// Predicts whether the keys that this thread reads are in sstables: neither in memtables nor in the row cache.
+    static GET_PREDICTOR: Predictor = const { Predictor::new() };
 }
 
-/// Notes whether a single key was neither in memtables nor rows.
+/// Records whether a single key was in sstables: neither in memtables nor in the row cache.
 #[inline]
-pub(super) fn note_get(in_tables: bool) {
-    GETS.with(|gets| gets.note(in_tables));
+pub(super) fn note_get(is_in_tables: bool) {
+    GET_PREDICTOR.with(|predictor| predictor.record(is_in_tables));
 }
 
-/// The views of the levels of one version.
+/// The sorted views of the levels of one version.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TreeViews {
-    /// The first level that has views; `None` for no level.
+    /// The first level with views; `None` without views.
     pub(super) first_level: Option<usize>,
     /// Levels with more than one run, the first on disk first.
     levels: Vec<Arc<ViewedLevel>>,
-    /// A reader came by since they were renewed. Shared with those before and after.
-    wanted: Arc<AtomicBool>,
+    /// True once a reader has used sstables since the last rebuild. Shared with earlier and later states.
+    demanded: Arc<AtomicBool>,
 }
 
 impl TreeViews {
-    /// Those among `known` that fit `version`, from `first_level` on.
+    /// The views among `known` that match `version`, from `first_level` on.
     pub(super) fn of(
         version: &Version,
         first_level: Option<usize>,
@@ -40,38 +40,38 @@ impl TreeViews {
         let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
         let of_level = |level| ViewedLevel::of(version, level, known, before.level(level));
         let levels: Vec<_> = levels.filter_map(of_level).collect();
-        Self { first_level, levels, wanted: Arc::clone(&before.wanted) }
+        Self { first_level, levels, demanded: Arc::clone(&before.demanded) }
     }
 
-    /// Those that fit `version`.
+    /// The views that match `version`.
     pub(super) fn of_version(&self, version: &Version) -> Self {
         match self.first_level {
             Some(_) => Self::of(version, self.first_level, &self.known(), self),
-            None => Self { wanted: Arc::clone(&self.wanted), ..Self::default() },
+            None => Self { demanded: Arc::clone(&self.demanded), ..Self::default() },
         }
     }
 
-    /// Notes that somebody reads sstables. A load where that is known.
+    /// Records a read of sstables. Costs one load if a read is already recorded.
     #[inline]
-    pub(super) fn note_reader(&self) {
-        if !self.wanted.load(Ordering::Relaxed) {
-            self.want();
+    pub(super) fn note_read(&self) {
+        if !self.demanded.load(Ordering::Relaxed) {
+            self.demand();
         }
     }
 
-    /// Has views that are behind renewed without waiting for a quiet moment.
-    pub(super) fn want(&self) {
-        self.wanted.store(true, Ordering::Relaxed);
+    /// Has outdated views rebuilt without waiting for idle writes.
+    pub(super) fn demand(&self) {
+        self.demanded.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody read since [`begin_renewal`](Self::begin_renewal).
-    pub(super) fn are_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+    /// True if sstables were read since [`begin_rebuild`](Self::begin_rebuild).
+    pub(super) fn are_demanded(&self) -> bool {
+        self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Forgets who read so far.
-    pub(super) fn begin_renewal(&self) {
-        self.wanted.store(false, Ordering::Relaxed);
+    /// Clears the recorded reads.
+    pub(super) fn begin_rebuild(&self) {
+        self.demanded.store(false, Ordering::Relaxed);
     }
 
     fn level(&self, level: usize) -> Option<&ViewedLevel> {
@@ -82,7 +82,7 @@ impl TreeViews {
         self.levels.iter().flat_map(|level| level.partitions())
     }
 
-    /// All views, and those that no longer count but that others can be made from.
+    /// All views, and those that only serve as the base of a rebuild.
     fn known(&self) -> Vec<Arc<StoredView>> {
         self.partitions().filter_map(|partition| partition.base().cloned()).collect()
     }
@@ -93,11 +93,11 @@ impl TreeViews {
         self.levels.iter().find(|level| level.runs().start == run)
     }
 
-    /// Asks the processor for what a point read of `key` through views begins with, where the last keys that this thread asked
-    /// for were neither in memtables nor rows. Purely a hint.
+    /// Prefetches the first memory that a point read of `key` through views needs, if the predictor expects the key in
+    /// sstables. A hint.
     #[inline]
     pub(super) fn prefetch_if_expected(&self, key: &[u8]) {
-        if !GETS.with(Predictor::holds) {
+        if !GET_PREDICTOR.with(Predictor::predicts) {
             return;
         }
         for level in self.levels.iter().filter(|level| level.serves_reads()) {
@@ -107,25 +107,25 @@ impl TreeViews {
         }
     }
 
-    /// Whether some point reads go through views.
+    /// True if some point reads use views.
     #[inline]
     pub(super) fn serve_reads(&self) -> bool {
         self.levels.iter().any(|level| level.serves_reads())
     }
 
-    /// The bytes that they take in memory.
+    /// Bytes of the views in memory.
     pub(super) fn memory_bytes(&self) -> usize {
-        let views = self.partitions().filter_map(|partition| partition.stored_view()?.in_hand());
+        let views = self.partitions().filter_map(|partition| partition.stored_view()?.loaded());
         views.map(|view| view.memory_bytes()).sum()
     }
 
-    /// The bytes of their files.
+    /// Bytes of the files of the views.
     pub(super) fn file_bytes(&self) -> u64 {
         let views = self.partitions().filter_map(|partition| partition.stored_view());
         views.map(|view| view.meta().file_bytes).sum()
     }
 
-    /// Whether readers merge somewhere although a view could spare them that.
+    /// True if readers merge runs that a rebuilt view would contain.
     pub(super) fn are_behind(&self) -> bool {
         self.partitions().any(|partition| partition.is_behind())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::scheduler::Job;
+use super::scheduler::BackgroundJob;
 use super::tree::Tree;
 use super::{Store, StoreInner};
 use crate::file_name::FileName;
@@ -124,8 +124,8 @@ impl StoreInner {
     }
 
     /// Notes that a merge of a derived tree failed because of damaged files of the tree; false for other failures.
-    pub(super) fn note_unreadable(&self, job: &Job, error: &Error) -> bool {
-        let (Job::Compact(tree, _) | Job::Flush { tree, .. }) = job else { return false };
+    pub(super) fn note_unreadable(&self, job: &BackgroundJob, error: &Error) -> bool {
+        let (BackgroundJob::Compact(tree, _) | BackgroundJob::Flush { tree, .. }) = job else { return false };
         let is_new = tree.unreadable.get().is_none();
         if is_new && self.is_derived(tree) && self.damage_of(tree, error).is_some() {
             return tree.unreadable.set(error.clone()).is_ok();

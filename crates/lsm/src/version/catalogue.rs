@@ -1,4 +1,4 @@
-//! The durable state of a database: what all version edits so far lead to.
+//! The durable state of a database: the result of all version edits so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::file_name::FileName;
 use crate::external_tree::ExternalRoot;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
-/// An sstable and its place in its tree.
+/// An sstable and its position in its tree.
 #[derive(Debug, Clone)]
 pub(super) struct PlacedTable {
     pub(super) level: usize,
@@ -26,30 +26,30 @@ pub(super) struct PlacedTable {
     pub(super) handle: Arc<TableHandle>,
 }
 
-/// What the manifest says of one tree.
+/// The state of one tree in the manifest.
 #[derive(Debug, Clone)]
 pub(super) struct TreeEntry {
-    /// Its encoded settings.
+    /// The encoded settings.
     pub(super) options: Arc<[u8]>,
-    /// What the layer above keeps with it.
+    /// The layer above's data about the tree.
     pub(super) descriptor: Arc<[u8]>,
-    /// WAL segments below this number hold nothing that the tree lacks on disk.
+    /// The writes of the tree in WAL segments below this number are all on disk.
     pub(super) log_floor: u64,
     pub(super) tables: BTreeMap<u64, PlacedTable>,
     pub(super) range_tombstones: Arc<RangeTombstones>,
-    /// What the tree's keeper holds; nothing where it has none.
-    pub(super) kept: Option<Arc<ExternalRoot>>,
-    /// Bytes that were written to its files since it was made.
+    /// The durable state of the external tree; `None` without one.
+    pub(super) external_root: Option<Arc<ExternalRoot>>,
+    /// Bytes written to files of the tree since its creation.
     pub(super) written_bytes: u64,
-    /// What each level is cut at.
+    /// The boundaries of each level.
     pub(super) boundaries: [Arc<Boundaries>; LEVELS],
-    /// Where in the log the entries are that its last flush kept back.
+    /// The log position of the entries that the last flush retained.
     pub(super) retained: Option<RetainedLog>,
-    /// Its REMIX files, by number. All sstables that they order are there: with the first that leaves the file is out, too.
+    /// The REMIX files, by number. Removing one of its sstables removes a view.
     pub(super) views: BTreeMap<u64, Arc<StoredView>>,
 }
 
-/// The state of all trees. A clone is cheap: trees are shared until they change.
+/// The state of all trees. Cloning is cheap: unchanged trees are shared.
 #[derive(Debug, Clone)]
 pub(super) struct Catalogue {
     pub(super) next_file_number: u64,
@@ -58,23 +58,23 @@ pub(super) struct Catalogue {
     pub(super) wal_floor: u64,
     /// The WAL segments at or above the floor, by number. All but the last have an end.
     pub(super) segments: BTreeMap<u64, WalSegment>,
-    /// What recoveries cut off, by segment; the floor may be above.
+    /// The tails that recoveries cut off, by segment; the floor may be above.
     pub(super) cut_tails: BTreeMap<u64, CutTail>,
     pub(super) trees: BTreeMap<TreeId, Arc<TreeEntry>>,
 }
 
-/// What one edit did, beyond the state it led to.
+/// The effects of one edit besides the new state.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
-    /// The trees whose sstables or deleted ranges changed and that are still there, ascending.
+    /// The remaining trees whose sstables or deleted ranges changed, ascending.
     pub(super) changed: Vec<TreeId>,
-    /// The trees that are gone.
+    /// The dropped trees.
     pub(super) dropped: Vec<TreeId>,
-    /// The sstables that are in no tree any more.
+    /// The sstables that no tree contains any more.
     pub(super) removed: Vec<Arc<TableHandle>>,
-    /// The files of keepers that no root names any more.
+    /// The files of external trees that no root names any more.
     pub(super) released: Vec<FileName>,
-    /// The REMIX files that are out.
+    /// The removed REMIX files.
     pub(super) removed_views: Vec<Arc<StoredView>>,
 }
 
@@ -92,13 +92,13 @@ impl Catalogue {
         }
     }
 
-    /// Applies an edit. On an error the state is undefined: apply to a clone.
+    /// Applies an edit. After an error the state is undefined: apply to a clone.
     ///
     /// # Errors
-    /// Says which step does not fit the state.
+    /// A description of the operation that does not fit the state.
     pub(super) fn apply(&mut self, edit: &VersionEdit, files: &Arc<TableFiles>) -> Result<Applied, String> {
         let mut applied = Applied::default();
-        // Sstables on their way out; one that is added again has only moved and keeps its handle.
+        // Removed sstables. One that is added again has only moved and keeps its handle.
         let mut leaving = BTreeMap::new();
         let mut spent: BTreeMap<TreeId, BTreeSet<&RangeTombstone>> = BTreeMap::new();
         for operation in edit.operations() {
@@ -119,24 +119,26 @@ impl Catalogue {
                 EditOperation::DropTree { tree } => {
                     let entry = self.trees.remove(tree).ok_or_else(|| no_tree(*tree))?;
                     applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
-                    applied.released.extend(entry.kept.iter().flat_map(|kept| external_files(kept)));
+                    applied.released.extend(entry.external_root.iter().flat_map(|root| external_files(root)));
                     applied.removed_views.extend(entry.views.values().cloned());
                     applied.dropped.push(*tree);
                 }
-                EditOperation::SetExternalRoot { tree, kept } => {
-                    let last = kept.files.last().map_or(0, |&number| number.saturating_add(1));
+                EditOperation::SetExternalRoot { tree, external_root } => {
+                    let last = external_root.files.last().map_or(0, |&number| number.saturating_add(1));
                     self.next_file_number = self.next_file_number.max(last);
-                    let holds_nothing = kept.files.is_empty() && kept.root.is_empty();
-                    let root = (!holds_nothing).then(|| Arc::new(kept.clone()));
-                    let before = std::mem::replace(&mut self.tree(*tree)?.kept, root);
-                    let goes = |name: &FileName| external_files(kept).all(|stays| stays != *name);
-                    applied.released.extend(before.iter().flat_map(|kept| external_files(kept)).filter(goes));
+                    let is_empty = external_root.files.is_empty() && external_root.root.is_empty();
+                    let root = (!is_empty).then(|| Arc::new(external_root.clone()));
+                    let before = std::mem::replace(&mut self.tree(*tree)?.external_root, root);
+                    let is_released =
+                        |name: &FileName| external_files(external_root).all(|other| other != *name);
+                    let files = before.iter().flat_map(|root| external_files(root));
+                    applied.released.extend(files.filter(is_released));
                 }
                 EditOperation::RemoveRangeTombstone { tree, tombstone } => {
                     spent.entry(*tree).or_default().insert(tombstone);
                     applied.changed.push(*tree);
                 }
-                // Once all sstables are where they belong.
+                // Applied below, once all sstables are in place.
                 EditOperation::AddView { .. } => {}
                 EditOperation::RemoveView { tree, number } => {
                     let removed = self.tree(*tree)?.views.remove(number);
@@ -169,8 +171,8 @@ impl Catalogue {
         Ok(applied)
     }
 
-    /// Applies what is neither about an sstable nor the end of a tree. The result is the tree whose
-    /// version changes.
+    /// Applies an operation that neither adds or removes an sstable nor drops a tree. Returns the tree whose version
+    /// changes.
     fn apply_operation(&mut self, operation: &EditOperation) -> Result<Option<TreeId>, String> {
         match operation {
             EditOperation::NextFileNumber(number) => {
@@ -182,7 +184,7 @@ impl Catalogue {
             }
             EditOperation::WalFloor(number) => self.wal_floor = self.wal_floor.max(*number),
             EditOperation::SealWal { number, len } => {
-                // Of a segment below the floor nothing is needed any more.
+                // Segments below the floor are not needed.
                 if let Some(segment) = self.segments.get_mut(number) {
                     segment.end = Some(*len);
                 } else if *number >= self.wal_floor {
@@ -233,7 +235,7 @@ impl Catalogue {
             EditOperation::AddBoundary { tree, level, key } => {
                 let boundaries = self.boundaries(*tree, *level)?;
                 if !boundaries.insert(key.clone()) {
-                    return Err(format!("tree {tree} is given a boundary of level {level} twice"));
+                    return Err(format!("tree {tree} has a boundary of level {level} that is added again"));
                 }
                 return Ok(Some(*tree));
             }
@@ -245,7 +247,7 @@ impl Catalogue {
                 return Ok(Some(*tree));
             }
             EditOperation::SetRetained { tree, retained } => self.tree(*tree)?.retained = *retained,
-            // Done by the caller.
+            // Applied by the caller.
             EditOperation::AddTable { .. }
             | EditOperation::RemoveRangeTombstone { .. }
             | EditOperation::RemoveTable { .. }
@@ -257,15 +259,15 @@ impl Catalogue {
         Ok(None)
     }
 
-    /// Takes the views out that order one of the sstables in `leaving`.
+    /// Removes the views over an sstable in `leaving`.
     fn remove_views_of(&mut self, leaving: &BTreeMap<u64, Arc<TableHandle>>, applied: &mut Applied) {
         for tree in &applied.changed {
-            let is_out =
+            let is_removed =
                 |view: &StoredView| view.meta().tables.iter().any(|number| leaving.contains_key(number));
             let Some(entry) = self.trees.get_mut(tree) else { continue };
-            if entry.views.values().any(|view| is_out(view)) {
-                applied.removed_views.extend(entry.views.values().filter(|view| is_out(view)).cloned());
-                Arc::make_mut(entry).views.retain(|_, view| !is_out(view));
+            if entry.views.values().any(|view| is_removed(view)) {
+                applied.removed_views.extend(entry.views.values().filter(|view| is_removed(view)).cloned());
+                Arc::make_mut(entry).views.retain(|_, view| !is_removed(view));
             }
         }
     }
@@ -293,8 +295,8 @@ impl Catalogue {
         self.trees.values().flat_map(|entry| entry.views.keys().copied())
     }
 
-    /// Goes without a REMIX file.
-    pub(super) fn forget_view(&mut self, number: u64) {
+    /// Removes a REMIX file from its tree.
+    pub(super) fn remove_view(&mut self, number: u64) {
         for entry in self.trees.values_mut().filter(|entry| entry.views.contains_key(&number)) {
             Arc::make_mut(entry).views.remove(&number);
         }
@@ -305,7 +307,7 @@ impl Catalogue {
         boundaries.map(Arc::make_mut).ok_or_else(|| format!("tree {tree} has no level {level}"))
     }
 
-    /// Removes all of `spent` from the ledger of `tree` at once: one by one each would cost as much.
+    /// Removes all of `spent` from the ledger of `tree` at once: removing a single one costs as much.
     fn remove_range_tombstones(
         &mut self,
         tree: TreeId,
@@ -349,7 +351,7 @@ impl Catalogue {
             log_floor: 0,
             tables: BTreeMap::new(),
             range_tombstones: Arc::default(),
-            kept: None,
+            external_root: None,
             written_bytes: 0,
             boundaries: Default::default(),
             retained: None,
@@ -371,14 +373,14 @@ impl Catalogue {
         self.trees.values().flat_map(|entry| entry.tables.keys().copied())
     }
 
-    /// Names another root of a tree that exists.
+    /// Replaces the external root of a tree that exists.
     pub(super) fn set_external_root(&mut self, tree: TreeId, root: ExternalRoot) {
         if let Some(entry) = self.trees.get_mut(&tree) {
-            Arc::make_mut(entry).kept = Some(Arc::new(root));
+            Arc::make_mut(entry).external_root = Some(Arc::new(root));
         }
     }
 
-    /// Empties a tree that exists and gives it another descriptor. No log segment that exists now is replayed into it.
+    /// Empties a tree that exists and replaces its descriptor. No log segment that exists now is replayed into it.
     pub(super) fn empty_tree(&mut self, tree: TreeId, descriptor: &[u8]) {
         let log_floor = self.next_file_number;
         if let Some(entry) = self.trees.get_mut(&tree) {
@@ -387,20 +389,19 @@ impl Catalogue {
             entry.log_floor = log_floor;
             entry.tables.clear();
             entry.range_tombstones = Arc::default();
-            entry.kept = None;
+            entry.external_root = None;
             entry.boundaries = Default::default();
             entry.retained = None;
             entry.views.clear();
         }
     }
 
-    /// The files of all keepers.
+    /// The files of all external trees.
     pub(super) fn external_files(&self) -> impl Iterator<Item = FileName> {
-        self.trees.values().filter_map(|entry| entry.kept.as_deref()).flat_map(external_files)
+        self.trees.values().filter_map(|entry| entry.external_root.as_deref()).flat_map(external_files)
     }
 
-    /// Edits that lead from an empty database to this state. Each has at most about `edit_bytes` bytes,
-    /// or one operation.
+    /// Edits that turn an empty database into this state. Each has at most about `edit_bytes` bytes, or one operation.
     pub(super) fn snapshot(&self, edit_bytes: usize) -> Vec<VersionEdit> {
         let mut writer = SnapshotWriter { edits: vec![VersionEdit::new()], bytes: 0, edit_bytes };
         writer.push(EditOperation::NextFileNumber(self.next_file_number), 0);
@@ -424,10 +425,10 @@ impl Catalogue {
             if entry.written_bytes > 0 {
                 writer.push(EditOperation::NoteWritten { tree, bytes: entry.written_bytes }, 0);
             }
-            if let Some(kept) = &entry.kept {
-                let kept = ExternalRoot::clone(kept);
-                let len = kept.root.len() + 10 * kept.files.len();
-                writer.push(EditOperation::SetExternalRoot { tree, kept }, len);
+            if let Some(external_root) = &entry.external_root {
+                let external_root = ExternalRoot::clone(external_root);
+                let len = external_root.root.len() + 10 * external_root.files.len();
+                writer.push(EditOperation::SetExternalRoot { tree, external_root }, len);
             }
             for placed in entry.tables.values() {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
@@ -456,18 +457,18 @@ impl Catalogue {
     }
 }
 
-fn external_files(kept: &ExternalRoot) -> impl Iterator<Item = FileName> {
-    kept.files.iter().map(|&number| FileName::Region(number))
+fn external_files(external_root: &ExternalRoot) -> impl Iterator<Item = FileName> {
+    external_root.files.iter().map(|&number| FileName::Region(number))
 }
 
 fn no_tree(tree: TreeId) -> String {
     format!("there is no tree {tree}")
 }
 
-/// Spreads operations over edits of bounded size.
+/// Distributes operations over edits of bounded size.
 struct SnapshotWriter {
     edits: Vec<VersionEdit>,
-    /// About how many bytes the last edit has.
+    /// The approximate length of the last edit in bytes.
     bytes: usize,
     edit_bytes: usize,
 }
@@ -475,12 +476,12 @@ struct SnapshotWriter {
 impl SnapshotWriter {
     /// `len` is the length of the byte strings in the operation.
     fn push(&mut self, operation: EditOperation, len: usize) {
-        /// About what the numbers of an operation take.
-        const NUMBERS: usize = 64;
-        self.bytes += len + NUMBERS;
+        /// The approximate length of an operation's numbers.
+        const NUMBER_BYTES: usize = 64;
+        self.bytes += len + NUMBER_BYTES;
         if self.bytes > self.edit_bytes {
             self.edits.push(VersionEdit::new());
-            self.bytes = len + NUMBERS;
+            self.bytes = len + NUMBER_BYTES;
         }
         if let Some(edit) = self.edits.last_mut() {
             edit.push(operation);

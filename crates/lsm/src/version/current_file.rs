@@ -31,19 +31,19 @@ use crate::record_log::in_doubt;
 
 const MAGIC: &str = "bolide-current";
 const FORMAT_VERSION: &str = "2";
-/// The commit whose program reads databases of version 1.
+/// The commit of the program that reads databases of version 1.
 const EXPORTER_OF_VERSION_1: &str = "93b0f66";
-/// Far more than such a line can have.
+/// Far above the length of any such line.
 const MAX_BYTES: u64 = 256;
 
-/// What `CURRENT` says.
+/// The content of `CURRENT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CurrentFile {
     /// The manifest in force.
     pub(crate) manifest: FileIdentity,
-    /// The random number that was drawn when the database was created.
+    /// The random number that was chosen when the database was created.
     pub(super) database_id: u64,
-    /// The length of the manifest that is durable, in bytes.
+    /// The durable length of the manifest in bytes.
     pub(crate) len: u64,
     /// Whether the database was closed cleanly.
     pub(crate) closed: bool,
@@ -75,7 +75,7 @@ impl CurrentFile {
             return Err(Error::unsupported(name, what));
         }
         let current = Self::decode_words(words).ok_or_else(damaged)?;
-        // There is one way to write it: whatever differs from that, checksum included, is damage.
+        // The encoding is unique: any difference from it, checksum included, is damage.
         if current.encode() == text { Ok(current) } else { Err(damaged()) }
     }
 
@@ -120,7 +120,7 @@ impl CurrentFile {
     /// Replaces `CURRENT` in `dir` durably. `temp` is a file number that was never used.
     ///
     /// # Errors
-    /// NoSpace: `CURRENT` is the old one. Others of the file system: it is the old one or the new one.
+    /// NoSpace: `CURRENT` is unchanged. Other errors of the file system: it is the old or the new one.
     pub(super) fn write(&self, vfs: &dyn Vfs, dir: &Path, temp: u64) -> Result<()> {
         let temp = FileName::Temp(temp).path(dir);
         let file = vfs.create(&temp)?;

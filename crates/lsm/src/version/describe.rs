@@ -1,4 +1,4 @@
-//! Showing a manifest and `CURRENT` to people.
+//! Descriptions of a manifest and of `CURRENT` as text.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -11,16 +11,17 @@ use super::current_file::CurrentFile;
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::view_meta::ViewMeta;
+use crate::external_tree::ExternalRoot;
 use crate::file_name::FileName;
 use crate::record_log::{LogReader, LogRole, describe_end};
 
-/// Keys are shown up to this length, in bytes.
-const SHOWN_KEY_BYTES: usize = 48;
+/// Longer keys are truncated to this length, in bytes.
+const MAX_PRINTED_KEY_BYTES: usize = 48;
 
-/// Writes a description of the manifest at `path` to `out`, one line an operation. The identity is taken
-/// from the file itself, so any single file can be shown.
+/// Writes a description of the manifest at `path` to `out`, one line per operation. The identity is read from the file
+/// itself, so any single file can be described.
 ///
-/// Damage ends the description with a line that says where; it is not an error.
+/// Damage ends the description with a line that states the position; it is not an error.
 ///
 /// # Errors
 /// Those of opening the file and reading its header; Internal if `out` fails.
@@ -34,7 +35,7 @@ pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         match VersionEdit::decode(record.payload) {
             Some(edit) => {
                 for operation in edit.operations() {
-                    writeln!(out, "  {}", Shown(operation)).map_err(text)?;
+                    writeln!(out, "  {}", OperationText(operation)).map_err(text)?;
                 }
             }
             None => writeln!(out, "  damaged: cannot be decoded").map_err(text)?,
@@ -43,8 +44,8 @@ pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
     describe_end(&mut reader, out)
 }
 
-/// The tree that the sstable with this number is or was of, by the manifest in use in `directory`, with the
-/// newest descriptor of the tree; `None` where the manifest does not speak of such a file.
+/// The tree that contains or contained the sstable with this number, by the manifest in use in `directory`, with the
+/// newest descriptor of the tree; `None` if the manifest does not name the file.
 ///
 /// # Errors
 /// Those of reading `CURRENT` and the manifest.
@@ -90,10 +91,10 @@ pub fn describe_current(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
     .map_err(|_| Error::internal("the description could not be written"))
 }
 
-/// An operation in words.
-struct Shown<'a>(&'a EditOperation);
+/// An operation as text.
+struct OperationText<'a>(&'a EditOperation);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for OperationText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             EditOperation::NextFileNumber(number) => write!(f, "next file number {number}"),
@@ -107,40 +108,41 @@ impl fmt::Display for Shown<'_> {
             EditOperation::ForgetCutTail(number) => write!(f, "WAL {number}: the cut tail is gone"),
             EditOperation::SealWal { number, len } => write!(f, "WAL {number} ends at byte {len}"),
             EditOperation::CreateTree { tree, options, descriptor } => {
-                let (options, descriptor) = (Key(options), Key(descriptor));
+                let (options, descriptor) = (KeyText(options), KeyText(descriptor));
                 write!(f, "create tree {tree}, options {options}, descriptor {descriptor}")
             }
             EditOperation::DropTree { tree } => write!(f, "drop tree {tree}"),
             EditOperation::SetDescriptor { tree, descriptor } => {
-                write!(f, "tree {tree}: descriptor {}", Key(descriptor))
+                write!(f, "tree {tree}: descriptor {}", KeyText(descriptor))
             }
             EditOperation::SetOptions { tree, options } => {
-                write!(f, "tree {tree}: options {}", Key(options))
+                write!(f, "tree {tree}: options {}", KeyText(options))
             }
             EditOperation::TreeLogFloor { tree, number } => write!(f, "tree {tree}: log floor {number}"),
             EditOperation::AddTable { tree, level, run, meta } => {
-                write!(f, "tree {tree}: add to level {level} run {run} {}", ShownMeta(meta))
+                write!(f, "tree {tree}: add to level {level} run {run} {}", MetaText(meta))
             }
-            EditOperation::SetExternalRoot { tree, kept } => {
-                write!(f, "tree {tree}: kept in files {:?}, root {}", kept.files, Key(&kept.root))
+            EditOperation::SetExternalRoot { tree, external_root } => {
+                let ExternalRoot { files, root } = external_root;
+                write!(f, "tree {tree}: external root in files {files:?}, root {}", KeyText(root))
             }
             EditOperation::NoteWritten { tree, bytes } => write!(f, "tree {tree}: {bytes} bytes written"),
             EditOperation::RemoveTable { tree, number } => {
                 write!(f, "tree {tree}: remove sstable {number}")
             }
             EditOperation::AddRangeTombstone { tree, tombstone } => {
-                let (start, end) = (Key(&tombstone.start), Key(&tombstone.end));
+                let (start, end) = (KeyText(&tombstone.start), KeyText(&tombstone.end));
                 write!(f, "tree {tree}: delete {start}..{end} at {}", tombstone.sequence)
             }
             EditOperation::RemoveRangeTombstone { tree, tombstone } => {
-                let (start, end) = (Key(&tombstone.start), Key(&tombstone.end));
+                let (start, end) = (KeyText(&tombstone.start), KeyText(&tombstone.end));
                 write!(f, "tree {tree}: forget the deletion of {start}..{end} at {}", tombstone.sequence)
             }
             EditOperation::AddBoundary { tree, level, key } => {
-                write!(f, "tree {tree}: boundary of level {level} at {}", Key(key))
+                write!(f, "tree {tree}: boundary of level {level} at {}", KeyText(key))
             }
             EditOperation::RemoveBoundary { tree, level, key } => {
-                write!(f, "tree {tree}: no boundary of level {level} at {} any more", Key(key))
+                write!(f, "tree {tree}: no boundary of level {level} at {} any more", KeyText(key))
             }
             EditOperation::AddView { tree, view } => {
                 let ViewMeta { number, file_bytes, tables, .. } = view;
@@ -150,22 +152,22 @@ impl fmt::Display for Shown<'_> {
             EditOperation::RemoveView { tree, number } => write!(f, "tree {tree}: remove view {number}"),
             EditOperation::SetRetained { tree, retained: Some(log) } => {
                 let (segment, start, end) = (log.segment, log.start, log.end);
-                write!(f, "tree {tree}: kept back in WAL {segment}, bytes {start}..{end}")
+                write!(f, "tree {tree}: retained in WAL {segment}, bytes {start}..{end}")
             }
             EditOperation::SetRetained { tree, retained: None } => {
-                write!(f, "tree {tree}: nothing kept back")
+                write!(f, "tree {tree}: nothing retained")
             }
         }
     }
 }
 
-/// A meta in words.
-struct ShownMeta<'a>(&'a TableMeta);
+/// A meta as text.
+struct MetaText<'a>(&'a TableMeta);
 
-impl fmt::Display for ShownMeta<'_> {
+impl fmt::Display for MetaText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let meta = self.0;
-        let (smallest, largest) = (Key(&meta.smallest_key), Key(&meta.largest_key));
+        let (smallest, largest) = (KeyText(&meta.smallest_key), KeyText(&meta.largest_key));
         write!(f, "sstable {}: {} bytes, {smallest}..={largest}, ", meta.number, meta.file_bytes)?;
         write!(f, "sequences {}..={}, ", meta.smallest_sequence, meta.largest_sequence)?;
         write!(f, "{} entries, {} tombstones, ", meta.entries, meta.tombstones)?;
@@ -177,13 +179,13 @@ impl fmt::Display for ShownMeta<'_> {
     }
 }
 
-/// Bytes with escapes, cut short.
-struct Key<'a>(&'a [u8]);
+/// Escaped and truncated bytes.
+struct KeyText<'a>(&'a [u8]);
 
-impl fmt::Display for Key<'_> {
+impl fmt::Display for KeyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.0.get(..SHOWN_KEY_BYTES).unwrap_or(self.0);
-        write!(f, "\"{}\"", shown.escape_ascii())?;
-        if shown.len() < self.0.len() { write!(f, "… of {} bytes", self.0.len()) } else { Ok(()) }
+        let printed = self.0.get(..MAX_PRINTED_KEY_BYTES).unwrap_or(self.0);
+        write!(f, "\"{}\"", printed.escape_ascii())?;
+        if printed.len() < self.0.len() { write!(f, "… of {} bytes", self.0.len()) } else { Ok(()) }
     }
 }

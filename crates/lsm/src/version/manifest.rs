@@ -14,7 +14,7 @@ use crate::file_name::FileName;
 use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
 use crate::sync_marker::{Marks, SyncMarker};
 
-/// About how many bytes an edit of a snapshot has.
+/// The approximate length of an edit of a snapshot in bytes.
 const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
 
 /// The manifest in force, open for appending.
@@ -25,7 +25,7 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// Writes a new manifest that holds `catalogue` and syncs it. It is not in force yet.
+    /// Writes a new manifest with `catalogue` and syncs it. It is not in force yet.
     ///
     /// # Errors
     /// Those of the file system.
@@ -48,11 +48,11 @@ impl Manifest {
         Ok(Self { log, database_id })
     }
 
-    /// Puts the manifest in force, with what is durable of it now. `temp` is a file number that was never
-    /// used; `closed` says that nothing in the database may be torn.
+    /// Puts the manifest in force with its present durable length. `temp` is a file number that was never used; `closed`
+    /// states that no file of the database may be torn.
     ///
     /// # Errors
-    /// NoSpace: the old manifest is in force. Others of the file system: either is.
+    /// NoSpace: the old manifest is in force. Other errors of the file system: either is.
     pub(super) fn put_in_force(&self, vfs: &dyn Vfs, dir: &Path, temp: u64, closed: bool) -> Result<()> {
         let (manifest, database_id) = (self.log.header().identity, self.database_id);
         let len = self.log.synced_through();
@@ -115,7 +115,7 @@ pub(super) fn read(
     if current.closed {
         reader.require_clean_end()?;
     } else {
-        // A torn last edit was never acknowledged: nobody acted on it.
+        // A torn last edit was never acknowledged: nothing depends on it.
         reader.classify_end()?;
     }
     Ok(catalogue)

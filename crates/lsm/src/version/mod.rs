@@ -1,19 +1,20 @@
-//! Versions: which sstables make up each tree, now and durably.
+//! Versions: the sstables of each tree, in memory and durably.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `table_meta` | what is known of an sstable without opening it |
-//! | `table_handle` | an sstable shared by versions, opened when first read, deleted when last let go |
+//! | `table_meta` | the facts about an sstable that are known without opening it |
+//! | `table_handle` | an sstable shared by versions: opened by the first read, deleted with the last reference |
 //! | `sorted_run` | sstables with disjoint key ranges, searched as one |
 //! | `version` | the immutable runs of one tree |
-//! | `boundaries`, `partitions` | what levels are cut at, and the same by partition |
-//! | `retained_log` | where in the log the entries are that a flush kept back |
-//! | `wal_segment` | which WAL segments there are, and what recovery cut off |
-//! | `version_edit` | a change of all this, and its codec |
-//! | `catalogue` | the state that edits lead to |
+//! | `boundaries`, `partitions` | the boundaries of levels, and the partitions between them |
+//! | `stored_view`, `view_meta` | a sorted view in memory or in a REMIX file, and the facts about the file |
+//! | `retained_log` | the log position of the entries that a flush retained |
+//! | `wal_segment` | the WAL segments, and the tails that recovery cut off |
+//! | `version_edit` | a change of this state, and its codec |
+//! | `catalogue` | the state that results from the edits |
 //! | `manifest`, `current_file` | the log of edits on disk, and the file that names it |
-//! | `version_set` | the one owner: applies edits durably, recovers, switches manifests |
-//! | `version_set_copy` | its state at one moment, to be written elsewhere |
+//! | `version_set` | the owner: applies edits durably, recovers, replaces manifests |
+//! | `version_set_copy` | its state at one moment, for a checkpoint |
 
 mod boundaries;
 mod catalogue;

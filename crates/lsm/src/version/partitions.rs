@@ -1,8 +1,8 @@
 //! The partitions of a level: what lies between its boundaries (REMIX §4, the guards of PebblesDB).
 //!
-//! A boundary is a key: no sstable of the level reaches across it. A partition has a stack of sstables, of which those
-//! with larger run numbers are newer where they overlap. What lies at one height in all partitions is a
-//! sorted run of the level, so readers of runs need not know of partitions.
+//! A boundary is a key that no sstable of the level crosses. A partition has a stack of sstables: where they overlap,
+//! those with larger run numbers are newer. The sstables at one height in all partitions form a sorted run of the level,
+//! so readers of runs ignore partitions.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -22,33 +22,33 @@ pub struct Partition<'v> {
 }
 
 impl<'v> Partition<'v> {
-    /// Its first key; `None` for the first partition.
+    /// The first key; `None` for the first partition.
     pub fn start(&self) -> Option<&'v [u8]> {
         self.start
     }
 
-    /// The first key behind it; `None` for the last partition.
+    /// The first key behind the partition; `None` for the last one.
     pub fn end(&self) -> Option<&'v [u8]> {
         self.end
     }
 
-    /// Its sstables with the numbers of their runs: larger numbers first, then by key.
+    /// The sstables with the numbers of their runs: larger numbers first, then by key.
     pub fn tables(&self) -> &[(u64, &'v Arc<TableHandle>)] {
         &self.tables
     }
 
-    /// How many sorted runs it has.
+    /// The number of sorted runs.
     pub fn runs(&self) -> usize {
         self.tables.chunk_by(|one, other| one.0 == other.0).count()
     }
 
-    /// The length of its sstables in bytes.
+    /// The length of the sstables in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.tables.iter().map(|(_, table)| table.meta().file_bytes).sum()
     }
 
-    /// True if of any two sstables that overlap all numbers of the newer one are larger than all of the other: then one
-    /// sstable at most can hold a write whose key and number are known (Perseid §4.4.1). Quadratic in the sstables.
+    /// True if, of any two sstables that overlap, all sequence numbers of the newer one are larger than all of the older one.
+    /// Then at most one sstable can contain a write of known key and number (Perseid §4.4.1). Quadratic in the sstables.
     pub fn is_strictly_divided(&self) -> bool {
         self.tables.iter().enumerate().all(|(position, (run, newer))| {
             let older = self.tables.iter().skip(position + 1).filter(|(other, _)| other < run);
@@ -61,8 +61,7 @@ impl<'v> Partition<'v> {
 }
 
 impl Version {
-    /// The partitions of `level` in key order; one where the level has no boundaries. Linear in its sstables and
-    /// boundaries.
+    /// The partitions of `level` in key order; one if the level has no boundaries. Linear in its sstables and boundaries.
     pub fn partitions(&self, level: usize) -> Vec<Partition<'_>> {
         let boundaries = self.boundaries(level);
         let mut rests: Vec<_> = self.level(level).iter().map(|run| (run.id(), run.tables())).collect();
@@ -86,8 +85,8 @@ impl Version {
         partitions
     }
 
-    /// The number of the run of `level` that an sstable with these keys joins, whose entries are newer than all of the
-    /// level but for those of `without`: the lowest that keeps it above everything that it overlaps.
+    /// The number of the run of `level` that takes an sstable with these keys, whose entries are newer than all of the level
+    /// except `without`: the lowest number above all sstables that overlap it.
     pub fn height_over(&self, level: usize, meta: &TableMeta, without: &BTreeSet<u64>) -> u64 {
         let keys = (Bound::Included(&meta.smallest_key[..]), Bound::Included(&meta.largest_key[..]));
         let overlaps = |run: &&Arc<SortedRun>| {

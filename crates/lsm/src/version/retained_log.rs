@@ -1,4 +1,4 @@
-//! Where in the log the entries are that a flush kept back.
+//! The log position of the entries that a flush retained.
 //!
 //! ```text
 //! retained := segment varint, start varint, end varint     all 0 for none
@@ -8,14 +8,14 @@
 
 use bolide_base::coding::{Decoder, put_varint};
 
-/// A part of a log segment: whole records with entries of one tree that a flush kept back, written again.
+/// A part of a log segment: whole records with entries of one tree that a flush retained and logged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetainedLog {
     /// The segment. Not 0.
     pub segment: u64,
-    /// Where the first of the records starts, in bytes.
+    /// The start of the first record, in bytes.
     pub start: u64,
-    /// Where the last of them ends. Above `start`.
+    /// The end of the last record. Above `start`.
     pub end: u64,
 }
 
@@ -28,7 +28,7 @@ impl RetainedLog {
         }
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Decodes the output of [`encode`](Self::encode); `None` for anything else.
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Option<Option<Self>> {
         let (segment, start, end) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
         match (segment, start, end) {

@@ -21,7 +21,7 @@ pub struct SortedRun {
     level: usize,
     id: u64,
     tables: Box<[Arc<TableHandle>]>,
-    /// Of the largest keys.
+    /// The heads of the largest keys.
     heads: KeyHeads,
     file_bytes: u64,
     smallest_sequence: SequenceNumber,
@@ -32,7 +32,7 @@ impl SortedRun {
     /// A run of `tables` in any order.
     ///
     /// # Errors
-    /// Says which invariant does not hold.
+    /// A description of the violated invariant.
     pub(crate) fn new(level: usize, id: u64, mut tables: Vec<Arc<TableHandle>>) -> Result<Self, String> {
         tables.sort_by(|left, right| left.meta().smallest_key.cmp(&right.meta().smallest_key));
         if tables.is_empty() {
@@ -48,10 +48,10 @@ impl SortedRun {
         Ok(run)
     }
 
-    /// The invariants, as far as metas can tell.
+    /// Checks the invariants, as far as metas determine them.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// A description of the violated invariant.
     pub fn check(&self) -> Result<(), String> {
         for pair in self.tables.windows(2) {
             if let [left, right] = pair
@@ -70,7 +70,7 @@ impl SortedRun {
         self.level
     }
 
-    /// Its place within the level: larger is newer.
+    /// The position within the level: larger is newer.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -81,24 +81,24 @@ impl SortedRun {
         &self.tables
     }
 
-    /// The length of all its files in bytes.
+    /// The length of all files in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// True if it consists of the same sstables as `other`.
+    /// True if the run consists of the same sstables as `other`.
     pub fn has_tables_of(&self, other: &Self) -> bool {
         let same = |(one, other): (&Arc<TableHandle>, &Arc<TableHandle>)| Arc::ptr_eq(one, other);
         self.tables.len() == other.tables.len() && self.tables.iter().zip(&other.tables).all(same)
     }
 
-    /// The smallest sequence number of its entries.
+    /// The smallest sequence number of the entries.
     #[inline]
     pub fn smallest_sequence(&self) -> SequenceNumber {
         self.smallest_sequence
     }
 
-    /// The largest sequence number of its entries.
+    /// The largest sequence number of the entries.
     #[inline]
     pub fn largest_sequence(&self) -> SequenceNumber {
         self.largest_sequence
@@ -114,15 +114,15 @@ impl SortedRun {
         self.tables.last().map_or(&[], |table| &table.meta().largest_key)
     }
 
-    /// The one sstable that may hold `key`. Logarithmic; touches the keys of one or two metas.
+    /// The one sstable that may contain `key`. Logarithmic; reads the keys of one or two metas.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
         let table = self.tables.get(self.position(key))?;
         (table.meta().smallest_key.as_slice() <= key).then_some(table)
     }
 
-    /// The position of the first sstable whose largest key is at or after `key`: where a cursor that
-    /// seeks `key` starts. The number of sstables if there is none.
+    /// The position of the first sstable whose largest key is at or after `key`: where a cursor that seeks `key` starts. The
+    /// number of sstables if there is none.
     #[inline]
     pub fn position(&self, key: &[u8]) -> usize {
         self.heads.count_before(key, |position| {
@@ -130,7 +130,7 @@ impl SortedRun {
         })
     }
 
-    /// The sstables that may hold keys between `start` and `end`.
+    /// The sstables that may contain keys between `start` and `end`.
     pub fn overlapping(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> &[Arc<TableHandle>] {
         let after_start = |meta: &TableMeta| match start {
             Bound::Included(start) => meta.largest_key.as_slice() >= start,

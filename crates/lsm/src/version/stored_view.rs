@@ -1,10 +1,10 @@
-//! A sorted view as the states of a tree share it: in memory, in a REMIX file, or both.
+//! A sorted view that the states of a tree share: in memory, in a REMIX file, or both.
 //!
-//! The manifest says which REMIX files there are and which sstables each of them orders; see `catalogue`. A file is read when a
-//! reader first comes to its partition. It is a help and nothing else: one that is damaged or missing is set aside with a
-//! note, readers merge the runs, and the view is built again from the sstables.
+//! The manifest lists the REMIX files and the sstables of each; see `catalogue`. The first read of a partition reads its
+//! file. A view is an accelerator only: a damaged or missing file is set aside and reported, readers merge the runs, and the
+//! view is built again from the sstables.
 //!
-//! A file is removed as an sstable is: once an edit has taken it out, and nobody holds it any more.
+//! A file is deleted like an sstable: after an edit has removed it and the last reference is gone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,20 +22,20 @@ use crate::remix::{Remix, SortedView, ViewRun};
 
 /// A sorted view over some sstables of a tree.
 pub struct StoredView {
-    /// Number 0: it has no file.
+    /// Number 0: there is no file.
     meta: ViewMeta,
     entries: u64,
     view: OnceLock<Arc<SortedView>>,
-    /// Lets one thread read the file while others wait for it.
+    /// Serializes reading the file.
     reading: Mutex<()>,
-    /// The file cannot be read.
+    /// True if the file cannot be read.
     failed: AtomicBool,
     obsolete: AtomicBool,
     files: Arc<TableFiles>,
 }
 
 impl StoredView {
-    /// The view in the file that `meta` describes, which orders so many entries. Opens nothing.
+    /// The view in the file that `meta` describes, over `entries` entries. Does not open the file.
     pub fn of_file(meta: ViewMeta, entries: u64, files: Arc<TableFiles>) -> Self {
         Self {
             meta,
@@ -48,7 +48,7 @@ impl StoredView {
         }
     }
 
-    /// A view in memory. `file` is the file that is written for it; with number 0 for none.
+    /// A view in memory. `file` is the file that is written for it, with number 0 for none.
     pub fn in_memory(
         view: Arc<SortedView>,
         file: FileIdentity,
@@ -63,38 +63,38 @@ impl StoredView {
             serves_reads: view.remix().has_tags() || !view.has_filters(),
             tables: tables.map(|reader| reader.identity().file_number).collect(),
         };
-        let kept = Self::of_file(meta, view.remix().entries(), files);
-        kept.fill(view);
-        kept
+        let stored = Self::of_file(meta, view.remix().entries(), files);
+        stored.fill(view);
+        stored
     }
 
-    /// Gives it the view in memory, so that its file need not be read.
+    /// Stores the view in memory, so that the file is not read.
     pub fn fill(&self, view: Arc<SortedView>) {
         let _ = self.view.set(view);
     }
 
-    /// What the manifest says of it.
+    /// The facts about the file in the manifest.
     pub fn meta(&self) -> &ViewMeta {
         &self.meta
     }
 
-    /// How many entries it orders.
+    /// The number of entries of the view.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
     /// The view if it is in memory.
     #[inline]
-    pub fn in_hand(&self) -> Option<&Arc<SortedView>> {
+    pub fn loaded(&self) -> Option<&Arc<SortedView>> {
         self.view.get()
     }
 
-    /// True once its file was found damaged or missing.
+    /// True once the file was found damaged or missing.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// The view, whose sstables are among those of `runs`; the first call reads the file. `None` where that cannot be done.
+    /// The view, whose sstables are among those of `runs`; the first call reads the file. `None` if it cannot be read.
     #[inline]
     pub fn view(&self, runs: &[Arc<SortedRun>]) -> Option<&Arc<SortedView>> {
         match self.view.get() {
@@ -118,25 +118,24 @@ impl StoredView {
         self.view.get()
     }
 
-    /// Sets the file aside for this error of it. Until the view is built again, readers merge the runs unless it is in
-    /// memory already.
+    /// Sets the file aside because of `error`. Until the view is built again, readers merge the runs unless it is in memory.
     pub fn set_aside(&self, error: Error) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             self.files.view_failures.push(error);
         }
     }
 
-    /// Reads the file and puts it together with its sstables, which are among those of `runs`.
+    /// Reads the file and combines it with its sstables, which are among those of `runs`.
     ///
     /// # Errors
-    /// `Corruption` for a file that is damaged, or that orders other sstables than the manifest says; `Io`.
+    /// `Corruption` for a damaged file, or for one over other sstables than in the manifest; `Io`.
     pub fn read(&self, runs: &[Arc<SortedRun>]) -> Result<Arc<SortedView>> {
         let number = self.meta.number;
         let path = FileName::View(number).path(&self.files.dir);
         let name = path.display().to_string();
         let remix = Remix::read(&*self.files.vfs.open(&path)?, &name, self.meta.identity())?;
         let listed: BTreeSet<u64> = (0..remix.runs()).flat_map(|run| remix.table_numbers(run)).collect();
-        let other = || Error::corruption(&name, 0, "it orders other sstables than the manifest says");
+        let other = || Error::corruption(&name, 0, "it orders other sstables than the manifest lists");
         if listed != self.meta.tables {
             return Err(other());
         }
@@ -158,8 +157,8 @@ impl StoredView {
         SortedView::new(remix, view_runs).map_err(|error| error.context(name))
     }
 
-    /// Says that no coming state has the file: it may go once nobody holds the view. Call it only after the edit that
-    /// takes it out is durable.
+    /// Marks the file as removed from all later states: it is deleted with the last reference. Call it only after the edit
+    /// that removes it is durable.
     pub(super) fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -175,7 +174,7 @@ impl Drop for StoredView {
 
 impl fmt::Debug for StoredView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptView")
+        f.debug_struct("StoredView")
             .field("meta", &self.meta)
             .field("view", &self.view.get())
             .finish_non_exhaustive()

@@ -1,9 +1,8 @@
-//! An sstable as versions share it.
+//! An sstable that versions share.
 //!
-//! Every version that contains an sstable holds the same `Arc<TableHandle>`. The file is opened when it
-//! is first read, and stays open as far as the [`FilePool`] allows. When an edit takes the sstable out
-//! of its tree for good, the handle is marked obsolete; once the last version and the last reader let
-//! go of it, its number is queued for deletion. So no reader ever meets a deleted file.
+//! All versions that contain an sstable have the same `Arc<TableHandle>`. The first read opens the file; it stays open as far
+//! as the [`FilePool`] allows. When an edit removes the sstable from its tree, the handle is marked obsolete. The drop of the
+//! last reference, by a version or a reader, queues its number for deletion. So no reader meets a deleted file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,19 +19,19 @@ use super::table_meta::TableMeta;
 use crate::attachments::Attachments;
 use crate::file_name::FileName;
 
-/// Files that no version and no reader needs any more: sstables, sorted views, and those of keepers.
+/// Files that no version and no reader needs any more: sstables, sorted views, and files of external trees.
 #[derive(Debug, Default)]
 pub struct ObsoleteFiles {
     names: Mutex<BTreeSet<FileName>>,
 }
 
 impl ObsoleteFiles {
-    /// Takes all names out; the caller deletes their files.
+    /// Removes and returns all names; the caller deletes the files.
     pub fn take(&self) -> Vec<FileName> {
         std::mem::take(&mut *self.names.lock()).into_iter().collect()
     }
 
-    /// Puts a name (back) into the queue, as after a deletion that failed.
+    /// Adds a name to the queue, also after a failed deletion.
     pub fn push(&self, name: FileName) {
         self.names.lock().insert(name);
     }
@@ -43,18 +42,18 @@ impl ObsoleteFiles {
     }
 }
 
-/// REMIX files that turned out damaged or missing, until somebody asks for them.
+/// Errors of damaged or missing REMIX files, until they are read.
 #[derive(Debug, Default)]
 pub struct ViewFailures {
     errors: Mutex<Vec<Error>>,
     count: AtomicU64,
 }
 
-/// As many errors are kept; of others only the number.
+/// The number of errors that are stored; further ones are only counted.
 const MAX_FAILURES: usize = 100;
 
 impl ViewFailures {
-    /// Notes one.
+    /// Adds an error.
     pub fn push(&self, error: Error) {
         let mut errors = self.errors.lock();
         if errors.len() < MAX_FAILURES {
@@ -63,18 +62,18 @@ impl ViewFailures {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many there were, also those that were taken.
+    /// The number of errors so far, including removed ones.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Takes what was noted.
+    /// Removes and returns the stored errors.
     pub fn take(&self) -> Vec<Error> {
         std::mem::take(&mut *self.errors.lock())
     }
 }
 
-/// What all sstables of a database, and the REMIX files beside them, are read through.
+/// The shared means to read all sstables and REMIX files of a database.
 #[derive(Clone)]
 pub struct TableFiles {
     /// The file system.
@@ -85,9 +84,9 @@ pub struct TableFiles {
     pub pool: Arc<FilePool>,
     /// The blocks in memory.
     pub cache: Arc<BlockCache>,
-    /// Where obsolete ones go.
+    /// The queue of obsolete files.
     pub obsolete: Arc<ObsoleteFiles>,
-    /// REMIX files that could not be read.
+    /// The errors of REMIX files that could not be read.
     pub view_failures: Arc<ViewFailures>,
 }
 
@@ -97,20 +96,20 @@ impl fmt::Debug for TableFiles {
     }
 }
 
-/// One sstable of a tree: its meta, and its reader once somebody asked for it.
+/// One sstable of a tree: its meta, and its reader after the first read.
 pub struct TableHandle {
     meta: TableMeta,
     reader: OnceLock<Arc<TableReader>>,
-    /// Lets one thread open the file while others wait for it.
+    /// Serializes opening the file.
     opening: Mutex<()>,
     obsolete: AtomicBool,
     files: Arc<TableFiles>,
-    /// What the layer above made of the file's meta blocks.
+    /// The layer above's decoded meta blocks of the file.
     attachments: Attachments,
 }
 
 impl TableHandle {
-    /// A handle for the file that `meta` describes. Opens nothing.
+    /// A handle for the file that `meta` describes. Does not open it.
     pub fn new(meta: TableMeta, files: Arc<TableFiles>) -> Self {
         Self {
             meta,
@@ -122,7 +121,7 @@ impl TableHandle {
         }
     }
 
-    /// What the manifest says of the file.
+    /// The facts about the file in the manifest.
     #[inline]
     pub fn meta(&self) -> &TableMeta {
         &self.meta
@@ -145,14 +144,13 @@ impl TableHandle {
         self.reader.get()
     }
 
-    /// What the layer above keeps in memory about the file, as long as the handle lives.
+    /// The layer above's data about the file in memory, for the life of the handle.
     #[inline]
     pub fn attachments(&self) -> &Attachments {
         &self.attachments
     }
 
-    /// Bytes of memory that the open reader and the attachments hold, apart from cached blocks; 0 before
-    /// it is opened.
+    /// Bytes of memory of the open reader and the attachments, without cached blocks; 0 before the file is opened.
     pub fn memory_bytes(&self) -> usize {
         self.reader.get().map_or(0, |reader| reader.memory_bytes()) + self.attachments.memory_bytes()
     }
@@ -168,8 +166,8 @@ impl TableHandle {
         Ok(self.reader.get_or_init(|| Arc::new(reader)))
     }
 
-    /// Says that no coming version contains the sstable: its file may go once nobody holds the handle.
-    /// Call it only after the edit that removes it is durable.
+    /// Marks the sstable as removed from all later versions: its file is deleted with the last reference. Call it only after
+    /// the edit that removes it is durable.
     pub(super) fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }

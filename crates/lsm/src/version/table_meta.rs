@@ -1,4 +1,4 @@
-//! What is known of an sstable without opening it.
+//! The facts about an sstable that are known without opening it.
 //!
 //! ```text
 //! meta  := number varint, file bytes varint,
@@ -8,8 +8,8 @@
 //! bytes := length varint, bytes
 //! ```
 //!
-//! The attachment is not part of this encoding: an sstable that has one is added by another operation of the
-//! manifest, which carries it behind the meta; see [`super::version_edit`].
+//! The attachment is not part of this encoding: an sstable with one is added by another operation of the manifest, which
+//! has it behind the meta; see [`super::version_edit`].
 //!
 //! Invariants: number > 0; entries > 0; tombstones <= entries; smallest key <= largest key;
 //! 0 <= smallest sequence <= largest sequence <= 2^47 - 1; keys are within `MAX_TREE_KEY_BYTES`.
@@ -19,7 +19,7 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{FileIdentity, MAX_SEQUENCE, SequenceNumber};
 use bolide_table::TableProperties;
 
-/// The facts of one sstable that the manifest keeps.
+/// The facts about one sstable in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMeta {
     /// The number of its file.
@@ -28,27 +28,26 @@ pub struct TableMeta {
     pub tag: u64,
     /// The length of its file in bytes.
     pub file_bytes: u64,
-    /// The first user key in it.
+    /// The smallest user key.
     pub smallest_key: Vec<u8>,
-    /// The last user key in it.
+    /// The largest user key.
     pub largest_key: Vec<u8>,
-    /// The smallest sequence number of its entries.
+    /// The smallest sequence number of the entries.
     pub smallest_sequence: SequenceNumber,
-    /// The largest sequence number of its entries.
+    /// The largest sequence number of the entries.
     pub largest_sequence: SequenceNumber,
-    /// How many entries it has, tombstones and old versions included. At least one.
+    /// The number of entries, tombstones and old versions included. At least one.
     pub entries: u64,
-    /// How many of them are tombstones.
+    /// The number of tombstones.
     pub tombstones: u64,
-    /// Nothing in it is covered by a range tombstone of its tree with this sequence number or a
-    /// smaller one: whoever wrote the file left such entries out. 0: not known.
+    /// No entry is covered by a range tombstone of the tree with this sequence number or a smaller one: the writer of the
+    /// file dropped such entries. 0: not known.
     pub filtered_through: SequenceNumber,
-    /// What the layer above wants to know of the file without reading it; empty for nothing. At most
-    /// [`MAX_ATTACHMENT_BYTES`].
+    /// The layer above's summary of the file, to avoid reading it; empty for none. At most [`MAX_ATTACHMENT_BYTES`].
     pub attachment: Vec<u8>,
 }
 
-/// Longest attachment of an sstable, in bytes (64 KiB).
+/// The maximum length of an attachment of an sstable, in bytes (64 KiB).
 pub const MAX_ATTACHMENT_BYTES: usize = 64 << 10;
 
 impl TableMeta {
@@ -74,8 +73,7 @@ impl TableMeta {
         }
     }
 
-    /// The same with `attachment`, unless that is over [`MAX_ATTACHMENT_BYTES`]: the file is then one of
-    /// which nothing more is known.
+    /// The same meta with `attachment`, unless that is over [`MAX_ATTACHMENT_BYTES`]: then nothing more is known of the file.
     #[must_use]
     pub fn with_attachment(mut self, attachment: Vec<u8>) -> Self {
         if attachment.len() <= MAX_ATTACHMENT_BYTES {
@@ -84,7 +82,7 @@ impl TableMeta {
         self
     }
 
-    /// The number and the tag of its file.
+    /// The number and the tag of the file.
     pub fn identity(&self) -> FileIdentity {
         FileIdentity { file_number: self.number, tag: self.tag }
     }
@@ -108,8 +106,8 @@ impl TableMeta {
         put_u64(out, self.tag);
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` unless all invariants hold. Allocates at most
-    /// the length of the input.
+    /// Decodes the output of [`encode`](Self::encode); `None` unless all invariants hold. Allocates at most the length of the
+    /// input.
     pub fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
         let mut meta = Self {
             number: decoder.varint()?,
@@ -128,10 +126,10 @@ impl TableMeta {
         meta.check().is_ok().then_some(meta)
     }
 
-    /// The invariants of the module's head, as far as one meta can tell.
+    /// Checks the invariants in the module documentation, as far as one meta determines them.
     ///
     /// # Errors
-    /// A phrase that says which one is broken.
+    /// A description of the violated invariant.
     pub fn check(&self) -> Result<(), &'static str> {
         let longest = self.smallest_key.len().max(self.largest_key.len());
         let rules = [

@@ -14,30 +14,30 @@ use super::table_handle::TableHandle;
 use crate::attachments::Attachments;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
-/// What a tree consists of on disk at one moment: sorted runs and deleted ranges.
+/// The state of a tree on disk at one moment: sorted runs and deleted ranges.
 ///
-/// A version never changes. Whoever holds one may read its sstables for as long as it likes.
+/// A version never changes. Its sstables remain readable while a reference to it exists.
 ///
 /// # Invariants
 /// * Runs are ordered by age, newest first: levels ascending, within a level ids descending. For one
 ///   key, every version in an earlier run is newer than every version in a later one.
-/// * No sstable reaches across a boundary of its level.
+/// * No sstable crosses a boundary of its level.
 /// * A file number occurs once.
 #[derive(Debug)]
 pub struct Version {
     tree: TreeId,
     runs: Vec<Arc<SortedRun>>,
     range_tombstones: Arc<RangeTombstones>,
-    /// What the layer above made of its sstables together.
+    /// The layer above's data about all sstables together.
     attachments: Attachments,
     boundaries: [Arc<Boundaries>; LEVELS],
 }
 
 impl Version {
-    /// The version that `entry` describes. Runs that are the same as in `before` are shared with it.
+    /// The version that `entry` describes. Runs that are the same in `before` are shared with it.
     ///
     /// # Errors
-    /// Says which invariant does not hold.
+    /// A description of the violated invariant.
     pub(super) fn of(tree: TreeId, entry: &TreeEntry, before: Option<&Self>) -> Result<Self, String> {
         let mut grouped: BTreeMap<(usize, Reverse<u64>), Vec<Arc<TableHandle>>> = BTreeMap::new();
         for placed in entry.tables.values() {
@@ -65,7 +65,7 @@ impl Version {
         Ok(version)
     }
 
-    /// A version of `runs`, for tests of shapes that take a large tree to come about.
+    /// A version of `runs`, for tests of shapes that otherwise require a large tree.
     #[cfg(test)]
     pub(crate) fn of_runs(tree: TreeId, runs: Vec<SortedRun>) -> Result<Self, String> {
         let runs = runs.into_iter().map(Arc::new).collect();
@@ -75,7 +75,7 @@ impl Version {
         Ok(version)
     }
 
-    /// The run of this version that consists of just `tables`, in any order.
+    /// The run of this version that consists of exactly `tables`, in any order.
     fn same_run(&self, level: usize, id: u64, tables: &[Arc<TableHandle>]) -> Option<Arc<SortedRun>> {
         let run = self.run(level, id)?;
         let mut old: Vec<_> = run.tables().iter().map(Arc::as_ptr).collect();
@@ -85,7 +85,7 @@ impl Version {
         (old == new).then(|| Arc::clone(run))
     }
 
-    /// What must hold between runs.
+    /// Checks the invariants between runs.
     fn check_runs(&self) -> Result<(), String> {
         let tree = self.tree;
         for pair in self.runs.windows(2) {
@@ -105,10 +105,10 @@ impl Version {
         Ok(())
     }
 
-    /// The invariants, as far as metas can tell. Linear in the sstables.
+    /// Checks the invariants, as far as metas determine them. Linear in the sstables.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// A description of the violated invariant.
     pub fn check(&self) -> Result<(), String> {
         self.check_runs()?;
         let mut numbers: Vec<_> = self.tables().map(|table| table.meta().number).collect();
@@ -122,18 +122,18 @@ impl Version {
         broken.map_or(Ok(()), |(number, what)| Err(format!("sstable {number}: {what}")))
     }
 
-    /// The tree that this is a version of.
+    /// The tree.
     pub fn tree(&self) -> TreeId {
         self.tree
     }
 
-    /// What the layer above keeps with it, as long as somebody holds the version.
+    /// The layer above's data about the version, for the life of the version.
     #[inline]
     pub fn attachments(&self) -> &Attachments {
         &self.attachments
     }
 
-    /// All runs, newest first: the order in which a key is looked for.
+    /// All runs, newest first: the order in which a lookup searches them.
     #[inline]
     pub fn runs(&self) -> &[Arc<SortedRun>] {
         &self.runs
@@ -147,7 +147,7 @@ impl Version {
         rest.get(..count).unwrap_or_default()
     }
 
-    /// The keys that `level` is cut at; see [`partitions`](Self::partitions).
+    /// The boundaries of `level`; see [`partitions`](Self::partitions).
     pub fn boundaries(&self, level: usize) -> &Boundaries {
         static NONE: Boundaries = Boundaries::new();
         self.boundaries.get(level).map_or(&NONE, |boundaries| boundaries)
@@ -158,7 +158,7 @@ impl Version {
         std::array::from_fn(|level| self.level(level))
     }
 
-    /// How many runs the first level has: what flushes add to and compactions take away.
+    /// The number of runs of the first level: flushes add runs, compactions remove them.
     pub fn first_level_runs(&self) -> usize {
         self.level(0).len()
     }
@@ -178,7 +178,7 @@ impl Version {
         self.tables().find(|table| table.meta().number == number)
     }
 
-    /// The deleted ranges, as far as they were flushed.
+    /// The deleted ranges whose writes are flushed.
     #[inline]
     pub fn range_tombstones(&self) -> &Arc<RangeTombstones> {
         &self.range_tombstones
@@ -196,10 +196,9 @@ impl Version {
 
     /// The range tombstones that hide nothing any more and may be removed from the ledger.
     ///
-    /// A tombstone may go when it is at or below `oldest`, the oldest sequence number that any reader
-    /// has, and at or below `flushed`, through which all writes of the tree are in sstables; and when
-    /// every sstable in its range is newer or was written without what it hides. Whether an index still
-    /// needs it is for the caller to say. Cost: tombstones × sstables.
+    /// A tombstone is spent if it is at or below `oldest`, the oldest sequence number of any reader, and at or below `flushed`,
+    /// through which all writes of the tree are in sstables; and if every sstable in its range is newer or was written without
+    /// the entries it hides. The caller checks whether an index still needs it. Cost: tombstones × sstables.
     pub fn spent_range_tombstones(
         &self,
         oldest: SequenceNumber,

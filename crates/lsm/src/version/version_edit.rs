@@ -18,7 +18,7 @@
 //!   13 add range tombstone     tree, sequence, start bytes, end bytes
 //!   14 remove range tombstone  the same
 //!   15 add sstable             tree, level, run, meta, attachment bytes (at least one, at most 64 KiB)
-//!   16 set kept root           tree, count, numbers of files ascending, root bytes (at most 64 KiB)
+//!   16 set external root       tree, count, numbers of files ascending, root bytes (at most 64 KiB)
 //!   17 note written            tree, bytes written to its files, beyond those noted before
 //!   18 add boundary            tree, level, key bytes
 //!   19 remove boundary         the same
@@ -30,12 +30,12 @@
 //!   25 forget cut tail         segment
 //! ```
 //!
-//! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
-//! the bytes; `meta` is that of [`TableMeta`]. The format version and the feature bits of the file say
-//! what a reader must know, so an unknown tag within a known version is damage.
+//! Numbers, sequences, trees, levels, runs and lengths are varints. `bytes` is a length as a varint, then the bytes.
+//! `meta` is the encoding of [`TableMeta`]. The format version and the feature bits of the file determine the tags, so an
+//! unknown tag within a known version is damage.
 //!
-//! Operations apply together. Removals of sstables come before additions whatever their order here, so
-//! that a file may move to another level in one edit.
+//! Operations apply together. Sstables are removed before others are added, whatever their order here, so that a file can
+//! move to another level in one edit.
 
 use bolide_base::coding::{Decoder, put_bytes, put_u64, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
@@ -52,75 +52,75 @@ use crate::range_tombstones::RangeTombstone;
 /// The longest options or descriptor of a tree, in bytes (1 MiB).
 const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
 
-/// The longest root of a kept tree in bytes, and the most files of one.
-const MAX_KEPT_ROOT: usize = 64 << 10;
+/// The maximum length of an external root in bytes, and the maximum number of its files.
+const MAX_EXTERNAL_ROOT: usize = 64 << 10;
 
-/// One step of a [`VersionEdit`].
+/// One operation of a [`VersionEdit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EditOperation {
-    /// The smallest file number that was never handed out.
+    /// The smallest file number that was never allocated.
     NextFileNumber(u64),
-    /// The smallest tree id that was never handed out.
+    /// The smallest tree id that was never allocated.
     NextTreeId(TreeId),
-    /// Every durable write has this sequence number or a smaller one.
+    /// The largest sequence number of the durable writes, or a larger one.
     LastSequence(SequenceNumber),
-    /// WAL segments below this number are no longer needed.
+    /// WAL segments below this number are not needed.
     WalFloor(u64),
-    /// A WAL segment is there, durably, and writes follow.
+    /// A WAL segment exists durably and takes the next writes.
     StartWal {
         /// The segment.
         number: u64,
         /// The tag of the file.
         tag: u64,
     },
-    /// Recovery cut off the end of a WAL segment.
+    /// Recovery cut off the tail of a WAL segment.
     NoteCutTail(CutTail),
-    /// The file with the cut tail of this WAL segment is gone.
+    /// The file with the cut tail of this WAL segment was removed.
     ForgetCutTail(u64),
-    /// The records of a WAL segment end at this length, and all are durable.
+    /// The records of a WAL segment end at this length and are all durable.
     SealWal {
         /// The segment.
         number: u64,
         /// The end of its records in bytes.
         len: u64,
     },
-    /// A new tree.
+    /// Creates a tree.
     CreateTree {
-        /// Its id, never used before.
+        /// The id, never used before.
         tree: TreeId,
-        /// Its encoded settings.
+        /// The encoded settings.
         options: Vec<u8>,
-        /// What the layer above keeps with it.
+        /// The layer above's data about the tree.
         descriptor: Vec<u8>,
     },
-    /// The tree and all its sstables are gone.
+    /// Drops a tree with all its sstables.
     DropTree {
-        /// Its id.
+        /// The id.
         tree: TreeId,
     },
-    /// The layer above keeps something else with the tree.
+    /// Replaces the layer above's data about a tree.
     SetDescriptor {
         /// The tree.
         tree: TreeId,
-        /// What it keeps.
+        /// The new data.
         descriptor: Vec<u8>,
     },
-    /// The tree has other settings.
+    /// Replaces the settings of a tree.
     SetOptions {
         /// The tree.
         tree: TreeId,
-        /// Its encoded settings.
+        /// The encoded settings.
         options: Vec<u8>,
     },
-    /// WAL segments below this number hold nothing that this tree lacks on disk.
+    /// The writes of a tree in WAL segments below this number are all on disk.
     TreeLogFloor {
         /// The tree.
         tree: TreeId,
         /// The number of the segment.
         number: u64,
     },
-    /// An sstable joins a run.
+    /// Adds an sstable to a run.
     AddTable {
         /// The tree.
         tree: TreeId,
@@ -131,42 +131,42 @@ pub enum EditOperation {
         /// The sstable.
         meta: TableMeta,
     },
-    /// An sstable leaves its run.
+    /// Removes an sstable.
     RemoveTable {
         /// The tree.
         tree: TreeId,
-        /// The number of its file.
+        /// The number of the file.
         number: u64,
     },
-    /// A range of keys was deleted.
+    /// Deletes a range of keys.
     AddRangeTombstone {
         /// The tree.
         tree: TreeId,
         /// The range and its sequence number.
         tombstone: RangeTombstone,
     },
-    /// What the keeper of the tree holds durably, in place of what it held before. Without files and root: nothing.
+    /// Replaces the durable state of an external tree. Without files and root, the tree is empty.
     SetExternalRoot {
         /// The tree.
         tree: TreeId,
-        /// Its files and its root.
-        kept: ExternalRoot,
+        /// The files and the root.
+        external_root: ExternalRoot,
     },
-    /// Flushes and compactions wrote files of the tree.
+    /// Counts bytes that flushes and compactions wrote to files of a tree.
     NoteWritten {
         /// The tree.
         tree: TreeId,
-        /// Bytes, beyond those noted before.
+        /// Bytes since the previous such operation.
         bytes: u64,
     },
-    /// A deleted range hides nothing any more.
+    /// Removes a range tombstone that hides nothing any more.
     RemoveRangeTombstone {
         /// The tree.
         tree: TreeId,
         /// The range and its sequence number.
         tombstone: RangeTombstone,
     },
-    /// No sstable of the level reaches across this key.
+    /// Adds a boundary: no sstable of the level crosses this key.
     AddBoundary {
         /// The tree.
         tree: TreeId,
@@ -175,7 +175,7 @@ pub enum EditOperation {
         /// The first key behind the boundary.
         key: Vec<u8>,
     },
-    /// Two partitions become one.
+    /// Removes a boundary: two partitions become one.
     RemoveBoundary {
         /// The tree.
         tree: TreeId,
@@ -184,25 +184,25 @@ pub enum EditOperation {
         /// The first key behind the boundary.
         key: Vec<u8>,
     },
-    /// A REMIX file orders entries of the tree. All its sstables are there; with the first that leaves it is out.
+    /// Adds a REMIX file. All its sstables exist; removing one of them removes the file.
     AddView {
         /// The tree.
         tree: TreeId,
         /// The file.
         view: ViewMeta,
     },
-    /// A REMIX file is out.
+    /// Removes a REMIX file.
     RemoveView {
         /// The tree.
         tree: TreeId,
-        /// The number of its file.
+        /// The number of the file.
         number: u64,
     },
-    /// Says where the entries are that the last flush of a tree kept back, instead of what was said before.
+    /// Replaces the log position of the entries that the last flush of a tree retained.
     SetRetained {
         /// The tree.
         tree: TreeId,
-        /// Where they are; `None` if there are none.
+        /// The position; `None` without such entries.
         retained: Option<RetainedLog>,
     },
 }
@@ -247,10 +247,10 @@ impl EditOperation {
                     put_bytes(out, &meta.attachment);
                 }
             }
-            Self::SetExternalRoot { tree, kept } => {
-                put_numbers(out, 16, &[u64::from(*tree), kept.files.len() as u64]);
-                kept.files.iter().for_each(|&number| put_varint(out, number));
-                put_bytes(out, &kept.root);
+            Self::SetExternalRoot { tree, external_root } => {
+                put_numbers(out, 16, &[u64::from(*tree), external_root.files.len() as u64]);
+                external_root.files.iter().for_each(|&number| put_varint(out, number));
+                put_bytes(out, &external_root.root);
             }
             Self::NoteWritten { tree, bytes } => put_numbers(out, 17, &[u64::from(*tree), *bytes]),
             Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
@@ -309,7 +309,7 @@ impl EditOperation {
             12 => Self::RemoveTable { tree, number: decoder.varint()? },
             13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
-            16 => Self::SetExternalRoot { tree, kept: decode_kept_root(decoder)? },
+            16 => Self::SetExternalRoot { tree, external_root: decode_external_root(decoder)? },
             17 => Self::NoteWritten { tree, bytes: decoder.varint()? },
             18 | 19 => {
                 let (level, key) = (decoder.length(LEVELS - 1)?, decode_key(decoder)?);
@@ -325,7 +325,7 @@ impl EditOperation {
         })
     }
 
-    /// What cannot be written, in words; `None` if the operation can.
+    /// A description of the exceeded limit; `None` if the operation can be encoded.
     fn over_limit(&self) -> Option<&'static str> {
         let (len, limit, what) = match self {
             Self::CreateTree { options: one, descriptor: other, .. } => {
@@ -342,9 +342,9 @@ impl EditOperation {
             Self::AddTable { meta, .. } => {
                 (meta.attachment.len(), MAX_ATTACHMENT_BYTES, "the attachment of an sstable is over 64 KiB")
             }
-            Self::SetExternalRoot { kept, .. } => {
-                let len = kept.root.len().max(kept.files.len());
-                (len, MAX_KEPT_ROOT, "the root of a kept tree is over 64 KiB, or in over 65,536 files")
+            Self::SetExternalRoot { external_root, .. } => {
+                let len = external_root.root.len().max(external_root.files.len());
+                (len, MAX_EXTERNAL_ROOT, "an external root is over 64 KiB, or has over 65,536 files")
             }
             Self::AddView { view, .. } => {
                 (view.tables.len(), MAX_VIEW_TABLES, "a view orders more than 65,536 sstables")
@@ -389,10 +389,10 @@ fn decode_descriptor(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     decoder.take(len).map(<[u8]>::to_vec)
 }
 
-fn decode_kept_root(decoder: &mut Decoder<'_>) -> Option<ExternalRoot> {
-    let count = decoder.length(MAX_KEPT_ROOT)?;
+fn decode_external_root(decoder: &mut Decoder<'_>) -> Option<ExternalRoot> {
+    let count = decoder.length(MAX_EXTERNAL_ROOT)?;
     let files = (0..count).map(|_| decoder.varint()).collect::<Option<Vec<u64>>>()?;
-    let len = decoder.length(MAX_KEPT_ROOT)?;
+    let len = decoder.length(MAX_EXTERNAL_ROOT)?;
     let root = decoder.take(len)?.to_vec();
     files.is_sorted_by(|left, right| left < right).then_some(ExternalRoot { files, root })
 }
@@ -403,7 +403,7 @@ fn decode_tombstone(decoder: &mut Decoder<'_>) -> Option<RangeTombstone> {
     (tombstone.start < tombstone.end).then_some(tombstone)
 }
 
-/// Steps that become durable together, or not at all.
+/// Operations that become durable together, or not at all.
 ///
 /// ```
 /// use bolide_lsm::version::VersionEdit;
@@ -424,7 +424,7 @@ impl VersionEdit {
         Self::default()
     }
 
-    /// Creates `tree`, whose id was never used before. Options and descriptor are at most 1 MiB each.
+    /// Creates `tree`, whose id was never used before. Options and descriptor have at most 1 MiB each.
     pub fn create_tree(&mut self, tree: TreeId, options: Vec<u8>, descriptor: Vec<u8>) {
         self.push(EditOperation::CreateTree { tree, options, descriptor });
     }
@@ -434,54 +434,53 @@ impl VersionEdit {
         self.push(EditOperation::DropTree { tree });
     }
 
-    /// Changes what the layer above keeps with `tree`.
+    /// Replaces the layer above's data about `tree`.
     pub fn set_descriptor(&mut self, tree: TreeId, descriptor: Vec<u8>) {
         self.push(EditOperation::SetDescriptor { tree, descriptor });
     }
 
-    /// Changes the settings of `tree`, at most 1 MiB.
+    /// Replaces the settings of `tree`, at most 1 MiB.
     pub fn set_options(&mut self, tree: TreeId, options: Vec<u8>) {
         self.push(EditOperation::SetOptions { tree, options });
     }
 
-    /// Says that every durable write has the sequence number `sequence` or a smaller one. The log must
-    /// be synced through it.
+    /// Sets the largest sequence number of the durable writes, or a larger one. The log must be synced through it.
     pub fn set_last_sequence(&mut self, sequence: SequenceNumber) {
         self.push(EditOperation::LastSequence(sequence));
     }
 
-    /// Says that WAL segments below `number` are no longer needed.
+    /// Sets the WAL floor: WAL segments below `number` are not needed.
     pub fn set_wal_floor(&mut self, number: u64) {
         self.push(EditOperation::WalFloor(number));
     }
 
-    /// Names WAL segment `number` with this tag. The file must be durable.
+    /// Adds WAL segment `number` with this tag. The file must be durable.
     pub fn start_wal(&mut self, number: u64, tag: u64) {
         self.push(EditOperation::StartWal { number, tag });
     }
 
-    /// Notes that recovery cut off the end of a WAL segment.
+    /// Records the tail that recovery cut off a WAL segment.
     pub fn note_cut_tail(&mut self, tail: CutTail) {
         self.push(EditOperation::NoteCutTail(tail));
     }
 
-    /// Removes the note of the cut tail of WAL segment `number`.
+    /// Removes the record of the cut tail of WAL segment `number`.
     pub fn forget_cut_tail(&mut self, number: u64) {
         self.push(EditOperation::ForgetCutTail(number));
     }
 
-    /// Says that the records of WAL segment `number` end at `len` bytes, and that all are durable.
+    /// Seals WAL segment `number`: its records end at `len` bytes and are all durable.
     pub fn seal_wal(&mut self, number: u64, len: u64) {
         self.push(EditOperation::SealWal { number, len });
     }
 
-    /// Says that WAL segments below `number` hold nothing that `tree` lacks on disk.
+    /// Sets the log floor of `tree`: its writes in WAL segments below `number` are all on disk.
     pub fn set_tree_log_floor(&mut self, tree: TreeId, number: u64) {
         self.push(EditOperation::TreeLogFloor { tree, number });
     }
 
-    /// Adds `tables` to the run `run` of `level`, which is created if it is not there. Within a level,
-    /// runs with larger numbers are newer.
+    /// Adds `tables` to the run `run` of `level`, which is created if it does not exist. Within a level, runs with larger
+    /// numbers are newer.
     pub fn add_tables(&mut self, tree: TreeId, level: usize, run: u64, tables: Vec<TableMeta>) {
         for meta in tables {
             self.push(EditOperation::AddTable { tree, level, run, meta });
@@ -493,34 +492,34 @@ impl VersionEdit {
         self.push(EditOperation::RemoveTable { tree, number });
     }
 
-    /// Notes a deleted range in the ledger of `tree`. Empty ranges are left out.
+    /// Adds a range tombstone to the ledger of `tree`. Empty ranges are skipped.
     pub fn add_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
         if tombstone.start < tombstone.end {
             self.push(EditOperation::AddRangeTombstone { tree, tombstone });
         }
     }
 
-    /// Says what the keeper of `tree` holds durably.
-    pub fn set_external_root(&mut self, tree: TreeId, kept: ExternalRoot) {
-        self.push(EditOperation::SetExternalRoot { tree, kept });
+    /// Sets the durable state of the external tree `tree`.
+    pub fn set_external_root(&mut self, tree: TreeId, external_root: ExternalRoot) {
+        self.push(EditOperation::SetExternalRoot { tree, external_root });
     }
 
-    /// Notes that `bytes` were written to files of `tree`, beyond those noted before.
+    /// Counts `bytes` written to files of `tree` since the previous such operation.
     pub fn note_written(&mut self, tree: TreeId, bytes: u64) {
         self.push(EditOperation::NoteWritten { tree, bytes });
     }
 
-    /// Removes a deleted range that hides nothing any more.
+    /// Removes a range tombstone that hides nothing any more.
     pub fn remove_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
         self.push(EditOperation::RemoveRangeTombstone { tree, tombstone });
     }
 
-    /// Cuts `level` of `tree` at `key`.
+    /// Adds a boundary to `level` of `tree` at `key`.
     pub fn add_boundary(&mut self, tree: TreeId, level: usize, key: Vec<u8>) {
         self.push(EditOperation::AddBoundary { tree, level, key });
     }
 
-    /// Takes back all boundaries of `level` that `boundaries` has.
+    /// Removes all of `boundaries` from `level`.
     pub fn remove_boundaries<'k>(
         &mut self,
         tree: TreeId,
@@ -532,17 +531,17 @@ impl VersionEdit {
         }
     }
 
-    /// Says where in the log the entries of `tree` are that its flush keeps back.
+    /// Sets the log position of the entries that the last flush of `tree` retained.
     pub fn set_retained(&mut self, tree: TreeId, retained: Option<RetainedLog>) {
         self.push(EditOperation::SetRetained { tree, retained });
     }
 
-    /// Appends one step.
+    /// Appends one operation.
     pub fn push(&mut self, operation: EditOperation) {
         self.operations.push(operation);
     }
 
-    /// The steps.
+    /// The operations.
     pub fn operations(&self) -> &[EditOperation] {
         &self.operations
     }
@@ -561,8 +560,7 @@ impl VersionEdit {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else. Allocates in proportion to
-    /// the input.
+    /// Decodes the output of [`encode`](Self::encode); `None` for anything else. Allocates in proportion to the input.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let mut operations = Vec::new();
@@ -572,7 +570,7 @@ impl VersionEdit {
         Some(Self { operations })
     }
 
-    /// What cannot be written, in words; `None` if all can.
+    /// A description of the exceeded limit; `None` if the edit can be encoded.
     pub(super) fn over_limit(&self) -> Option<&'static str> {
         self.operations.iter().find_map(EditOperation::over_limit)
     }

@@ -1,4 +1,4 @@
-//! Edits: what comes back, and what is refused.
+//! Edits: round trips and rejected input.
 
 use super::super::table_meta::tests::meta;
 use super::super::wal_segment::WriterEnd;

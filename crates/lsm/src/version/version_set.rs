@@ -1,17 +1,15 @@
-//! The one owner of all versions.
+//! The owner of all versions.
 //!
 //! # Rules
-//! 1. An edit is checked against the state, appended to the manifest, synced, and only then installed. A
-//!    failed append or sync poisons the set: what the manifest holds is in doubt, so nothing more is
-//!    written until it is read again.
-//! 2. `CURRENT` names the manifest in force, and how much of it was durable then. Whoever opens the
-//!    database for writing starts a new manifest with a snapshot of the state, so a torn edit is never
-//!    followed by another one.
+//! 1. An edit is checked against the state, appended to the manifest, synced, and only then installed. A failed append or
+//!    sync poisons the set: the content of the manifest is in doubt, so nothing more is written until it is read again.
+//! 2. `CURRENT` names the manifest in force, and its durable length at that time. Opening the database for writing starts a
+//!    new manifest with a snapshot of the state, so no edit ever follows a torn one.
 //! 3. A manifest over its limit is replaced in the same way while the database is open.
 //! 4. A clean close writes the final length of the manifest into `CURRENT`; the end of the WAL is sealed
-//!    by an edit before that. So nothing may be torn in a database that was closed.
-//! 5. File numbers are never handed out twice: a new one is above every number in the directory.
-//! 6. Opening for reading alone writes nothing.
+//!    by an edit before that. So nothing may be torn in a closed database.
+//! 5. File numbers are never allocated twice: a new one is above every number in the directory.
+//! 6. Opening read-only writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,18 +36,18 @@ use crate::record_log::LogRole;
 use crate::sync_marker::{Marks, SyncMarker};
 use crate::wal::LogEnd;
 
-/// How a [`VersionSet`] is opened.
+/// The mode in which a [`VersionSet`] is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     /// The database must exist; nothing is written.
     ReadOnly,
     /// The database must exist.
     Existing,
-    /// An empty database is created where there is none.
+    /// An empty database is created if none exists.
     CreateIfMissing,
 }
 
-/// What a [`VersionSet`] is opened with.
+/// The parameters of opening a [`VersionSet`].
 #[derive(Debug)]
 pub struct VersionSetOptions {
     /// The file system.
@@ -58,31 +56,31 @@ pub struct VersionSetOptions {
     pub dir: PathBuf,
     /// The source of random numbers: the id of a new database, and the tags of manifests.
     pub runtime: Arc<dyn Runtime>,
-    /// The length in bytes from which on a manifest is replaced. It counts from the end of the snapshot
-    /// that the manifest starts with, so that a large state is not written again and again.
+    /// The length in bytes at which a manifest is replaced. It counts from the end of the snapshot at its start, so that a
+    /// large state is not written again and again.
     pub max_manifest_bytes: u64,
-    /// Whether to write, and to create.
+    /// Whether to write, and whether to create.
     pub mode: OpenMode,
     /// The open sstables.
     pub pool: Arc<FilePool>,
     /// The blocks in memory.
     pub cache: Arc<BlockCache>,
-    /// Which trees are emptied.
+    /// Selects the trees that are emptied.
     pub reset_tree: Option<ResetTree>,
 }
 
 /// A tree of the catalogue, with its current version.
 #[derive(Debug, Clone)]
 pub struct CatalogueTree {
-    /// Its id.
+    /// The id.
     pub id: TreeId,
-    /// Its encoded settings.
+    /// The encoded settings.
     pub options: Arc<[u8]>,
-    /// What the layer above keeps with it.
+    /// The layer above's data about the tree.
     pub descriptor: Arc<[u8]>,
-    /// Its current version.
+    /// The current version.
     pub version: Arc<Version>,
-    /// Bytes that were written to its files since it was made.
+    /// Bytes written to files of the tree since its creation.
     pub written_bytes: u64,
 }
 
@@ -97,21 +95,21 @@ pub struct VersionSet {
     catalogue: Catalogue,
     versions: BTreeMap<TreeId, Arc<Version>>,
     max_manifest_bytes: u64,
-    /// The manifest in force; `None` when opened for reading alone or after a clean close.
+    /// The manifest in force; `None` when opened read-only or after a clean close.
     manifest: Option<Manifest>,
     manifest_number: u64,
-    /// Takes through where logs are synced.
+    /// Stores how far logs are synced.
     marker: Option<Arc<SyncMarker>>,
-    /// What it held when the set was opened.
+    /// The content of the marker when the set was opened.
     marks: Marks,
     is_manifest_marked: bool,
-    /// The length of the snapshot that the manifest starts with.
+    /// The length of the snapshot at the start of the manifest.
     snapshot_len: u64,
-    /// What writes fail with from now on.
+    /// The error of all later writes.
     refusal: Option<Error>,
 }
 
-/// Why there is no database to open in `dir`, which has no `CURRENT`: nothing is there at all, or `CURRENT` is missing.
+/// The error for a `dir` without `CURRENT`: there is no database at all, or `CURRENT` is missing.
 pub fn no_database(vfs: &dyn Vfs, dir: &Path) -> Error {
     let nothing = || Error::new(ErrorKind::NotFound, format!("there is no database in {}", dir.display()));
     match DirectoryNames::read(vfs, dir) {
@@ -122,10 +120,10 @@ pub fn no_database(vfs: &dyn Vfs, dir: &Path) -> Error {
 }
 
 impl VersionSet {
-    /// Opens the database in `options.dir`. Opens no sstable, but sees that all are there.
+    /// Opens the database in `options.dir`. Opens no sstable, but checks that all exist.
     ///
     /// # Errors
-    /// NotFound if there is no database and none is to be created; Corruption with file and offset;
+    /// NotFound if there is no database and none may be created; Corruption with file and offset;
     /// Unsupported for newer formats; those of the file system.
     pub fn open(options: VersionSetOptions) -> Result<Self> {
         let VersionSetOptions { vfs, dir, runtime, max_manifest_bytes, mode, pool, cache, reset_tree } =
@@ -179,7 +177,7 @@ impl VersionSet {
             refusal: None,
         };
         if mode == OpenMode::ReadOnly {
-            set.refusal = Some(Error::new(ErrorKind::ReadOnly, "the database was opened for reading alone"));
+            set.refusal = Some(Error::new(ErrorKind::ReadOnly, "the database was opened read-only"));
         } else {
             set.marker = SyncMarker::open(&*set.vfs, &set.dir);
             set.start_manifest()?;
@@ -187,15 +185,15 @@ impl VersionSet {
         Ok(set)
     }
 
-    /// Makes `edit` durable, then installs the versions that it leads to, and returns those of the trees
-    /// whose sstables or deleted ranges changed. Handles of removed sstables are marked obsolete.
+    /// Makes `edit` durable, then installs the resulting versions. Returns those of the trees whose sstables or deleted
+    /// ranges changed. Handles of removed sstables are marked obsolete.
     ///
     /// Cost: one append and one sync; now and then a new manifest.
     ///
     /// # Errors
-    /// LimitExceeded and Internal for an edit that does not fit the state: nothing has changed. NoSpace:
-    /// nothing has changed. Poisoned after a failure, ReadOnly, Closed. Any other error poisons the set;
-    /// whether the edit is durable then is in doubt.
+    /// LimitExceeded and Internal for an edit that does not fit the state: nothing has changed. NoSpace: nothing has changed.
+    /// Poisoned after a failure, ReadOnly, Closed. Any other error poisons the set; then it is in doubt whether the edit is
+    /// durable.
     pub fn apply(&mut self, mut edit: VersionEdit) -> Result<Vec<Arc<Version>>> {
         self.check_writable()?;
         if let Some(what) = edit.over_limit() {
@@ -239,8 +237,8 @@ impl VersionSet {
         Ok(changed)
     }
 
-    /// Closes the set: seals the end of the WAL, if there is one, and writes into `CURRENT` that nothing
-    /// may be torn. The WAL must be synced through `wal`. Later writes fail with Closed.
+    /// Closes the set: seals the end of the WAL, if there is one, and marks the database in `CURRENT` as closed. The WAL must be
+    /// synced through `wal`. Later writes fail with Closed.
     ///
     /// # Errors
     /// As [`apply`](Self::apply); then the next opening recovers as after a crash.
@@ -297,21 +295,20 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Removes a manifest that is not in force. A failure harms nobody: whoever opens the database for
-    /// writing next removes what nothing refers to.
+    /// Removes a manifest that is not in force. A failure is harmless: the next opening for writing removes unreferenced files.
     fn remove_manifest(&self, number: u64) {
         let _ = self.vfs.remove(&FileName::Manifest(number).path(&self.dir));
     }
 
     fn replace_long_manifest(&mut self) -> Result<()> {
         let len = self.manifest.as_ref().map_or(0, Manifest::len);
-        // At least as much as the snapshot itself, so that the cost of snapshots stays a fixed share.
+        // At least the length of the snapshot, so that the cost of snapshots stays a fixed share.
         let limit = self.max_manifest_bytes.max(self.snapshot_len);
         if len.saturating_sub(self.snapshot_len) <= limit {
             return Ok(());
         }
         match self.start_manifest() {
-            // The old manifest goes on; the next attempt comes when it has grown as much again.
+            // The old manifest remains in use; the next attempt follows when it has grown as much again.
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_poisoned() => {
                 self.snapshot_len = len;
                 Ok(())
@@ -352,25 +349,24 @@ impl VersionSet {
         self.catalogue.trees.iter().filter_map(with_version).collect()
     }
 
-    /// The state at this moment, for a checkpoint. Cheap.
+    /// The present state, for a checkpoint. Cheap.
     pub fn copy(&self) -> VersionSetCopy {
         VersionSetCopy::new(self.database_id(), self.runtime.random_u64(), self.catalogue.clone())
     }
 
-    /// A file number that was never handed out before.
+    /// Allocates a file number.
     pub fn new_file_number(&mut self) -> u64 {
         let number = self.catalogue.next_file_number;
         self.catalogue.next_file_number += 1;
         number
     }
 
-    /// The id for the next tree to be created. Ids of dropped trees are not used again.
+    /// The id of the next tree to be created. Ids of dropped trees are not used again.
     pub fn next_tree_id(&self) -> TreeId {
         self.catalogue.next_tree_id
     }
 
-    /// Every write in an sstable, and every one that an edit spoke of, has this sequence number or a
-    /// smaller one.
+    /// At least the largest sequence number of all writes in sstables and of all edits.
     pub fn last_sequence(&self) -> SequenceNumber {
         self.catalogue.last_sequence
     }
@@ -385,42 +381,42 @@ impl VersionSet {
         &self.catalogue.segments
     }
 
-    /// What recoveries cut off at the end of WAL segments, by segment.
+    /// The tails that recoveries cut off WAL segments, by segment.
     pub fn cut_tails(&self) -> &BTreeMap<u64, CutTail> {
         &self.catalogue.cut_tails
     }
 
-    /// Takes through where logs were synced; `None` where nothing is written, or it cannot be.
+    /// Stores how far logs are synced; `None` if the set is read-only or the marker cannot be written.
     pub fn marker(&self) -> Option<Arc<SyncMarker>> {
         self.marker.clone()
     }
 
-    /// Whether the marker was about the manifest in force when the set was opened.
+    /// Whether the marker named the manifest in force when the set was opened.
     pub fn is_manifest_marked(&self) -> bool {
         self.is_manifest_marked
     }
 
-    /// What the marker held when the set was opened.
+    /// The content of the marker when the set was opened.
     pub fn marks(&self) -> Marks {
         self.marks
     }
 
-    /// WAL segments below this number hold nothing that `tree` lacks on disk; 0 for an unknown tree.
+    /// The writes of `tree` in WAL segments below this number are all on disk; 0 for an unknown tree.
     pub fn tree_log_floor(&self, tree: TreeId) -> u64 {
         self.catalogue.trees.get(&tree).map_or(0, |entry| entry.log_floor)
     }
 
-    /// Where in the log the entries are that the last flush of `tree` kept back.
+    /// The log position of the entries that the last flush of `tree` retained.
     pub fn retained(&self, tree: TreeId) -> Option<RetainedLog> {
         self.catalogue.trees.get(&tree)?.retained
     }
 
-    /// What the keeper of `tree` holds durably; `None` where it has never held anything.
+    /// The durable state of the external tree `tree`; `None` if it was always empty.
     pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
-        self.catalogue.trees.get(&tree)?.kept.clone()
+        self.catalogue.trees.get(&tree)?.external_root.clone()
     }
 
-    /// The files of all keepers.
+    /// The files of all external trees.
     pub fn external_files(&self) -> BTreeSet<u64> {
         self.catalogue.external_files().filter_map(FileName::number).collect()
     }
@@ -436,7 +432,7 @@ impl VersionSet {
         self.catalogue.view_numbers().collect()
     }
 
-    /// The random number that the database is known by.
+    /// The random number that identifies the database.
     pub fn database_id(&self) -> u64 {
         self.database_id
     }
@@ -446,12 +442,12 @@ impl VersionSet {
         self.manifest_number
     }
 
-    /// The length of the manifest in force, in bytes; 0 when opened for reading alone.
+    /// The length of the manifest in force, in bytes; 0 when opened read-only.
     pub fn manifest_bytes(&self) -> u64 {
         self.manifest.as_ref().map_or(0, Manifest::len)
     }
 
-    /// What the sstables are read through, and where obsolete ones are queued.
+    /// The shared means to read sstables, with the queue of obsolete files.
     pub fn table_files(&self) -> &Arc<TableFiles> {
         &self.files
     }
@@ -461,7 +457,7 @@ impl VersionSet {
         self.catalogue.table_numbers().collect()
     }
 
-    /// True once a write of the manifest has failed.
+    /// True after a write of the manifest has failed.
     pub fn is_poisoned(&self) -> bool {
         self.refusal.as_ref().is_some_and(|error| error.kind() == ErrorKind::Poisoned)
     }
@@ -482,7 +478,7 @@ fn all_versions(catalogue: &Catalogue) -> std::result::Result<BTreeMap<TreeId, A
     catalogue.trees.iter().map(version).collect()
 }
 
-/// What lies in the directory of a database.
+/// The files in the directory of a database.
 struct DirectoryNames {
     tables: BTreeSet<u64>,
     regions: BTreeSet<u64>,
@@ -512,7 +508,7 @@ impl DirectoryNames {
         Ok(names)
     }
 
-    /// Without `CURRENT` there must be nothing to lose.
+    /// Reports a missing `CURRENT` if there are data files.
     fn require_nothing(&self, dir: &Path) -> Result<()> {
         let table = self.tables.first().map(|&number| FileName::Table(number));
         let region = self.regions.first().map(|&number| FileName::Region(number));
@@ -523,7 +519,7 @@ impl DirectoryNames {
         Ok(())
     }
 
-    /// Requires the files of all trees but of those that `reset_tree` empties.
+    /// Checks that the files of all trees exist, except of those that `reset_tree` empties.
     fn reset_trees(
         &self,
         dir: &Path,
@@ -544,14 +540,14 @@ impl DirectoryNames {
         Ok(())
     }
 
-    /// The error for the first file of a tree that is not in the directory.
+    /// The error for the first missing file of a tree.
     fn missing_file(&self, dir: &Path, entry: &TreeEntry) -> Option<Error> {
         let table = entry.tables.keys().find(|number| !self.tables.contains(number));
         if let Some(&missing) = table {
             let path = FileName::Table(missing).path(dir);
             return Some(Error::corruption(path.display(), 0, "the sstable is missing"));
         }
-        let files = entry.kept.iter().flat_map(|kept| &kept.files);
+        let files = entry.external_root.iter().flat_map(|external_root| &external_root.files);
         let missing = FileName::Region(*files.into_iter().find(|number| !self.regions.contains(number))?);
         Some(Error::corruption(missing.path(dir).display(), 0, "the file of a region is missing"))
     }

@@ -1,4 +1,4 @@
-//! The state of a version set at one moment, to be written into another directory.
+//! The state of a version set at one moment, to be written to another directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,12 +11,11 @@ use super::manifest::Manifest;
 use crate::file_name::FileName;
 use crate::external_tree::ExternalRoot;
 
-/// What a checkpoint needs: the sstables and trees of one moment. As long as it lives, none of its
-/// sstables is deleted.
+/// The sstables and trees of one moment, for a checkpoint. While it exists, none of its sstables is deleted.
 #[derive(Debug)]
 pub struct VersionSetCopy {
     database_id: u64,
-    /// The tag that its manifest will have.
+    /// The tag of its future manifest.
     tag: u64,
     catalogue: Catalogue,
 }
@@ -26,32 +25,32 @@ impl VersionSetCopy {
         Self { database_id, tag, catalogue }
     }
 
-    /// The numbers of its sstables.
+    /// The numbers of the sstables.
     pub fn tables(&self) -> impl Iterator<Item = u64> {
         self.catalogue.table_numbers()
     }
 
-    /// The files of its keepers.
+    /// The files of the external trees.
     pub fn external_files(&self) -> impl Iterator<Item = FileName> {
         self.catalogue.external_files()
     }
 
-    /// The numbers of its REMIX files.
+    /// The numbers of the REMIX files.
     pub fn views(&self) -> Vec<u64> {
         self.catalogue.view_numbers().collect()
     }
 
-    /// Lets it go without a REMIX file.
-    pub fn forget_view(&mut self, number: u64) {
-        self.catalogue.forget_view(number);
+    /// Removes a REMIX file.
+    pub fn remove_view(&mut self, number: u64) {
+        self.catalogue.remove_view(number);
     }
 
-    /// Removes the notes of cut tails: the files that hold them are not copied.
+    /// Removes the records of cut tails: the files with the tails are not copied.
     pub fn forget_cut_tails(&mut self) {
         self.catalogue.cut_tails.clear();
     }
 
-    /// Lets it name another root for the keeper of `tree`.
+    /// Replaces the root of the external tree `tree`.
     pub fn set_external_root(&mut self, tree: TreeId, root: ExternalRoot) {
         let last = root.files.last().map_or(0, |&number| number.saturating_add(1));
         self.catalogue.next_file_number = self.catalogue.next_file_number.max(last);
@@ -63,11 +62,11 @@ impl VersionSetCopy {
         self.catalogue.wal_floor
     }
 
-    /// Makes `dir` a database that was closed cleanly in this state. Its sstables and its WAL segments
-    /// must be there already, durably; `ends` says where WAL segments end that no later one continues.
+    /// Makes `dir` a cleanly closed database in this state. Its sstables and WAL segments must exist durably; `ends` contains
+    /// the ends of WAL segments that no later one continues.
     ///
     /// # Errors
-    /// Those of the file system: then `dir` is not a database, or is whole.
+    /// Those of the file system: then `dir` is either no database or a complete one.
     pub fn write(&self, vfs: &dyn Vfs, dir: &Path, ends: &BTreeMap<u64, u64>) -> Result<()> {
         let mut catalogue = self.catalogue.clone();
         for (number, &len) in ends {

@@ -1,8 +1,7 @@
-//! What the manifest says of a REMIX file.
+//! The facts about a REMIX file in the manifest.
 //!
 //! ```text
-//! view     number, file bytes, flags (bit 0: serves point reads), tag (8 bytes), count, then as many numbers of sstables,
-//!          ascending
+//! view := number, file bytes, flags (bit 0: serves point reads), tag (8 bytes), count, count numbers of sstables, ascending
 //! ```
 //!
 //! All but the tag are varints.
@@ -12,7 +11,7 @@ use std::collections::BTreeSet;
 use bolide_base::FileIdentity;
 use bolide_base::coding::{Decoder, put_u64, put_varint};
 
-/// Most sstables that a REMIX file may order.
+/// The maximum number of sstables of a REMIX file.
 pub(super) const MAX_VIEW_TABLES: usize = 64 << 10;
 
 /// A REMIX file of a tree.
@@ -22,11 +21,11 @@ pub struct ViewMeta {
     pub number: u64,
     /// The tag of the file.
     pub tag: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub file_bytes: u64,
-    /// Whether point reads go through it: it has tags, or its sstables have no Bloom filters.
+    /// Whether point reads use it: it has tags, or its sstables have no Bloom filters.
     pub serves_reads: bool,
-    /// The sstables whose entries it orders. At least one.
+    /// The sstables of the view. At least one.
     pub tables: BTreeSet<u64>,
 }
 
@@ -46,7 +45,7 @@ impl ViewMeta {
         self.tables.iter().for_each(|&number| put_varint(out, number));
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Decodes the output of [`encode`](Self::encode); `None` for anything else.
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
         let (number, file_bytes) = (decoder.varint()?, decoder.varint()?);
         let serves_reads = decoder.length(1)? == 1;

@@ -1,4 +1,4 @@
-//! What the manifest stores of WAL segments.
+//! The facts about WAL segments in the manifest.
 
 use std::fmt;
 
@@ -12,47 +12,47 @@ use crate::record_log::format::HEADER_BYTES;
 pub struct WalSegment {
     /// The tag of the file.
     pub tag: u64,
-    /// Where its records end, in bytes, all of them durable; `None` for the one that is written.
+    /// The end of the records in bytes, all of them durable; `None` for the segment in use.
     pub end: Option<u64>,
 }
 
 impl WalSegment {
-    /// True if the segment ended without a record: nobody needs it, and the manifest forgets it, unless it has a cut tail.
+    /// True if the segment ended without a record: it is not needed, and the manifest drops it unless it has a cut tail.
     pub fn is_empty(&self) -> bool {
         self.end.is_some_and(|end| end <= HEADER_BYTES as u64)
     }
 }
 
-/// Bytes at the end of a WAL segment that recovery did not take for records. They follow everything that is known to
-/// have been synced. The file that holds them stays until it is removed by hand.
+/// Bytes at the end of a WAL segment that recovery did not accept as records. They follow all bytes that are known to be
+/// synced. The file with them stays until a person removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutTail {
     /// The number of the segment.
     pub segment: u64,
-    /// The end of its last record: the first byte that was cut off.
+    /// The end of the last record: the first byte that was cut off.
     pub start: u64,
     /// The length of the file.
     pub end: u64,
-    /// How the writer is presumed to have ended.
+    /// The presumed end of the writer.
     pub ended_by: WriterEnd,
 }
 
-/// How the process that wrote a segment is presumed to have ended. It only words reports.
+/// The presumed end of the process that wrote a segment. It only affects the wording of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterEnd {
-    /// The process ended without closing the database: machine and mount are the same since.
+    /// The process ended without closing the database: machine and mount are unchanged.
     Process,
     /// The machine lost its power, was restarted, or the file system was mounted anew.
     Machine,
 }
 
 impl CutTail {
-    /// How many bytes were cut off.
+    /// The number of bytes cut off.
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// The names under which the bytes may lie: that of the segment while it is needed, and later that of a cut tail.
+    /// The possible names of the file with the bytes: the segment while it is needed, later a cut tail.
     pub fn file_names(&self) -> [FileName; 2] {
         [FileName::Wal(self.segment), FileName::Tail(self.segment)]
     }
@@ -79,7 +79,7 @@ impl CutTail {
 }
 
 impl fmt::Display for CutTail {
-    /// For people: what was cut off, why, and where it is.
+    /// A message: what was cut off, why, and where it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [segment, tail] = self.file_names();
         let ended = match self.ended_by {
@@ -89,7 +89,7 @@ impl fmt::Display for CutTail {
         write!(
             f,
             "recovery cut {} bytes off the log at byte {} of {segment}: {ended}. What is known to have been \
-             synced lies before them. They are kept in {segment}, renamed to {tail} once the segment is not needed; remove \
+             synced lies before them. They are in {segment}, renamed to {tail} once the segment is not needed; remove \
              that file to remove this note",
             self.bytes(),
             self.start,

@@ -1,4 +1,4 @@
-//! Showing a WAL segment to people.
+//! Descriptions of a WAL segment as text.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,10 +8,10 @@ use bolide_storage::Vfs;
 
 use crate::record_log::{LogReader, LogRole, describe_end};
 
-/// Writes a description of the WAL segment at `path` to `out`, one line a record; `payload` adds what a
-/// record means. The identity is taken from the file itself, so any single file can be shown.
+/// Writes a description of the WAL segment at `path` to `out`, one line per record; `payload` adds the meaning of a record.
+/// The identity is read from the file itself, so any single file can be described.
 ///
-/// Damage ends the description with a line that says where; it is not an error.
+/// Damage ends the description with a line that states the position; it is not an error.
 ///
 /// # Errors
 /// Those of opening the file and reading its header; Internal if `out` fails.

@@ -1,13 +1,13 @@
-//! Reading the WAL segments back.
+//! Reading of the WAL segments.
 //!
 //! # Algorithm
-//! 1. The manifest names every segment at or above the WAL floor, with its tag. Each must be there under its tag. One
-//!    that the manifest does not name never held a record, since a segment is written after the edit that names it: its
-//!    creation was cut off, and it is passed over; with records it is damage.
-//! 2. The segments are read in order. All but the last end where the manifest says, and so does the last after a clean
-//!    close. There, anything that is not a whole record is damage.
-//! 3. The last segment, if it has no end, may have a torn tail, behind everything that is known to have been synced: by
-//!    the [marker](crate::sync_marker), and by what its records say. Below that an invalid record is damage; see
+//! 1. The manifest names every segment at or above the WAL floor, with its tag. Each must exist with its tag. An unnamed
+//!    segment never had a record, since a segment is written after the edit that names it: its creation was interrupted, and it
+//!    is ignored; with records it is damage.
+//! 2. The segments are read in order. The manifest has the ends of all but the last, and of the last after a clean close. In
+//!    these segments, anything that is not a whole record is damage.
+//! 3. The last segment, if it has no end, may have a torn tail, behind everything that is known to have been synced: by the
+//!    [marker](crate::sync_marker), and by the records themselves. Below that an invalid record is damage; see
 //!    [`LogReader::classify_end`]. The tail is cut off and reported; its bytes stay in the file.
 
 use std::collections::BTreeMap;
@@ -22,59 +22,58 @@ use crate::record_log::{Boot, LogReader, LogRecord, LogRole, Stop, TailEnd, only
 use crate::sync_marker::Marks;
 use crate::version::{CutTail, WalSegment, WriterEnd};
 
-/// Where the records of a log end.
+/// The end of the records of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEnd {
     /// The number of the log.
     pub number: u64,
-    /// The end of its last record, in bytes.
+    /// The end of the last record, in bytes.
     pub len: u64,
 }
 
-/// What is to be replayed.
+/// The input of a replay.
 #[derive(Debug)]
 pub struct WalSegments<'a> {
     /// The file system.
     pub vfs: &'a dyn Vfs,
     /// The directory of the database.
     pub dir: &'a Path,
-    /// Segments below this number are no longer needed and are not read.
+    /// Segments below this number are not needed and not read.
     pub floor: u64,
     /// The segments that the manifest names.
     pub segments: &'a BTreeMap<u64, WalSegment>,
-    /// Through where logs are known to have been synced.
+    /// The lengths to which logs are known to have been synced.
     pub marks: Marks,
-    /// Whether the marker is about the manifest in force.
+    /// Whether the marker names the manifest in force.
     pub is_manifest_marked: bool,
-    /// The boot and the mount now.
+    /// The present boot and mount.
     pub boot: Boot,
 }
 
-/// How the last segment ends.
+/// The end of the last segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalTail {
     /// The last segment and the end of its records; `None` if there is no segment.
     pub last: Option<LogEnd>,
-    /// True if that end is in the manifest already.
+    /// True if the manifest has that end already.
     pub sealed: bool,
-    /// Everything before this offset of the last segment is durable.
+    /// All bytes before this offset of the last segment are durable.
     pub synced: u64,
-    /// What was cut off behind that end.
-    pub cut: Option<CutTail>,
-    /// The last segment, if the marker is not about it or not about the manifest, although machine and mount are the same since the segment was written: what
-    /// was synced at its end may be missing, which nothing shows.
+    /// The tail that was cut off behind that end.
+    pub cut_tail: Option<CutTail>,
+    /// The last segment, if machine and mount are the same since it was written, but the marker names another segment or
+    /// manifest: synced records at its end may be missing undetectably.
     pub unmarked: Option<u64>,
-    /// How many records were read in all.
+    /// The number of records read.
     pub records: u64,
 }
 
 impl WalTail {
-    /// Makes the last segment durable through its end, so that its end may be sealed in the manifest.
-    /// Nothing to do if it is sealed.
+    /// Makes the last segment durable through its end, so that the manifest may seal it. No effect if it is sealed.
     ///
-    /// A sync of the file would not do: if an earlier one failed, the operating system may have dropped
-    /// the bytes from what it will write, although it still shows them to readers, and would report
-    /// success now. So the bytes that are not known to be durable are written again, in place: that takes no space.
+    /// A sync of the file is not sufficient: if an earlier one failed, the operating system may have dropped dirty pages
+    /// that reads still return, and would report success now. So the bytes that are not known to be durable are rewritten in
+    /// place, which takes no space.
     ///
     /// # Errors
     /// Those of the file system.
@@ -88,18 +87,18 @@ impl WalTail {
     }
 }
 
-/// Feeds every record at or above the WAL floor to `apply`, in the order in which it was written, with
-/// the number and the name of its segment. Writes nothing. Memory: the buffer of one [`LogReader`].
+/// Passes every record at or above the WAL floor to `apply`, in the order of writing, with the number and the name of its
+/// segment. Writes nothing. Memory: the buffer of one [`LogReader`].
 ///
 /// # Errors
-/// Corruption with file and offset for anything missing or damaged; Unsupported for other formats;
+/// Corruption with file and offset for missing or damaged data; Unsupported for other formats;
 /// those of the file system and of `apply`.
 pub fn replay(
     wal: &WalSegments<'_>,
     mut apply: impl FnMut(u64, &str, LogRecord<'_>) -> Result<()>,
 ) -> Result<WalTail> {
     wal.require_nothing_unnamed()?;
-    let mut tail = WalTail { last: None, sealed: true, synced: 0, cut: None, unmarked: None, records: 0 };
+    let mut tail = WalTail { last: None, sealed: true, synced: 0, cut_tail: None, unmarked: None, records: 0 };
     for (&number, segment) in wal.segments.range(wal.floor..) {
         let mut reader = wal.open(number, segment)?;
         let file_len = reader.limit();
@@ -121,13 +120,13 @@ pub fn replay(
             let marked = wal.require_synced(&reader)?;
             tail.synced = tail.synced.max(marked);
             let same_boot = reader.header().boot.is_same(&wal.boot);
-            // The marker is about a segment before its first record is written, and about the manifest from its snapshot on.
+            // The marker names a segment before its first record is written, and the manifest from its snapshot on.
             let is_marked = wal.is_manifest_marked && marked > 0;
             tail.unmarked = (same_boot && !is_marked).then_some(number);
             if reader.classify_end()? == TailEnd::Torn {
                 let ended_by = if same_boot { WriterEnd::Process } else { WriterEnd::Machine };
                 let start = reader.position();
-                tail.cut = Some(CutTail { segment: number, start, end: file_len, ended_by });
+                tail.cut_tail = Some(CutTail { segment: number, start, end: file_len, ended_by });
             }
         }
     }
@@ -147,7 +146,7 @@ impl WalSegments<'_> {
         LogReader::open(file, path.display().to_string(), LogRole::Wal, Some(identity))
     }
 
-    /// Fails if the records of the last segment end below what is known to have been synced. The result is that offset.
+    /// Fails if the records of the last segment end below its known synced length. Returns that length.
     fn require_synced(&self, reader: &LogReader) -> Result<u64> {
         let synced = self.marks.synced_through(LogRole::Wal, reader.header().identity);
         if reader.position() >= synced {
@@ -161,7 +160,7 @@ impl WalSegments<'_> {
         Err(Error::corruption(reader.name(), reader.position(), what))
     }
 
-    /// A segment that the manifest does not name must hold no record.
+    /// A segment that the manifest does not name must have no record.
     fn require_nothing_unnamed(&self) -> Result<()> {
         for name in self.vfs.list(self.dir)? {
             match FileName::parse(&name) {
@@ -179,7 +178,7 @@ impl WalSegments<'_> {
     fn require_unused(&self, number: u64) -> Result<()> {
         let path = self.path(number);
         let file = self.vfs.open(&path)?;
-        // The header may be torn, or not there yet.
+        // The header may be torn or missing.
         if only_zeros_from(&*file, HEADER_BYTES as u64, file.len()?)? {
             return Ok(());
         }

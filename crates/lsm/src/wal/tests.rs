@@ -1,4 +1,4 @@
-//! The log under power cuts: what was synced is there, the rest is a prefix, and no cut looks like damage.
+//! The log under power cuts: synced records survive, the rest is a prefix, and no power cut looks like damage.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn dir() -> &'static Path {
     Path::new("/db")
 }
 
-/// What there is to replay.
+/// The input of a replay.
 fn wal<'a>(vfs: &'a SimVfs, segments: &'a BTreeMap<u64, WalSegment>) -> WalSegments<'a> {
     let marks = Marks::read(vfs, dir());
     WalSegments {
@@ -32,19 +32,19 @@ fn wal<'a>(vfs: &'a SimVfs, segments: &'a BTreeMap<u64, WalSegment>) -> WalSegme
     }
 }
 
-/// A writer with what a database would keep in its manifest, and a model.
+/// A writer with the facts that a database has in its manifest, and a model.
 struct Machine {
     vfs: SimVfs,
     rng: SimRng,
     segments: BTreeMap<u64, WalSegment>,
     next_number: u64,
-    /// Of the last put.
+    /// The sequence number of the last put.
     sequence: u64,
     /// True while the payloads are puts.
     puts: bool,
-    /// All payloads that must or may be there, in order.
+    /// All payloads that must or may exist, in order.
     written: Vec<Vec<u8>>,
-    /// How many of them must be there.
+    /// The number of payloads that must exist.
     synced: usize,
 }
 
@@ -70,14 +70,14 @@ impl Machine {
         Ok(writer)
     }
 
-    /// Appends, syncs and starts new segments until a call fails or enough was done.
+    /// Appends, syncs and starts new segments until a call fails or the limit is reached.
     fn write(&mut self, mut writer: WalWriter) -> Result<()> {
         for _ in 0..self.rng.below(40) {
             match self.rng.below(8) {
                 0 => {
                     writer.sync()?;
                     self.synced = self.written.len();
-                    // If that fails, the old segment goes on, whatever is left of the new one.
+                    // If that fails, the old segment remains in use, whatever is left of the new one.
                     if let Ok(next) = self.create(Some(writer.end())) {
                         writer = next;
                     }
@@ -88,7 +88,7 @@ impl Machine {
                 }
                 _ => {
                     let payloads: Vec<_> = (0..1 + self.rng.below(4)).map(|_| self.payload()).collect();
-                    // A failed append may have landed nevertheless.
+                    // A failed append may have been written nevertheless.
                     self.written.extend(payloads.iter().cloned());
                     writer.append(payloads.iter().map(Vec::as_slice))?;
                 }
@@ -98,7 +98,7 @@ impl Machine {
     }
 
     fn payload(&mut self) -> Vec<u8> {
-        // Puts come in runs, and most of them follow from the one before.
+        // Puts are in sequences, and most can be predicted from the previous one.
         self.puts ^= self.rng.one_in(8);
         if self.puts {
             self.sequence += if self.rng.one_in(20) { 2 } else { 1 };
@@ -111,7 +111,7 @@ impl Machine {
         }
         let len = if self.rng.one_in(10) { self.rng.below(3_000) } else { self.rng.below(60) };
         let mut payload = vec![0; len as usize];
-        // Zeros and noise both look like what a disk makes of lost sectors.
+        // Zeros and noise both occur in lost sectors.
         if self.rng.one_in(2) {
             self.rng.fill(&mut payload);
         }
@@ -128,7 +128,7 @@ impl Machine {
         (tail.unwrap(), records)
     }
 
-    /// Recovers as a store does: what was read is the truth from now on.
+    /// Recovers like a store: the records that were read are the truth from now on.
     fn recover(&mut self, context: &str) -> WalWriter {
         let (tail, records) = self.replay();
         assert!(records.len() >= self.synced, "{context}: {} of {}", records.len(), self.synced);
@@ -141,7 +141,7 @@ impl Machine {
 }
 
 #[test]
-fn no_power_cut_looks_like_damage_and_none_loses_what_was_synced() {
+fn no_power_cut_looks_like_damage_and_none_loses_synced_records() {
     for seed in 0..400 {
         for mode in CrashMode::EACH {
             let mut machine = Machine::new(seed);
@@ -152,7 +152,7 @@ fn no_power_cut_looks_like_damage_and_none_loses_what_was_synced() {
                 let context = format!("seed {seed}, {mode:?}, round {round}");
                 let writer = machine.recover(&context);
                 if machine.rng.one_in(3) {
-                    // Another cut right after recovery.
+                    // Another power cut right after recovery.
                     machine.vfs = machine.vfs.crash(mode);
                     let _ = machine.recover(&context);
                 } else {
@@ -180,7 +180,7 @@ fn a_power_cut_at_any_sync_point_of_a_new_segment_is_recovered() {
 }
 
 #[test]
-fn after_a_failed_call_the_log_is_refused_or_goes_on_whole() {
+fn after_a_failed_call_the_log_is_rejected_or_remains_whole() {
     for fault in Fault::EACH {
         for at in 1..200 {
             let mut machine = Machine::new(at);
@@ -197,7 +197,7 @@ fn after_a_failed_call_the_log_is_refused_or_goes_on_whole() {
     }
 }
 
-/// A sync that failed may have dropped bytes that reads still show: they are written again, unless the manifest has their end.
+/// A failed sync may have dropped bytes that reads still return: they are rewritten, unless the manifest has their end.
 #[test]
 fn a_log_that_is_made_durable_survives_through_its_end() {
     let mut machine = Machine::new(4);
@@ -229,7 +229,7 @@ fn a_log_that_is_made_durable_survives_through_its_end() {
 }
 
 #[test]
-fn a_poisoned_writer_stays_refused_but_a_full_disk_does_not_poison() {
+fn a_poisoned_writer_rejects_writes_but_a_full_disk_does_not_poison() {
     for (fault, poisons) in [(Fault::ShortAppend, true), (Fault::LostSync, true), (Fault::NoSpace, false)] {
         let mut machine = Machine::new(3);
         let writer = machine.create(None).unwrap();
@@ -246,7 +246,7 @@ fn a_poisoned_writer_stays_refused_but_a_full_disk_does_not_poison() {
 }
 
 #[test]
-fn a_swapped_or_older_copy_of_a_segment_is_refused() {
+fn a_swapped_or_older_copy_of_a_segment_is_rejected() {
     let mut machine = Machine::new(1);
     let first = machine.create(None).unwrap();
     first.append([&b"a"[..]]).unwrap();
@@ -256,13 +256,13 @@ fn a_swapped_or_older_copy_of_a_segment_is_refused() {
     first.sync().unwrap();
     let second = machine.create(Some(first.end())).unwrap();
     second.append([&b"c"[..]]).unwrap();
-    let refused = |change: &dyn Fn(&SimVfs)| {
+    let rejected = |change: &dyn Fn(&SimVfs)| {
         let vfs = machine.vfs.clone_disk();
         change(&vfs);
         replay(&wal(&vfs, &machine.segments), |_, _, _| Ok(())).unwrap_err().is_corruption()
     };
-    assert!(refused(&|vfs| vfs.damage(&path(1), |bytes| *bytes = old.clone()).unwrap()));
-    assert!(refused(&|vfs| {
+    assert!(rejected(&|vfs| vfs.damage(&path(1), |bytes| *bytes = old.clone()).unwrap()));
+    assert!(rejected(&|vfs| {
         let (one, two) = (vfs.contents(&path(1)).unwrap(), vfs.contents(&path(2)).unwrap());
         vfs.damage(&path(1), |bytes| *bytes = two).unwrap();
         vfs.damage(&path(2), |bytes| *bytes = one).unwrap();
@@ -270,7 +270,7 @@ fn a_swapped_or_older_copy_of_a_segment_is_refused() {
 }
 
 #[test]
-fn a_description_shows_every_record() {
+fn a_description_contains_every_record() {
     let mut machine = Machine::new(1);
     let writer = machine.create(None).unwrap();
     writer.append([&b"abc"[..], b"de"]).unwrap();

@@ -1,4 +1,4 @@
-//! Writing a WAL segment.
+//! The writer of a WAL segment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bolide_storage::Vfs;
 
 use super::replay::LogEnd;
 use crate::file_name::FileName;
-use crate::record_log::{Boot, LogHeader, LogRole, LogWriter, Shaped};
+use crate::record_log::{Boot, LogHeader, LogRole, LogWriter, SingleOperation};
 use crate::sync_marker::SyncMarker;
 
 /// Appends write batches to one WAL segment. See [`LogWriter`] for threads and failures.
@@ -18,14 +18,14 @@ pub struct WalWriter {
 }
 
 impl WalWriter {
-    /// Creates the segment `identity.file_number` in `dir`, durably. Its first record may follow once the manifest
-    /// names it. `boot` goes into its header; `marker` takes its length after each sync.
+    /// Creates the segment `identity.file_number` in `dir`, durably. The first record may follow once the manifest names it.
+    /// `boot` is stored in its header; its length is stored in `marker` after each sync.
     ///
     /// Costs two syncs: the file and the directory.
     ///
     /// # Errors
     /// Conflict if the file exists; those of the file system. A failed creation may leave a file
-    /// without a whole header: recovery passes over it.
+    /// without a whole header: recovery ignores it.
     pub fn create(
         vfs: &dyn Vfs,
         dir: &Path,
@@ -42,18 +42,18 @@ impl WalWriter {
     /// [`sync`](Self::sync).
     ///
     /// # Errors
-    /// LimitExceeded if a payload is too long, and NoSpace: nothing was appended, the segment may be
-    /// used on. Any other error poisons the writer.
+    /// LimitExceeded if a payload is too long, and NoSpace: nothing was appended, the segment remains usable. Any other error
+    /// poisons the writer.
     pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
         self.log.append(payloads)
     }
 
-    /// As [`append`](Self::append), for the one payload that is in its parts.
+    /// As [`append`](Self::append), for one payload in parts.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub(crate) fn append_shaped(&self, shaped: &Shaped<'_>) -> Result<()> {
-        self.log.append_shaped(shaped)
+    pub(crate) fn append_single(&self, operation: &SingleOperation<'_>) -> Result<()> {
+        self.log.append_single(operation)
     }
 
     /// Makes every record appended before this call durable.
@@ -64,10 +64,10 @@ impl WalWriter {
         self.log.sync()
     }
 
-    /// Stores in the marker that this segment is in use, before its first record. From then on the marker is about this segment,
-    /// unless it was lost.
+    /// Records in the marker that this segment is in use, before its first record. From then on the marker names this segment,
+    /// unless it is lost.
     pub fn note_in_use(&self) {
-        self.log.note_synced_length();
+        self.log.store_synced_length();
     }
 
     /// The number of the segment.
@@ -80,17 +80,17 @@ impl WalWriter {
         self.log.len()
     }
 
-    /// True while the segment holds no record.
+    /// True while the segment has no record.
     pub fn is_empty(&self) -> bool {
         self.log.is_empty()
     }
 
-    /// Everything before this offset is durable.
+    /// All bytes before this offset are durable.
     pub fn synced_through(&self) -> u64 {
         self.log.synced_through()
     }
 
-    /// Where the segment ends now: its end for the manifest after a [`sync`](Self::sync).
+    /// The present end of the segment: its end for the manifest after a [`sync`](Self::sync).
     pub fn end(&self) -> LogEnd {
         LogEnd { number: self.number(), len: self.len() }
     }

@@ -1,80 +1,80 @@
-//! The blocks of one table in the cache: which slots they are in, by their numbers, and where they lie.
+//! The blocks of one table in the cache: their slots and addresses by block number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_storage::LargeArray;
 
-use super::{BlockCache, CachedBlock, HIT_COUNTERS, Slot};
+use super::{BlockCache, CachedBlock, HIT_COUNTERS, CacheSlot};
 use crate::block::Block;
 use crate::block_memory::{BlockMemory, MEMORY_HEADER_BYTES};
 use crate::prefetch::{LINE_BYTES, prefetch, prefetch_line};
 use crate::read_counters::ReadCounters;
 
-/// Where a block was put last.
+/// The last location of a block in the cache.
 #[derive(Debug, Default)]
 #[repr(align(8))]
 pub(super) struct Hint {
     /// 0, or 1 + the number of its slot.
     slot: AtomicU32,
-    /// The lower bits of the number of its first cache line in memory. Those of all blocks have the upper ones in common
-    /// as a rule: all that is lost otherwise is a prefetch.
+    /// The lower bits of the number of its first cache line in memory. The upper bits are usually common to all blocks;
+    /// if not, only a prefetch is lost.
     line: AtomicU32,
 }
 
-/// Bits of an address that are those in its cache line, and those that a hint has.
+/// Bits of an address within its cache line, and bits of an address below the upper bits in `BlockCache::far`.
 const LINE_BITS: u32 = LINE_BYTES.trailing_zeros();
 const NEAR_BITS: u32 = LINE_BITS + u32::BITS;
-/// Where, behind the start of a block in memory, the directory starts, if what its keys have in common is of usual length.
+/// Usual offset of the directory from the start of a block in memory, for a common prefix of usual length.
 const DIRECTORY_AT: u64 = 40;
-/// The bytes of an entry in the directory as a rule.
-const LISTED_BYTES: u64 = 6;
+/// Usual size of a directory entry, in bytes.
+const DIRECTORY_ENTRY_BYTES: u64 = 6;
 
-/// Most bytes of an entry that are asked for before it is known where it lies.
-const GUESSED_BYTES: u64 = 2 * LINE_BYTES as u64;
+/// Maximum number of bytes of an entry that are prefetched at a predicted address.
+const MAX_PREDICTED_BYTES: u64 = 2 * LINE_BYTES as u64;
 
-/// Where entries lie in the data block that was put in last, for those that have not been looked at: where records are alike in
-/// length, they lie there in all blocks.
+/// The positions of entries in the last inserted data block, a prediction for other blocks. If records have equal
+/// lengths, entries have the same positions in all blocks.
 #[derive(Debug, Default)]
-struct Layout {
-    /// 0 where entries differ in length; else, in the lower half, where the first entry starts, counted from where the block lies in memory, and in
-    /// the upper one how far it is from one to the next.
-    guess: AtomicU64,
+struct EntryPositions {
+    /// 0 if entries differ in length. Else the lower half is the offset of the first entry from the start of the block in
+    /// memory, and the upper half is the distance between neighbouring entries.
+    packed: AtomicU64,
 }
 
-impl Layout {
-    fn learn(&self, block: &Block) {
-        let guess = block.stride().map_or(0, |(first, stride)| {
+impl EntryPositions {
+    fn update(&self, block: &Block) {
+        let packed = block.stride().map_or(0, |(first, stride)| {
             (u64::from(first) + MEMORY_HEADER_BYTES) | (u64::from(stride) << u32::BITS)
         });
-        if self.guess.load(Ordering::Relaxed) != guess {
-            self.guess.store(guess, Ordering::Relaxed);
+        if self.packed.load(Ordering::Relaxed) != packed {
+            self.packed.store(packed, Ordering::Relaxed);
         }
     }
 
-    /// Where entry number `index` likely starts, and how long it is; 0 for a length where that is not known.
+    /// The predicted start and length of entry number `index`; length 0 without a prediction.
     #[inline]
     fn entry(&self, index: usize) -> (u64, u64) {
-        let guess = self.guess.load(Ordering::Relaxed);
-        let (first, stride) = (guess & u64::from(u32::MAX), guess >> u32::BITS);
+        let packed = self.packed.load(Ordering::Relaxed);
+        let (first, stride) = (packed & u64::from(u32::MAX), packed >> u32::BITS);
         (first.wrapping_add(stride.wrapping_mul(index as u64)), stride)
     }
 }
 
-/// The blocks of one open table in a [`BlockCache`], by number. They leave the cache with it.
+/// The blocks of one open table in a [`BlockCache`], by number. Removed from the cache when this is dropped.
 pub(crate) struct TableBlocks {
     cache: Arc<BlockCache>,
     /// Number of the table in the cache, in the upper half.
     key: u64,
     hints: LargeArray<Hint>,
-    layout: Layout,
+    positions: EntryPositions,
 }
 
 impl TableBlocks {
-    /// Registers a table of `blocks` blocks; those beyond 2³² are not cached.
+    /// Registers a table of `blocks` blocks. Blocks after the first 2³² are not cached.
     pub(crate) fn new(cache: Arc<BlockCache>, blocks: u64) -> Self {
         let table = cache.next_table.fetch_add(1, Ordering::Relaxed);
-        // Numbers run out after four thousand million tables: then nothing more is cached.
+        // Table numbers are exhausted after four billion tables: then nothing more is cached.
         let blocks = if table == 0 { 0 } else { blocks.min(u32::MAX.into()) };
         if table == 0 {
             cache.next_table.store(0, Ordering::Relaxed);
@@ -83,11 +83,11 @@ impl TableBlocks {
             cache,
             key: u64::from(table) << 32,
             hints: LargeArray::from_fn(blocks as usize, |_| Hint::default()),
-            layout: Layout::default(),
+            positions: EntryPositions::default(),
         }
     }
 
-    /// Where blocks that are to be put in lie.
+    /// The memory for blocks that are to be inserted.
     pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
         &self.cache.memory
     }
@@ -98,54 +98,54 @@ impl TableBlocks {
     }
 
     #[inline]
-    fn slot(&self, number: u64) -> Option<&Slot> {
+    fn slot(&self, number: u64) -> Option<&CacheSlot> {
         self.slot_of(self.hint(number)?)
     }
 
     #[inline]
-    fn slot_of(&self, hint: &Hint) -> Option<&Slot> {
+    fn slot_of(&self, hint: &Hint) -> Option<&CacheSlot> {
         self.cache.slots.get(hint.slot.load(Ordering::Relaxed).checked_sub(1)?)
     }
 
-    /// Asks the processor for the start of the block that `hint` is of, with its reference count, and for what it says of
-    /// entry number `index`.
+    /// Prefetches the start of the block of `hint`, with its reference count, and the directory entry of entry number
+    /// `index`.
     #[inline]
     fn prefetch_start(&self, hint: &Hint, index: usize) {
-        let [start, listed] = self.addresses(hint, index);
+        let [start, directory_entry] = self.addresses(hint, index);
         prefetch_line(start);
-        prefetch_line(listed);
+        prefetch_line(directory_entry);
     }
 
-    /// As [`prefetch_start`](Self::prefetch_start), and for the entry where it likely lies: then nothing waits for the directory
-    /// first.
+    /// As [`prefetch_start`](Self::prefetch_start), and prefetches the entry at its predicted address, without waiting for
+    /// the directory.
     #[inline]
     fn prefetch_all(&self, hint: &Hint, index: usize) {
-        let [start, listed] = self.addresses(hint, index);
+        let [start, directory_entry] = self.addresses(hint, index);
         prefetch_line(start);
-        prefetch_line(listed);
-        let (entry, len) = self.guessed(start, index);
+        prefetch_line(directory_entry);
+        let (entry, len) = self.predicted(start, index);
         for line in (entry..entry + len).step_by(LINE_BYTES) {
             prefetch_line(line);
         }
     }
 
-    /// Where entry number `index` of the block in the line at `start` likely lies, and how much of it is asked for.
+    /// The predicted address of entry number `index` of the block at `start`, and the number of bytes to prefetch.
     #[inline]
-    pub(super) fn guessed(&self, start: u64, index: usize) -> (u64, u64) {
-        let (entry, stride) = self.layout.entry(index);
-        (start.wrapping_add(entry), stride.min(GUESSED_BYTES))
+    pub(super) fn predicted(&self, start: u64, index: usize) -> (u64, u64) {
+        let (entry, stride) = self.positions.entry(index);
+        (start.wrapping_add(entry), stride.min(MAX_PREDICTED_BYTES))
     }
 
-    /// Addresses in the first line of the block that `hint` is of and, as a rule, in the line of entry number `index` of its
-    /// directory.
+    /// Addresses in the first line of the block of `hint` and, usually, in the line of the directory entry of entry number
+    /// `index`.
     #[inline]
     pub(super) fn addresses(&self, hint: &Hint, index: usize) -> [u64; 2] {
         let far = self.cache.far.load(Ordering::Relaxed) << NEAR_BITS;
         let start = far | u64::from(hint.line.load(Ordering::Relaxed)) << LINE_BITS;
-        [start, start + DIRECTORY_AT + LISTED_BYTES * index as u64]
+        [start, start + DIRECTORY_AT + DIRECTORY_ENTRY_BYTES * index as u64]
     }
 
-    /// Block number `number`, if it is in the cache; counts as a use.
+    /// Block number `number`, if it is cached. Counts as a use.
     #[inline]
     pub(crate) fn get(&self, number: u64) -> Option<CachedBlock> {
         if let Some(slot) = self.slot(number)
@@ -159,23 +159,23 @@ impl TableBlocks {
     }
 
     #[inline]
-    fn count_hit(&self, slot: &Slot, number: u64) {
+    fn count_hit(&self, slot: &CacheSlot, number: u64) {
         slot.mark_used();
         self.cache.hits[number as usize % HIT_COUNTERS].count();
         ReadCounters::count(|counters| counters.blocks_cached += 1);
     }
 
-    /// Data block number `number`, if it is in the cache; with `use_it` it counts as a use, a miss never. Asks for what a
-    /// comparison with entry number `index` reads before it waits for the block's reference count.
+    /// Data block number `number`, if it is cached. With `use_it` a hit counts as a use; a miss is never counted. Prefetches
+    /// the bytes that a comparison with entry number `index` reads before it increments the block's reference count.
     #[inline]
     pub(crate) fn data_block(&self, number: u64, index: usize, use_it: bool) -> Option<Block> {
         let hint = self.hint(number)?;
         let slot = self.slot_of(hint)?;
         self.prefetch_all(hint, index);
-        let held = slot.block.lock();
+        let guard = slot.block.lock();
         let found = slot.key.load(Ordering::Relaxed) == self.key | number;
-        let Some(CachedBlock::Data(block)) = held.as_ref().filter(|_| found) else { return None };
-        block.prefetch_listed(index);
+        let Some(CachedBlock::Data(block)) = guard.as_ref().filter(|_| found) else { return None };
+        block.prefetch_directory_entry(index);
         let block = block.clone();
         if use_it {
             self.count_hit(slot, number);
@@ -183,16 +183,16 @@ impl TableBlocks {
         Some(block)
     }
 
-    /// As [`get`](Self::get), of a data block, which `work` sees where it lies. False if it is not there.
+    /// Calls `work` with a cached data block in place, as a use. Returns false if it is not cached.
     #[inline]
-    pub(crate) fn use_data_block(&self, number: u64, work: impl FnOnce(&Block)) -> bool {
+    pub(crate) fn with_data_block(&self, number: u64, work: impl FnOnce(&Block)) -> bool {
         if let Some(slot) = self.slot(number) {
-            let held = slot.block.lock();
+            let guard = slot.block.lock();
             if slot.key.load(Ordering::Relaxed) == self.key | number
-                && let Some(CachedBlock::Data(block)) = &*held
+                && let Some(CachedBlock::Data(block)) = &*guard
             {
                 work(block);
-                drop(held);
+                drop(guard);
                 self.count_hit(slot, number);
                 return true;
             }
@@ -201,7 +201,7 @@ impl TableBlocks {
         false
     }
 
-    /// Asks the processor for the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.
+    /// Prefetches the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.
     #[inline]
     pub(crate) fn prefetch_hint(&self, number: u64) {
         if let Some(hint) = self.hint(number) {
@@ -209,13 +209,13 @@ impl TableBlocks {
         }
     }
 
-    /// Asks the processor for what [`get`](Self::get) of block `number` looks at first.
+    /// Prefetches the memory that [`get`](Self::get) of block `number` reads first.
     #[inline]
     pub(crate) fn prefetch_slot(&self, number: u64) {
         self.prefetch_hinted_slot(number);
     }
 
-    /// As [`prefetch_slot`](Self::prefetch_slot): the hint of block `number`, if it leads to a slot.
+    /// As [`prefetch_slot`](Self::prefetch_slot). Returns the hint of block `number` if it refers to a slot.
     #[inline]
     fn prefetch_hinted_slot(&self, number: u64) -> Option<&Hint> {
         let hint = self.hint(number)?;
@@ -223,42 +223,41 @@ impl TableBlocks {
         Some(hint)
     }
 
-    /// Asks the processor for all that [`data_block`](Self::data_block) of block `number` looks at.
+    /// Prefetches all memory that [`data_block`](Self::data_block) of block `number` reads.
     #[inline]
-    pub(crate) fn prefetch_listed(&self, number: u64, index: usize) {
+    pub(crate) fn prefetch_directory_entry(&self, number: u64, index: usize) {
         if let Some(hint) = self.prefetch_hinted_slot(number) {
             self.prefetch_start(hint, index);
         }
     }
 
-    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    /// As [`prefetch_directory_entry`](Self::prefetch_directory_entry), and prefetches the entry at its predicted address.
     #[inline]
-    pub(crate) fn prefetch_likely(&self, number: u64, index: usize) {
+    pub(crate) fn prefetch_predicted(&self, number: u64, index: usize) {
         if let Some(hint) = self.prefetch_hinted_slot(number) {
             self.prefetch_all(hint, index);
         }
     }
 
-    /// Asks the processor for the tables at the start of block `number`, if it is in the cache.
+    /// Prefetches the fixed fields and the directory of block `number`, if it is cached.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {
-        self.glance(number, Block::prefetch);
+        self.try_with_data_block(number, Block::prefetch);
     }
 
-    /// Lets `ask` see data block `number`, if it is in the cache and nobody else looks at it just now.
+    /// Calls `work` with data block `number`, if it is cached and its slot is not locked.
     #[inline]
-    pub(crate) fn glance(&self, number: u64, ask: impl FnOnce(&Block)) {
+    pub(crate) fn try_with_data_block(&self, number: u64, work: impl FnOnce(&Block)) {
         if let Some(slot) = self.slot(number)
             && slot.key.load(Ordering::Relaxed) == self.key | number
             && let Some(block) = slot.block.try_lock()
             && let Some(CachedBlock::Data(block)) = &*block
         {
-            ask(block);
+            work(block);
         }
     }
 
-    /// Asks the processor for the first `len` bytes of meta block number `number`, if it is in the cache and nobody else
-    /// looks at it just now.
+    /// Prefetches the first `len` bytes of meta block number `number`, if it is cached and its slot is not locked.
     #[inline]
     pub(crate) fn prefetch_meta(&self, number: u64, len: usize) {
         if let Some(slot) = self.slot(number)
@@ -270,19 +269,19 @@ impl TableBlocks {
         }
     }
 
-    /// As [`get`](Self::get), without a word about how useful the block is.
+    /// As [`get`](Self::get), without counting a use.
     pub(crate) fn peek(&self, number: u64) -> Option<CachedBlock> {
         self.slot(number)?.get(self.key | number)
     }
 
-    /// Puts block number `number` in.
+    /// Inserts block number `number`.
     pub(crate) fn insert(&self, number: u64, block: CachedBlock) {
         let Some(hint) = self.hint(number) else { return };
         let address = block.address();
         if let CachedBlock::Data(data) = &block {
-            self.layout.learn(data);
+            self.positions.update(data);
         }
-        // Two threads may read the same block at once: the second finds the first one's here.
+        // Two threads may read the same block concurrently: the second one finds the block of the first one.
         if self.peek(number).is_none()
             && let Some(slot) = self.cache.insert(self.key | number, block)
         {
@@ -295,18 +294,18 @@ impl TableBlocks {
         }
     }
 
-    /// The bytes that all blocks of the cache may take.
+    /// Capacity of the whole cache, in bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.cache.capacity_bytes
     }
 
-    /// The bytes that the hints take.
+    /// Memory of the hints, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.hints.memory_bytes()
     }
 }
 
-/// Blocks that a table that is dropped removes before it lets others at the queues.
+/// Maximum number of blocks that the drop of a table removes per acquisition of the queue lock.
 const REMOVED_AT_ONCE: usize = 256;
 
 impl Drop for TableBlocks {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: seeded numbers, an oracle, tables in memory.
+//! Common parts of the tests of this crate: pseudo-random numbers, an oracle, tables in memory.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(crate) fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Builds a table in memory and answers its bytes.
+/// Builds a table in memory and returns its bytes.
 pub(crate) fn table_bytes(
     entries: &[Entry],
     options: &TableOptions,

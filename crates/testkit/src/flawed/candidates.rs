@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bolide::{Order, Result, SequenceNumber};
-use bolide_index::{Candidate, CandidateCursor, Origin, TreeSource};
+use bolide_index::{Candidate, CandidateCursor, CandidateOrigin, TreeSource};
 
 use super::Flaw;
 
@@ -39,11 +39,11 @@ impl Held {
         candidate.order_value = &self.order_value;
         candidate.repeated = self.repeated;
         candidate.included = &self.included;
-        candidate.origin = Origin {
+        candidate.origin = CandidateOrigin {
             newer_runs: self.newer_runs,
             record: self.record.as_deref(),
             checked: self.checked,
-            ..Origin::default()
+            ..CandidateOrigin::default()
         };
         candidate
     }

@@ -47,8 +47,8 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
         self.inner.derive_delete(primary_key, key, out)
     }
 
-    fn knows_deletes(&self) -> bool {
-        self.inner.knows_deletes()
+    fn needs_deletes(&self) -> bool {
+        self.inner.needs_deletes()
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {

@@ -61,33 +61,33 @@ fn claims(
     put: &dyn Fn(Kind) -> f64,
     get: &dyn Fn(Kind) -> f64,
 ) {
-    let told = |of: &dyn Fn(Kind) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
+    let summary = |of: &dyn Fn(Kind) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
     let stand_alone = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
     report.claim(
         "the embedded index with filters of the default length takes less space than every stand-alone index",
         stand_alone.iter().all(|kind| size(EMBEDDED_SHORT) < size(*kind)),
-        told(size),
+        summary(size),
     );
     report.departs(
         "with filters as long as in the paper, 100 bits a value, it takes more space than lazy lists",
         size(EMBEDDED) > size(LAZY),
-        told(size),
+        summary(size),
         "there, a posting is a piece of JSON; here it is binary and compressed, and takes less than 100 bits.",
     );
     report.claim(
         "the unsplit eager index has by far the dearest PUT (three times any other)",
         [EMBEDDED, LAZY, COMPOSITE].iter().all(|kind| put(EAGER) > 3.0 * put(*kind)),
-        told(put),
+        summary(put),
     );
     report.claim(
         "the embedded index adds less to a PUT than every stand-alone index",
         stand_alone.iter().all(|kind| put(EMBEDDED) < put(*kind)),
-        told(put),
+        summary(put),
     );
     report.departs(
         "lazy lists and composite keys add the same to a PUT (within a third)",
         ratio(put(LAZY), put(COMPOSITE)) < 1.34,
-        told(put),
+        summary(put),
         "there, composite keys are ahead, since lazy lists are JSON that compactions parse; here, fragments \
          are binary and merged as they are.",
     );
@@ -115,7 +115,7 @@ fn mean_gets(subjects: &[(Kind, Subject)], scale: &Scale) -> Result<Vec<(Kind, V
 }
 
 fn mean_get(subject: &Subject, scale: &Scale, seed: u64) -> Result<f64> {
-    let reads = scale.questions * 20;
+    let reads = scale.queries * 20;
     let mut random = Random::new(seed);
     let before = thread_cpu_nanos();
     for _ in 0..reads {

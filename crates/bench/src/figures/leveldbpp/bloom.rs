@@ -1,6 +1,6 @@
 //! Table 8: the length of the embedded Bloom filters against the reads that they save.
 
-use super::queries::{Question, Values};
+use super::queries::{QueryCase, Values};
 use super::subject::{Kind, Subject};
 use super::{USER, bars, listed, load, place, report, seed_set, tweets};
 use crate::data::random::Random;
@@ -22,7 +22,7 @@ pub(super) fn table_8(scale: &Scale) -> Result<FigureReport> {
     let (tweets, rows) = tweets(scale, &seed_set);
     let values = Values::new(USER, &tweets, &rows);
     let mut report = report("leveldbpp-table8", "Table 8", scale, &seed_set);
-    report.set("lookups", scale.questions);
+    report.set("lookups", scale.queries);
     let (mut sizes, mut reads, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for kind in LENGTHS {
         let subject = Subject::open(&place(scale), kind, &[USER], true)?;
@@ -31,23 +31,23 @@ pub(super) fn table_8(scale: &Scale) -> Result<FigureReport> {
         sizes.push((kind, vec![subject.disk_bytes()? as f64 / 1e6]));
         let mut random = Random::new(scale.seed ^ 80);
         let (io, cpu) = (subject.io().of(Cause::Lookup), thread_cpu_nanos());
-        for _ in 0..scale.questions {
-            values.ask(&subject, &mut random, Question::Lookup, None)?;
+        for _ in 0..scale.queries {
+            values.run_query(&subject, &mut random, QueryCase::Lookup, None)?;
         }
-        let questions = scale.questions as f64;
-        times.push((kind, vec![(thread_cpu_nanos() - cpu) as f64 / 1000.0 / questions]));
-        reads.push((kind, vec![subject.io().of(Cause::Lookup).since(io).reads as f64 / questions]));
+        let queries = scale.queries as f64;
+        times.push((kind, vec![(thread_cpu_nanos() - cpu) as f64 / 1000.0 / queries]));
+        reads.push((kind, vec![subject.io().of(Cause::Lookup).since(io).reads as f64 / queries]));
     }
-    let told = |all: &[(Kind, Vec<f64>)]| {
+    let summary = |all: &[(Kind, Vec<f64>)]| {
         listed(&all.iter().map(|(kind, values)| (kind.name, values[0])).collect::<Vec<_>>())
     };
     let first = |all: &[(Kind, Vec<f64>)]| all.first().map_or(0.0, |(_, values)| values[0]);
     let last = |all: &[(Kind, Vec<f64>)]| all.last().map_or(0.0, |(_, values)| values[0]);
-    report.claim("longer filters take more space", first(&sizes) < last(&sizes), told(&sizes));
+    report.claim("longer filters take more space", first(&sizes) < last(&sizes), summary(&sizes));
     report.claim(
         "longer filters save reads, ever fewer of them",
         first(&reads) > last(&reads) && reads[0].1[0] - reads[2].1[0] >= reads[2].1[0] - reads[4].1[0],
-        told(&reads),
+        summary(&reads),
     );
     report.panels = vec![
         bars("Size on disk", "MB", false, &["database"], sizes),

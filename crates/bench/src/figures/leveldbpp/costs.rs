@@ -4,7 +4,7 @@
 //! block cache is too small to keep anything, so each read of a data block is one access to a file.
 
 use super::dataset::{Tweet, Tweets};
-use super::queries::{Question, Values};
+use super::queries::{QueryCase, Values};
 use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, Kind, LAZY, Subject};
 use super::{TIME, USER, bars, listed, load, of, place, report, seed_set, tweets};
 use crate::data::random::Random;
@@ -34,7 +34,7 @@ fn loaded(scale: &Scale, kind: Kind, values: &Values, rows: &[Tweet]) -> Result<
     }
     let mut random = Random::new(scale.seed ^ 6);
     for _ in 0..FIRST_LOOKS / 10 {
-        values.ask(&subject, &mut random, Question::Lookup, None)?;
+        values.run_query(&subject, &mut random, QueryCase::Lookup, None)?;
     }
     Ok(subject)
 }
@@ -43,39 +43,39 @@ fn loaded(scale: &Scale, kind: Kind, values: &Values, rows: &[Tweet]) -> Result<
 fn get(subject: &Subject, scale: &Scale) -> Result<f64> {
     let mut random = Random::new(scale.seed ^ 3);
     let before = subject.io().of(Cause::Get);
-    for _ in 0..scale.questions {
+    for _ in 0..scale.queries {
         subject.get(random.below(scale.records))?;
     }
-    Ok(subject.io().of(Cause::Get).since(before).reads as f64 / scale.questions as f64)
+    Ok(subject.io().of(Cause::Get).since(before).reads as f64 / scale.queries as f64)
 }
 
-/// Accesses of a question, beside what `expected` makes of the number of answers.
-fn ask(
+/// Accesses of a query, beside what `expected` makes of the number of answers.
+fn run_query(
     subject: &Subject,
     values: &Values,
     scale: &Scale,
-    question: Question,
+    query: QueryCase,
     limit: Option<usize>,
     expected: impl Fn(f64) -> f64,
 ) -> Result<Accesses> {
     let mut random = Random::new(scale.seed ^ 5);
     let before = subject.io().of(Cause::Lookup);
     let mut accesses = Accesses::default();
-    for _ in 0..scale.questions {
-        accesses.expected += expected(values.ask(subject, &mut random, question, limit)? as f64);
+    for _ in 0..scale.queries {
+        accesses.expected += expected(values.run_query(subject, &mut random, query, limit)? as f64);
     }
     accesses.counted = subject.io().of(Cause::Lookup).since(before).reads as f64;
-    let questions = scale.questions as f64;
-    Ok(Accesses { counted: accesses.counted / questions, expected: accesses.expected / questions })
+    let queries = scale.queries as f64;
+    Ok(Accesses { counted: accesses.counted / queries, expected: accesses.expected / queries })
 }
 
 /// Accesses that PUTs make in the thread that calls.
 fn put(subject: &Subject, tweets: &mut Tweets, scale: &Scale) -> Result<f64> {
     let before = subject.io().of(Cause::Put);
-    for _ in 0..scale.questions {
+    for _ in 0..scale.queries {
         subject.put(&tweets.generate())?;
     }
-    Ok(subject.io().of(Cause::Put).since(before).calls() as f64 / scale.questions as f64)
+    Ok(subject.io().of(Cause::Put).since(before).calls() as f64 / scale.queries as f64)
 }
 
 pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
@@ -84,7 +84,7 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
     let (tweets, rows) = tweets(scale, &seed_set);
     let values = Values::new(USER, &tweets, &rows);
     let mut report = report("leveldbpp-table5", "Table 5", scale, &seed_set);
-    report.set("operations of each kind", scale.questions);
+    report.set("operations of each kind", scale.queries);
     let (mut puts, mut gets, mut lookups, mut all_lookups) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for kind in KINDS {
         let subject = loaded(scale, kind, &values, &rows)?;
@@ -93,32 +93,33 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         // file is one.
         let index_reads = if kind == EAGER || kind == EAGER_SPLIT { 1.0 } else { runs.max(1) as f64 };
         gets.push((kind, vec![get(&subject, scale)?]));
-        let top = ask(&subject, &values, scale, Question::Lookup, Some(10), |found| found + index_reads)?;
+        let top =
+            run_query(&subject, &values, scale, QueryCase::Lookup, Some(10), |found| found + index_reads)?;
         lookups.push((kind, vec![top.counted, top.expected]));
-        let all = ask(&subject, &values, scale, Question::Lookup, None, |found| found + index_reads)?;
+        let all = run_query(&subject, &values, scale, QueryCase::Lookup, None, |found| found + index_reads)?;
         all_lookups.push((kind, vec![all.counted, all.expected]));
         puts.push((kind, vec![put(&subject, &mut tweets.clone(), scale)?, runs as f64]));
     }
     let cell =
         |all: &[(Kind, Vec<f64>)], kind, column: usize| of(all, kind).get(column).copied().unwrap_or(0.0);
-    let told =
+    let summary =
         |all: &[(Kind, Vec<f64>)], column| listed(&KINDS.map(|kind| (kind.name, cell(all, kind, column))));
     report.claim(
         "GET reads one block (and a tenth more where a filter errs)",
         KINDS.iter().all(|kind| cell(&gets, *kind, 0) <= 1.1),
-        told(&gets, 0),
+        summary(&gets, 0),
     );
     report.claim(
         "a PUT reads nothing with lazy and composite keys",
         [LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| cell(&puts, *kind, 0) == 0.0),
-        told(&puts, 0),
+        summary(&puts, 0),
     );
     report.departs(
         "a PUT reads a block of each sorted run of an eager index at most (one more where a flush adds a run)",
         [EAGER, EAGER_SPLIT]
             .iter()
             .all(|kind| (0.1..=cell(&puts, *kind, 1) + 1.0).contains(&cell(&puts, *kind, 0))),
-        format!("counted: {}; runs: {}", told(&puts, 0), told(&puts, 1)),
+        format!("counted: {}; runs: {}", summary(&puts, 0), summary(&puts, 1)),
         "there, a list is one key, which filters find with one read; here it is in pieces, of which a seek finds \
          the right one, and filters cannot help a seek.",
     );
@@ -126,7 +127,7 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         "a LOOKUP of all records stays within K' + L (K' + 1 for eager), a tenth for filters and blocks that \
          an answer straddles added",
         KINDS.iter().all(|kind| cell(&all_lookups, *kind, 0) <= 1.1 * cell(&all_lookups, *kind, 1) + 1.0),
-        format!("counted: {}; formula: {}", told(&all_lookups, 0), told(&all_lookups, 1)),
+        format!("counted: {}; formula: {}", summary(&all_lookups, 0), summary(&all_lookups, 1)),
     );
     report.panels = vec![
         bars("PUT, calling thread", "file accesses", false, &["counted", "sorted runs of the index"], puts),
@@ -141,18 +142,18 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     let seed_set = seed_set(scale)?;
     let (tweets, rows) = tweets(scale, &seed_set);
     let mut report = report("leveldbpp-table3", "Table 3", scale, &seed_set);
-    report.set("operations of each kind", scale.questions);
+    report.set("operations of each kind", scale.queries);
     let by_user = Values::new(USER, &tweets, &rows);
     let subject = loaded(scale, EMBEDDED, &by_user, &rows)?;
     let get = get(&subject, scale)?;
     let matches = |found: f64| found;
-    let user = ask(&subject, &by_user, scale, Question::Lookup, None, matches)?;
-    let user_range = ask(&subject, &by_user, scale, Question::Range(10), None, matches)?;
+    let user = run_query(&subject, &by_user, scale, QueryCase::Lookup, None, matches)?;
+    let user_range = run_query(&subject, &by_user, scale, QueryCase::Range(10), None, matches)?;
     let put = put(&subject, &mut tweets.clone(), scale)?;
     drop(subject);
     let by_time = Values::new(TIME, &tweets, &rows);
     let subject = loaded(scale, EMBEDDED, &by_time, &rows)?;
-    let time_range = ask(&subject, &by_time, scale, Question::Range(10), None, matches)?;
+    let time_range = run_query(&subject, &by_time, scale, QueryCase::Range(10), None, matches)?;
     report.claim("GET reads one block", get <= 1.1, listed(&[("GET", get)]));
     report.claim("PUT reads and writes nothing in the calling thread", put == 0.0, listed(&[("PUT", put)]));
     report.claim(
@@ -180,7 +181,7 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     let answers = Kind { name: "answers (K)", spec: None };
     report.panels = vec![bars(
         "Reads of the embedded index",
-        "file accesses a question",
+        "file accesses a query",
         true,
         &groups,
         vec![

@@ -69,7 +69,7 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
         time.push((kind, grow(scale, kind, TIME, &rows, true)?.micros));
     }
     let of_user = |kind| of(&user, kind);
-    let told = |all: &[(Kind, Vec<f64>)]| listed(&KINDS.map(|kind| (kind.name, mean(&of(all, kind)))));
+    let summary = |all: &[(Kind, Vec<f64>)]| listed(&KINDS.map(|kind| (kind.name, mean(&of(all, kind)))));
     let last = |kind| of(&pages, kind).last().copied().unwrap_or(0.0);
     let (begin, end) = (mean(&of_user(EAGER)[..2]), mean(&of_user(EAGER)[STEPS - 2..]));
     report.claim(
@@ -81,7 +81,7 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
     report.claim(
         "PUT with the other kinds stays as it is (within a factor of two)",
         [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| steady(*kind)),
-        told(&user),
+        summary(&user),
     );
     report.claim(
         "compactions of the unsplit eager index on the user move the most pages",
@@ -91,7 +91,7 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
     report.claim(
         "the unsplit eager index costs less on time than on users: its lists are written once",
         mean(&of(&time, EAGER)) < mean(&of(&user, EAGER)),
-        told(&time),
+        summary(&time),
     );
     report.panels = vec![
         lines("PUT, index on user", MICROS, scale, user),
@@ -112,13 +112,13 @@ pub(super) fn figure_19(scale: &Scale) -> Result<FigureReport> {
         all.push((kind, vec![with, without]));
     }
     let cost = |kind, column: usize| of(&all, kind).get(column).copied().unwrap_or(0.0);
-    let told = |column| listed(&KINDS.map(|kind| (kind.name, cost(kind, column))));
+    let summary = |column| listed(&KINDS.map(|kind| (kind.name, cost(kind, column))));
     report.claim(
         "the unsplit eager index is dearer than embedded, lazy and composite ones, compressed or not",
         [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST]
             .iter()
             .all(|kind| (0..2).all(|column| cost(EAGER, column) > cost(*kind, column))),
-        format!("compressed: {}; not: {}", told(0), told(1)),
+        format!("compressed: {}; not: {}", summary(0), summary(1)),
     );
     let change = all
         .iter()

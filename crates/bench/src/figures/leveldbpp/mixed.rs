@@ -1,7 +1,7 @@
-//! Figures 12 to 15: workloads in which records arrive while questions are asked (Table 7b).
+//! Figures 12 to 15: workloads in which records arrive while queries run (Table 7b).
 
 use super::dataset::{Tweet, Tweets};
-use super::queries::{Question, Values};
+use super::queries::{QueryCase, Values};
 use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, NONE, Subject};
 use super::{USER, listed, named, of, place, ratio, report, seed_set};
 use crate::data::random::Random;
@@ -72,7 +72,7 @@ fn run(scale: &Scale, kind: Kind, workload: Workload, mut tweets: Tweets) -> Res
             } else if dice < workload.put + workload.update + workload.get {
                 subject.get(random.below(rows.len() as u64))?;
             } else if kind != NONE {
-                values.ask(&subject, &mut random, Question::Lookup, Some(LIMIT))?;
+                values.run_query(&subject, &mut random, QueryCase::Lookup, Some(LIMIT))?;
             }
         }
         subject.settle();
@@ -142,13 +142,13 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
 /// What `workload` shows by the CPU time of an operation, after each tenth of them.
 fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, Vec<f64>)]) {
     let cost = |kind| mean(&of(micros, kind));
-    let told = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
+    let summary = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
     let name = workload.name;
     if workload.update > 0 {
         report.claim(
             &format!("{name}: composite keys in the paper's order are ahead of lazy lists"),
             cost(COMPOSITE) < cost(LAZY),
-            told.clone(),
+            summary.clone(),
         );
         let growth = |kind| {
             let steps = of(micros, kind);
@@ -166,7 +166,7 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
                 "{name}: lazy lists and composite keys in the paper's order cost the same (within a third)"
             ),
             ratio(cost(LAZY), cost(COMPOSITE)) < 1.34,
-            told.clone(),
+            summary.clone(),
             "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to \
              find the newest; here their entries hold sequence numbers, and only the newest are fetched.",
         );
@@ -175,8 +175,8 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
         report.departs(
             &format!("{name}: the embedded index keeps up with lazy lists (costs a third more at most)"),
             cost(EMBEDDED) < 1.34 * cost(LAZY),
-            told,
-            "there, lazy is ahead. A lookup in the embedded index asks the filters of all blocks, so it costs \
+            summary,
+            "there, lazy is ahead. A lookup in the embedded index reads the filters of all blocks, so it costs \
              the more the more there are: there millions, here some thousand. For few lookups and many \
              writes the paper, too, advises the embedded index (its Figure 2).",
         );
@@ -184,7 +184,7 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
         report.claim(
             &format!("{name}: lazy is ahead of the embedded index, whose attribute is not time-correlated"),
             cost(LAZY) < cost(EMBEDDED),
-            told,
+            summary,
         );
     }
 }
@@ -205,18 +205,18 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
     let lookup = |kind| last(kind, |course| &course.lookup);
     let get = |kind| last(kind, |course| &course.get);
     let compaction = |kind| last(kind, |course| &course.compaction);
-    let told = |of: &dyn Fn(Kind) -> f64| listed(&INDEXED.map(|kind| (kind.name, of(kind))));
+    let summary = |of: &dyn Fn(Kind) -> f64| listed(&INDEXED.map(|kind| (kind.name, of(kind))));
     if workload.put > 50 {
         report.claim(
             "lookups of lazy read less than those of composite keys in the paper's order",
             lookup(LAZY) < lookup(COMPOSITE),
-            told(&lookup),
+            summary(&lookup),
         );
     } else {
         report.departs(
             "lookups of lazy and of composite keys in the paper's order read the same (within a fifth)",
             ratio(lookup(LAZY), lookup(COMPOSITE)) < 1.2,
-            told(&lookup),
+            summary(&lookup),
             "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to find \
              the newest; here their entries hold sequence numbers, and only the newest are fetched. What is left \
              are the blocks of the index, and the stale entries that its compactions have not yet met.",
@@ -228,17 +228,17 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
         report.claim(
             "lookups of lazy read less than those of the embedded index",
             lookup(LAZY) < lookup(EMBEDDED),
-            told(&lookup),
+            summary(&lookup),
         );
         report.claim(
             "compactions move more pages with lazy lists than with composite keys",
             compaction(LAZY) > compaction(COMPOSITE),
-            told(&compaction),
+            summary(&compaction),
         );
         report.departs(
             "compactions move fewer pages with the embedded index than with stand-alone ones",
             least_moved,
-            told(&compaction),
+            summary(&compaction),
             "there, updates cost the embedded index more compactions. Here its filters add little to those of \
              the records alone, and compactions of stand-alone indexes look up which entries are stale.",
         );
@@ -246,7 +246,7 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
         report.departs(
             "lookups of the embedded index read less than those of lazy",
             lookup(EMBEDDED) < lookup(LAZY),
-            told(&lookup),
+            summary(&lookup),
             "by the formulas of the paper's tables 3 and 5, the embedded index reads the blocks of the answers and \
              those for which a filter errs, lazy those of the answers and of its own levels; there, filters \
              of millions of blocks err often enough to tip this, here those of some thousand blocks do not. \
@@ -255,7 +255,7 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
         report.claim(
             "compactions move fewer pages with the embedded index than with stand-alone ones",
             least_moved,
-            told(&compaction),
+            summary(&compaction),
         );
     }
     let gets = KINDS.map(get);

@@ -13,28 +13,28 @@ use crate::measure::thread_cpu_nanos;
 
 /// Eager is left out, as in the paper: its load takes too long.
 const KINDS: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
-/// How often each question is asked.
+/// The number of runs of each query.
 const PASSES: usize = 3;
 const LIMITS: [Option<usize>; 3] = [Some(10), Some(100), None];
 const LIMIT_NAMES: [&str; 3] = ["top 10", "top 100", "no limit"];
 /// Widths of ranges: users by name, and seconds.
 const WIDTHS: [usize; 2] = [10, 100];
 
-/// What is asked.
+/// The kinds of operation.
 #[derive(Clone, Copy)]
-pub(super) enum Question {
+pub(super) enum QueryCase {
     /// The records of one user, or of one second.
     Lookup,
     /// Those of so many neighbouring users, or seconds.
     Range(usize),
 }
 
-/// The values that questions are about.
+/// The values that queries are about.
 pub(super) struct Values {
     attribute: &'static str,
     /// Names of all users of the data set as JSON, in order.
     names: Vec<String>,
-    /// The user and the time of every record: questions follow the distribution of the data.
+    /// The user and the time of every record: queries follow the distribution of the data.
     rows: Vec<(usize, u64)>,
     tweets: Tweets,
 }
@@ -51,54 +51,54 @@ impl Values {
         }
     }
 
-    /// What the questions are about.
+    /// What the queries are about.
     pub(super) fn attribute(&self) -> &'static str {
         self.attribute
     }
 
-    /// Asks about the value of a random record. Returns the number of answers.
-    pub(super) fn ask(
+    /// Queries the value of a random record. Returns the number of answers.
+    pub(super) fn run_query(
         &self,
         subject: &Subject,
         random: &mut Random,
-        question: Question,
+        query: QueryCase,
         limit: Option<usize>,
     ) -> Result<usize> {
         let (user, time) = self.rows[random.below(self.rows.len() as u64) as usize];
         let name = self.tweets.user_name(user);
-        match (question, self.attribute) {
-            (Question::Lookup, USER) => subject.lookup(USER, name, limit),
-            (Question::Lookup, _) => subject.lookup(TIME, &time.to_string(), limit),
-            (Question::Range(width), USER) => {
+        match (query, self.attribute) {
+            (QueryCase::Lookup, USER) => subject.lookup(USER, name, limit),
+            (QueryCase::Lookup, _) => subject.lookup(TIME, &time.to_string(), limit),
+            (QueryCase::Range(width), USER) => {
                 let first = self.names.partition_point(|other| other.as_str() < name);
                 let last = (first + width - 1).min(self.names.len() - 1);
                 let plain = |position: usize| serde_json::from_str::<String>(&self.names[position]);
                 let (low, high) = (plain(first)?, plain(last)?);
                 subject.range_of_names(USER, low.as_str()..=high.as_str(), limit)
             }
-            (Question::Range(width), _) => {
+            (QueryCase::Range(width), _) => {
                 subject.range_of_times(TIME, time..=time + width as u64 - 1, limit)
             }
         }
     }
 }
 
-/// Microseconds of CPU time of the calling thread for each of many questions: of each, the least of
+/// Microseconds of CPU time of the calling thread for each of many queries: of each, the least of
 /// [`PASSES`] that are a whole pass apart, so that neither the block cache nor other programs have a part.
 fn times(
     subject: &Subject,
     values: &Values,
     scale: &Scale,
-    question: Question,
+    query: QueryCase,
     limit: Option<usize>,
 ) -> Result<Quartiles> {
-    let mut micros = vec![f64::MAX; scale.questions as usize];
+    let mut micros = vec![f64::MAX; scale.queries as usize];
     for _ in 0..PASSES {
         let mut random = Random::new(scale.seed ^ 10);
         for least in &mut micros {
             let before = thread_cpu_nanos();
-            if values.ask(subject, &mut random, question, limit)? == 0 {
-                return Err("a question about a value that is there has no answer".into());
+            if values.run_query(subject, &mut random, query, limit)? == 0 {
+                return Err("a query about a value that is there has no answer".into());
             }
             *least = least.min((thread_cpu_nanos() - before) as f64 / 1000.0);
         }
@@ -116,10 +116,10 @@ fn measure(scale: &Scale, attribute: &'static str, all: &(Tweets, Vec<Tweet>)) -
     for kind in KINDS {
         let subject = Subject::open(&place(scale), kind, &[attribute], true)?;
         load(&subject, rows)?;
-        let questions = [Question::Lookup, Question::Range(WIDTHS[0]), Question::Range(WIDTHS[1])];
-        for (panel, question) in panels.iter_mut().zip(questions) {
+        let queries = [QueryCase::Lookup, QueryCase::Range(WIDTHS[0]), QueryCase::Range(WIDTHS[1])];
+        for (panel, query) in panels.iter_mut().zip(queries) {
             let boxes: Result<Vec<Quartiles>> =
-                LIMITS.iter().map(|limit| times(&subject, &values, scale, question, *limit)).collect();
+                LIMITS.iter().map(|limit| times(&subject, &values, scale, query, *limit)).collect();
             panel.push((kind, boxes?));
         }
     }
@@ -130,7 +130,7 @@ fn panel(title: &str, boxes: Boxes) -> Panel {
     Panel {
         title: title.to_owned(),
         x_label: String::new(),
-        y_label: "CPU µs a question, calling thread".to_owned(),
+        y_label: "CPU µs a query, calling thread".to_owned(),
         log: true,
         content: Content::Boxes {
             groups: LIMIT_NAMES.iter().map(ToString::to_string).collect(),
@@ -143,20 +143,20 @@ fn mean(boxes: &Boxes, kind: Kind, limit: usize) -> f64 {
     of(boxes, kind).get(limit).map_or(0.0, |boxed: &Quartiles| boxed.mean)
 }
 
-fn told(boxes: &Boxes, limit: usize) -> String {
+fn summary(boxes: &Boxes, limit: usize) -> String {
     listed(&KINDS.map(|kind| (kind.name, mean(boxes, kind, limit))))
 }
 
 pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     let seed_set = seed_set(scale)?;
     let mut report = report("leveldbpp-10", "Figure 10", scale, &seed_set);
-    report.set("questions of each kind", scale.questions);
+    report.set("queries of each kind", scale.queries);
     let [lookup, narrow, wide] = measure(scale, USER, &tweets(scale, &seed_set))?;
     report.departs(
         "lazy costs a LOOKUP of the top 10 no more than composite keys in the paper's order, a tenth aside: these \
          read every sorted run, however many compactions have left",
         mean(&lookup, LAZY, 0) < 1.1 * mean(&lookup, COMPOSITE, 0),
-        told(&lookup, 0),
+        summary(&lookup, 0),
         "there, lazy is well ahead, since composite keys fetch the record of every candidate to find the newest; \
          here their entries hold sequence numbers, and only the newest are fetched. What is left are blocks of \
          the index: see leveldbpp-13.",
@@ -164,26 +164,26 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     report.departs(
         "without a limit, lazy lists and composite keys in the paper's order cost a LOOKUP the same (within a third)",
         ratio(mean(&lookup, LAZY, 2), mean(&lookup, COMPOSITE, 2)) < 1.34,
-        told(&lookup, 2),
-        "there, composite keys are ahead, since lazy lists are JSON that a question parses; here they are binary.",
+        summary(&lookup, 2),
+        "there, composite keys are ahead, since lazy lists are JSON that a query parses; here they are binary.",
     );
     report.departs(
         "the embedded index costs a LOOKUP of the top 10 more than composite keys in the paper's order",
         mean(&lookup, EMBEDDED, 0) > mean(&lookup, COMPOSITE, 0),
-        told(&lookup, 0),
+        summary(&lookup, 0),
         "there, composite keys fetch the record of every candidate to find the newest; here their entries hold \
          sequence numbers, and only the newest are fetched.",
     );
     report.claim(
         "stand-alone indexes beat the embedded one in RANGELOOKUPs without a limit",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, *kind, 2) < mean(&narrow, EMBEDDED, 2)),
-        told(&narrow, 2),
+        summary(&narrow, 2),
     );
     report.claim(
         "the embedded index comes closer the wider the range and the fewer records are wanted",
         mean(&wide, EMBEDDED, 0) / mean(&wide, COMPOSITE, 0)
             < mean(&narrow, EMBEDDED, 2) / mean(&narrow, COMPOSITE, 2),
-        format!("wide, top 10: {}; narrow, all: {}", told(&wide, 0), told(&narrow, 2)),
+        format!("wide, top 10: {}; narrow, all: {}", summary(&wide, 0), summary(&narrow, 2)),
     );
     report.panels = vec![
         panel("LOOKUP by user", lookup),
@@ -196,27 +196,27 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
 pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     let seed_set = seed_set(scale)?;
     let mut report = report("leveldbpp-11", "Figure 11", scale, &seed_set);
-    report.set("questions of each kind", scale.questions);
+    report.set("queries of each kind", scale.queries);
     let [lookup, narrow, wide] = measure(scale, TIME, &tweets(scale, &seed_set))?;
     report.claim(
         "lazy lists beat composite keys in the paper's order and the embedded index for the top 10 of a second",
         [COMPOSITE, EMBEDDED].iter().all(|kind| mean(&lookup, LAZY, 0) < mean(&lookup, *kind, 0)),
-        told(&lookup, 0),
+        summary(&lookup, 0),
     );
     report.claim(
         "zone maps make the embedded index win RANGELOOKUPs over 100 seconds without a limit",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&wide, EMBEDDED, 2) < mean(&wide, *kind, 2)),
-        told(&wide, 2),
+        summary(&wide, 2),
     );
     report.claim(
         "and those over 10 seconds",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, EMBEDDED, 2) < mean(&narrow, *kind, 2)),
-        told(&narrow, 2),
+        summary(&narrow, 2),
     );
     report.claim(
         "the embedded LOOKUP stays within reach of the stand-alone ones (ten times)",
         mean(&lookup, EMBEDDED, 0) < 10.0 * mean(&lookup, LAZY, 0),
-        told(&lookup, 0),
+        summary(&lookup, 0),
     );
     report.panels = vec![
         panel("LOOKUP by second", lookup),
@@ -231,7 +231,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     let (tweets, rows) = tweets(scale, &seed_set);
     let values = Values::new(USER, &tweets, &rows);
     let mut report = report("leveldbpp-18", "Figure 18", scale, &seed_set);
-    report.set("questions of each kind", scale.questions);
+    report.set("queries of each kind", scale.queries);
     let (mut lookups, mut ranges): (Boxes, Boxes) = (Vec::new(), Vec::new());
     for kind in KINDS {
         let (mut lookup, mut range) = (Vec::new(), Vec::new());
@@ -239,8 +239,8 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
             let subject = Subject::open(&place(scale), kind, &[USER], compressed)?;
             load(&subject, &rows)?;
             for limit in [Some(10), None] {
-                lookup.push(times(&subject, &values, scale, Question::Lookup, limit)?);
-                range.push(times(&subject, &values, scale, Question::Range(WIDTHS[0]), limit)?);
+                lookup.push(times(&subject, &values, scale, QueryCase::Lookup, limit)?);
+                range.push(times(&subject, &values, scale, QueryCase::Range(WIDTHS[0]), limit)?);
             }
         }
         lookups.push((kind, lookup));

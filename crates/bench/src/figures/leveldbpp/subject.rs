@@ -24,7 +24,7 @@ const TWEETS: &str = "tweets";
 pub const MEMTABLE_BYTES: usize = 256 << 10;
 /// Size of an sstable.
 pub const FILE_BYTES: u64 = 256 << 10;
-/// Too small to keep blocks from one question to the next.
+/// Too small to keep blocks from one query to the next.
 pub const CACHE_BYTES: usize = 64 << 10;
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -91,7 +91,7 @@ impl Subject {
         Ok(Self { db, tweets, io, folder })
     }
 
-    /// What its files were asked for.
+    /// The reads of its files.
     pub fn io(&self) -> &IoCounters {
         &self.io
     }
@@ -137,7 +137,7 @@ impl Subject {
             serde_json::Value::String(text) => Query::new().eq(attribute, text.as_str()),
             other => Query::new().eq(attribute, other.as_i64().unwrap_or_default()),
         };
-        self.ask(query, limit)
+        self.run(query, limit)
     }
 
     /// The newest `limit` records with values of `attribute` in a range of times.
@@ -147,7 +147,7 @@ impl Subject {
         range: RangeInclusive<u64>,
         limit: Option<usize>,
     ) -> Result<usize> {
-        self.ask(Query::new().range(attribute, range), limit)
+        self.run(Query::new().range(attribute, range), limit)
     }
 
     /// The newest `limit` records with values of `attribute` in a range of names.
@@ -157,10 +157,10 @@ impl Subject {
         range: RangeInclusive<&str>,
         limit: Option<usize>,
     ) -> Result<usize> {
-        self.ask(Query::new().range(attribute, range), limit)
+        self.run(Query::new().range(attribute, range), limit)
     }
 
-    fn ask(&self, query: Query, limit: Option<usize>) -> Result<usize> {
+    fn run(&self, query: Query, limit: Option<usize>) -> Result<usize> {
         let query = match limit {
             Some(limit) => query.limit(limit),
             None => query,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::queries::{Question, Values};
+use super::queries::{QueryCase, Values};
 use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, Subject};
 use super::{USER, listed, load, named, of, place, report, seed_set, tweets};
 use crate::data::random::Random;
@@ -14,7 +14,7 @@ const KINDS: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const LIMIT: usize = 10;
 const WIDTH: usize = 10;
-/// How long each number of threads asks.
+/// The duration of the queries of each number of threads.
 const TIME: Duration = Duration::from_millis(700);
 
 pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
@@ -27,15 +27,15 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
     for kind in KINDS {
         let subject = Subject::open(&place(scale), kind, &[USER], true)?;
         load(&subject, &rows)?;
-        for (question, all) in [(Question::Lookup, &mut lookups), (Question::Range(WIDTH), &mut ranges)] {
+        for (query, all) in [(QueryCase::Lookup, &mut lookups), (QueryCase::Range(WIDTH), &mut ranges)] {
             let rates: Result<Vec<f64>> =
-                THREADS.iter().map(|threads| rate(&subject, &values, scale, question, *threads)).collect();
+                THREADS.iter().map(|threads| rate(&subject, &values, scale, query, *threads)).collect();
             all.push((kind, rates?));
         }
     }
     let at =
         |all: &[(Kind, Vec<f64>)], kind, position: usize| of(all, kind).get(position).copied().unwrap_or(0.0);
-    let told =
+    let summary =
         |all: &[(Kind, Vec<f64>)], position| listed(&KINDS.map(|kind| (kind.name, at(all, kind, position))));
     report.claim(
         "stand-alone indexes answer more LOOKUPs than the embedded one, from one thread and from eight",
@@ -44,17 +44,17 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
                 .iter()
                 .all(|kind| at(&lookups, *kind, position) > at(&lookups, EMBEDDED, position))
         }),
-        format!("one: {}; eight: {}", told(&lookups, 0), told(&lookups, 3)),
+        format!("one: {}; eight: {}", summary(&lookups, 0), summary(&lookups, 3)),
     );
     report.claim(
         "more threads than cores do not lower the rate of any kind (by more than a third)",
         KINDS.iter().all(|kind| at(&lookups, *kind, 3) > 0.66 * at(&lookups, *kind, 0)),
-        format!("one: {}; eight: {}", told(&lookups, 0), told(&lookups, 3)),
+        format!("one: {}; eight: {}", summary(&lookups, 0), summary(&lookups, 3)),
     );
     let lines = |title: &str, all| Panel {
         title: title.to_owned(),
         x_label: "threads".to_owned(),
-        y_label: "questions a second".to_owned(),
+        y_label: "queries a second".to_owned(),
         log: true,
         content: Content::Lines { x: THREADS.map(|threads| threads as f64).to_vec(), series: named(all) },
     };
@@ -62,32 +62,26 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
     Ok(report)
 }
 
-/// Questions a second that so many threads get answered together.
-fn rate(
-    subject: &Subject,
-    values: &Values,
-    scale: &Scale,
-    question: Question,
-    threads: usize,
-) -> Result<f64> {
+/// Queries a second that so many threads get answered together.
+fn rate(subject: &Subject, values: &Values, scale: &Scale, query: QueryCase, threads: usize) -> Result<f64> {
     let started = Instant::now();
-    let ask = |thread: usize| -> Result<u64> {
+    let query_row = |thread: usize| -> Result<u64> {
         let mut random = Random::new(scale.seed ^ (20 + thread as u64));
-        let mut asked = 0;
+        let mut queried = 0;
         while started.elapsed() < TIME {
-            values.ask(subject, &mut random, question, Some(LIMIT))?;
-            asked += 1;
+            values.run_query(subject, &mut random, query, Some(LIMIT))?;
+            queried += 1;
         }
-        Ok(asked)
+        Ok(queried)
     };
-    let asked: Result<u64> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || ask(thread))).collect();
+    let queried: Result<u64> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_query(thread))).collect();
         handles
             .into_iter()
             .map(|handle| {
-                handle.join().map_err(|_| crate::error::Error::from("a thread of questions panicked"))?
+                handle.join().map_err(|_| crate::error::Error::from("a thread of queries panicked"))?
             })
             .sum()
     });
-    Ok(asked? as f64 / started.elapsed().as_secs_f64())
+    Ok(queried? as f64 / started.elapsed().as_secs_f64())
 }

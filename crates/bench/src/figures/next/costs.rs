@@ -1,6 +1,6 @@
 //! Table 1: file accesses counted, beside the formulas (§3.4).
 //!
-//! The formulas count data blocks. Of NEXT each of a question is one access, and ε are the index blocks that the global index
+//! The formulas count data blocks. Of NEXT each of a query is one access, and ε are the index blocks that the global index
 //! leads to in vain; the index blocks that it does read are counted beside. The block cache is too small to
 //! keep much, so nearly each block is an access to a file.
 
@@ -12,9 +12,9 @@ use crate::figures::Scale;
 use crate::figures::perseid::{bars, listed};
 use crate::figures::report::FigureReport;
 use crate::measure::{Cause, because};
-use crate::next_baselines::{Asked, Contender};
+use crate::next_baselines::{Contender, QueryFigures};
 
-/// What was counted for one kind of question, on average.
+/// What was counted for one kind of query, on average.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     /// Reads of files.
@@ -34,23 +34,24 @@ impl Counted {
     }
 }
 
-fn count(disk: &OnDisk, contender: Contender, asked: &[Asked]) -> Result<Counted> {
+fn count(disk: &OnDisk, contender: Contender, queried: &[QueryFigures]) -> Result<Counted> {
     let options = bolide::FindOptions::default().fetch_threads(1);
     // The first to look into a file reads its filters and its index: not counted.
-    for one in asked {
-        disk.table.ask(contender, 0, *one, &options, |_, _| {})?;
+    for one in queried {
+        disk.table.run_query(contender, 0, *one, &options, |_, _| {})?;
     }
     let before = disk.io.of(Cause::Lookup);
     let mut counted = Counted::default();
-    for one in asked {
-        let explain = because(Cause::Lookup, || disk.table.ask(contender, 0, *one, &options, |_, _| {}))?;
+    for one in queried {
+        let explain =
+            because(Cause::Lookup, || disk.table.run_query(contender, 0, *one, &options, |_, _| {}))?;
         counted.answers += explain.answers as f64;
         counted.data_blocks += explain.next_costs.data_blocks_read as f64;
         counted.index_blocks += explain.next_costs.index_blocks_read as f64;
         counted.vain += explain.next_costs.false_positives as f64;
     }
     counted.reads = disk.io.of(Cause::Lookup).since(before).reads as f64;
-    let each = |sum: f64| sum / asked.len().max(1) as f64;
+    let each = |sum: f64| sum / queried.len().max(1) as f64;
     Ok(Counted {
         reads: each(counted.reads),
         answers: each(counted.answers),
@@ -64,22 +65,22 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     const CONTENDERS: [Contender; 3] = [STANDALONE, NEXT, NEXT_WHOLE];
     let mut report = report("next-table1", "Table 1", scale, half(scale));
     let data = Source::Posts.rows(scale, half(scale))?;
-    report.set("data", &data.told);
-    report.set("questions", scale.questions);
+    report.set("data", &data.summary);
+    report.set("queries", scale.queries);
     let (disk, _) = OnDisk::loaded(scale, &CONTENDERS, &[data.source.number()], &data)?;
-    let questions = scale.questions as usize;
-    let of = |answers: f64| around_records(&data, false, answers, questions, scale.seed);
+    let queries = scale.queries as usize;
+    let of = |answers: f64| around_records(&data, false, answers, queries, scale.seed);
     let points = of(1.0);
     let counter = Counter::new(&data, false);
     // The value in the middle of each range is that of a record.
-    let middle = |asked: &Asked| match *asked {
-        Asked::Between(low, high) => Asked::Equal(((low + high) / 2.0).round()),
+    let middle = |queried: &QueryFigures| match *queried {
+        QueryFigures::Between(low, high) => QueryFigures::Equal(((low + high) / 2.0).round()),
         other => other,
     };
-    let asked: Vec<Asked> = points.asked.iter().map(middle).collect();
+    let queried: Vec<QueryFigures> = points.queried.iter().map(middle).collect();
     let answers =
-        asked.iter().map(|one| counter.count(*one)).sum::<usize>() as f64 / asked.len().max(1) as f64;
-    let points = Windows { asked, answers, ..points };
+        queried.iter().map(|one| counter.count(*one)).sum::<usize>() as f64 / queried.len().max(1) as f64;
+    let points = Windows { queried, answers, ..points };
     let kinds = [
         ("point", points),
         ("range, small", of(Size::Small.answers(data.rows.len()))),
@@ -89,7 +90,7 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     for (name, windows) in &kinds {
         let mut row = Vec::new();
         for contender in CONTENDERS {
-            let counted = count(&disk, contender, &windows.asked)?;
+            let counted = count(&disk, contender, &windows.queried)?;
             if (counted.answers - windows.answers).abs() > 1e-6 {
                 let (found, meant) = (counted.answers, windows.answers);
                 return Err(format!("{}: {found} answers instead of {meant}", contender.name).into());
@@ -103,7 +104,7 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     let column = |at: usize, what: fn(Counted) -> f64| all.iter().map(|(_, row)| what(row[at])).collect();
     report.panels.push(bars(
         "Reads of files",
-        "a question",
+        "a query",
         true,
         &groups,
         [
@@ -115,7 +116,7 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     ));
     report.panels.push(bars(
         "Blocks of NEXT",
-        "a question",
+        "a query",
         true,
         &groups,
         [
@@ -130,17 +131,21 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
 }
 
 fn claims(report: &mut FigureReport, all: &[(&str, Vec<Counted>)]) {
-    let told =
+    let summary =
         |what: fn(Counted) -> f64, at: usize| listed(all.iter().map(|(name, row)| (*name, what(row[at]))));
     report.claim(
         "table 1: NEXT reads no more data blocks than there are answers, and each once",
         all.iter().all(|(_, row)| row[1].data_blocks <= row[1].answers + 1e-9),
-        format!("data blocks: {}; answers: {}", told(|one| one.data_blocks, 1), told(|one| one.answers, 1)),
+        format!(
+            "data blocks: {}; answers: {}",
+            summary(|one| one.data_blocks, 1),
+            summary(|one| one.answers, 1)
+        ),
     );
     report.claim(
         "table 1: of all it reads, what the formula leaves out are index blocks with matches (and one in ten more)",
         all.iter().all(|(_, row)| row[1].reads <= 1.1 * (row[1].data_blocks + row[1].index_blocks) + 0.5),
-        format!("reads: {}; index blocks: {}", told(|one| one.reads, 1), told(|one| one.index_blocks, 1)),
+        format!("reads: {}; index blocks: {}", summary(|one| one.reads, 1), summary(|one| one.index_blocks, 1)),
     );
     report.departs(
         "table 1: a range makes composite keys read a block for nearly each answer, and NEXT reads no more data blocks than \
@@ -150,8 +155,8 @@ fn claims(report: &mut FigureReport, all: &[(&str, Vec<Counted>)]) {
         }),
         format!(
             "composite, reads: {}; next, data blocks: {}",
-            told(|one| one.reads, 0),
-            told(|one| one.data_blocks, 1)
+            summary(|one| one.reads, 0),
+            summary(|one| one.data_blocks, 1)
         ),
         "there, NEXT reads fewer by as many records as a block has. That takes answers side by side in the \
          table; users are not correlated with the primary key, and the look-ups of composite keys are made in order.",
@@ -159,6 +164,6 @@ fn claims(report: &mut FigureReport, all: &[(&str, Vec<Counted>)]) {
     report.claim(
         "§4: with the ranges of index blocks split, no more of them are read in vain (but for one in ten)",
         all.iter().all(|(_, row)| row[1].vain <= 1.1 * row[2].vain + 0.5),
-        format!("split {}; whole {}", told(|one| one.vain, 1), told(|one| one.vain, 2)),
+        format!("split {}; whole {}", summary(|one| one.vain, 1), summary(|one| one.vain, 2)),
     );
 }

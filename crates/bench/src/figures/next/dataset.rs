@@ -9,7 +9,7 @@
 //!
 //! Posts have no numbered users, so the web site that a post links to stands for the user, as in the figures of LevelDB++:
 //! its hash is the number. A site with more than one post in a thousand stands for as many users as it takes. Where more
-//! records are asked for than there are lines, lines are taken again with other coordinates and numbers nearby.
+//! records are wanted than there are lines, lines are taken again with other coordinates and numbers nearby.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -61,7 +61,7 @@ pub struct Data {
     /// The records.
     pub rows: Vec<Row>,
     /// In words: what they are, and how many lines they were made from.
-    pub told: String,
+    pub summary: String,
     /// Positions in `rows` as they are written.
     order: Vec<u32>,
 }
@@ -106,7 +106,7 @@ impl Source {
             None => self.lines(zstd::stream::read::Decoder::new(self.bundled())?, records)?,
         };
         let part = if file.is_some() { "the whole data set" } else { "the bundled part" };
-        let told = format!("{} records from {} lines of {part} of {}", records, lines.len(), self.name());
+        let summary = format!("{} records from {} lines of {part} of {}", records, lines.len(), self.name());
         let rows = self.grow(lines, records, scale.seed)?;
         let mut order: Vec<u32> = (0..rows.len() as u32).collect();
         if self == Self::Areas {
@@ -115,7 +115,7 @@ impl Source {
                 order.swap(position, random.below(position as u64 + 1) as usize);
             }
         }
-        Ok(Data { source: self, rows, told, order })
+        Ok(Data { source: self, rows, summary, order })
     }
 
     fn bundled(self) -> &'static [u8] {
@@ -171,7 +171,7 @@ impl Data {
     #[cfg(test)]
     pub fn of(source: Source, rows: Vec<Row>) -> Self {
         let order = (0..rows.len() as u32).collect();
-        Self { source, rows, told: String::new(), order }
+        Self { source, rows, summary: String::new(), order }
     }
 
     /// The records as they are written.
@@ -266,7 +266,7 @@ mod tests {
     fn scale() -> Scale {
         Scale {
             records: 1000,
-            questions: 1,
+            queries: 1,
             seed: 3,
             pm_read_nanos: 0,
             pm_write_nanos: 0,

@@ -34,14 +34,14 @@ const OF_NUMBERS: [Contender; 5] = [
 struct Effect {
     /// CPU microseconds of a put, background threads included.
     put: f64,
-    /// CPU microseconds of a question.
-    question: f64,
+    /// CPU microseconds of a query.
+    query: f64,
     /// Index blocks: how many there are depends on when compactions ran.
     blocks: f64,
     /// KiB in memory, and ranges of the global index for each index block.
     kib: f64,
     ranges: f64,
-    /// Index blocks that a question read, and those among them that had nothing for it.
+    /// Index blocks that a query read, and those among them that had nothing for it.
     read: f64,
     vain: f64,
 }
@@ -50,9 +50,9 @@ struct Effect {
 fn measure(scale: &Scale, source: Source, is_spatial: bool, of: &[Contender]) -> Result<Vec<Effect>> {
     let data = source.rows(scale, half(scale))?;
     let attribute = data.attribute(is_spatial);
-    let questions = scale.questions as usize;
-    let asked =
-        around_records(&data, is_spatial, Size::Small.answers(data.rows.len()), questions, scale.seed).asked;
+    let queries = scale.queries as usize;
+    let queried =
+        around_records(&data, is_spatial, Size::Small.answers(data.rows.len()), queries, scale.seed).queried;
     let mut tables = Vec::new();
     for contender in of {
         eprintln!("  {}, {}", data.source.name(), contender.name);
@@ -60,17 +60,19 @@ fn measure(scale: &Scale, source: Source, is_spatial: bool, of: &[Contender]) ->
     }
     let answerers: Vec<Answerer<'_>> =
         tables.iter().zip(of).map(|((disk, _), contender)| (&disk.table, *contender, 0)).collect();
-    let micros = times(&answerers, &asked)?;
+    let micros = times(&answerers, &queried)?;
     let mut effects = Vec::new();
     for (((disk, took), contender), micros) in tables.iter().zip(of).zip(&micros) {
         let (kib, ranges, blocks) = global_index(&disk.table);
-        let (put, question, ranges) = (took.whole, mean(micros), ranges / blocks);
-        let mut effect = Effect { put, question, blocks, kib, ranges, read: 0.0, vain: 0.0 };
-        for one in &asked {
-            let costs =
-                disk.table.ask(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?.next_costs;
-            effect.read += costs.index_blocks_read as f64 / questions as f64;
-            effect.vain += costs.false_positives as f64 / questions as f64;
+        let (put, query, ranges) = (took.whole, mean(micros), ranges / blocks);
+        let mut effect = Effect { put, query, blocks, kib, ranges, read: 0.0, vain: 0.0 };
+        for one in &queried {
+            let costs = disk
+                .table
+                .run_query(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?
+                .next_costs;
+            effect.read += costs.index_blocks_read as f64 / queries as f64;
+            effect.vain += costs.false_positives as f64 / queries as f64;
         }
         effects.push(effect);
     }
@@ -80,12 +82,12 @@ fn measure(scale: &Scale, source: Source, is_spatial: bool, of: &[Contender]) ->
 pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("next-10", "Figure 10", scale, half(scale));
     report.set("records of each data set", half(scale));
-    report.set("questions", scale.questions);
+    report.set("queries", scale.queries);
     let places = [
         ("points", OF_SPACE, measure(scale, Source::Vehicles, true, &OF_SPACE)?),
         ("numbers", OF_NUMBERS, measure(scale, Source::Posts, false, &OF_NUMBERS)?),
     ];
-    let told = |what: fn(Effect) -> f64| {
+    let summary = |what: fn(Effect) -> f64| {
         let each = places.iter().map(|(name, of, effects)| {
             format!(
                 "{name}: {}",
@@ -99,31 +101,31 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         places.iter().all(|(.., effects)| {
             effects[..4].is_sorted_by(|wide, narrow| 0.9 * wide.ranges <= narrow.ranges)
         }),
-        told(|one| one.ranges),
+        summary(|one| one.ranges),
     );
     report.claim(
         "§6.4: found from the data, it splits, but into no more than eight ranges for an index block",
         places.iter().all(|(.., effects)| effects[4].ranges > effects[0].ranges && effects[4].ranges < 8.0),
-        told(|one| one.ranges),
+        summary(|one| one.ranges),
     );
     report.departs(
-        "§6.4: found from the data, it makes questions no slower than the best of these thresholds (by more than \
+        "§6.4: found from the data, it makes queries no slower than the best of these thresholds (by more than \
          a third)",
         places.iter().all(|(.., effects)| {
-            let best = effects[..4].iter().map(|one| one.question).fold(f64::MAX, f64::min);
-            effects[4].question < 1.34 * best
+            let best = effects[..4].iter().map(|one| one.query).fold(f64::MAX, f64::min);
+            effects[4].query < 1.34 * best
         }),
-        told(|one| one.question),
+        summary(|one| one.query),
         "there, the threshold has to be found for each data set, which the paper leaves open.",
     );
     report.claim(
-        "§4: found from the data, a question reads no more of the index blocks in vain than with one range for each (within a \
+        "§4: found from the data, a query reads no more of the index blocks in vain than with one range for each (within a \
          twentieth)",
         places.iter().all(|(.., effects)| {
             let share = |effect: Effect| effect.vain / effect.blocks;
             share(effects[4]) <= 1.05 * share(effects[0])
         }),
-        told(|one| one.vain / one.blocks),
+        summary(|one| one.vain / one.blocks),
     );
     report.claim(
         "§6.4: a put costs the same with every threshold (within a half)",
@@ -131,7 +133,7 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
             let puts = effects.iter().map(|one| one.put);
             puts.clone().fold(0.0, f64::max) < 1.5 * puts.fold(f64::MAX, f64::min)
         }),
-        told(|one| one.put),
+        summary(|one| one.put),
     );
     for (name, of, effects) in &places {
         let groups: Vec<&str> = of.iter().map(|one| one.name).collect();
@@ -140,9 +142,9 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
             report.panels.push(bars(&format!("{title}, {name}"), unit, false, &groups, [("next", values)]));
         };
         panel("PUT", "CPU µs, whole process", |one| one.put);
-        panel("Question", "CPU µs, calling thread", |one| one.question);
+        panel("Query", "CPU µs, calling thread", |one| one.query);
         panel("Memory of the index", "KiB", |one| one.kib);
-        panel("Index blocks that a question reads", "blocks", |one| one.read);
+        panel("Index blocks that a query reads", "blocks", |one| one.read);
         panel("Index blocks that it reads in vain", "blocks", |one| one.vain);
     }
     Ok(judged(report, scale))

@@ -12,7 +12,7 @@ use crate::figures::Scale;
 use crate::figures::perseid::{bars, lines, listed};
 use crate::figures::report::FigureReport;
 use crate::measure::settle;
-use crate::next_baselines::{Asked, Contender};
+use crate::next_baselines::{Contender, QueryFigures};
 
 const STEPS: usize = 10;
 /// Puts a second, beside those as fast as can be.
@@ -27,7 +27,7 @@ const BURST: usize = 32;
 /// What memory was in use after each tenth.
 #[derive(Debug, Clone, Default)]
 struct Course {
-    /// MB that the database says it takes: the process has the memory of the databases before it, too.
+    /// MB that the database reports: the process has the memory of the databases before it, too.
     database: Vec<f64>,
     /// KiB of the global index.
     global: Vec<f64>,
@@ -71,8 +71,8 @@ fn write(scale: &Scale, data: &Data, contenders: &[Contender], rate: Option<f64>
         }
         course.database.push(in_memory(&disk.table.db().stats()) + global_index(&disk.table).0 / 1024.0);
         if contenders == [NEXT] {
-            // The global index is made by a question.
-            count(&disk.table, NEXT, 0, Asked::Window(part[0].rect))?;
+            // The global index is made by a query.
+            count(&disk.table, NEXT, 0, QueryFigures::Window(part[0].rect))?;
             course.global.push(global_index(&disk.table).0);
         }
     }
@@ -86,7 +86,7 @@ fn write(scale: &Scale, data: &Data, contenders: &[Contender], rate: Option<f64>
 pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("next-12", "Figure 12", scale, half(scale));
     let data = Source::Vehicles.rows(scale, half(scale))?;
-    report.set("data", &data.told);
+    report.set("data", &data.summary);
     let subjects: [(&str, &[Contender]); 3] =
         [("no index", &[]), (STANDALONE.name, &[STANDALONE]), (NEXT.name, &[NEXT])];
     let mut courses = Vec::new();
@@ -143,12 +143,12 @@ fn claims(
         courses.iter().all(|(_, other)| most(other) > 0.0 && most(next) < 1.5 * most(other) + buffers),
         format!("MB at most: {}", listed(courses.iter().map(|(name, course)| (*name, most(course))))),
     );
-    let told = listed(paced.iter().map(|(name, course)| (*name, course.throttled)));
+    let summary = listed(paced.iter().map(|(name, course)| (*name, course.throttled)));
     let rates = listed(paced.iter().map(|(name, course)| (*name, course.rate)));
     report.departs(
         "the slower records come, the less writers are made to wait: at the lowest rate no more than as fast as can be",
         paced.last().is_some_and(|(_, slow)| slow.throttled <= paced[0].1.throttled + 5.0),
-        format!("ms: {told}; puts a second: {rates}"),
+        format!("ms: {summary}; puts a second: {rates}"),
         "there, writers wait more at lower rates, which the paper lays to batches of writes of several threads \
          that RocksDB then cannot fill. Here one thread writes, and waits for flushes and compactions alone.",
     );

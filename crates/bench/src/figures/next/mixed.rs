@@ -1,4 +1,4 @@
-//! Figures 8 and 9: workloads in which records arrive while questions are asked (§6.3, table 2).
+//! Figures 8 and 9: workloads in which records arrive while queries run (§6.3, table 2).
 
 use super::dataset::{Data, Row, Source};
 use super::windows::{around_records, count};
@@ -9,15 +9,15 @@ use crate::figures::Scale;
 use crate::figures::perseid::{lines, listed, mean};
 use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle};
-use crate::next_baselines::{Asked, Contender};
+use crate::next_baselines::{Contender, QueryFigures};
 
 /// Eager is left out, as in the paper.
 const CONTENDERS: [Contender; 3] = [EMBEDDED, STANDALONE, NEXT];
 const STEPS: usize = 5;
-/// Answers of a question among the records that are there at first.
+/// Answers of a query among the records that are there at first.
 const ANSWERS: f64 = 100.0;
 
-/// Shares of the operations in percent (table 2); what is left are questions.
+/// Shares of the operations in percent (table 2); what is left are queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mix {
     name: &'static str,
@@ -39,7 +39,7 @@ fn run(scale: &Scale, mix: Mix, data: &Data, is_spatial: bool) -> Result<Vec<Cou
     let at_first = data.rows.len() * 4 / 5;
     let operations = (data.rows.len() - at_first) / STEPS;
     let before: Vec<&Row> = data.rows.iter().take(at_first).collect();
-    let asked = around_records(data, is_spatial, ANSWERS, operations * STEPS, scale.seed ^ 8).asked;
+    let queried = around_records(data, is_spatial, ANSWERS, operations * STEPS, scale.seed ^ 8).queried;
     let mut runs = Vec::new();
     for contender in CONTENDERS {
         let disk = OnDisk::create(scale, &[contender], &[attribute], data.rows.len())?;
@@ -50,7 +50,7 @@ fn run(scale: &Scale, mix: Mix, data: &Data, is_spatial: bool) -> Result<Vec<Cou
             disk,
             random: Random::new(scale.seed ^ 9),
             written: at_first,
-            asked: 0,
+            queried: 0,
         });
     }
     let mut courses = vec![Course::new(); runs.len()];
@@ -58,7 +58,7 @@ fn run(scale: &Scale, mix: Mix, data: &Data, is_spatial: bool) -> Result<Vec<Cou
         for (run, course) in runs.iter_mut().zip(&mut courses) {
             let started = process_cpu_nanos();
             for _ in 0..operations {
-                run.step(mix, data, &asked)?;
+                run.step(mix, data, &queried)?;
             }
             settle(SETTLE_LIMIT);
             course.push((process_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64);
@@ -74,12 +74,12 @@ struct Running {
     random: Random,
     /// Records that are there.
     written: usize,
-    /// Questions so far.
-    asked: usize,
+    /// Queries so far.
+    queried: usize,
 }
 
 impl Running {
-    fn step(&mut self, mix: Mix, data: &Data, asked: &[Asked]) -> Result<()> {
+    fn step(&mut self, mix: Mix, data: &Data, queried: &[QueryFigures]) -> Result<()> {
         let dice = self.random.below(100);
         if dice < mix.insert {
             let row = &data.rows[self.written % data.rows.len()];
@@ -91,8 +91,8 @@ impl Running {
             let other = &data.rows[self.random.below(data.rows.len() as u64) as usize];
             self.disk.table.update(&key, &other.json)
         } else {
-            let one = asked[self.asked % asked.len()];
-            self.asked += 1;
+            let one = queried[self.queried % queried.len()];
+            self.queried += 1;
             count(&self.disk.table, self.contender, 0, one).map(drop)
         }
     }
@@ -109,9 +109,9 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
 fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: bool) -> Result<FigureReport> {
     let mut report = report(name, what, scale, half(scale));
     let data = source.rows(scale, half(scale))?;
-    report.set("data", &data.told);
+    report.set("data", &data.summary);
     report.set("operations", data.rows.len() / 5);
-    report.set("answers of a question, about", ANSWERS);
+    report.set("answers of a query, about", ANSWERS);
     let mut all = Vec::new();
     for mix in MIXES {
         eprintln!("  {}", mix.name);
@@ -122,7 +122,7 @@ fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: boo
         let at = CONTENDERS.iter().position(|other| *other == contender).unwrap_or_default();
         course.map_or(0.0, |courses| mean(&courses[at]))
     };
-    let told = |mixes: &[Mix]| {
+    let summary = |mixes: &[Mix]| {
         let each = mixes.iter().map(|mix| {
             format!("{}: {}", mix.name, listed(CONTENDERS.map(|one| (one.name, cost(*mix, one)))))
         });
@@ -133,14 +133,14 @@ fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: boo
     report.departs(
         "under each mix an operation costs no more with NEXT than with a composite index (within a half)",
         within(1.5, STANDALONE),
-        told(&MIXES),
+        summary(&MIXES),
         "there, it costs less. Here records found by a composite index are fetched in the order of their keys, \
          each block once: see next-table4.",
     );
     report.claim(
         "§6.3: and no more than with index blocks without a global index (within a third)",
         within(1.34, EMBEDDED),
-        told(&MIXES),
+        summary(&MIXES),
     );
     let step = data.rows.len() as f64 / 5.0 / STEPS as f64 / 1000.0;
     for (mix, courses) in &all {

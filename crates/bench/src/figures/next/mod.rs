@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dataset     what is written: areas, vehicles, posts, synthetic numbers (§6.1, §6.5)
-//! windows     what is asked: ranges and windows of three sizes, and how they are timed
+//! windows     the queries: ranges and windows of three sizes, and how they are timed
 //! costs       table 1: I/O counted beside the formulas (§3.4)
 //! queries     tables 3 and 4, figure 5 (§6.2.1)
 //! puts        figures 6 and 7 (§6.2.2)
@@ -40,9 +40,9 @@ use dataset::{Data, Row};
 /// All figures of this paper.
 pub const FIGURES: &[Figure] = &[
     Figure { name: "next-table1", title: "I/O beside the formulas", run: costs::table_1 },
-    Figure { name: "next-table3", title: "Questions to areas", run: queries::table_3 },
-    Figure { name: "next-table4", title: "Questions to vehicles and posts", run: queries::table_4 },
-    Figure { name: "next-5", title: "Questions by the number of answers", run: queries::figure_5 },
+    Figure { name: "next-table3", title: "Queries to areas", run: queries::table_3 },
+    Figure { name: "next-table4", title: "Queries to vehicles and posts", run: queries::table_4 },
+    Figure { name: "next-5", title: "Queries by the number of answers", run: queries::figure_5 },
     Figure { name: "next-6", title: "PUT", run: puts::figure_6 },
     Figure { name: "next-7", title: "Size", run: puts::figure_7 },
     Figure { name: "next-8", title: "Mixed workloads, points", run: mixed::figure_8 },

@@ -53,13 +53,13 @@ fn measured(scale: &Scale) -> Result<All> {
                 Some(one) => OnDisk::loaded(scale, std::slice::from_ref(one), &[attribute], &data)?,
                 None => OnDisk::loaded(scale, &[], &[], &data)?,
             };
-            // The global index is made by the first question.
+            // The global index is made by the first query.
             if let (Some(NEXT), Some(first)) = (contender, data.rows.first()) {
-                let asked = match is_spatial {
-                    true => crate::next_baselines::Asked::Window(first.rect),
-                    false => crate::next_baselines::Asked::Equal(first.value),
+                let queried = match is_spatial {
+                    true => crate::next_baselines::QueryFigures::Window(first.rect),
+                    false => crate::next_baselines::QueryFigures::Equal(first.value),
                 };
-                super::windows::count(&disk.table, NEXT, 0, asked)?;
+                super::windows::count(&disk.table, NEXT, 0, queried)?;
             }
             let stats = disk.table.db().stats();
             let mb = |bytes: u64| bytes as f64 / 1e6;
@@ -85,7 +85,7 @@ fn series(all: &All, what: impl Fn(Made) -> f64) -> Vec<(&'static str, Vec<f64>)
     names.enumerate().map(|(at, name)| (name, all.iter().map(|row| what(row[at])).collect())).collect()
 }
 
-fn told(all: &All, what: impl Fn(Made) -> f64 + Copy) -> String {
+fn summary(all: &All, what: impl Fn(Made) -> f64 + Copy) -> String {
     let each = GROUPS.iter().zip(all).map(|(name, row)| {
         let names = CONTENDERS.map(|contender| contender.name).into_iter().chain([NONE]);
         format!("{name}: {}", listed(names.zip(row.iter().map(|made| what(*made)))))
@@ -103,7 +103,7 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
     report.departs(
         "a put costs no more with NEXT than with a composite index, background threads included (within a half)",
         all.iter().all(|row| whole(row[at(NEXT)]) < 1.5 * whole(row[at(STANDALONE)])),
-        told(&all, whole),
+        summary(&all, whole),
         "there, NEXT costs less but for rectangles. Here compactions of a composite index move little, since entries \
          are short and compressed by prefixes, while those of the table sort the entries of NEXT anew.",
     );
@@ -111,13 +111,13 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
         "§6.2.2: in the calling thread NEXT adds little to a put (a third at most): what it builds is built by \
          flushes and compactions",
         all.iter().all(|row| calling(row[at(NEXT)]) < 1.34 * calling(row[last])),
-        told(&all, calling),
+        summary(&all, calling),
     );
     report.departs(
         "in the calling thread a put costs more with an eager index than with NEXT (a tenth at least)",
         all.iter().all(|row| calling(row[at(EAGER)]) > 1.1 * calling(row[at(NEXT)])),
-        told(&all, calling),
-        "there, records are only inserted, and the tree in memory is all there is to do. Here it is kept as an \
+        summary(&all, calling),
+        "there, records are only inserted, and the tree in memory is all there is to do. Here it is maintained as an \
          index has to be: each put reads the record that it replaces, to take its value out of the tree.",
     );
     report.claim(
@@ -126,7 +126,7 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
             let (with, without) = (whole(row[at(NEXT)]), whole(row[at(EMBEDDED)]));
             with < 1.5 * without && without < 1.5 * with
         }),
-        told(&all, whole),
+        summary(&all, whole),
     );
     report.panels.push(bars("PUT", "CPU µs, whole process", false, &GROUPS, series(&all, whole)));
     report.panels.push(bars("PUT", "CPU µs, calling thread", false, &GROUPS, series(&all, calling)));

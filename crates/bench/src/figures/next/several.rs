@@ -20,7 +20,7 @@ struct Both {
     took: Took,
     disk: f64,
     memory: f64,
-    /// CPU microseconds of a question: of space small, medium, large, then of numbers.
+    /// CPU microseconds of a query: of space small, medium, large, then of numbers.
     micros: Vec<f64>,
     /// The same with one index alone.
     alone: Vec<f64>,
@@ -43,13 +43,13 @@ fn measure(scale: &Scale, data: &Data) -> Result<Vec<Both>> {
     }
     for (at, (_, is_spatial)) in KINDS.iter().enumerate() {
         for size in Size::ALL {
-            let (answers, questions) = (size.answers(data.rows.len()), size.questions(scale.questions));
-            let asked = around_records(data, *is_spatial, answers, questions, scale.seed).asked;
+            let (answers, queries) = (size.answers(data.rows.len()), size.queries(scale.queries));
+            let queried = around_records(data, *is_spatial, answers, queries, scale.seed).queried;
             let mut answerers: Vec<Answerer<'_>> = Vec::new();
             for (contender, both, alone) in &tables {
                 answerers.extend([(&both.table, *contender, at), (&alone[at].table, *contender, 0)]);
             }
-            for (both, micros) in all.iter_mut().zip(times(&answerers, &asked)?.chunks_exact(2)) {
+            for (both, micros) in all.iter_mut().zip(times(&answerers, &queried)?.chunks_exact(2)) {
                 both.micros.push(mean(&micros[0]));
                 both.alone.push(mean(&micros[1]));
             }
@@ -66,10 +66,10 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
     let mut all = Vec::new();
     for source in SOURCES {
         let data = source.rows(scale, half(scale))?;
-        report.set(source.name(), &data.told);
+        report.set(source.name(), &data.summary);
         all.push((source, measure(scale, &data)?));
     }
-    let told = |what: &dyn Fn(&Both) -> f64| {
+    let summary = |what: &dyn Fn(&Both) -> f64| {
         let each = all.iter().map(|(source, both)| {
             let of = CONTENDERS.iter().zip(both).map(|(one, both)| (one.name, what(both)));
             format!("{}: {}", source.name(), listed(of))
@@ -79,25 +79,29 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
     report.claim(
         "§6.6: with two indexes a put costs about as much with NEXT as with composite indexes, or less (within a half)",
         all.iter().all(|(_, both)| both[1].took.whole < 1.5 * both[0].took.whole),
-        told(&|both| both.took.whole),
+        summary(&|both| both.took.whole),
     );
     report.claim(
         "§6.6: and the database is no larger",
         all.iter().all(|(_, both)| both[1].disk < both[0].disk),
-        told(&|both| both.disk),
+        summary(&|both| both.disk),
     );
     report.claim(
-        "§6.6: questions with many answers of space take less with NEXT, and those of numbers no more (within a third)",
+        "§6.6: queries with many answers of space take less with NEXT, and those of numbers no more (within a third)",
         all.iter().all(|(_, both)| {
             let [composite, next] = [0, 1].map(|at| &both[at].micros);
             next[2] < composite[2] && next[5] < 1.34 * composite[5]
         }),
-        format!("space: {}; numbers: {}", told(&|both| both.micros[2]), told(&|both| both.micros[5])),
+        format!("space: {}; numbers: {}", summary(&|both| both.micros[2]), summary(&|both| both.micros[5])),
     );
     report.claim(
-        "§6.6: a question takes about as long as with one index alone (within a half)",
+        "§6.6: a query takes about as long as with one index alone (within a half)",
         all.iter().all(|(_, both)| mean(&both[1].micros) < 1.5 * mean(&both[1].alone)),
-        format!("both: {}; alone: {}", told(&|both| mean(&both.micros)), told(&|both| mean(&both.alone))),
+        format!(
+            "both: {}; alone: {}",
+            summary(&|both| mean(&both.micros)),
+            summary(&|both| mean(&both.alone))
+        ),
     );
     let groups = ["2D small", "medium", "large", "1D small", "medium", "large"];
     for (source, both) in &all {
@@ -106,7 +110,7 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         };
         let name = source.name();
         report.panels.push(bars(
-            &format!("Questions, {name}"),
+            &format!("Queries, {name}"),
             "CPU µs, calling thread",
             true,
             &groups,

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::perseid::{bars, listed, mean};
 use crate::figures::report::FigureReport;
-use crate::next_baselines::{Asked, Attribute, Contender};
+use crate::next_baselines::{Attribute, Contender, QueryFigures};
 
 const CONTENDERS: [Contender; 4] = [STANDALONE, EMBEDDED, NEXT_WHOLE, NEXT];
 /// Exponents of Zipf's law; none is uniform.
@@ -58,7 +58,7 @@ struct Measured {
     ranges: Vec<f64>,
     points: Vec<f64>,
     puts: Vec<f64>,
-    /// Index blocks read in vain by a point question, with and without the split.
+    /// Index blocks read in vain by a point query, with and without the split.
     vain: [f64; 2],
 }
 
@@ -76,49 +76,50 @@ fn measure(scale: &Scale, base: &Data, law: Option<f64>) -> Result<Measured> {
     }
     // Centres anywhere, as in the paper; points are numbers that some record has.
     let width = (most as f64 / 100_000.0 * RANGE).max(10.0);
-    let questions = scale.questions as usize;
+    let queries = scale.queries as usize;
     let range = |random: &mut Random| {
         let centre = random.below(most) as f64;
-        Asked::Between(centre - width / 2.0, centre + width / 2.0)
+        QueryFigures::Between(centre - width / 2.0, centre + width / 2.0)
     };
-    let ranges: Vec<Asked> = (0..questions).map(|_| range(&mut random)).collect();
+    let ranges: Vec<QueryFigures> = (0..queries).map(|_| range(&mut random)).collect();
     let mut numbers: Vec<u64> = data.rows.iter().map(|row| row.value as u64).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut point = || Asked::Equal(numbers[random.below(numbers.len() as u64) as usize] as f64);
-    let points: Vec<Asked> = (0..questions).map(|_| point()).collect();
+    let mut point = || QueryFigures::Equal(numbers[random.below(numbers.len() as u64) as usize] as f64);
+    let points: Vec<QueryFigures> = (0..queries).map(|_| point()).collect();
     let answerers: Vec<Answerer<'_>> =
         tables.iter().map(|(contender, disk)| (&disk.table, *contender, 0)).collect();
-    let means = |asked: &[Asked]| -> Result<Vec<f64>> {
-        Ok(times(&answerers, asked)?.iter().map(|micros| mean(micros)).collect())
+    let means = |queried: &[QueryFigures]| -> Result<Vec<f64>> {
+        Ok(times(&answerers, queried)?.iter().map(|micros| mean(micros)).collect())
     };
     measured.ranges = means(&ranges)?;
     measured.points = means(&points)?;
     for (contender, vain) in [NEXT, NEXT_WHOLE].iter().zip(&mut measured.vain) {
         let Some((_, disk)) = tables.iter().find(|(of, _)| of == contender) else { continue };
         for one in &points {
-            let told = disk.table.ask(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?;
-            *vain += told.next_costs.false_positives as f64 / questions as f64;
+            let summary =
+                disk.table.run_query(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?;
+            *vain += summary.next_costs.false_positives as f64 / queries as f64;
         }
     }
     let counter = Counter::new(&data, false);
-    let found: usize = ranges.iter().map(|asked| counter.count(*asked)).sum();
-    eprintln!("  {:.1} answers of a range", found as f64 / questions as f64);
+    let found: usize = ranges.iter().map(|queried| counter.count(*queried)).sum();
+    eprintln!("  {:.1} answers of a range", found as f64 / queries as f64);
     Ok(measured)
 }
 
 pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("next-11", "Figure 11", scale, half(scale));
     let base = Source::Posts.rows(scale, half(scale))?;
-    report.set("data", &base.told);
-    report.set("questions", scale.questions);
+    report.set("data", &base.summary);
+    report.set("queries", scale.queries);
     let mut all = Vec::new();
     for (name, law) in LAWS {
         eprintln!("  {name}");
         all.push((name, measure(scale, &base, law)?));
     }
     let at = |contender| CONTENDERS.iter().position(|other| *other == contender).unwrap_or_default();
-    let told = |what: fn(&Measured) -> &Vec<f64>| {
+    let summary = |what: fn(&Measured) -> &Vec<f64>| {
         let each = all.iter().map(|(name, measured)| {
             let of = CONTENDERS.iter().zip(what(measured)).map(|(one, micros)| (one.name, *micros));
             format!("{name}: {}", listed(of))
@@ -129,25 +130,25 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     report.claim(
         "§6.5: ranges take less with NEXT than with index blocks without a global index, with and without the split",
         all.iter().all(|(_, one)| next.iter().all(|next| one.ranges[at(*next)] < one.ranges[at(EMBEDDED)])),
-        told(|one| &one.ranges),
+        summary(|one| &one.ranges),
     );
     report.departs(
         "ranges take at most three times what they take with a composite index",
         all.iter().all(|(_, one)| one.ranges[at(NEXT)] < 3.0 * one.ranges[at(STANDALONE)]),
-        told(|one| &one.ranges),
+        summary(|one| &one.ranges),
         "there, they take less. The numbers are not correlated with the primary key, so each range has entries in an \
          index block of every sstable, while records found by composite keys are fetched in order.",
     );
     report.claim(
         "§6.5: with the split, points take less with NEXT than with index blocks without a global index",
         all.iter().all(|(_, one)| one.points[at(NEXT)] < one.points[at(EMBEDDED)]),
-        told(|one| &one.points),
+        summary(|one| &one.points),
     );
     let vain = all
         .iter()
         .map(|(name, one)| format!("{name}: {}", listed([("split", one.vain[0]), ("whole", one.vain[1])])));
     report.claim(
-        "§6.5: with the split, a point question reads no more index blocks in vain (within a quarter: the tables are not \
+        "§6.5: with the split, a point query reads no more index blocks in vain (within a quarter: the tables are not \
          cut into sstables at the same places)",
         all.iter().all(|(_, one)| one.vain[0] <= 1.25 * one.vain[1] + 1.0),
         vain.collect::<Vec<_>>().join("; "),
@@ -158,17 +159,17 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
             let (split, whole) = (one.puts[at(NEXT)], one.puts[at(NEXT_WHOLE)]);
             split < 1.5 * whole && whole < 1.5 * split
         }),
-        told(|one| &one.puts),
+        summary(|one| &one.puts),
     );
     let groups = LAWS.map(|(name, _)| name);
     let series = |what: fn(&Measured) -> &Vec<f64>| {
         let of = |contender| all.iter().map(|(_, one)| what(one)[at(contender)]).collect();
         CONTENDERS.map(|contender| (contender.name, of(contender)))
     };
-    let question = "CPU µs a question, calling thread";
+    let query = "CPU µs a query, calling thread";
     report.panels = vec![
-        bars("Ranges", question, true, &groups, series(|one| &one.ranges)),
-        bars("Points", question, true, &groups, series(|one| &one.points)),
+        bars("Ranges", query, true, &groups, series(|one| &one.ranges)),
+        bars("Points", query, true, &groups, series(|one| &one.points)),
         bars("PUT", "CPU µs, whole process", false, &groups, series(|one| &one.puts)),
     ];
     Ok(judged(report, scale))

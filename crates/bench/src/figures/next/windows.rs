@@ -1,4 +1,4 @@
-//! What is asked: ranges of numbers and windows in space around random records (§6.2.1), and how that is timed.
+//! The queries: ranges of numbers and windows in space around random records (§6.2.1), and how that is timed.
 
 use bolide::FindOptions;
 
@@ -6,9 +6,9 @@ use super::dataset::Data;
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::measure::thread_cpu_nanos;
-use crate::next_baselines::{Asked, Contender, Table};
+use crate::next_baselines::{Contender, QueryFigures, Table};
 
-/// How many records a question is to have, on average.
+/// How many records a query is to have, on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// Some.
@@ -35,22 +35,22 @@ impl Size {
         }
     }
 
-    /// How many questions of this size are asked where `questions` small ones are.
-    pub fn questions(self, questions: u64) -> usize {
+    /// How many queries of this size run where `queries` small ones are.
+    pub fn queries(self, queries: u64) -> usize {
         let part = match self {
             Self::Small => 1,
             Self::Medium => 3,
             Self::Large => 10,
         };
-        (questions / part).max(8) as usize
+        (queries / part).max(8) as usize
     }
 }
 
-/// Questions of one width, and what they are like.
+/// Queries of one width, and what they are like.
 #[derive(Debug, Clone)]
 pub struct Windows {
-    /// The questions.
-    pub asked: Vec<Asked>,
+    /// The queries.
+    pub queried: Vec<QueryFigures>,
     /// How wide ranges, or windows in each direction, are.
     pub width: f64,
     /// Answers of one, on average.
@@ -60,18 +60,17 @@ pub struct Windows {
 /// Records around which the width is found.
 const PROBES: usize = 60;
 
-/// Questions around random records, of the width at which they have `answers` on average.
-pub fn around_records(data: &Data, is_spatial: bool, answers: f64, questions: usize, seed: u64) -> Windows {
+/// Queries around random records, of the width at which they have `answers` on average.
+pub fn around_records(data: &Data, is_spatial: bool, answers: f64, queries: usize, seed: u64) -> Windows {
     let mut random = Random::new(seed ^ 21);
     let rows = &data.rows;
     let mut centres = |count: usize| -> Vec<usize> {
         (0..count).map(|_| random.below(rows.len() as u64) as usize).collect()
     };
-    let (probes, asked) = (centres(PROBES), centres(questions));
+    let (probes, queried) = (centres(PROBES), centres(queries));
     let counter = Counter::new(data, is_spatial);
     let mean = |centres: &[usize], width: f64| {
-        let found: usize =
-            centres.iter().map(|at| counter.count(question(data, *at, is_spatial, width))).sum();
+        let found: usize = centres.iter().map(|at| counter.count(query(data, *at, is_spatial, width))).sum();
         found as f64 / centres.len().max(1) as f64
     };
     let (mut low, mut high) = (-9.0f64, 9.0f64);
@@ -80,26 +79,26 @@ pub fn around_records(data: &Data, is_spatial: bool, answers: f64, questions: us
         if mean(&probes, 10f64.powf(middle)) < answers { low = middle } else { high = middle }
     }
     let width = 10f64.powf(high);
-    let answers = mean(&asked, width);
-    let asked = asked.into_iter().map(|at| question(data, at, is_spatial, width)).collect();
-    Windows { asked, width, answers }
+    let answers = mean(&queried, width);
+    let queried = queried.into_iter().map(|at| query(data, at, is_spatial, width)).collect();
+    Windows { queried, width, answers }
 }
 
-fn question(data: &Data, at: usize, is_spatial: bool, width: f64) -> Asked {
+fn query(data: &Data, at: usize, is_spatial: bool, width: f64) -> QueryFigures {
     let row = &data.rows[at];
     let half = width / 2.0;
     if is_spatial {
         let [a, b, c, d] = row.rect;
         let (x, y) = ((a + c) / 2.0, (b + d) / 2.0);
-        return Asked::Window([x - half, y - half, x + half, y + half]);
+        return QueryFigures::Window([x - half, y - half, x + half, y + half]);
     }
-    Asked::Between(row.value - half, row.value + half)
+    QueryFigures::Between(row.value - half, row.value + half)
 }
 
 /// Counts answers without a database.
 pub struct Counter<'d> {
     data: &'d Data,
-    /// Numbers in order, if these are asked for.
+    /// Numbers in order, if these are queried.
     values: Vec<f64>,
 }
 
@@ -114,16 +113,16 @@ impl<'d> Counter<'d> {
         Self { data, values }
     }
 
-    /// The answers of a question.
-    pub fn count(&self, asked: Asked) -> usize {
+    /// The answers of a query.
+    pub fn count(&self, queried: QueryFigures) -> usize {
         let between = |low: f64, high: f64| {
             let first = self.values.partition_point(|value| *value < low);
             self.values.partition_point(|value| *value <= high) - first
         };
-        match asked {
-            Asked::Equal(value) => between(value, value),
-            Asked::Between(low, high) => between(low, high),
-            Asked::Window([a, b, c, d]) => {
+        match queried {
+            QueryFigures::Equal(value) => between(value, value),
+            QueryFigures::Between(low, high) => between(low, high),
+            QueryFigures::Window([a, b, c, d]) => {
                 let meets = |one: &[f64; 4]| one[0] <= c && a <= one[2] && one[1] <= d && b <= one[3];
                 self.data.rows.iter().filter(|row| meets(&row.rect)).count()
             }
@@ -131,29 +130,29 @@ impl<'d> Counter<'d> {
     }
 }
 
-/// How often each question is asked.
+/// The number of runs of each query.
 const PASSES: usize = 3;
 
-/// Whom questions are put to: a contender, and number of the attribute.
+/// The target of queries: a contender, and number of the attribute.
 pub type Answerer<'t> = (&'t Table, Contender, usize);
 
-/// CPU microseconds of the calling thread for each question to each answerer: of each, the least of [`PASSES`].
+/// CPU microseconds of the calling thread for each query to each answerer: of each, the least of [`PASSES`].
 /// All take turns, so that what slows the machine for a while slows all of them.
 ///
 /// # Errors
 /// Where answerers have different numbers of answers.
-pub fn times(answerers: &[Answerer<'_>], asked: &[Asked]) -> Result<Vec<Vec<f64>>> {
-    let mut least = vec![vec![f64::MAX; asked.len()]; answerers.len()];
-    let mut answers: Vec<Option<usize>> = vec![None; asked.len()];
+pub fn times(answerers: &[Answerer<'_>], queried: &[QueryFigures]) -> Result<Vec<Vec<f64>>> {
+    let mut least = vec![vec![f64::MAX; queried.len()]; answerers.len()];
+    let mut answers: Vec<Option<usize>> = vec![None; queried.len()];
     for _ in 0..PASSES {
         for ((table, contender, attribute), least) in answerers.iter().zip(&mut least) {
-            for ((asked, least), answers) in asked.iter().zip(least).zip(&mut answers) {
+            for ((queried, least), answers) in queried.iter().zip(least).zip(&mut answers) {
                 let before = thread_cpu_nanos();
-                let found = count(table, *contender, *attribute, *asked)?;
+                let found = count(table, *contender, *attribute, *queried)?;
                 *least = least.min((thread_cpu_nanos() - before) as f64 / 1000.0);
                 if *answers.get_or_insert(found) != found {
                     let (name, others) = (contender.name, answers.unwrap_or_default());
-                    return Err(format!("{name} has {found} answers to {asked:?}, others {others}").into());
+                    return Err(format!("{name} has {found} answers to {queried:?}, others {others}").into());
                 }
             }
         }
@@ -161,14 +160,14 @@ pub fn times(answerers: &[Answerer<'_>], asked: &[Asked]) -> Result<Vec<Vec<f64>
     Ok(least)
 }
 
-/// Asks one question for records, newest first. Returns how many there are.
+/// Runs one query for records, newest first. Returns how many there are.
 ///
 /// # Errors
 /// Those of the database, and answers without a record.
-pub fn count(table: &Table, contender: Contender, attribute: usize, asked: Asked) -> Result<usize> {
+pub fn count(table: &Table, contender: Contender, attribute: usize, queried: QueryFigures) -> Result<usize> {
     let (mut found, mut empty) = (0, 0);
     let options = FindOptions::default().fetch_threads(1);
-    table.ask(contender, attribute, asked, &options, |_, record| {
+    table.run_query(contender, attribute, queried, &options, |_, record| {
         found += 1;
         empty += usize::from(record.is_empty());
     })?;
@@ -194,11 +193,11 @@ mod tests {
                 let off = windows.answers / wanted;
                 assert!((0.7..1.4).contains(&off), "{wanted} wanted, {} found", windows.answers);
                 let counter = Counter::new(&data, is_spatial);
-                let sum: usize = windows.asked.iter().map(|asked| counter.count(*asked)).sum();
+                let sum: usize = windows.queried.iter().map(|queried| counter.count(*queried)).sum();
                 assert!((sum as f64 / 40.0 - windows.answers).abs() < 1e-9);
             }
         }
-        assert_eq!(Size::Large.questions(300), 30);
+        assert_eq!(Size::Large.queries(300), 30);
         assert_eq!(Size::Small.answers(100_000).round(), 15.0);
     }
 }

@@ -18,7 +18,7 @@ use crate::pm_baselines::{
     Candidates, LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Put, Stages, primary_key, secondary_key,
 };
 
-/// The limits of index-only questions.
+/// The limits of index-only queries.
 pub const LIMITS: [usize; 2] = [10, 200];
 /// Secondary keys of a range, and records of each.
 pub const RANGE: (u64, usize) = (20, 5);
@@ -84,15 +84,15 @@ pub struct Took {
     pub put: f64,
     /// Of that, noting the write for validation.
     pub put_validation: f64,
-    /// A question, for each limit.
+    /// A query, for each limit.
     pub newest: [f64; 2],
     /// Of that, validating candidates.
     pub validation: [f64; 2],
-    /// Answers of a question.
+    /// Answers of a query.
     pub rows: [f64; 2],
-    /// A range question.
+    /// A range query.
     pub range: f64,
-    /// Bytes for a live record: of entries, and of what validates them; 0 where it is not told.
+    /// Bytes for a live record: of entries, and of what validates them; 0 where it is unknown.
     pub bytes: f64,
 }
 
@@ -243,9 +243,9 @@ impl Run<'_> {
         };
         let (entries, versions) = index.bytes();
         took.bytes = (entries + versions) as f64 / records(self.scale) as f64;
-        let questions = self.scale.questions * 15;
+        let queries = self.scale.queries * 15;
         for (position, limit) in LIMITS.into_iter().enumerate() {
-            let (micros, rows) = self.newest(questions, position, |secondary| {
+            let (micros, rows) = self.newest(queries, position, |secondary| {
                 let mut rows = 0;
                 index.newest(&secondary_key(secondary), limit, &mut |_, _| rows += 1)?;
                 Ok(rows)
@@ -254,7 +254,7 @@ impl Run<'_> {
             took.validation[position] = self.validation(&index, limit)?;
         }
         let (width, each) = RANGE;
-        took.range = self.range(questions / 5, |first| {
+        took.range = self.range(queries / 5, |first| {
             let mut rows = 0;
             index.range(&secondary_key(first), &secondary_key(first + width), each, &mut |_, _| rows += 1)?;
             Ok(rows)
@@ -262,12 +262,12 @@ impl Run<'_> {
         Ok(took)
     }
 
-    /// What validating the candidates of a question takes: they are asked about again, alone.
+    /// What validating the candidates of a query takes: they are validated again, alone.
     fn validation(&self, index: &PmIndex, limit: usize) -> Result<f64> {
-        let questions = self.scale.questions * 5;
+        let queries = self.scale.queries * 5;
         let mut draws = self.draws.reseeded(self.scale.seed ^ 77);
         let mut candidates = Candidates::default();
-        for _ in 0..questions {
+        for _ in 0..queries {
             index.candidates(&secondary_key(draws.secondary()), limit, &mut candidates)?;
         }
         let mut least = f64::MAX;
@@ -276,7 +276,7 @@ impl Run<'_> {
             index.validate(&candidates)?;
             least = least.min((thread_cpu_nanos() - before) as f64);
         }
-        Ok(least / 1000.0 / questions as f64)
+        Ok(least / 1000.0 / queries as f64)
     }
 
     /// CPU microseconds of a put of a record without an index.
@@ -307,9 +307,9 @@ impl Run<'_> {
     fn lsm(&self, index: &'static str, in_memory: bool, writes: &[Write]) -> Result<Took> {
         let (database, put) = self.load(Some(index), in_memory, writes)?;
         let mut took = Took { put, ..Took::default() };
-        let questions = self.scale.questions * 3;
+        let queries = self.scale.queries * 3;
         for (position, limit) in LIMITS.into_iter().enumerate() {
-            let (micros, rows) = self.newest(questions, position, |secondary| {
+            let (micros, rows) = self.newest(queries, position, |secondary| {
                 let mut rows = 0;
                 database.keys(LsmIndex::newest_of(secondary, limit), &mut |_| rows += 1)?;
                 Ok(rows)
@@ -318,7 +318,7 @@ impl Run<'_> {
             took.validation[position] = micros * self.lsm_validation(&database, limit)?;
         }
         let (width, each) = RANGE;
-        took.range = self.range(self.scale.questions, |first| {
+        took.range = self.range(self.scale.queries, |first| {
             let mut rows = 0;
             database.keys(LsmIndex::newest_of_each(first, width, each), &mut |_| rows += 1)?;
             Ok(rows)
@@ -326,11 +326,11 @@ impl Run<'_> {
         Ok(took)
     }
 
-    /// The share of a question that the driver spends on validating, by the clock, as it tells itself. Of
-    /// each question the least of several times counts, of all of it and of validating.
+    /// The share of a query that the driver spends on validating, in wall time, as it reports. Of
+    /// each query the least of several times counts, of all of it and of validating.
     fn lsm_validation(&self, database: &LsmIndex, limit: usize) -> Result<f64> {
         let options = FindOptions::default().measure(true);
-        let mut least = vec![(u64::MAX, u64::MAX); self.scale.questions as usize];
+        let mut least = vec![(u64::MAX, u64::MAX); self.scale.queries as usize];
         for _ in 0..PASSES {
             let mut draws = self.draws.reseeded(self.scale.seed ^ 77);
             for (all, validation) in &mut least {
@@ -347,41 +347,41 @@ impl Run<'_> {
         Ok(validation as f64 / all.max(1) as f64)
     }
 
-    /// CPU microseconds and answers of a question: the least of passes with different questions.
+    /// CPU microseconds and answers of a query: the least of passes with different queries.
     fn newest(
         &self,
-        questions: u64,
+        queries: u64,
         position: usize,
-        mut ask: impl FnMut(u64) -> Result<usize>,
+        mut query_row: impl FnMut(u64) -> Result<usize>,
     ) -> Result<(f64, f64)> {
         let mut passes = Vec::new();
         for pass in 0..PASSES {
             let mut draws = self.draws.reseeded(self.scale.seed ^ (100 + 10 * position + pass) as u64);
             let before = thread_cpu_nanos();
             let mut rows = 0;
-            for _ in 0..questions {
-                rows += ask(draws.secondary())?;
+            for _ in 0..queries {
+                rows += run_query(draws.secondary())?;
             }
-            let micros = (thread_cpu_nanos() - before) as f64 / 1000.0 / questions as f64;
-            passes.push((micros, rows as f64 / questions as f64));
+            let micros = (thread_cpu_nanos() - before) as f64 / 1000.0 / queries as f64;
+            passes.push((micros, rows as f64 / queries as f64));
         }
         Ok(least(passes))
     }
 
-    fn range(&self, questions: u64, mut ask: impl FnMut(u64) -> Result<usize>) -> Result<f64> {
+    fn range(&self, queries: u64, mut query_row: impl FnMut(u64) -> Result<usize>) -> Result<f64> {
         let mut passes = Vec::new();
         for pass in 0..PASSES as u64 {
             let mut random = Random::new(self.scale.seed ^ (200 + pass));
             let last = self.draws.secondaries().saturating_sub(RANGE.0).max(1);
             let before = thread_cpu_nanos();
             let mut rows = 0;
-            for _ in 0..questions {
-                rows += ask(random.below(last))?;
+            for _ in 0..queries {
+                rows += run_query(random.below(last))?;
             }
             if rows == 0 {
                 return Err("ranges of keys that are there have no answers".into());
             }
-            passes.push(((thread_cpu_nanos() - before) as f64 / 1000.0 / questions as f64, 0.0));
+            passes.push(((thread_cpu_nanos() - before) as f64 / 1000.0 / queries as f64, 0.0));
         }
         Ok(least(passes).0)
     }

@@ -54,26 +54,27 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
 
 fn claims(report: &mut FigureReport, measured: &Measured) {
     let put = |subject, workload| measured.of(subject, workload).put;
-    let told = |workload| listed(IN_REGIONS.map(|subject| (subject.name, put(subject, workload))));
+    let summary = |workload| listed(IN_REGIONS.map(|subject| (subject.name, put(subject, workload))));
     let insert = Workload::Insert;
     report.claim(
         "§5.2.1: an insert into a PS-Tree is cheaper than one into composite keys over the same SKey layer",
         PAIRS.iter().all(|(ps, composite, _)| put(*ps, insert) < put(*composite, insert)),
-        told(insert),
+        summary(insert),
     );
     let upserts = [Workload::Uniform, Workload::SkewedPrimary, Workload::SkewedSecondary];
-    let all_told = upserts.map(|workload| format!("{}: {}", workload.name(), told(workload))).join("; ");
+    let all_summary =
+        upserts.map(|workload| format!("{}: {}", workload.name(), summary(workload))).join("; ");
     let ratio = |pair: &(Subject, Subject, Subject), workload| put(pair.0, workload) / put(pair.1, workload);
     report.claim(
         "§5.2.1: where secondary keys are uniform, an upsert into a PS-Tree is cheaper than one into \
          composite keys in a B+-tree, and no dearer in a trie (by more than a tenth)",
         upserts[..2].iter().all(|w| ratio(&PAIRS[0], *w) < 1.0 && ratio(&PAIRS[1], *w) < 1.1),
-        all_told.clone(),
+        all_summary.clone(),
     );
     report.departs(
         "where they are skewed it costs about as much (within a third), or less",
         PAIRS.iter().all(|pair| ratio(pair, upserts[2]) < 1.34),
-        all_told,
+        all_summary,
         "there, composite keys are dearer here too. In memory without delays, what a PS-Tree spends on \
          regrouping the many entries of popular keys is about what it saves by not adding a key for each.",
     );
@@ -83,12 +84,12 @@ fn claims(report: &mut FigureReport, measured: &Measured) {
         PAIRS.iter().all(|(ps, _, log)| {
             put(*log, insert) < put(*ps, insert) && put(*log, insert) > 0.5 * put(*ps, insert)
         }),
-        told(insert),
+        summary(insert),
     );
     report.claim(
         "§5.2.1: upserts make composite keys dearer, since their tree grows",
         PAIRS.iter().all(|(_, composite, _)| put(*composite, Workload::Uniform) > put(*composite, insert)),
-        format!("insert: {}; uniform: {}", told(insert), told(Workload::Uniform)),
+        format!("insert: {}; uniform: {}", summary(insert), summary(Workload::Uniform)),
     );
     let lsm = |subject| put(subject, Workload::Uniform);
     report.claim(

@@ -1,4 +1,4 @@
-//! Figure 7: index-only questions for the newest 10 and 200 records of a secondary key (§5.2.2).
+//! Figure 7: index-only queries for the newest 10 and 200 records of a secondary key (§5.2.2).
 
 use super::index_only::{
     COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, LIMITS, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY, Measured,
@@ -28,7 +28,7 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
             |subject| Workload::ALL.map(|workload| measured.of(subject, workload).newest[position]).to_vec();
         report.panels.push(bars(
             &format!("The newest {limit}"),
-            "CPU µs a question",
+            "CPU µs a query",
             true,
             &groups,
             SUBJECTS.map(|subject| (subject.name, of(subject))),
@@ -40,7 +40,7 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
     });
     report.panels.push(bars(
         "The newest 200 by stage, uniform upserts (a PS-Tree in a database validates while it reads)",
-        "CPU µs a question",
+        "CPU µs a query",
         true,
         &["index", "validation"],
         shares,
@@ -58,7 +58,7 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
         let of = |subject| measured.modelled(subject).map_or(vec![0.0; 2], |took| took.newest.to_vec());
         report.panels.push(bars(
             "Where reading 256 bytes has a delay, uniform upserts",
-            "CPU µs a question",
+            "CPU µs a query",
             true,
             &["newest 10", "newest 200"],
             IN_REGIONS.map(|subject| (subject.name, of(subject))),
@@ -69,7 +69,7 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
 
 fn against_lsm(report: &mut FigureReport, measured: &Measured) {
     let newest = |subject, workload, position: usize| measured.of(subject, workload).newest[position];
-    let told = |workload, position| {
+    let summary = |workload, position| {
         listed(SUBJECTS.map(|subject| (subject.name, newest(subject, workload, position))))
     };
     let every = |holds: &dyn Fn(Workload, usize) -> bool| {
@@ -82,7 +82,7 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
                 .iter()
                 .all(|subject| newest(*subject, workload, position) < newest(LSM, workload, position))
         }),
-        format!("newest 10, uniform: {}", told(Workload::Uniform, TEN)),
+        format!("newest 10, uniform: {}", summary(Workload::Uniform, TEN)),
     );
     let least = |ps: Subject| {
         let gains = Workload::ALL.map(|w| [TEN, ALL].map(|at| newest(LSM, w, at) / newest(ps, w, at)));
@@ -93,8 +93,8 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
         least(PS_BTREE) > 4.0 && least(PS_TRIE) > 4.0,
         format!("least: {}", listed([PS_BTREE, PS_TRIE].map(|ps| (ps.name, least(ps))))),
         "there, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys \
-         alone, and these are a thousand times as many. Here the driver asks that tree about all \
-         candidates of a question together, in a few small files.",
+         alone, and these are a thousand times as many. Here the driver reads that tree for all \
+         candidates of a query together, in a few small files.",
     );
     let average =
         |subject, position| super::mean(&Workload::ALL.map(|workload| newest(subject, workload, position)));
@@ -110,7 +110,7 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
         ]),
     );
     report.claim(
-        "as an index of a database, with the driver of all questions, a PS-Tree is at least three times as \
+        "as an index of a database, with the driver of all queries, a PS-Tree is at least three times as \
          fast as LSM trees",
         every(&|workload, position| {
             3.0 * newest(PS_DATABASE, workload, position) < newest(LSM, workload, position)
@@ -126,7 +126,7 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
 
 fn against_structures(report: &mut FigureReport, measured: &Measured) {
     let newest = |subject, workload, position: usize| measured.of(subject, workload).newest[position];
-    let told = |workload, position| {
+    let summary = |workload, position| {
         listed(IN_REGIONS.map(|subject| (subject.name, newest(subject, workload, position))))
     };
     let gain =
@@ -145,12 +145,12 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
             .all(|(ps, other)| Workload::ALL.iter().all(|workload| gain(*ps, *other, *workload, ALL) > 1.0)),
         format!(
             "uniform: {}; most gained: {}",
-            told(Workload::Uniform, ALL),
+            summary(Workload::Uniform, ALL),
             listed(pairs.map(|(ps, other)| (other.name, most(ps, other))))
         ),
     );
     report.claim(
-        "§5.2.2: composite keys fall behind most where a question has many answers: more for the newest \
+        "§5.2.2: composite keys fall behind most where a query has many answers: more for the newest \
          200 than for the newest 10 of popular secondary keys",
         [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE)].iter().all(|(ps, composite)| {
             gain(*ps, *composite, Workload::SkewedSecondary, ALL)
@@ -158,8 +158,8 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
         }),
         format!(
             "newest 10: {}; newest 200: {}",
-            told(Workload::SkewedSecondary, TEN),
-            told(Workload::SkewedSecondary, ALL)
+            summary(Workload::SkewedSecondary, TEN),
+            summary(Workload::SkewedSecondary, ALL)
         ),
     );
     let bytes = |subject| measured.of(subject, Workload::Uniform).bytes;
@@ -176,8 +176,8 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
             .all(|ps| newest(*ps, Workload::SkewedSecondary, TEN) < newest(*ps, Workload::Uniform, TEN)),
         format!(
             "uniform: {}; skewed-sec: {}",
-            told(Workload::Uniform, TEN),
-            told(Workload::SkewedSecondary, TEN)
+            summary(Workload::Uniform, TEN),
+            summary(Workload::SkewedSecondary, TEN)
         ),
     );
     let trie =
@@ -185,8 +185,8 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
     report.departs(
         "composite keys are read through in a trie about as fast as in a B+-tree (within a third)",
         (0.75..1.34).contains(&trie),
-        told(Workload::Uniform, ALL),
-        "there, a trie is slower. Here its nodes hold what tells neighbouring keys apart beside the way to each of them, as \
+        summary(Workload::Uniform, ALL),
+        "there, a trie is slower. Here its nodes hold what distinguishes neighbouring keys beside the way to each of them, as \
          those of the B+-tree do, and the keys of one secondary key lie in nodes of their own.",
     );
 }
@@ -196,14 +196,15 @@ fn stages(report: &mut FigureReport, measured: &Measured) {
         let took = measured.of(subject, workload);
         took.validation[ALL] / took.newest[ALL]
     };
-    let told = |workload| {
+    let summary = |workload| {
         listed([PS_BTREE, PS_TRIE, LSM].map(|subject: Subject| (subject.name, share(subject, workload))))
     };
     let upserts = [Workload::Uniform, Workload::SkewedPrimary, Workload::SkewedSecondary];
-    let shares = upserts.map(|workload| format!("share, {}: {}", workload.name(), told(workload))).join("; ");
+    let shares =
+        upserts.map(|workload| format!("share, {}: {}", workload.name(), summary(workload))).join("; ");
     let most = |workload| share(PS_BTREE, workload).max(share(PS_TRIE, workload));
     report.claim(
-        "§5.2.2: validating by the version table takes less than half of a question to a PS-Tree where \
+        "§5.2.2: validating by the version table takes less than half of a query to a PS-Tree where \
          secondary keys are uniform",
         upserts[..2].iter().all(|workload| most(*workload) < 0.5),
         shares.clone(),

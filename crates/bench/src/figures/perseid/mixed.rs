@@ -1,4 +1,4 @@
-//! Figure 12 and table 1: writes, reads and questions side by side (§5.3).
+//! Figure 12 and table 1: writes, reads and queries side by side (§5.3).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle, thread_cpu_nanos};
 use crate::pm_baselines::{
-    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, asked_by_driver, primary_key,
+    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, primary_key, queried_by_driver,
 };
 
 const STEPS: u64 = 10;
@@ -93,23 +93,23 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
     let courses = measured(scale)?;
     let mut report = report_of("perseid-12", "Figure 12", scale, &courses.load);
     let micros = |mix, subject| mean(&course(&courses, mix, subject).micros);
-    let told = |mix: Mix| {
+    let summary = |mix: Mix| {
         format!("{}: {}", mix.name, listed(SUBJECTS.map(|subject| (subject, micros(mix, subject)))))
     };
     report.claim(
         "§5.3: under each mix, operations take less with a PS-Tree than with an LSM index",
         MIXES.iter().all(|mix| micros(*mix, PS) < micros(*mix, LSM)),
-        MIXES.map(told).join("; "),
+        MIXES.map(summary).join("; "),
     );
-    let question = |subject| {
+    let query = |subject| {
         let course = course(&courses, MIXES[2], subject);
         course.nanos[2] as f64 / 1000.0 / course.counts[2].max(1) as f64
     };
     report.claim(
-        "§5.3: index-only questions are where the difference is: three times as fast with a PS-Tree as \
+        "§5.3: index-only queries are where the difference is: three times as fast with a PS-Tree as \
          with an LSM index",
-        3.0 * question(PS) < question(LSM),
-        listed(SUBJECTS.map(|subject| (subject, question(subject)))),
+        3.0 * query(PS) < query(LSM),
+        listed(SUBJECTS.map(|subject| (subject, query(subject)))),
     );
     report.claim(
         "§5.3: the table takes most of the time, so a PS-Tree and composite keys in a trie are within a \
@@ -118,7 +118,7 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
             let (ps, composite) = (micros(*mix, PS), micros(*mix, COMPOSITE));
             ps < 1.5 * composite && composite < 1.5 * ps
         }),
-        MIXES.map(told).join("; "),
+        MIXES.map(summary).join("; "),
     );
     for mix in MIXES {
         let step = scale.records as f64 / STEPS as f64 / 1000.0;
@@ -192,7 +192,7 @@ impl Store {
             let settings = PmSettings { kind: PmKind::Composite, skey: SkeyKind::Trie, latency: None };
             let (entries, stand) = (Arc::new(PmIndex::create(settings)?), Stand::default());
             stand.answer_from(&entries, LIMIT);
-            let components = asked_by_driver(LsmIndex::ATTRIBUTE, &stand);
+            let components = queried_by_driver(LsmIndex::ATTRIBUTE, &stand);
             let database = LsmIndex::create(kind("composite"), directory, components)?;
             return Ok(Self { database, entries: Some(entries), filler });
         }

@@ -1,10 +1,10 @@
 //! The figures of Perseid (Wang, Lu, Wang, Zhang and Shu, USENIX ATC 2023), repeated.
 //!
 //! ```text
-//! workload     what is written and asked (§5.1)
+//! workload     writes and queries (§5.1)
 //! index_only   measures figures 6 to 8: indexes alone (§5.2.1 to §5.2.3)
 //! inserts, lookups, ranges, threads   figures 6, 7, 8, 9
-//! records      figures 10 and 11: questions for records (§5.2.5)
+//! records      figures 10 and 11: queries for records (§5.2.5)
 //! mixed        figure 12 and table 1 (§5.3)
 //! recovery     reopening (§5.4)
 //! ```
@@ -26,12 +26,12 @@ use crate::pm_baselines::LsmKind;
 /// All figures of this paper.
 pub const FIGURES: &[Figure] = &[
     Figure { name: "perseid-6", title: "Inserts and upserts of the index alone", run: inserts::figure_6 },
-    Figure { name: "perseid-7", title: "Index-only questions", run: lookups::figure_7 },
-    Figure { name: "perseid-8", title: "Index-only range questions", run: ranges::figure_8 },
-    Figure { name: "perseid-9", title: "Upserts and questions from several threads", run: threads::figure_9 },
+    Figure { name: "perseid-7", title: "Index-only queries", run: lookups::figure_7 },
+    Figure { name: "perseid-8", title: "Index-only range queries", run: ranges::figure_8 },
+    Figure { name: "perseid-9", title: "Upserts and queries from several threads", run: threads::figure_9 },
     Figure {
         name: "perseid-10",
-        title: "Questions for records, by sequence range and in parallel",
+        title: "Queries for records, by sequence range and in parallel",
         run: records::figure_10,
     },
     Figure { name: "perseid-11", title: "The same over a leveled table", run: records::figure_11 },
@@ -45,7 +45,7 @@ pub const FIGURES: &[Figure] = &[
 ];
 
 const PAPER: &str = "Perseid (USENIX ATC 2023)";
-/// Bytes of a record, where records are asked for (§5.1).
+/// Bytes of a record, where queries return records (§5.1).
 const RECORD_BYTES: usize = 1024;
 
 /// Databases of such records as much larger than cache and memtables as in the paper.
@@ -53,7 +53,7 @@ fn table(tiered: bool) -> LsmKind {
     LsmKind { index: None, in_memory: false, cache_bytes: 16 << 20, memtable_bytes: 2 << 20, tiered }
 }
 
-/// A report with the settings that all figures share; `load` as [`load_average`] told before anything was measured.
+/// A report with the settings that all figures share; `load` as [`load_average`] returned before the measurement.
 fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> FigureReport {
     let title = FIGURES.iter().find(|figure| figure.name == name).map_or("", |figure| figure.title);
     let mut report = FigureReport::new(name, title, &format!("{PAPER}, {what}"));
@@ -64,7 +64,7 @@ fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> Fi
     report
 }
 
-/// Programs that ran or waited for a processor in the last minute; empty where the system does not tell.
+/// Programs that ran or waited for a processor in the last minute; empty where the system does not report it.
 pub(super) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! Figure 8: index-only questions for the newest five records of each of 20 neighbouring secondary keys (§5.2.3).
+//! Figure 8: index-only queries for the newest five records of each of 20 neighbouring secondary keys (§5.2.3).
 
 use super::index_only::{
     COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY, PS_BTREE, PS_DATABASE,
@@ -16,7 +16,7 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
     report.set("secondary keys of a range", RANGE.0);
     report.set("records of each", RANGE.1);
     let range = |subject, workload| measured.of(subject, workload).range;
-    let told = |workload| listed(SUBJECTS.map(|subject| (subject.name, range(subject, workload))));
+    let summary = |workload| listed(SUBJECTS.map(|subject| (subject.name, range(subject, workload))));
     let gains = |of: &[(Subject, Subject)]| {
         listed(of.iter().map(|(ps, other)| {
             (other.name, range(*other, Workload::SkewedSecondary) / range(*ps, Workload::SkewedSecondary))
@@ -30,7 +30,7 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
                 [PS_BTREE, PS_TRIE].iter().all(|ps| range(*lsm, *workload) > 10.0 * range(*ps, *workload))
             })
         }),
-        format!("uniform: {}; times as fast, skewed-sec: {}", told(Workload::Uniform), gains(&lsm)),
+        format!("uniform: {}; times as fast, skewed-sec: {}", summary(Workload::Uniform), gains(&lsm)),
     );
     let composite = [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE)];
     report.claim(
@@ -38,23 +38,24 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
         composite.iter().all(|(ps, other)| {
             Workload::ALL.iter().all(|workload| range(*other, *workload) > range(*ps, *workload))
         }),
-        format!("skewed-sec: {}; times as fast: {}", told(Workload::SkewedSecondary), gains(&composite)),
+        format!("skewed-sec: {}; times as fast: {}", summary(Workload::SkewedSecondary), gains(&composite)),
     );
     let log = [(PS_BTREE, LOG_BTREE), (PS_TRIE, LOG_TRIE)];
     let against_log = |workload: Workload, most: f64| {
         log.iter().all(|(ps, other)| range(*ps, workload) < most * range(*other, workload))
     };
-    let log_told = format!("skewed-sec: {}; times as fast: {}", told(Workload::SkewedSecondary), gains(&log));
+    let log_summary =
+        format!("skewed-sec: {}; times as fast: {}", summary(Workload::SkewedSecondary), gains(&log));
     report.claim(
         "§5.2.3: and, of records that were updated, faster than a log, whose entries of neighbouring keys lie \
          anywhere",
         Workload::ALL.iter().all(|workload| *workload == Workload::Insert || against_log(*workload, 1.0)),
-        log_told,
+        log_summary,
     );
     report.departs(
         "of records that were only inserted, about as fast as a log (within a half), or faster",
         against_log(Workload::Insert, 1.5),
-        format!("insert: {}", told(Workload::Insert)),
+        format!("insert: {}", summary(Workload::Insert)),
         "there, it is faster here too. In memory without delays entries that lie anywhere cost little more \
          than neighbours; the panel with delays shows the difference.",
     );
@@ -68,7 +69,7 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
     );
     report.panels.push(bars(
         "The newest five of each of 20 secondary keys",
-        "CPU µs a question",
+        "CPU µs a query",
         true,
         &Workload::ALL.map(Workload::name),
         SUBJECTS
@@ -79,7 +80,7 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
         let of = |subject| vec![measured.modelled(subject).map_or(0.0, |took| took.range)];
         report.panels.push(bars(
             "Where reading 256 bytes has a delay",
-            "CPU µs a question",
+            "CPU µs a query",
             true,
             &["uniform"],
             IN_REGIONS.map(|subject| (subject.name, of(subject))),

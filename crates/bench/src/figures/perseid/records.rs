@@ -1,4 +1,4 @@
-//! Figures 10 and 11: questions for whole records, with the two ways to fetch them faster (§4.4, §5.2.5).
+//! Figures 10 and 11: queries for whole records, with the two ways to fetch them faster (§4.4, §5.2.5).
 //!
 //! One table has all indexes, so that all fetch the same records from the same files: a PS-Tree and an LSM index of
 //! the database, and composite keys and a log that stand in for a third one.
@@ -17,7 +17,7 @@ use crate::figures::Scale;
 use crate::figures::report::{FigureReport, Panel};
 use crate::measure::{settle, thread_cpu_nanos};
 use crate::pm_baselines::{
-    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, asked_by_driver, primary_key,
+    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, primary_key, queried_by_driver,
 };
 
 /// Threads of a parallel fetch, as in the paper.
@@ -42,14 +42,14 @@ impl Fetch {
     const ALL: [Self; 3] = [Self::Plain, Self::BySequence, Self::Parallel];
     const NAMES: [&'static str; 3] = ["plain", "+SEQ", "+SEQ +PAR"];
 
-    /// The settings of questions.
+    /// The settings of queries.
     pub(super) fn options(self) -> FindOptions {
         let threads = if self == Self::Parallel { FETCH_THREADS } else { 1 };
         FindOptions::default().fetch_by_sequence(self != Self::Plain).fetch_threads(threads)
     }
 }
 
-/// What is compared: its name, and the index that is asked.
+/// What is compared: its name, and its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Subject {
     name: &'static str,
@@ -66,7 +66,7 @@ const SUBJECTS: [Subject; 4] = [PS, COMPOSITE, LOG, LSM];
 /// The index that others answer for.
 const STOOD_FOR: &str = "pm";
 
-/// Microseconds of a question.
+/// Microseconds of a timed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Took {
     /// By the clock.
@@ -77,19 +77,19 @@ struct Took {
     cpu: f64,
 }
 
-/// What questions took over one table: `took[limit][subject][fetch]`.
-struct Asked {
+/// What queries took over one table: `took[limit][subject][fetch]`.
+struct QueryFigures {
     workload: Workload,
     took: [[[Took; 3]; 4]; 2],
 }
 
-impl Asked {
+impl QueryFigures {
     fn of(&self, subject: Subject, limit: usize, fetch: Fetch) -> Took {
         let position = SUBJECTS.iter().position(|other| *other == subject).unwrap_or_default();
         self.took[limit][position][fetch as usize]
     }
 
-    /// How many times as fast sequence ranges make questions to `subject`, by CPU time.
+    /// How many times as fast sequence ranges make queries to `subject`, by CPU time.
     fn gain(&self, subject: Subject, limit: usize) -> f64 {
         self.of(subject, limit, Fetch::Plain).cpu / self.of(subject, limit, Fetch::BySequence).cpu
     }
@@ -99,7 +99,7 @@ impl Asked {
         self.of(subject, limit, Fetch::BySequence).all / self.of(subject, limit, Fetch::Parallel).all
     }
 
-    fn told(&self, limit: usize, fetch: Fetch) -> String {
+    fn summary(&self, limit: usize, fetch: Fetch) -> String {
         listed(SUBJECTS.map(|subject| (subject.name, self.of(subject, limit, fetch).cpu)))
     }
 
@@ -107,7 +107,7 @@ impl Asked {
         listed(SUBJECTS.map(|subject| (subject.name, self.gain(subject, limit))))
     }
 
-    /// The CPU time of a question to a PS-Tree, where one to an LSM index takes 1.
+    /// The CPU time of a query to a PS-Tree, where one to an LSM index takes 1.
     fn against_lsm(&self, limit: usize, fetch: Fetch) -> f64 {
         self.of(PS, limit, fetch).cpu / self.of(LSM, limit, fetch).cpu
     }
@@ -118,7 +118,7 @@ impl Asked {
             let of = |subject| Fetch::ALL.map(|fetch| self.of(subject, position, fetch).all).to_vec();
             panels.push(bars(
                 &format!("The newest {limit} records, {}", self.workload.name()),
-                "µs a question, by the clock",
+                "µs a query, by the clock",
                 false,
                 &Fetch::NAMES,
                 SUBJECTS.map(|subject| (subject.name, of(subject))),
@@ -128,7 +128,7 @@ impl Asked {
             };
             panels.push(bars(
                 &format!("The newest {limit} records, {}", self.workload.name()),
-                "CPU µs a question, calling thread",
+                "CPU µs a query, calling thread",
                 false,
                 &Fetch::NAMES[..2],
                 SUBJECTS.map(|subject| (subject.name, of(subject))),
@@ -141,7 +141,7 @@ impl Asked {
         });
         panels.push(bars(
             &format!("The newest 200 by stage, {}", self.workload.name()),
-            "µs a question, by the clock",
+            "µs a query, by the clock",
             false,
             &["index", "fetch", "+SEQ: index", "fetch", "+PAR: index", "fetch"],
             stages,
@@ -154,34 +154,36 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     let mut report = report_of("perseid-10", "Figure 10", scale);
     let all =
         [measure(scale, Workload::SkewedPrimary, true)?, measure(scale, Workload::SkewedSecondary, true)?];
-    let each = |told: &dyn Fn(&Asked) -> String| {
+    let each = |summary: &dyn Fn(&QueryFigures) -> String| {
         all.iter()
-            .map(|asked| format!("{}: {}", asked.workload.name(), told(asked)))
+            .map(|queried| format!("{}: {}", queried.workload.name(), summary(queried)))
             .collect::<Vec<_>>()
             .join("; ")
     };
-    let every =
-        |holds: &dyn Fn(&Asked, usize) -> bool| all.iter().all(|asked| (0..2).all(|at| holds(asked, at)));
+    let every = |holds: &dyn Fn(&QueryFigures, usize) -> bool| {
+        all.iter().all(|queried| (0..2).all(|at| holds(queried, at)))
+    };
     claim_against_lsm(&mut report, &all);
     report.claim(
         "§4.4: with a PS-Tree most of the time of the newest 200 is the table's",
-        all.iter().all(|asked| asked.of(PS, 1, Fetch::Plain).fetch > 0.5 * asked.of(PS, 1, Fetch::Plain).all),
-        each(&|asked| {
-            let took = asked.of(PS, 1, Fetch::Plain);
+        all.iter()
+            .all(|queried| queried.of(PS, 1, Fetch::Plain).fetch > 0.5 * queried.of(PS, 1, Fetch::Plain).all),
+        each(&|queried| {
+            let took = queried.of(PS, 1, Fetch::Plain);
             listed([("all", took.all), ("fetch", took.fetch)])
         }),
     );
     report.claim(
-        "§5.2.5: sequence ranges make questions to a PS-Tree over a tiered table faster",
-        every(&|asked, limit| asked.gain(PS, limit) > 1.0),
-        each(&|asked| {
-            format!("times as fast, newest 10: {}; newest 200: {}", asked.gains(0), asked.gains(1))
+        "§5.2.5: sequence ranges make queries to a PS-Tree over a tiered table faster",
+        every(&|queried, limit| queried.gain(PS, limit) > 1.0),
+        each(&|queried| {
+            format!("times as fast, newest 10: {}; newest 200: {}", queried.gains(0), queried.gains(1))
         }),
     );
     report.claim(
         "§5.2.5: an LSM index gains less from sequence ranges than a PS-Tree, for the newest 200",
-        all.iter().all(|asked| asked.gain(LSM, 1) < asked.gain(PS, 1)),
-        each(&|asked| asked.gains(1)),
+        all.iter().all(|queried| queried.gain(LSM, 1) < queried.gain(PS, 1)),
+        each(&|queried| queried.gains(1)),
     );
     let files = from_files(scale, Workload::SkewedSecondary)?;
     report.claim(
@@ -190,39 +192,39 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         files[0] > files[1],
         listed([("one thread", files[0]), ("+PAR", files[1])]),
     );
-    let gain = |asked: &Asked| asked.parallel_gain(PS, 1);
+    let gain = |queried: &QueryFigures| queried.parallel_gain(PS, 1);
     report.departs(
         "that of records in the cache makes no difference (within a third)",
-        all.iter().all(|asked| gain(asked) > 0.75 && gain(asked) < 1.34),
-        listed(all.iter().map(|asked| (asked.workload.name(), gain(asked)))),
-        "there, threads share every question. Here one thread fetches what needs no file: over two processors that \
+        all.iter().all(|queried| gain(queried) > 0.75 && gain(queried) < 1.34),
+        listed(all.iter().map(|queried| (queried.workload.name(), gain(queried)))),
+        "there, threads share every timed. Here one thread fetches what needs no file: over two processors that \
          share their caches, several took longer.",
     );
-    report.panels = all.iter().flat_map(Asked::panels).collect();
+    report.panels = all.iter().flat_map(QueryFigures::panels).collect();
     Ok(report)
 }
 
-fn claim_against_lsm(report: &mut FigureReport, all: &[Asked]) {
+fn claim_against_lsm(report: &mut FigureReport, all: &[QueryFigures]) {
     let every =
-        |fetch, most| all.iter().all(|asked| (0..2).all(|limit| asked.against_lsm(limit, fetch) < most));
-    let told = |fetch| {
-        let each = all.iter().map(|asked| {
-            let (ten, more) = (asked.told(0, fetch), asked.told(1, fetch));
-            format!("{}, newest 10: {ten}; newest 200: {more}", asked.workload.name())
+        |fetch, most| all.iter().all(|queried| (0..2).all(|limit| queried.against_lsm(limit, fetch) < most));
+    let summary = |fetch| {
+        let each = all.iter().map(|queried| {
+            let (ten, more) = (queried.summary(0, fetch), queried.summary(1, fetch));
+            format!("{}, newest 10: {ten}; newest 200: {more}", queried.workload.name())
         });
         each.collect::<Vec<_>>().join("; ")
     };
     report.claim(
         "§5.2.5: with sequence ranges, a PS-Tree brings records from a tiered table faster than an LSM index",
         every(Fetch::BySequence, 1.0),
-        told(Fetch::BySequence),
+        summary(Fetch::BySequence),
     );
     report.departs(
         "without them it is faster too, or about as fast (within a quarter)",
         every(Fetch::Plain, 1.25),
-        told(Fetch::Plain),
+        summary(Fetch::Plain),
         "there, it is faster by up to 62 %: an LSM index validates every candidate in another tree before \
-         it fetches. Here it fetches at once, since the record itself tells whether it is current.",
+         it fetches. Here it fetches at once, since the record itself shows whether it is current.",
     );
 }
 
@@ -230,8 +232,8 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     let mut report = report_of("perseid-11", "Figure 11", scale);
     let leveled = measure(scale, Workload::SkewedSecondary, false)?;
     let tiered = measure(scale, Workload::SkewedSecondary, true)?;
-    let gain = |asked: &Asked, limit| asked.gain(PS, limit);
-    let told = listed([
+    let gain = |queried: &QueryFigures, limit| queried.gain(PS, limit);
+    let summary = listed([
         ("leveled, newest 10", gain(&leveled, 0)),
         ("leveled, newest 200", gain(&leveled, 1)),
         ("tiered, newest 10", gain(&tiered, 0)),
@@ -241,12 +243,12 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         "§5.2.5: sequence ranges gain no more over a leveled table than over a tiered one, for the newest \
          200 (but for one in twenty)",
         gain(&leveled, 1) < 1.05 * gain(&tiered, 1),
-        told.clone(),
+        summary.clone(),
     );
     report.claim(
         "§5.2.5: over a leveled table they still make the newest 10 no slower (by more than a tenth)",
         gain(&leveled, 0) > 0.9,
-        told,
+        summary,
     );
     report.departs(
         "over a leveled table a PS-Tree brings records about as fast as an LSM index, or faster (within a \
@@ -254,9 +256,9 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         (0..2).all(|limit| {
             [Fetch::Plain, Fetch::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
         }),
-        format!("plain {}; +SEQ {}", leveled.told(1, Fetch::Plain), leveled.told(1, Fetch::BySequence)),
+        format!("plain {}; +SEQ {}", leveled.summary(1, Fetch::Plain), leveled.summary(1, Fetch::BySequence)),
         "there, an LSM index validates every candidate in another tree before it fetches. Here it fetches \
-         at once, since the record itself tells whether it is current; compactions of its tree have \
+         at once, since the record itself shows whether it is current; compactions of its tree have \
          dropped most entries that are not; and the records take most of the time.",
     );
     report.panels = leveled.panels();
@@ -266,13 +268,13 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
 fn report_of(name: &str, what: &str, scale: &Scale) -> FigureReport {
     let mut report = report(name, what, scale, scale.records, &load_average());
     report.set("bytes of a record", RECORD_BYTES);
-    report.set("questions", scale.questions);
+    report.set("queries", scale.queries);
     report.set("threads of a parallel fetch", FETCH_THREADS);
     report.set("processors", std::thread::available_parallelism().map_or(0, usize::from));
     report
 }
 
-fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<Asked> {
+fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<QueryFigures> {
     eprintln!("  {}, {}", workload.name(), if tiered { "tiered" } else { "leveled" });
     let folder = match &scale.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
@@ -285,7 +287,7 @@ fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<Asked> {
         format!("{}={attribute}:composite:validation=key-index", LSM.index),
         format!("{STOOD_FOR}={attribute}:composite"),
     ];
-    let components = asked_by_driver(STOOD_FOR, &stand);
+    let components = queried_by_driver(STOOD_FOR, &stand);
     let database = LsmIndex::create_with(table(tiered), &folder.path().join("db"), components, &declared)?;
     let stood_for = [PmKind::Composite, PmKind::Log].map(|kind| {
         PmIndex::create(PmSettings { kind, skey: SkeyKind::Trie, latency: None })
@@ -302,38 +304,35 @@ fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<Asked> {
         stood_for.iter().try_for_each(|(_, index)| index.put_at(&secondary_key, &key, sequence))?;
     }
     settle(std::time::Duration::from_secs(60));
-    let mut asked = Asked { workload, took: Default::default() };
-    for (took, limit) in asked.took.iter_mut().zip(LIMITS) {
-        let questions = scale.questions as usize;
-        let mut least = SUBJECTS.map(|_| Fetch::ALL.map(|_| Least::new(questions)));
+    let mut queried = QueryFigures { workload, took: Default::default() };
+    for (took, limit) in queried.took.iter_mut().zip(LIMITS) {
+        let queries = scale.queries as usize;
+        let mut least = SUBJECTS.map(|_| Fetch::ALL.map(|_| Least::new(queries)));
         let answer = |subject: Subject| {
             if let Some((_, entries)) = stood_for.iter().find(|(kind, _)| Some(*kind) == subject.entries) {
                 stand.answer_from(entries, limit);
             }
-            Question { database: &database, subject, limit, draws: &draws, scale }
+            RecordQuery { database: &database, subject, limit, draws: &draws, scale }
         };
         // All take turns, so that what slows the machine for a while slows all of them.
         for _ in 0..PASSES {
             for (subject, least) in SUBJECTS.into_iter().zip(&mut least) {
-                let question = answer(subject);
+                let timed = answer(subject);
                 for (fetch, least) in Fetch::ALL.into_iter().zip(least) {
-                    question.time(fetch, least)?;
+                    timed.time(fetch, least)?;
                 }
             }
         }
         for ((subject, least), took) in SUBJECTS.into_iter().zip(&least).zip(took) {
-            let question = answer(subject);
+            let timed = answer(subject);
             for ((fetch, least), took) in Fetch::ALL.into_iter().zip(least).zip(took) {
                 let all = super::mean(&least.all);
-                *took = Took {
-                    all,
-                    fetch: all * question.share_of_fetching(fetch)?,
-                    cpu: super::mean(&least.cpu),
-                };
+                *took =
+                    Took { all, fetch: all * timed.share_of_fetching(fetch)?, cpu: super::mean(&least.cpu) };
             }
         }
     }
-    Ok(asked)
+    Ok(queried)
 }
 
 /// What the newest 200 records of a PS-Tree take where nearly all are read from files, by one thread and by several:
@@ -353,18 +352,18 @@ fn from_files(scale: &Scale, workload: Workload) -> Result<[f64; 2]> {
         database.put(write.secondary, write.record, &filler)?;
     }
     settle(std::time::Duration::from_secs(60));
-    let question = Question { database: &database, subject: PS, limit: LIMITS[1], draws: &draws, scale };
+    let timed = RecordQuery { database: &database, subject: PS, limit: LIMITS[1], draws: &draws, scale };
     let ways = [Fetch::BySequence, Fetch::Parallel];
-    let mut least = ways.map(|_| Least::new(scale.questions as usize));
+    let mut least = ways.map(|_| Least::new(scale.queries as usize));
     for _ in 0..PASSES {
         for (fetch, least) in ways.into_iter().zip(&mut least) {
-            question.time(fetch, least)?;
+            timed.time(fetch, least)?;
         }
     }
     Ok(least.map(|least| super::mean(&least.all)))
 }
 
-/// The least microseconds that each question took in any pass.
+/// The least microseconds that each query took in any pass.
 struct Least {
     /// By the clock.
     all: Vec<f64>,
@@ -373,13 +372,13 @@ struct Least {
 }
 
 impl Least {
-    fn new(questions: usize) -> Self {
-        Self { all: vec![f64::MAX; questions], cpu: vec![f64::MAX; questions] }
+    fn new(queries: usize) -> Self {
+        Self { all: vec![f64::MAX; queries], cpu: vec![f64::MAX; queries] }
     }
 }
 
-/// Asks one index of a table for the newest records of secondary keys.
-struct Question<'q> {
+/// Queries one index of a table for the newest records of secondary keys.
+struct RecordQuery<'q> {
     database: &'q LsmIndex,
     subject: Subject,
     limit: usize,
@@ -387,12 +386,12 @@ struct Question<'q> {
     scale: &'q Scale,
 }
 
-impl Question<'_> {
+impl RecordQuery<'_> {
     fn query(&self, secondary: u64) -> bolide::Query {
         LsmIndex::newest_of(secondary, self.limit).using_index(self.subject.index)
     }
 
-    /// Asks all questions once.
+    /// Runs all queries once.
     fn time(&self, fetch: Fetch, least: &mut Least) -> Result<()> {
         let mut draws = self.draws.reseeded(self.scale.seed ^ 10);
         for (all, cpu) in least.all.iter_mut().zip(&mut least.cpu) {
@@ -405,17 +404,17 @@ impl Question<'_> {
         Ok(())
     }
 
-    /// The share of fetching, of whole questions with their stages measured.
+    /// The share of fetching, of whole queries with their stages measured.
     fn share_of_fetching(&self, fetch: Fetch) -> Result<f64> {
         let (mut draws, options) = (self.draws.reseeded(self.scale.seed ^ 10), fetch.options().measure(true));
-        let (mut fetching, mut asking) = (0, 0);
-        for _ in 0..self.scale.questions {
+        let (mut fetching, mut query_path) = (0, 0);
+        for _ in 0..self.scale.queries {
             let (query, started) = (self.query(draws.secondary()), Instant::now());
             let explain =
                 self.database.records().find_each(&query, &options, |_| Ok(ControlFlow::Continue(())))?;
-            asking += started.elapsed().as_nanos() as u64;
+            query_path += started.elapsed().as_nanos() as u64;
             fetching += explain.fetch_nanos;
         }
-        Ok(fetching as f64 / asking.max(1) as f64)
+        Ok(fetching as f64 / query_path.max(1) as f64)
     }
 }

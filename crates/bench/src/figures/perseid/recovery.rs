@@ -54,7 +54,7 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     let of = |name: &str, value: fn(&Opened) -> f64| {
         all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, opened)| value(opened))
     };
-    let told = |value: fn(&Opened) -> f64| listed(all.iter().map(|(name, opened)| (*name, value(opened))));
+    let summary = |value: fn(&Opened) -> f64| listed(all.iter().map(|(name, opened)| (*name, value(opened))));
     let each = |milliseconds: f64| milliseconds * 1e3 / records as f64;
     let trees = [KINDS[1].0, KINDS[2].0];
     report.departs(
@@ -63,7 +63,7 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
         trees
             .iter()
             .all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
-        format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
+        format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
         "there, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in \
          persistent memory as it was and only the durable table is read. Here the region is read from \
          disk, all of it, and verified; the files of LSM trees are opened and not read.",
@@ -71,7 +71,7 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     report.departs(
         "after a close it takes no longer than after a crash (by more than a fifth)",
         trees.iter().all(|name| of(name, |o| o.closed_cpu) < 1.2 * of(name, |o| o.crashed_cpu)),
-        format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
+        format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
         "there, the volatile table is built from the durable one after a close too. Here it is in the \
          region with the entries, which is read as it was left.",
     );
@@ -140,13 +140,13 @@ fn measure(scale: &Scale, index: Option<&'static str>, records: u64) -> Result<O
     Ok(opened)
 }
 
-/// The keys that some questions bring.
+/// The keys that some queries bring.
 fn answers(records: &bolide::Collection, draws: &Draws) -> Result<Vec<Vec<u8>>> {
     let mut draws = draws.reseeded(3);
     let mut keys = Vec::new();
     for _ in 0..100 {
         let query: Query = LsmIndex::newest_of(draws.secondary(), 10).keys_only();
-        // Without an index a question reads all records.
+        // Without an index a query reads all records.
         if records.indexes().is_empty() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Figure 9: upserts and index-only questions from several threads (§5.2.4).
+//! Figure 9: upserts and index-only queries from several threads (§5.2.4).
 
 use std::time::{Duration, Instant};
 
@@ -29,9 +29,9 @@ struct Rates {
     subject: Subject,
     workload: Workload,
     upserts: Vec<f64>,
-    questions: Vec<f64>,
-    /// CPU microseconds of a question.
-    question_cpu: Vec<f64>,
+    queries: Vec<f64>,
+    /// CPU microseconds of a query.
+    query_cpu: Vec<f64>,
 }
 
 pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
@@ -55,12 +55,12 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
         let title = format!("Upserts, {}", workload.name());
         report.panels.push(lines(&title, labels, true, x.clone(), of(|rates| &rates.upserts)));
         let title = format!("The newest {}, {}", limit_of(workload), workload.name());
-        report.panels.push(lines(&title, labels, true, x.clone(), of(|rates| &rates.questions)));
+        report.panels.push(lines(&title, labels, true, x.clone(), of(|rates| &rates.queries)));
     }
     Ok(report)
 }
 
-/// As in the paper: the longer questions where secondary keys are popular.
+/// As in the paper: the longer queries where secondary keys are popular.
 fn limit_of(workload: Workload) -> usize {
     if workload == Workload::SkewedSecondary { 200 } else { 10 }
 }
@@ -69,26 +69,26 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
     let rates = |subject: Subject, workload| {
         all.iter().find(|rates| rates.subject == subject && rates.workload == workload)
     };
-    let question = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.questions[at]);
+    let query = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.queries[at]);
     let upsert = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.upserts[at]);
     let last = THREADS.len() - 1;
     let popular = Workload::SkewedSecondary;
     report.claim(
-        "§5.2.4: with any number of threads a PS-Tree answers more questions for 200 records of popular \
+        "§5.2.4: with any number of threads a PS-Tree answers more queries for 200 records of popular \
          secondary keys than composite keys, a log and LSM trees",
         (0..=last).all(|at| {
-            SUBJECTS[1..].iter().all(|other| question(PS_TRIE, popular, at) > question(*other, popular, at))
+            SUBJECTS[1..].iter().all(|other| query(PS_TRIE, popular, at) > query(*other, popular, at))
         }),
         format!(
             "one thread: {}; {} threads: {}",
-            listed(SUBJECTS.map(|subject| (subject.name, question(subject, popular, 0)))),
+            listed(SUBJECTS.map(|subject| (subject.name, query(subject, popular, 0)))),
             THREADS[last],
-            listed(SUBJECTS.map(|subject| (subject.name, question(subject, popular, last))))
+            listed(SUBJECTS.map(|subject| (subject.name, query(subject, popular, last))))
         ),
     );
-    let cost = |workload, at: usize| rates(PS_TRIE, workload).map_or(0.0, |of| of.question_cpu[at]);
+    let cost = |workload, at: usize| rates(PS_TRIE, workload).map_or(0.0, |of| of.query_cpu[at]);
     report.claim(
-        "§5.2.4: readers of a PS-Tree take no locks: with any number of threads a question takes as much \
+        "§5.2.4: readers of a PS-Tree take no locks: with any number of threads a query takes as much \
          processor time as with one (within a half)",
         WORKLOADS.iter().all(|workload| (1..=last).all(|at| cost(*workload, at) < 1.5 * cost(*workload, 0))),
         WORKLOADS
@@ -98,7 +98,7 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
             })
             .join("; "),
     );
-    let upserts_told = WORKLOADS
+    let upsert_summary = WORKLOADS
         .map(|workload| {
             let at = |at| listed(SUBJECTS.map(|subject| (subject.name, upsert(subject, workload, at))));
             format!("{}, one thread: {}; {} threads: {}", workload.name(), at(0), THREADS[last], at(last))
@@ -114,12 +114,12 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
             let ps = upsert(PS_TRIE, workload, at);
             ps > upsert(LSM, workload, at) && ps < upsert(LOG_TRIE, workload, at)
         }),
-        upserts_told.clone(),
+        upsert_summary.clone(),
     );
     report.departs(
         "a PS-Tree takes at least half of the upserts that composite keys take",
         every(&|workload, at| upsert(PS_TRIE, workload, at) > 0.5 * upsert(COMPOSITE_TRIE, workload, at)),
-        upserts_told,
+        upsert_summary,
         "there, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast \
          memory, where adding a key costs as little as appending to a page and splitting it now and then.",
     );
@@ -175,14 +175,14 @@ fn measure(scale: &Scale, subject: Subject, workload: Workload, records: u64) ->
     for write in draws.writes() {
         index.put(write.secondary, write.record)?;
     }
-    let (upserts, questions, question_cpu) = Default::default();
-    let mut rates = Rates { subject, workload, upserts, questions, question_cpu };
+    let (upserts, queries, query_cpu) = Default::default();
+    let mut rates = Rates { subject, workload, upserts, queries, query_cpu };
     for threads in THREADS {
         settle(Duration::from_secs(20));
         let (rate, cpu) =
             best(threads, &draws, scale.seed, &|draws| index.newest(draws.secondary(), limit_of(workload)))?;
-        rates.questions.push(rate);
-        rates.question_cpu.push(cpu);
+        rates.queries.push(rate);
+        rates.query_cpu.push(cpu);
     }
     for threads in THREADS {
         settle(Duration::from_secs(20));

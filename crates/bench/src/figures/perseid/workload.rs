@@ -9,7 +9,7 @@ use crate::data::zipf::Zipf;
 /// Records of one secondary key, on average.
 pub const RECORDS_A_KEY: u64 = 25;
 
-/// How records are written before questions are asked.
+/// How records are written before the queries run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Each record once.
@@ -46,7 +46,7 @@ pub struct Write {
     pub secondary: u64,
 }
 
-/// Draws writes and questions, the same for the same seed.
+/// Draws writes and queries, the same for the same seed.
 #[derive(Debug, Clone)]
 pub struct Draws {
     workload: Workload,
@@ -96,7 +96,7 @@ impl Draws {
         }
     }
 
-    /// The number of a secondary key: questions follow the distribution of the data.
+    /// The number of a secondary key: queries follow the distribution of the data.
     pub fn secondary(&mut self) -> u64 {
         match self.workload {
             Workload::SkewedSecondary => self.skewed(self.secondaries),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_workload_is_skewed_where_it_says() {
+    fn each_workload_is_skewed_in_its_attribute() {
         for workload in Workload::ALL {
             let draws = Draws::new(workload, 20_000, 5);
             let writes = draws.writes();

@@ -3,7 +3,7 @@
 //! ```text
 //! sizes       table 1: bytes for a key (§3.4)
 //! tables      figures 11 to 13: sorted views over sstables alone (§5.1)
-//! stores      the layouts and other stores, what they hold, what they are asked (§5.2)
+//! stores      the layouts and other stores, what they hold, the operations on them (§5.2)
 //! ranges      figures 14 and 15: seeks and scans
 //! writes      figures 16 and 17: loads and updates
 //! ycsb        figure 18
@@ -63,7 +63,7 @@ fn folder(scale: &Scale) -> Result<tempfile::TempDir> {
 }
 
 /// "8: 2.1, 16: 3.2": figures by the number of runs.
-fn told_runs(figures: impl IntoIterator<Item = (usize, f64)>) -> String {
+fn run_summary(figures: impl IntoIterator<Item = (usize, f64)>) -> String {
     let parts: Vec<String> =
         figures.into_iter().map(|(runs, figure)| format!("{runs}: {}", number(figure))).collect();
     parts.join(", ")
@@ -77,7 +77,7 @@ mod tests {
     fn scale() -> Scale {
         Scale {
             records: 1_000,
-            questions: 5,
+            queries: 5,
             seed: 1,
             pm_read_nanos: 0,
             pm_write_nanos: 0,
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Each figure asks, checks its answers and has a panel without gaps; claims need more records.
+    /// Each figure runs, checks its answers and has a panel without gaps; claims need more records.
     fn is_made(name: &str) {
         let figure = FIGURES.iter().find(|figure| figure.name == name).unwrap();
         let report = (figure.run)(&scale()).unwrap();

@@ -12,14 +12,14 @@ use crate::figures::report::FigureReport;
 
 /// Rounds in which the compared ones take turns; the least of them counts.
 const PASSES: usize = 15;
-/// Operations of a round for each of `--questions`.
+/// Operations of a round for each of `--queries`.
 const OPERATIONS_FACTOR: u64 = 3;
 const ENOUGH: u64 = 50_000;
 
 /// CPU microseconds of an operation: `[subject][pattern]`.
 type Took = Vec<Vec<f64>>;
 
-/// Asks all `stores` for scans of `length` by each of `patterns`; they take turns.
+/// Scans all `stores` of `length` by each of `patterns`; they take turns.
 fn rounds(
     scale: &Scale,
     stores: &[Store],
@@ -27,7 +27,7 @@ fn rounds(
     patterns: &[Pattern],
     length: usize,
 ) -> Result<Took> {
-    let operations = (scale.questions * OPERATIONS_FACTOR) as usize;
+    let operations = (scale.queries * OPERATIONS_FACTOR) as usize;
     let mut connections = stores.iter().map(Store::connect).collect::<Result<Vec<_>>>()?;
     let mut least = vec![vec![f64::MAX; patterns.len()]; stores.len()];
     // Round 0 fills the caches.
@@ -40,8 +40,8 @@ fn rounds(
                     Pattern::Sequential(_) => Pattern::Sequential(random.below(records.count)),
                     other => other.clone(),
                 };
-                let asked = (operations, length);
-                let took = scan(&mut **connection, records, &mut pattern, &mut random, asked)?;
+                let queried = (operations, length);
+                let took = scan(&mut **connection, records, &mut pattern, &mut random, queried)?;
                 if round > 0 {
                     least[at] = least[at].min(took);
                 }
@@ -56,7 +56,7 @@ fn of(stores: &[Subject], took: &Took, subject: Subject, pattern: usize) -> f64 
     at.and_then(|at| took.get(at)?.get(pattern)).copied().unwrap_or(f64::NAN)
 }
 
-fn told(stores: &[Subject], took: &Took, pattern: usize) -> String {
+fn summary(stores: &[Subject], took: &Took, pattern: usize) -> String {
     listed(stores.iter().zip(took).map(|(subject, took)| (subject.name, took[pattern])))
 }
 
@@ -68,7 +68,7 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
     let cache_bytes = Records { count, value_bytes: VALUES[1] }.bytes() * 3 / 10;
     report.set("records", count);
     report.set("block cache", format!("{} KiB", cache_bytes >> 10));
-    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    report.set("operations of a round", scale.queries * OPERATIONS_FACTOR);
     let subjects = subjects();
     let mut all: Vec<Took> = Vec::new();
     for value_bytes in VALUES {
@@ -85,9 +85,11 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
     }
     let cells = || (0..VALUES.len()).flat_map(|value| (0..PATTERNS.len()).map(move |at| (value, at)));
     let cost = |value: usize, subject, at| of(&subjects, &all[value], subject, at);
-    let told_all = |at: usize| {
-        let each =
-            VALUES.iter().zip(&all).map(|(value, took)| format!("{value} B: {}", told(&subjects, took, at)));
+    let summary_of_all = |at: usize| {
+        let each = VALUES
+            .iter()
+            .zip(&all)
+            .map(|(value, took)| format!("{value} B: {}", summary(&subjects, took, at)));
         each.collect::<Vec<_>>().join("; ")
     };
     report.claim(
@@ -95,19 +97,19 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
         cells().all(|(value, at)| {
             LAYOUTS.iter().all(|other| cost(value, PARTITIONED, at) < 1.25 * cost(value, *other, at))
         }),
-        format!("uniform, CPU µs: {}", told_all(2)),
+        format!("uniform, CPU µs: {}", summary_of_all(2)),
     );
     report.claim(
         "§5.2: uniform seeks are slower than sequential ones, under every layout",
         (0..VALUES.len())
             .all(|value| LAYOUTS.iter().all(|one| cost(value, *one, 2) > 1.1 * cost(value, *one, 0))),
-        format!("sequential, CPU µs: {}", told_all(0)),
+        format!("sequential, CPU µs: {}", summary_of_all(0)),
     );
     report.claim(
         "§5.2: a merging cursor pays for each sorted run, overlapping or not: where the blocks are in the cache (sequential seeks), \
          tiered is slower without its view",
         (0..VALUES.len()).all(|value| cost(value, TIERED_MERGED, 0) > 1.1 * cost(value, TIERED, 0)),
-        format!("sequential, CPU µs: {}", told_all(0)),
+        format!("sequential, CPU µs: {}", summary_of_all(0)),
     );
     let label = "million seeks a second of CPU time";
     for (value, took) in VALUES.iter().zip(&all) {
@@ -129,7 +131,7 @@ pub(super) fn figure_15(scale: &Scale) -> Result<FigureReport> {
     let smallest = Records { count: counts[0], value_bytes: 120 };
     let cache_bytes = smallest.bytes() * 5 / 4;
     report.set("block cache", format!("{} KiB", cache_bytes >> 10));
-    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    report.set("operations of a round", scale.queries * OPERATIONS_FACTOR);
     let subjects = subjects();
     // [store size][length][subject]
     let mut all: Vec<Vec<Vec<f64>>> = Vec::new();
@@ -167,7 +169,7 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
         let at = subjects.iter().position(|other| *other == subject);
         at.map_or(f64::NAN, |at| all[size][length][at])
     };
-    let told = |size: usize, length: usize| {
+    let summary = |size: usize, length: usize| {
         listed(subjects.iter().zip(&all[size][length]).map(|(subject, took)| (subject.name, *took)))
     };
     let everywhere = || (0..all.len()).flat_map(|size| (0..3).map(move |length| (size, length)));
@@ -175,7 +177,7 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
         "§5.2: where the blocks are in the cache, the partitioned layout scans faster through its views than a tiered store is merged (10 \
          records)",
         cost(0, 0, PARTITIONED) < cost(0, 0, TIERED_MERGED),
-        format!("10 records, CPU µs, smallest: {}", told(0, 0)),
+        format!("10 records, CPU µs, smallest: {}", summary(0, 0)),
     );
     report.departs(
         "the leveled layout scans as fast as the partitioned one or faster, by up to three times",
@@ -183,7 +185,7 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
             let times = cost(size, length, PARTITIONED) / cost(size, length, LEVELED);
             times > 0.75 && times < 3.0
         }),
-        format!("10 records, CPU µs, smallest: {}; largest: {}", told(0, 0), told(all.len() - 1, 0)),
+        format!("10 records, CPU µs, smallest: {}; largest: {}", summary(0, 0), summary(all.len() - 1, 0)),
         "there, LevelDB has four or five levels. Here one large level and at most three sorted runs above it hold such stores, and a \
          scan goes through the blocks of those, where it goes through one of each of up to ten runs of a partition.",
     );
@@ -202,11 +204,11 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
         (0.66..1.5).contains(&(gain(0, 2) / gain(0, 0))),
         format!("times as fast: {}", listed([("10", gain(0, 0)), ("50", gain(0, 1)), ("200", gain(0, 2))])),
         "there, the longer the scan, the less the stores differ. Here a step through a view waits for no run: those that come up \
-         are asked for together.",
+         are prefetched together.",
     );
     report.claim(
         "§5.2: scans get slower where the store outgrows the block cache (by a fifth at least)",
         [PARTITIONED, TIERED, LEVELED].iter().all(|one| cost(last, 0, *one) > 1.2 * cost(0, 0, *one)),
-        format!("10 records, CPU µs, smallest: {}; largest: {}", told(0, 0), told(last, 0)),
+        format!("10 records, CPU µs, smallest: {}; largest: {}", summary(0, 0), summary(last, 0)),
     );
 }

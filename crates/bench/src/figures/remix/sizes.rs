@@ -129,31 +129,31 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     }
     let names = WORKLOADS.each_ref().map(|workload| workload.name);
     let column = |what: &dyn Fn(&Sizes) -> f64| -> Vec<f64> { all.iter().map(what).collect() };
-    let told = |what: &dyn Fn(&Sizes) -> f64| listed(names.into_iter().zip(column(what)));
+    let summary = |what: &dyn Fn(&Sizes) -> f64| listed(names.into_iter().zip(column(what)));
     report.claim(
-        "§3.4: a view takes no more than its formula says for selectors of a byte (and a twentieth for header and checksums)",
+        "§3.4: a view takes no more than its formula gives for selectors of a byte (and a twentieth for header and checksums)",
         all.iter().all(|sizes| {
             WIDTHS.iter().zip(sizes.views).all(|(width, size)| size < 1.05 * formula(sizes, *width) + 0.05)
         }),
-        format!("D = 32: {}; formula: {}", told(&|sizes| sizes.views[1]), told(&|sizes| formula(sizes, 32))),
+        format!("D = 32: {}; formula: {}", summary(&|sizes| sizes.views[1]), summary(&|sizes| formula(sizes, 32))),
     );
     report.claim(
         "§3.4: larger segments make it smaller, for every size of keys",
         all.iter().all(|sizes| sizes.views[0] > sizes.views[1] && sizes.views[1] > sizes.views[2]),
-        format!("D = 16: {}; D = 64: {}", told(&|sizes| sizes.views[0]), told(&|sizes| sizes.views[2])),
+        format!("D = 16: {}; D = 64: {}", summary(&|sizes| sizes.views[0]), summary(&|sizes| sizes.views[2])),
     );
     let share = |sizes: &Sizes| 100.0 * sizes.views[1] / sizes.data;
     report.claim(
         "§3.4: with D = 32 it is less than a twentieth of the data, but for USR with its values of two bytes less than an eighth",
         all.iter().zip(names).all(|(sizes, name)| share(sizes) < if name == "USR" { 12.5 } else { 5.0 }),
-        format!("% of the data: {}", told(&share)),
+        format!("% of the data: {}", summary(&share)),
     );
     report.departs(
-        "it takes at most 0.7 bytes a key more than the paper says with D = 32",
+        "it takes at most 0.7 bytes a key more than in the paper with D = 32",
         all.iter().zip(&WORKLOADS).all(|(sizes, workload)| sizes.views[1] < workload.paper[1] + 0.7),
         format!(
             "measured: {}; the paper: {}",
-            told(&|sizes| sizes.views[1]),
+            summary(&|sizes| sizes.views[1]),
             listed(WORKLOADS.iter().map(|workload| (workload.name, workload.paper[1])))
         ),
         "there, a selector is counted as three bits, and a cursor offset as four bytes. The selectors of RemixDB and ours have \
@@ -166,7 +166,7 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
             let more = sizes.views[1] - sstable(sizes);
             more > 0.0 && more < 2.0
         }),
-        format!("index and filter: {}; view: {}", told(&sstable), told(&|sizes| sizes.views[1])),
+        format!("index and filter: {}; view: {}", summary(&sstable), summary(&|sizes| sizes.views[1])),
         "there, they take more where records are large (APP, ETC, SYS), as the index has the whole first key and \
          value of each block. Here it has what divides the keys of two blocks, and places as differences: a tenth of a byte to \
          half a byte for a key.",

@@ -1,4 +1,4 @@
-//! Whole stores that are compared, what they hold and what is asked of them (§5.2).
+//! Whole stores that are compared, what they hold and the operations on them (§5.2).
 //!
 //! Memtables, sstables and the block cache are as small beside the data as in the paper, so that a store has many
 //! partitions and most of it lies in files.
@@ -110,7 +110,7 @@ fn write_head(value: &mut [u8], rank: u64, version: u64) {
     value[8..16].copy_from_slice(&version.to_le_bytes());
 }
 
-/// Which records are asked for or written, one after the other.
+/// The records that are read or written, one after the other.
 #[derive(Debug, Clone)]
 pub enum Pattern {
     /// In key order, beginning somewhere.
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_stay_among_the_records_and_are_as_skewed_as_they_say() {
+    fn patterns_stay_among_the_records_and_are_as_skewed_as_declared() {
         let records = Records { count: 10_000, value_bytes: 16 };
         let mut random = Random::new(3);
         let mut counted = |mut pattern: Pattern| {

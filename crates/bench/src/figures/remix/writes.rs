@@ -31,7 +31,7 @@ fn settings(report: &mut FigureReport, records: &Records) {
     report.set("block cache", format!("{} KiB", cache_bytes(records) >> 10));
 }
 
-fn told(all: &[(Subject, Wrote)], what: impl Fn(&Wrote) -> f64) -> String {
+fn summary(all: &[(Subject, Wrote)], what: impl Fn(&Wrote) -> f64) -> String {
     listed(all.iter().map(|(subject, wrote)| (subject.name, what(wrote))))
 }
 
@@ -76,23 +76,23 @@ fn claims_of_loads(report: &mut FigureReport, all: &[(Subject, Wrote)]) {
         "§5.2: leveled writes the most bytes of all layouts, half as many again as partitioned at least",
         LAYOUTS.iter().all(|one| written(*one) <= written(LEVELED))
             && written(LEVELED) > 1.5 * written(PARTITIONED),
-        format!("bytes written for each byte put: {}", told(all, |one| one.written)),
+        format!("bytes written for each byte put: {}", summary(all, |one| one.written)),
     );
     report.claim(
         "§5.2: partitioned writes no more than fragmented (within a tenth)",
         written(PARTITIONED) < 1.1 * written(FRAGMENTED),
-        format!("bytes written for each byte put: {}", told(all, |one| one.written)),
+        format!("bytes written for each byte put: {}", summary(all, |one| one.written)),
     );
     report.claim(
         "§5.2: keeping sorted views reads what was written: tiered with them reads more than without",
         of(all, TIERED).read > of(all, super::stores::TIERED_MERGED).read,
-        format!("bytes read for each byte put: {}", told(all, |one| one.read)),
+        format!("bytes read for each byte put: {}", summary(all, |one| one.read)),
     );
     report.departs(
         "background threads included, a put into a store with views costs up to three times as much as into one without \
          (partitioned beside leveled)",
         of(all, PARTITIONED).whole < 3.0 * of(all, LEVELED).whole,
-        format!("CPU µs: {}", told(all, |one| one.whole)),
+        format!("CPU µs: {}", summary(all, |one| one.whole)),
         "there, RemixDB loads the fastest, with 4 GB of memtable beside 64 MB of LevelDB. Here all have the same memtable; a flush \
          in random order adds to every partition, each view is made anew, and with a key to merge for nearly each of its blocks all \
          of them are read.",
@@ -128,8 +128,8 @@ pub(super) fn figure_17(scale: &Scale) -> Result<FigureReport> {
         all.push(row);
     }
     claims_of_updates(&mut report, &all);
-    type Shown = (&'static str, &'static str, fn(&Wrote) -> f64);
-    let panels: [Shown; 4] = [
+    type Printed = (&'static str, &'static str, fn(&Wrote) -> f64);
+    let panels: [Printed; 4] = [
         ("Put", "CPU µs, whole process", |one| one.whole),
         ("Throughput", "thousand puts a second, by the clock", |one| one.rate / 1000.0),
         ("Written", "bytes for each byte put", |one| one.written),
@@ -146,19 +146,19 @@ pub(super) fn figure_17(scale: &Scale) -> Result<FigureReport> {
 
 fn claims_of_updates(report: &mut FigureReport, all: &[Vec<(Subject, Wrote)>]) {
     let figure = |pattern: usize, subject| of(&all[pattern], subject);
-    let told_partitioned = |what: fn(&Wrote) -> f64| {
+    let partitioned_summary = |what: fn(&Wrote) -> f64| {
         listed(PATTERNS.into_iter().enumerate().map(|(at, name)| (name, what(&figure(at, PARTITIONED)))))
     };
     report.claim(
         "§5.2: sequential updates write about twice what was put under the partitioned layout, and the log (1.27 for each byte of such \
          records)",
         figure(0, PARTITIONED).written < 3.4,
-        format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
+        format!("bytes for each byte put: {}", partitioned_summary(|one| one.written)),
     );
     report.claim(
         "§5.2: they are the cheapest, since each flush goes to a few partitions: four fifths of the CPU time at most",
         (1..PATTERNS.len()).all(|other| figure(0, PARTITIONED).whole < 0.8 * figure(other, PARTITIONED).whole),
-        format!("CPU µs: {}", told_partitioned(|one| one.whole)),
+        format!("CPU µs: {}", partitioned_summary(|one| one.whole)),
     );
     report.departs(
         "Zipf-composite and Zipf write about as much as sequential updates (within a half)",
@@ -166,9 +166,9 @@ fn claims_of_updates(report: &mut FigureReport, all: &[Vec<(Subject, Wrote)>]) {
             let times = figure(other, PARTITIONED).written / figure(0, PARTITIONED).written;
             times < 1.5 && times > 0.67
         }),
-        format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
+        format!("bytes for each byte put: {}", partitioned_summary(|one| one.written)),
         "there, both write much less than sequential updates and Zipf the least, as the memtable overwrites in place. Here \
-         a memtable keeps the versions of a key, which snapshots may ask for, until it is flushed: overwrites \
+         a memtable keeps the versions of a key, which snapshots may read, until it is flushed: overwrites \
          fill it like other writes.",
     );
     let each =

@@ -14,7 +14,7 @@ use crate::workloads::worker::{Shared, Worker};
 
 /// Rounds in which the stores take turns; the least of them counts.
 const PASSES: u64 = 5;
-/// Operations of a round for each of `--questions`; a tenth of them where they are scans.
+/// Operations of a round for each of `--queries`; a tenth of them where they are scans.
 const OPERATIONS_FACTOR: u64 = 40;
 /// Records for each of `--records`.
 const RECORDS_FACTOR: u64 = 4;
@@ -47,7 +47,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     let cache_bytes = records.bytes() / 64;
     report.set("records", records.count);
     report.set("block cache", format!("{} KiB", cache_bytes >> 10));
-    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    report.set("operations of a round", scale.queries * OPERATIONS_FACTOR);
     report.set("scans of workload E", "1 to 100 records");
     let subjects = subjects();
     let mut stores = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
             let seed = scale.seed + (round << 20);
             let mut inserted = 0;
             for (connection, least) in connections.iter_mut().zip(&mut least) {
-                let (micros, more) = drive(&mut **connection, &shared, seed, scale.questions * factor)?;
+                let (micros, more) = drive(&mut **connection, &shared, seed, scale.queries * factor)?;
                 // All draw the same operations.
                 inserted = more;
                 if round > 0 {
@@ -105,7 +105,7 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
         let at = subjects.iter().position(|other| *other == subject);
         at.and_then(|at| all.get(workload)?.get(at)).copied().unwrap_or(f64::NAN)
     };
-    let told = |workloads: &[usize]| {
+    let summary = |workloads: &[usize]| {
         let each = workloads.iter().map(|&workload| {
             let name = WORKLOADS[workload].1;
             format!(
@@ -121,23 +121,23 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
             let times = cost(*at, PARTITIONED) / cost(*at, LEVELED);
             times > 0.75 && times < 2.0
         }),
-        format!("CPU µs: {}", told(&[0, 1, 2, 3, 5])),
+        format!("CPU µs: {}", summary(&[0, 1, 2, 3, 5])),
         "there, RemixDB is ahead but in D: LevelDB has five levels and many sstables in the first. Here one large level \
-         and at most three sorted runs above it hold such a store, where a partition has up to ten runs, each with a Bloom filter to ask.",
+         and at most three sorted runs above it hold such a store, where a partition has up to ten runs, each with a Bloom filter to read.",
     );
     report.claim(
         "§5.2: in E, the partitioned layout is faster through its views than a tiered store that is merged",
         cost(4, PARTITIONED) < cost(4, TIERED_MERGED),
-        format!("CPU µs: {}", told(&[4])),
+        format!("CPU µs: {}", summary(&[4])),
     );
     report.departs(
         "in E, the leveled layout is as fast as the partitioned one or faster, by up to three times",
         cost(4, PARTITIONED) < 3.0 * cost(4, LEVELED) && cost(4, PARTITIONED) > 0.75 * cost(4, LEVELED),
-        format!("CPU µs: {}", told(&[4])),
+        format!("CPU µs: {}", summary(&[4])),
         "as in remix-15: a scan goes through a block of each of up to ten runs, and most blocks are not in the cache.",
     );
     report.claim(
-        "§5.2: D asks for the newest records, which lie in memtables under every layout: the layouts differ less than in C \
+        "§5.2: D reads the newest records, which lie in memtables under every layout: the layouts differ less than in C \
          (or by less than a half)",
         {
             let spread = |workload| {
@@ -146,6 +146,6 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
             };
             spread(3) < spread(2) || spread(3) < 1.5
         },
-        format!("CPU µs: {}", told(&[2, 3])),
+        format!("CPU µs: {}", summary(&[2, 3])),
     );
 }

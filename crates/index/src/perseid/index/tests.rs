@@ -56,16 +56,16 @@ fn write(kept: &Kept, first: SequenceNumber, records: u64) -> SequenceNumber {
 fn a_sweep_that_is_cut_short_is_due_again_wherever_it_ended() {
     let kept = empty();
     let last = write(&kept, 1, 20_000);
-    assert_eq!(kept.untidy_through(&|| last), None, "nothing is obsolete");
+    assert_eq!(kept.garbage_through(&|| last), None, "nothing is obsolete");
     let last = write(&kept, last + 1, 10_000);
-    assert_eq!(kept.untidy_through(&|| last), Some(last));
+    assert_eq!(kept.garbage_through(&|| last), Some(last));
     let mut asked = 0_usize;
     while kept.clear_through.load(Ordering::Acquire) < last {
         let left = Cell::new(asked);
         let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
-        kept.tidy_in_pause(&|| last, &goes_on).unwrap();
+        kept.collect_garbage_when_idle(&|| last, &goes_on).unwrap();
         let (keys, entries) = (kept.versions.stats().keys, kept.tree.counts().1);
-        let is_due = kept.untidy_through(&|| last).is_some();
+        let is_due = kept.garbage_through(&|| last).is_some();
         assert_eq!(is_due, keys * 100 > entries * 5, "{keys} keys in {entries} entries, asked {asked} times");
         asked += 1;
     }
@@ -73,7 +73,7 @@ fn a_sweep_that_is_cut_short_is_due_again_wherever_it_ended() {
     // No root is installed: a crash brings back what was swept, so range tombstones are needed.
     assert_eq!(ExternalTree::clear_through(&kept), 0);
     assert_eq!(kept.versions.stats().keys, 0);
-    assert_eq!(kept.untidy_through(&|| last), None);
+    assert_eq!(kept.garbage_through(&|| last), None);
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn what_a_reader_needs_is_swept_once_and_again_when_the_reader_is_gone() {
     let kept = empty();
     let before = write(&kept, 1, 1_000);
     let last = write(&kept, before + 1, 1_000);
-    kept.tidy_in_pause(&|| before, &|| true).unwrap();
-    assert_eq!(kept.untidy_through(&|| before), None, "again it would find no more");
+    kept.collect_garbage_when_idle(&|| before, &|| true).unwrap();
+    assert_eq!(kept.garbage_through(&|| before), None, "again it would find no more");
     assert_eq!((kept.versions.stats().keys, kept.tree.counts().1), (1_000, 2_000));
-    assert_eq!(kept.untidy_through(&|| last), Some(last));
-    kept.tidy_in_pause(&|| last, &|| true).unwrap();
+    assert_eq!(kept.garbage_through(&|| last), Some(last));
+    kept.collect_garbage_when_idle(&|| last, &|| true).unwrap();
     assert_eq!((kept.versions.stats().keys, kept.tree.counts().1), (0, 1_000));
 }

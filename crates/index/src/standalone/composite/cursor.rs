@@ -7,7 +7,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use super::entry_key::{self, EntryLayout};
 use crate::access::Access;
 use crate::attribute;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 use crate::source::EntryCursor;
 use crate::spec::{EntryOrder, IndexSpec};
@@ -160,7 +160,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
         };
         let is_alone = value.first() != Some(&1);
         let mut included = value.get(1..).unwrap_or_default();
-        if self.access.brings_keys {
+        if self.access.includes_key_attributes {
             self.brought.clear();
             covering::put_key(self.spec, entry.secondary_key, is_alone, &mut self.brought);
             self.brought.extend_from_slice(included);
@@ -173,7 +173,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             // Within one secondary key a write has one entry.
             repeated: !self.access.point && !is_alone,
             included,
-            origin: Origin::default(),
+            origin: CandidateOrigin::default(),
         }))
     }
 

@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::attribute::Value;
-    use crate::model::{Collection, ModelView, TABLE, Write};
+    use crate::model::{ModelCollection, ModelView, TABLE, ModelWrite};
     use crate::source::{ForwardCursor, ReadSource, TreeSource};
 
     #[derive(Debug, Clone)]
@@ -219,14 +219,14 @@ mod tests {
 
     #[test]
     fn only_what_no_reader_needs_is_dropped() {
-        let mut collection = Collection::new(&["a"]);
+        let mut collection = ModelCollection::new(&["a"]);
         collection.put("replaced", r#"{"a":1}"#);
         collection.put("deleted", r#"{"a":1}"#);
         collection.put("ranged", r#"{"a":1}"#);
         collection.put("kept", r#"{"a":1}"#);
         collection.put("replaced", r#"{"a":1}"#);
         collection.delete("deleted");
-        collection.write(&[Write::DeleteRange("ra".to_owned(), "rb".to_owned())]).unwrap();
+        collection.write(&[ModelWrite::DeleteRange("ra".to_owned(), "rb".to_owned())]).unwrap();
         let view = collection.view();
         let table = Table { view: view.clone(), lookups: Arc::default() };
         for oldest in 0..=7 {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn lookups_are_spent_where_much_is_stale() {
-        let mut collection = Collection::new(&["a"]);
+        let mut collection = ModelCollection::new(&["a"]);
         collection.put("k", r#"{"a":1}"#);
         let view = collection.view();
         let lookups = Arc::new(AtomicU64::new(0));

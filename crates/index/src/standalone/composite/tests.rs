@@ -4,7 +4,7 @@ use bolide_base::limits::MAX_SECONDARY_KEY_BYTES;
 use super::*;
 
 use crate::attribute::Value;
-use crate::model::{Collection, ModelView, ModelWrites, TABLE, Write, keys};
+use crate::model::{ModelCollection, ModelView, ModelWrites, TABLE, ModelWrite, keys};
 use crate::query::Query;
 use crate::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor, LookupOptions};
 
@@ -12,21 +12,21 @@ const BLIND: &str = "a";
 const SYNC: &str = "s=a:composite:maintenance=synchronous";
 
 /// A collection with a blind and a synchronous index over `a`.
-fn both() -> Collection {
-    Collection::new(&[BLIND, SYNC])
+fn both() -> ModelCollection {
+    ModelCollection::new(&[BLIND, SYNC])
 }
 
 /// Entries in the blind and in the synchronous index.
-fn entries(collection: &Collection) -> (usize, usize) {
+fn entries(collection: &ModelCollection) -> (usize, usize) {
     (collection.view().count(TABLE + 1), collection.view().count(TABLE + 2))
 }
 
 /// The keys that both indexes find for `a` = `value`, which must be the same.
-fn find(collection: &Collection, value: impl Into<Value> + Clone) -> Vec<String> {
+fn find(collection: &ModelCollection, value: impl Into<Value> + Clone) -> Vec<String> {
     let ask = |only: usize| {
         let query = Query::new().eq("a", value.clone()).keys_only();
         let (answers, _) = collection
-            .ask(&collection.view(), &query, LookupOptions::default(), |index| index == only)
+            .query(&collection.view(), &query, LookupOptions::default(), |index| index == only)
             .unwrap();
         answers.into_iter().map(|answer| answer.key).collect::<Vec<_>>()
     };
@@ -115,8 +115,8 @@ fn case_delete_and_insert_again() {
 #[test]
 fn case_same_key_twice_in_one_batch() {
     let mut collection = both();
-    let put = |record: &str| Write::Put("k".to_owned(), record.to_owned());
-    let delete = || Write::Delete("k".to_owned());
+    let put = |record: &str| ModelWrite::Put("k".to_owned(), record.to_owned());
+    let delete = || ModelWrite::Delete("k".to_owned());
     collection.write(&[put(r#"{"a":1}"#), put(r#"{"a":2}"#)]).unwrap();
     assert_eq!(entries(&collection), (2, 1));
     assert!(find(&collection, 1).is_empty());
@@ -134,7 +134,7 @@ fn case_deleted_range() {
     for key in ["a", "b", "c"] {
         collection.put(key, r#"{"a":1}"#);
     }
-    collection.write(&[Write::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
+    collection.write(&[ModelWrite::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
     assert_eq!(entries(&collection), (3, 3));
     assert_eq!(find(&collection, 1), ["c", "a"]);
     collection.put("b", r#"{"a":1}"#);
@@ -156,14 +156,14 @@ fn a_key_that_another_starts_with_is_another_key() {
 
 #[test]
 fn several_attributes_need_the_first_alone() {
-    let mut collection = Collection::new(&["a+b"]);
+    let mut collection = ModelCollection::new(&["a+b"]);
     collection.put("none", r#"{"b":1}"#);
     collection.put("first", r#"{"a":1}"#);
     collection.put("both", r#"{"a":1,"b":2}"#);
     collection.put("product", r#"{"a":[1,3],"b":[2,4]}"#);
     assert_eq!(collection.view().count(TABLE + 1), 6);
     let ask = |query: Query| {
-        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap()
+        collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap()
     };
     let (answers, explain) = ask(Query::new().eq("a", 1));
     assert_eq!(keys(&answers).into_iter().collect::<Vec<_>>(), ["both", "first", "product"]);
@@ -180,13 +180,13 @@ fn values_are_limited_at_their_edges() {
         let mut collection = both();
         // The tag and the end of the string take three bytes.
         let text = "x".repeat(MAX_SECONDARY_KEY_BYTES - 3 + over);
-        let put = |record: String| [Write::Put("k".to_owned(), record)];
+        let put = |record: String| [ModelWrite::Put("k".to_owned(), record)];
         let outcome = collection.write(&put(format!(r#"{{"a":"{text}"}}"#)));
         assert_eq!(
             outcome.map_err(|error| error.kind()).err(),
             (over == 1).then_some(ErrorKind::LimitExceeded)
         );
-        let mut collection = Collection::new(&["a+b"]);
+        let mut collection = ModelCollection::new(&["a+b"]);
         let list = |len: usize| (0..len).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
         let record = format!(r#"{{"a":[{}],"b":[{}]}}"#, list(100), list(100 + over));
         let outcome = collection.write(&put(record));
@@ -262,14 +262,14 @@ fn the_check_finds_what_does_not_belong() {
     assert!(!blind.is_sound() && !sync.is_sound());
     assert_eq!(blind.examples.len(), 3);
     let error = collection
-        .ask(&collection.view(), &Query::new().range("a", 0..9), LookupOptions::default(), |index| index == 0)
+        .query(&collection.view(), &Query::new().range("a", 0..9), LookupOptions::default(), |index| index == 0)
         .map(drop);
     assert!(error.is_ok(), "the malformed entry lies outside of the range");
 }
 
 #[test]
 fn malformed_entries_are_errors_and_not_answers() {
-    let mut collection = Collection::new(&["a"]);
+    let mut collection = ModelCollection::new(&["a"]);
     collection.put("k", r#"{"a":1}"#);
     let mut key = Vec::new();
     Value::Int(1).encode(&mut key).unwrap();
@@ -277,7 +277,7 @@ fn malformed_entries_are_errors_and_not_answers() {
     collection.view().write(TABLE + 1, &key, Some(b""), collection.last);
     for query in [Query::new().eq("a", 1), Query::new().range("a", 0..2)] {
         for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
-            let outcome = collection.ask(
+            let outcome = collection.query(
                 &collection.view(),
                 &query.clone().order(order),
                 LookupOptions::default(),
@@ -290,11 +290,11 @@ fn malformed_entries_are_errors_and_not_answers() {
 
 #[test]
 fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
-    let mut collection = Collection::new(&[
+    let mut collection = ModelCollection::new(&[
         "a:composite:order=primary-key",
         "a:composite:order=primary-key,maintenance=synchronous",
     ]);
-    let put = |key: &str, record: &str| Write::Put(key.to_owned(), record.to_owned());
+    let put = |key: &str, record: &str| ModelWrite::Put(key.to_owned(), record.to_owned());
     collection.write(&[put("b", r#"{"a":1}"#), put("a", r#"{"a":[1,2]}"#), put("c", r#"{"a":1}"#)]).unwrap();
     let before = collection.view();
     assert_eq!(entries(&collection), (4, 4));
@@ -305,14 +305,14 @@ fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
     assert_eq!(entries(&collection), (5, 4));
     assert_eq!(find(&collection, 1), ["b", "c"]);
     assert_eq!(find(&collection, 2), ["a"]);
-    collection.write(&[Write::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
+    collection.write(&[ModelWrite::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
     assert_eq!(find(&collection, 1), ["c"]);
     assert_eq!(collection.check(1).stale, 1);
     // A reader of old sees the old versions of the entries.
     for index in 0..2 {
         let query = Query::new().eq("a", 1).keys_only().limit(2);
         let (answers, _) =
-            collection.ask(&before, &query, LookupOptions::default(), |other| other == index).unwrap();
+            collection.query(&before, &query, LookupOptions::default(), |other| other == index).unwrap();
         let found: Vec<_> = answers.iter().map(|answer| (answer.key.as_str(), answer.sequence)).collect();
         assert_eq!(found, [("c", 3), ("a", 2)]);
     }

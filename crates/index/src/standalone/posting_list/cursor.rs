@@ -4,7 +4,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use super::{FragmentPosition, Malformed, Posting};
 use crate::access::Access;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 use crate::spec::IndexSpec;
 use crate::standalone::{covering, secondary_key};
@@ -132,7 +132,7 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
             None => &[],
         };
         let mut included = posting.covering;
-        if self.access.brings_keys {
+        if self.access.includes_key_attributes {
             self.brought.clear();
             covering::put_key(self.spec, self.lists.secondary_key(), !posting.repeated, &mut self.brought);
             self.brought.extend_from_slice(included);
@@ -145,7 +145,7 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
             // A list has one posting of a write.
             repeated: !self.access.point && posting.repeated,
             included,
-            origin: Origin::default(),
+            origin: CandidateOrigin::default(),
         }))
     }
 

@@ -46,12 +46,12 @@ fn files_round_trip() {
         let view = SortedView::new(again, runs).unwrap();
         let mut cursor = view.cursor(true);
         cursor.seek_to_first().unwrap();
-        assert_eq!(shown(&cursor), expected(model.entries.first()), "seed {seed}");
+        assert_eq!(current(&cursor), expected(model.entries.first()), "seed {seed}");
     }
 }
 
 #[test]
-fn every_flipped_bit_and_every_cut_is_noticed() {
+fn every_flipped_bit_and_every_truncation_is_detected() {
     let (_, _, remix) = sample(3, 5);
     let bytes = bytes_of(&remix);
     let mut rng = SimRng::new(1);
@@ -60,13 +60,13 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
         damaged[at] ^= 1 << rng.below(8);
         let error = read(&damaged).expect_err(&format!("a flipped bit in byte {at}"));
         assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "byte {at}: {error}");
-        assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+        assert!(read(&bytes[..at]).is_err(), "truncated at {at}");
     }
     assert!(read(&[&bytes[..], b"x"].concat()).is_err());
 }
 
 #[test]
-fn a_file_of_another_place_is_refused() {
+fn a_file_of_another_number_or_database_is_rejected() {
     let (_, _, remix) = sample(4, 3);
     let bytes = bytes_of(&remix);
     for identity in
@@ -81,7 +81,7 @@ fn a_file_of_another_place_is_refused() {
 }
 
 #[test]
-fn runs_that_a_remix_was_not_built_of_are_refused() {
+fn runs_that_a_remix_was_not_built_from_are_rejected() {
     let (_, mut runs, remix) = sample(6, 4);
     let bytes = bytes_of(&remix);
     runs.swap(0, 1);
@@ -91,22 +91,22 @@ fn runs_that_a_remix_was_not_built_of_are_refused() {
     assert!(SortedView::new(read(&bytes).unwrap(), runs).unwrap_err().is_corruption());
 }
 
-/// What the fuzz target does, with parts that are nearly right.
+/// The fuzz target with parts that are nearly valid.
 #[test]
-fn any_parts_are_refused_or_read() {
+fn any_parts_are_rejected_or_read() {
     let mut read = 0;
     for seed in 0..400 {
         let (_, _, remix) = sample(seed % 20, 1 + seed as usize % 5);
-        let shape = &remix.segments.shape;
+        let layout = &remix.segments.layout;
         if remix.entries > 255 || remix.segments() > 255 {
             continue;
         }
         read += 1;
         let mut input = vec![
-            (shape.width.ilog2() - 4) as u8
-                | u8::from(shape.tags) << 2
-                | u8::from(shape.forks) << 3
-                | (shape.offset_bytes as u8 - 1) << 4,
+            (layout.width.ilog2() - 4) as u8
+                | u8::from(layout.tags) << 2
+                | u8::from(layout.forks) << 3
+                | (layout.offset_bytes as u8 - 1) << 4,
             remix.runs() as u8,
             remix.entries as u8,
             remix.segments() as u8,
@@ -130,16 +130,16 @@ fn any_parts_are_refused_or_read() {
     assert!(read > 50, "only {read} small samples");
 }
 
-/// A REMIX whose selectors were exchanged has good checksums and shows a wrong order, but nothing worse.
+/// A REMIX with changed selectors and valid checksums yields a wrong order or reports corruption.
 #[test]
-fn a_remix_that_lies_is_harmless() {
+fn a_remix_with_wrong_selectors_is_harmless() {
     for seed in 0..200 {
         let mut rng = SimRng::new(seed);
         let count = 2 + rng.below(5) as usize;
         let model = Model::random(&mut rng, count);
         let runs = model.runs(&mut Writer::new(1 << 20), count, &mut rng).unwrap();
-        let honest = Remix::build(&runs, &random_options(&mut rng)).unwrap();
-        let mut bytes = honest.segments.bytes().to_vec();
+        let valid = Remix::build(&runs, &random_options(&mut rng)).unwrap();
+        let mut bytes = valid.segments.bytes().to_vec();
         if bytes.is_empty() {
             continue;
         }
@@ -147,12 +147,12 @@ fn a_remix_that_lies_is_harmless() {
             let at = rng.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << rng.below(8);
         }
-        let shape = honest.segments.shape.clone();
-        let segments = crate::remix::segments::Segments::new(shape, bytes).unwrap();
+        let layout = valid.segments.layout.clone();
+        let segments = crate::remix::segments::Segments::new(layout, bytes).unwrap();
         if !segments.are_sound() {
             continue;
         }
-        let remix = Remix { segments, ..honest };
+        let remix = Remix { segments, ..valid };
         let view = SortedView::new(remix, runs).unwrap();
         let mut cursor = view.cursor(true);
         for _ in 0..200 {

@@ -46,7 +46,7 @@ impl Writer {
         Ok(Arc::new(TableReader::open(source, identity, self.cache.clone())?))
     }
 
-    /// A run of `entries`, which are in tree order, cut into sstables between keys.
+    /// A run of `entries`, which are in tree order, divided into sstables between keys.
     fn run(&mut self, entries: &[Entry], rng: &mut SimRng) -> Result<Arc<ViewRun>> {
         let mut options = TableOptions::default().block_bytes(256 << rng.below(5));
         options.key_counts = rng.one_in(2);
@@ -55,21 +55,21 @@ impl Writer {
         let mut readers = Vec::new();
         let mut rest = entries;
         for table in 0..tables {
-            let mut cut =
+            let mut end =
                 if table + 1 == tables { rest.len() } else { rng.below(rest.len() as u64 + 1) as usize };
-            while cut > 0 && cut < rest.len() && rest[cut].0 == rest[cut - 1].0 {
-                cut += 1;
+            while end > 0 && end < rest.len() && rest[end].0 == rest[end - 1].0 {
+                end += 1;
             }
-            if cut > 0 {
-                readers.push(self.table(&rest[..cut], &options)?);
-                rest = &rest[cut..];
+            if end > 0 {
+                readers.push(self.table(&rest[..end], &options)?);
+                rest = &rest[end..];
             }
         }
         ViewRun::new(readers)
     }
 }
 
-/// Entries of some runs, in tree order, those of the smaller run first where all else is equal.
+/// Entries of some runs, in tree order; of equal entries, the one of the run with the smaller number comes first.
 struct Model {
     entries: Vec<Entry>,
     keys: Vec<Vec<u8>>,
@@ -83,12 +83,12 @@ impl Model {
         let len = 1 + rng.below(7);
         let prefix = vec![b'p'; rng.below(12) as usize];
         // Sometimes one key has more versions than a segment has selectors.
-        let crowd = if rng.one_in(3) { rng.below(200) } else { 0 };
+        let versions = if rng.one_in(3) { rng.below(200) } else { 0 };
         let mut entries = Vec::new();
         let mut keys = Vec::new();
-        for number in 0..count as u64 + crowd {
+        for number in 0..count as u64 + versions {
             let mut key = prefix.clone();
-            if number < crowd {
+            if number < versions {
                 key.push(b'c');
             } else {
                 key.extend((0..rng.below(len + 1)).map(|_| b'a' + rng.below(letters) as u8));
@@ -112,7 +112,7 @@ impl Model {
             order(left).cmp(&order(right))
         });
         keys.extend((0..20).map(|_| (0..rng.below(9)).map(|_| b'a' + rng.below(20) as u8).collect()));
-        Self { entries, keys, largest_sequence: count as u64 + crowd }
+        Self { entries, keys, largest_sequence: count as u64 + versions }
     }
 
     fn of_run(&self, run: usize) -> Vec<Entry> {
@@ -132,8 +132,8 @@ fn merging(view: &SortedView) -> MergingCursor<RunCursor<Arc<ViewRun>>> {
     MergingCursor::new(view.runs().iter().map(|run| RunCursor::new(run.clone(), true)).collect())
 }
 
-/// What a cursor shows where it stands.
-fn shown(cursor: &impl InternalCursor) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
+/// The current entry of a cursor.
+fn current(cursor: &impl InternalCursor) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
     cursor.valid().then(|| (cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()))
 }
 

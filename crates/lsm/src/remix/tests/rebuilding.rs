@@ -1,4 +1,4 @@
-//! Rebuilt REMIXes against those built anew.
+//! Rebuilt REMIXes compared with REMIXes built from scratch.
 
 use super::*;
 use crate::remix::{RebuildCost, Remix};
@@ -11,7 +11,7 @@ fn assert_same(left: &Remix, right: &Remix, seed: u64) {
 }
 
 #[test]
-fn a_rebuilt_remix_is_the_one_that_is_built_anew() {
+fn a_rebuilt_remix_equals_one_built_from_scratch() {
     for seed in 0..250 {
         let mut rng = SimRng::new(seed);
         let count = 2 + rng.below(6) as usize;
@@ -19,7 +19,7 @@ fn a_rebuilt_remix_is_the_one_that_is_built_anew() {
         let mut writer = Writer::new(1 << 20);
         let runs = model.runs(&mut writer, count, &mut rng).unwrap();
         let mut options = random_options(&mut rng);
-        // Old runs anywhere among the new ones; some of them are left out of the new view.
+        // Old runs at any position among the new ones; the new view drops some of them.
         let old_runs: Vec<_> = runs.iter().filter(|_| rng.one_in(2)).cloned().collect();
         let old = SortedView::build(old_runs, &options).unwrap();
         let new_runs: Vec<_> = runs.iter().filter(|_| !rng.one_in(4)).cloned().collect();
@@ -33,10 +33,10 @@ fn a_rebuilt_remix_is_the_one_that_is_built_anew() {
     }
 }
 
-/// In a partition a run may get another sstable beside those that it has, and lose some: what is kept is told by sstable.
+/// In a partition a run may gain and lose sstables: a rebuild retains entries by sstable, not by run.
 #[test]
-fn sstables_are_taken_over_one_by_one_where_runs_grow_and_shrink() {
-    let mut taken_over = 0;
+fn a_rebuild_retains_single_sstables_of_runs_that_grow_and_shrink() {
+    let mut copied_entries = 0;
     for seed in 0..250 {
         let mut rng = SimRng::new(seed);
         let count = 2 + rng.below(6) as usize;
@@ -45,25 +45,25 @@ fn sstables_are_taken_over_one_by_one_where_runs_grow_and_shrink() {
         let runs = model.runs(&mut writer, count, &mut rng).unwrap();
         let options = random_options(&mut rng);
         let mut part = |one_in| -> Vec<Arc<ViewRun>> {
-            let kept = |run: &Arc<ViewRun>| {
+            let part_of_run = |run: &Arc<ViewRun>| {
                 let readers: Vec<_> = run.readers().filter(|_| !rng.one_in(one_in)).cloned().collect();
                 (!readers.is_empty()).then(|| ViewRun::new(readers).unwrap())
             };
-            runs.iter().filter_map(kept).collect()
+            runs.iter().filter_map(part_of_run).collect()
         };
         let old = SortedView::build(part(2), &options).unwrap();
         let new_runs = part(3);
         let (rebuilt, cost) = Remix::rebuild(&old, &new_runs, &options).unwrap();
         assert_same(&rebuilt, &Remix::build(&new_runs, &options).unwrap(), seed);
-        taken_over += cost.taken_over;
+        copied_entries += cost.copied_entries;
     }
-    assert!(taken_over > 5_000, "{taken_over}");
+    assert!(copied_entries > 5_000, "{copied_entries}");
 }
 
-/// Of a large old view and a small new run, most entries are taken over unread, and at most one key is read for
-/// each new segment beyond those at the merge points (REMIX §4.3).
+/// For a large old view and a small new run, most entries are copied unread; besides the keys at the merge points, at
+/// most one key is read for each new segment (REMIX §4.3).
 #[test]
-fn old_runs_are_read_at_merge_points_and_anchors_alone() -> Result<()> {
+fn old_runs_are_read_only_at_merge_points_and_anchors() -> Result<()> {
     let mut rng = SimRng::new(5);
     let mut writer = Writer::new(0);
     let entry = |number: u64, sequence: u64| {
@@ -91,7 +91,7 @@ fn old_runs_are_read_at_merge_points_and_anchors_alone() -> Result<()> {
 }
 
 #[test]
-fn tags_that_the_old_view_lacks_are_made_by_reading() -> Result<()> {
+fn a_rebuild_reads_all_entries_for_tags_that_the_old_view_lacks() -> Result<()> {
     let mut rng = SimRng::new(11);
     let model = Model::random(&mut rng, 3);
     let mut writer = Writer::new(1 << 20);
@@ -104,28 +104,28 @@ fn tags_that_the_old_view_lacks_are_made_by_reading() -> Result<()> {
     Ok(())
 }
 
-/// Keys that are hard to tell apart, by `shape`.
+/// Keys that are hard to distinguish, by `shape`.
 fn awkward_key(rng: &mut SimRng, shape: u64) -> Vec<u8> {
     let tail = |rng: &mut SimRng, len: u64, bytes: &[u8]| -> Vec<u8> {
         (0..rng.below(len)).map(|_| *rng.pick(bytes).unwrap()).collect()
     };
     match shape {
-        // Many differ in zeros at their end alone.
+        // Many differ only in trailing zeros.
         0 => [tail(rng, 4, &[0, 1, 128]), vec![0; rng.below(4) as usize]].concat(),
-        // They part further on than forks tell, beside some that part at once.
+        // Many differ beyond the range of forks, some in the first bytes.
         1 => {
             let shared = [0, 1, 31, 32, 33, 70, 300][rng.below(7) as usize];
             [vec![b'p'; shared], tail(rng, 6, &[0, 1, b'p', 255])].concat()
         }
-        // Few, with many versions.
+        // Few keys with many versions.
         2 => vec![b'k', rng.below(6) as u8],
-        // All bits are used.
+        // All byte values.
         3 => (0..1 + rng.below(3)).map(|_| rng.below(256) as u8).collect(),
         _ => format!("key{:05}", rng.below(3_000)).into_bytes(),
     }
 }
 
-/// One that is the same as `key` or very near.
+/// A key equal or close to `key`.
 fn neighbour(rng: &mut SimRng, mut key: Vec<u8>) -> Vec<u8> {
     match rng.below(8) {
         0 => key.push(0),
@@ -142,7 +142,7 @@ fn neighbour(rng: &mut SimRng, mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-/// A run of versions of `keys`. One that another run has, too, is a copy.
+/// A run of versions of `keys`. Two runs may have equal versions: copies.
 fn run_of_keys(
     writer: &mut Writer,
     rng: &mut SimRng,
@@ -161,10 +161,10 @@ fn run_of_keys(
     writer.run(&entries, rng).unwrap()
 }
 
-/// Further keys lie where segments begin, beside keys that are all but the same, and several in one place.
+/// New keys are at the starts of segments, next to nearly equal keys, and several at one merge point.
 #[test]
-fn forks_of_awkward_keys_are_those_that_comparing_finds() {
-    let (mut merge_points, mut taken_over) = (0, 0);
+fn rebuilt_forks_of_awkward_keys_equal_compared_forks() {
+    let (mut merge_points, mut copied_entries) = (0, 0);
     for seed in 0..600 {
         let mut rng = SimRng::new(seed);
         let (shape, mut sequence) = (seed % 5, 1);
@@ -200,10 +200,10 @@ fn forks_of_awkward_keys_are_those_that_comparing_finds() {
         }
         let mut at = 0;
         for run in known {
-            // Of some runs only some sstables stay.
+            // Some runs retain only some sstables.
             let dropped = if rng.one_in(3) { 2 } else { 1_000 };
             let readers: Vec<_> = run.readers().filter(|_| !rng.one_in(dropped)).cloned().collect();
-            // Behind the one before it: copies stand in the order of their runs.
+            // After the previous run: copies are in the order of their runs.
             at += rng.below((runs.len() - at) as u64 + 1) as usize;
             runs.insert(at, ViewRun::new(readers).unwrap());
             at += 1;
@@ -212,30 +212,30 @@ fn forks_of_awkward_keys_are_those_that_comparing_finds() {
         let (rebuilt, cost) = Remix::rebuild(&old, &runs, &options).unwrap();
         assert_same(&rebuilt, &Remix::build(&runs, &options).unwrap(), seed);
         merge_points += cost.merge_points;
-        taken_over += cost.taken_over;
+        copied_entries += cost.copied_entries;
     }
-    assert!(merge_points > 20_000 && taken_over > 20_000, "{merge_points} {taken_over}");
+    assert!(merge_points > 20_000 && copied_entries > 20_000, "{merge_points} {copied_entries}");
 }
 
-/// The newest versions of a key fill a segment but for some entries and are left out: what is left begins anywhere in it.
+/// The newest versions of a key are dropped, so that the rest begins at any position of a segment.
 #[test]
-fn a_key_that_runs_on_through_segments_loses_its_newest_versions() {
+fn a_key_of_several_segments_can_lose_its_newest_versions() {
     let mut rng = SimRng::new(21);
     for newest in 1..40 {
         let mut writer = Writer::new(1 << 20);
         let version = |key: &[u8], sequence: u64| {
             (key.to_vec(), Trailer::new(sequence, EntryKind::Put), 0, b"value".to_vec())
         };
-        let left_out: Vec<Entry> = (0..newest).map(|number| version(b"k", 1_000 - number)).collect();
-        let mut kept: Vec<Entry> = vec![version(b"a", 5)];
-        kept.extend((0..40).map(|number| version(b"k", 500 - number)));
-        kept.push(version(b"z", 5));
-        let [left_out, kept] = [left_out, kept].map(|entries| writer.run(&entries, &mut rng).unwrap());
-        let further = writer.run(&[version(b"b", 7), version(b"k", 400)], &mut rng).unwrap();
+        let dropped_run: Vec<Entry> = (0..newest).map(|number| version(b"k", 1_000 - number)).collect();
+        let mut retained_run: Vec<Entry> = vec![version(b"a", 5)];
+        retained_run.extend((0..40).map(|number| version(b"k", 500 - number)));
+        retained_run.push(version(b"z", 5));
+        let [dropped_run, retained_run] = [dropped_run, retained_run].map(|entries| writer.run(&entries, &mut rng).unwrap());
+        let new_run = writer.run(&[version(b"b", 7), version(b"k", 400)], &mut rng).unwrap();
         for forks in [false, true] {
             let options = RemixOptions::default().segment_entries(16).forks(forks);
-            let old = SortedView::build(vec![left_out.clone(), kept.clone()], &options).unwrap();
-            for runs in [vec![kept.clone()], vec![further.clone(), kept.clone()]] {
+            let old = SortedView::build(vec![dropped_run.clone(), retained_run.clone()], &options).unwrap();
+            for runs in [vec![retained_run.clone()], vec![new_run.clone(), retained_run.clone()]] {
                 let (rebuilt, _) = Remix::rebuild(&old, &runs, &options).unwrap();
                 assert_same(&rebuilt, &Remix::build(&runs, &options).unwrap(), newest);
             }

@@ -6,7 +6,7 @@ use bolide_base::MAX_SEQUENCE;
 use bolide_base::internal_key::compare_entries;
 
 use super::*;
-use crate::cursor::{Bounds, Source, VisibleCursor};
+use crate::cursor::{Bounds, ComponentCursor, VisibleCursor};
 use crate::memtable::{Memtable, Visibility};
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 use crate::remix::{SortedViewCursor, VisibleViewCursor};
@@ -24,7 +24,7 @@ fn with_random_views(
             _ => 1 + rng.below(8) as usize,
         };
         let model = Model::random(&mut rng, count);
-        // Small caches too, so that blocks go while a cursor holds them.
+        // Small caches too, so that blocks are evicted while a cursor pins them.
         let mut writer = Writer::new([0, 4 << 10, 1 << 20][rng.below(3) as usize]);
         let result = model.runs(&mut writer, count, &mut rng).and_then(|runs| {
             let view = SortedView::build(runs, &random_options(&mut rng))?;
@@ -35,19 +35,19 @@ fn with_random_views(
 }
 
 #[test]
-fn all_entries_come_in_order_both_ways() {
+fn a_cursor_yields_all_entries_in_order_in_both_directions() {
     with_random_views(150, |seed, _, model, view| {
         assert_eq!(view.remix().entries(), model.entries.len() as u64, "seed {seed}");
         let mut cursor = view.cursor(true);
         cursor.seek_to_first()?;
         for (at, entry) in model.entries.iter().enumerate() {
-            assert_eq!(shown(&cursor), expected(Some(entry)), "seed {seed}, entry {at}");
+            assert_eq!(current(&cursor), expected(Some(entry)), "seed {seed}, entry {at}");
             cursor.next()?;
         }
         assert!(!cursor.valid(), "seed {seed}");
         cursor.seek_to_last()?;
         for (at, entry) in model.entries.iter().enumerate().rev() {
-            assert_eq!(shown(&cursor), expected(Some(entry)), "seed {seed}, entry {at} backwards");
+            assert_eq!(current(&cursor), expected(Some(entry)), "seed {seed}, entry {at} backwards");
             cursor.prev()?;
         }
         assert!(!cursor.valid(), "seed {seed}");
@@ -55,7 +55,7 @@ fn all_entries_come_in_order_both_ways() {
     });
 }
 
-/// Prepares a seek, of this place or of another one, to its end or not so far: that changes no answer.
+/// Prepares a seek of this position or of another one, in all stages or some: no effect on results.
 fn prepare_sometimes(
     cursor: &mut SortedViewCursor,
     rng: &mut SimRng,
@@ -72,13 +72,13 @@ fn prepare_sometimes(
         _ => cursor.prepare_seek(key, sequence),
     }
     let mut stages = rng.below(9);
-    while stages > 0 && cursor.prepare_further() {
+    while stages > 0 && cursor.prepare_next_stage() {
         stages -= 1;
     }
 }
 
 #[test]
-fn a_view_walks_as_a_merge_does() {
+fn a_view_cursor_equals_a_merging_cursor() {
     with_random_views(120, |seed, rng, model, view| {
         let mut cursor = view.cursor(rng.one_in(2));
         let mut merge = merging(&view);
@@ -97,14 +97,14 @@ fn a_view_walks_as_a_merge_does() {
                 5..=8 => (cursor.next()?, merge.next()?),
                 _ => (cursor.prev()?, merge.prev()?),
             };
-            assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, step {step}");
+            assert_eq!(current(&cursor), current(&merge), "seed {seed}, step {step}");
         }
         Ok(())
     });
 }
 
 #[test]
-fn one_who_sees_all_is_shown_the_newest_versions_alone() {
+fn a_cursor_at_the_newest_sequence_yields_only_newest_versions() {
     with_random_views(120, |seed, rng, model, view| {
         let sequence = if rng.one_in(4) { rng.below(model.largest_sequence + 2) } else { MAX_SEQUENCE };
         let mut wanted: Vec<&Entry> = model.entries.iter().collect();
@@ -112,7 +112,7 @@ fn one_who_sees_all_is_shown_the_newest_versions_alone() {
             wanted.dedup_by(|older, newer| older.0 == newer.0);
         }
         let mut cursor = view.cursor_at(sequence, rng.one_in(2));
-        // The number of the entry where the cursor is; those of none are one behind the last and one before the first.
+        // The index of the cursor's entry; `None` if it is invalid.
         let mut at = None;
         for step in 0..400 {
             let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
@@ -138,49 +138,49 @@ fn one_who_sees_all_is_shown_the_newest_versions_alone() {
             };
             at = at.filter(|&at| at < wanted.len());
             let entry = at.map(|at| wanted[at]);
-            assert_eq!(shown(&cursor), expected(entry), "seed {seed}, step {step}, reader at {sequence}");
+            assert_eq!(current(&cursor), expected(entry), "seed {seed}, step {step}, reader at {sequence}");
         }
         Ok(())
     });
 }
 
-/// Readers who scan are led to the runs that come up while they seek, whether or not they go on as the ones before did.
+/// With a predicted scan, a seek prefetches the runs of the next entries, whether or not a scan follows.
 #[test]
-fn scans_behind_seeks_show_what_a_merge_shows() {
+fn predicted_scans_do_not_change_results() {
     with_random_views(150, |seed, rng, model, view| {
         let mut merge = merging(&view);
         let mut cursor = view.cursor(true);
-        let mut foretold = 0;
+        let mut predicted_scans = 0;
         for round in 0..80 {
             let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
             let sequence = rng.below(model.largest_sequence + 2);
             if rng.one_in(5) {
-                // The one before goes with what it has noted.
+                // The dropped cursor records its last seek.
                 cursor = view.cursor(rng.one_in(2));
             }
-            foretold += u32::from(view.predictor().holds());
+            predicted_scans += u32::from(view.predictor().predicts());
             prepare_sometimes(&mut cursor, rng, model, key, sequence);
             cursor.seek(key, sequence)?;
             merge.seek(key, sequence)?;
             let steps = [0, 1, 3, 12, 100][rng.below(5) as usize];
             for step in 0..=steps {
-                assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, round {round}, step {step}");
+                assert_eq!(current(&cursor), current(&merge), "seed {seed}, round {round}, step {step}");
                 cursor.next()?;
                 merge.next()?;
             }
         }
-        assert!(foretold > 20 || model.entries.is_empty(), "seed {seed}: foretold {foretold} times");
+        assert!(predicted_scans > 20 || model.entries.is_empty(), "seed {seed}: predicted {predicted_scans} times");
         Ok(())
     });
 }
 
-/// A preparation is a hint: whatever comes between it and its seek, that finds its place, and steps go on from there.
+/// A preparation is only a hint: other calls may come between it and its seek.
 #[test]
-fn a_seek_may_come_long_after_it_was_prepared() {
+fn calls_between_a_preparation_and_its_seek_do_not_change_results() {
     with_random_views(60, |seed, rng, model, view| {
         let (mut merge, mut cursor) = (merging(&view), view.cursor(rng.one_in(2)));
         for round in 0..60 {
-            (0..rng.below(4)).for_each(|_| view.predictor().note(true));
+            (0..rng.below(4)).for_each(|_| view.predictor().record(true));
             let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
             let sequence = rng.below(model.largest_sequence + 2);
             prepare_sometimes(&mut cursor, rng, model, key, sequence);
@@ -196,7 +196,7 @@ fn a_seek_may_come_long_after_it_was_prepared() {
             cursor.seek(key, sequence)?;
             merge.seek(key, sequence)?;
             for step in 0..=20 {
-                assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, round {round}, step {step}");
+                assert_eq!(current(&cursor), current(&merge), "seed {seed}, round {round}, step {step}");
                 cursor.next()?;
                 merge.next()?;
             }
@@ -206,7 +206,7 @@ fn a_seek_may_come_long_after_it_was_prepared() {
 }
 
 #[test]
-fn seeks_and_steps_make_a_habit() -> Result<()> {
+fn the_predictor_learns_from_seeks_and_steps() -> Result<()> {
     let mut rng = SimRng::new(7);
     let model = Model::random(&mut rng, 3);
     let mut writer = Writer::new(1 << 20);
@@ -219,22 +219,22 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
             cursor.next()?;
         }
         drop(cursor);
-        Ok(view.predictor().holds())
+        Ok(view.predictor().predicts())
     };
     assert!(!seek(0)? && !seek(0)? && !seek(9)? && seek(9)? && seek(9)?);
     assert!(seek(0)? && !seek(0)?, "two seeks without a step");
     assert!(!seek(0)? && !seek(0)? && !seek(1)? && seek(1)?);
-    // One cursor that seeks again and again tells as much; one that is only prepared, or goes back, tells nothing.
+    // Repeated seeks of one cursor count too; preparations and backward seeks do not.
     let mut cursor = view.cursor(true);
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
     }
-    assert!(!view.predictor().holds());
+    assert!(!view.predictor().predicts());
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
         cursor.next()?;
     }
-    assert!(view.predictor().holds());
+    assert!(view.predictor().predicts());
     for _ in 0..4 {
         cursor.prepare_seek(key, MAX_SEQUENCE);
         cursor.seek_to_first()?;
@@ -242,7 +242,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
         cursor.prev()?;
     }
     drop(cursor);
-    assert!(view.predictor().holds());
+    assert!(view.predictor().predicts());
     Ok(())
 }
 
@@ -267,12 +267,12 @@ fn random_bounds(rng: &mut SimRng, model: &Model) -> Bounds {
     }
 }
 
-fn seen(view: &VisibleViewCursor) -> Option<(Vec<u8>, u64, Vec<u8>)> {
+fn visible_entry(view: &VisibleViewCursor) -> Option<(Vec<u8>, u64, Vec<u8>)> {
     view.valid().then(|| (view.key().to_vec(), view.sequence(), view.value().to_vec()))
 }
 
 #[test]
-fn a_reader_sees_what_it_sees_through_a_merge() {
+fn a_visible_cursor_equals_a_merging_visible_cursor() {
     with_random_views(200, |seed, rng, model, view| {
         let sequence = match rng.below(3) {
             0 => model.largest_sequence,
@@ -294,13 +294,13 @@ fn a_reader_sees_what_it_sees_through_a_merge() {
             };
             let merged =
                 merge.valid().then(|| (merge.key().to_vec(), merge.sequence(), merge.value().to_vec()));
-            assert_eq!(seen(&cursor), merged, "seed {seed}, step {step}, reader at {sequence}");
+            assert_eq!(visible_entry(&cursor), merged, "seed {seed}, step {step}, reader at {sequence}");
         }
         Ok(())
     });
 }
 
-/// Newer entries than those of `model`: new versions of some of its keys and keys of their own.
+/// Entries newer than those of `model`: new versions of some of its keys, and new keys.
 fn newer_entries(rng: &mut SimRng, model: &Model) -> Vec<Entry> {
     let count = rng.below(60);
     (0..count)
@@ -316,7 +316,7 @@ fn newer_entries(rng: &mut SimRng, model: &Model) -> Vec<Entry> {
 }
 
 #[test]
-fn a_view_and_a_memtable_are_seen_as_one() {
+fn a_merge_of_a_view_and_a_memtable_yields_visible_entries() {
     with_random_views(200, |seed, rng, model, view| {
         let newer = newer_entries(rng, model);
         let memtable = Arc::new(Memtable::new());
@@ -330,7 +330,7 @@ fn a_view_and_a_memtable_are_seen_as_one() {
         all.dedup_by(|older, newer| older.0 == newer.0);
         all.retain(|entry| !entry.1.is_delete() && bounds.contains(&entry.0));
         let of_memtable = memtable.cursor(Visibility::At(sequence));
-        let sources = vec![Source::from(of_memtable), Source::from(view.cursor_at(sequence, rng.one_in(2)))];
+        let sources = vec![ComponentCursor::from(of_memtable), ComponentCursor::from(view.cursor_at(sequence, rng.one_in(2)))];
         let mut cursor = VisibleCursor::new(sources, sequence, Arc::default(), bounds);
         let mut at = None;
         for step in 0..300 {
@@ -358,7 +358,7 @@ fn a_view_and_a_memtable_are_seen_as_one() {
 }
 
 #[test]
-fn point_reads_find_the_version_of_their_snapshot() {
+fn point_reads_return_the_newest_visible_version() {
     with_random_views(200, |seed, rng, model, view| {
         for _ in 0..300 {
             let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
@@ -373,7 +373,7 @@ fn point_reads_find_the_version_of_their_snapshot() {
 }
 
 #[test]
-fn nothing_is_allowed_to_be_there() -> Result<()> {
+fn views_may_be_empty() -> Result<()> {
     for runs in [Vec::new(), vec![ViewRun::new(Vec::new())?]] {
         let view = SortedView::build(runs, &RemixOptions::default().tags(true))?;
         let mut cursor = view.cursor(true);
@@ -390,7 +390,7 @@ fn nothing_is_allowed_to_be_there() -> Result<()> {
 }
 
 #[test]
-fn more_runs_than_selectors_can_name_are_refused() -> Result<()> {
+fn more_than_63_runs_are_rejected() -> Result<()> {
     let runs = vec![ViewRun::new(Vec::new())?; 64];
     let error = SortedView::build(runs, &RemixOptions::default()).unwrap_err();
     assert_eq!(error.kind(), bolide_base::ErrorKind::LimitExceeded);

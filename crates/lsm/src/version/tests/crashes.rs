@@ -133,7 +133,7 @@ fn run(vfs: &SimVfs, seed: u64, steps: usize) -> (Vec<String>, bool) {
     (vec![acknowledged], true)
 }
 
-/// The state that `edit` leads to, found by a set on a copy of the disk.
+/// The state that results from `edit`, determined by a set on a copy of the disk.
 fn state_after(set: &VersionSet, edit: &VersionEdit) -> String {
     let vfs = new_disk(0);
     for number in set.live_tables() {

@@ -1,8 +1,8 @@
-//! Damaged and missing files, and looking without touching.
+//! Damaged and missing files, and read-only opening.
 
 use super::*;
 
-/// Opens a damaged copy; `None` if that was refused with the name of the file.
+/// Opens a damaged copy and returns its state; `None` if that was rejected with the name of the file.
 fn open_damaged(vfs: &SimVfs, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Option<String> {
     let damaged = vfs.clone_disk();
     damaged.damage(path, change).unwrap();
@@ -39,7 +39,7 @@ fn in_an_open_database_only_the_last_edit_may_be_torn() {
     let (vfs, before, after) = small_database(false);
     let manifest = metadata_files(&vfs).pop().unwrap();
     let len = vfs.contents(&manifest).unwrap().len();
-    // After the end of the process the marker is there: nothing below it is torn.
+    // After the end of the process the marker exists: nothing below it is torn.
     for bit in 0..len * 8 {
         assert_eq!(open_damaged(&vfs, &manifest, |bytes| bytes[bit / 8] ^= 1 << (bit % 8)), None);
     }
@@ -65,7 +65,7 @@ fn in_an_open_database_only_the_last_edit_may_be_torn() {
 #[test]
 fn missing_files_are_named() {
     let (vfs, _, _) = small_database(true);
-    // The marker helps, and nothing more.
+    // The marker is optional.
     vfs.remove(&FileName::Marker.path(dir())).unwrap();
     for path in vfs.files() {
         let copy = vfs.clone_disk();
@@ -81,7 +81,7 @@ fn missing_files_are_named() {
 }
 
 #[test]
-fn reading_alone_changes_nothing() {
+fn a_read_only_opening_changes_nothing() {
     for close in [true, false] {
         let (vfs, _, after) = small_database(close);
         let earlier = vfs.counters();
@@ -97,7 +97,7 @@ fn reading_alone_changes_nothing() {
 }
 
 #[test]
-fn the_descriptions_name_what_is_there() {
+fn descriptions_name_the_content() {
     let (vfs, _, _) = small_database(true);
     let files = metadata_files(&vfs);
     let mut text = String::new();

@@ -1,9 +1,9 @@
-//! What edits lead to, in memory and on disk.
+//! The effects of edits, in memory and on disk.
 
 use super::*;
 
 #[test]
-fn numbers_are_never_handed_out_twice() {
+fn file_numbers_are_never_allocated_twice() {
     let (vfs, _, _) = small_database(false);
     vfs.create(&FileName::Table(500).path(dir())).unwrap();
     let id = open(&vfs, OpenMode::ReadOnly).unwrap().database_id();
@@ -60,7 +60,7 @@ fn an_edit_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn a_level_is_seen_by_partition_and_by_run() {
+fn a_level_consists_of_partitions_and_of_runs() {
     let (vfs, ..) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     let mut edit = VersionEdit::new();
@@ -98,7 +98,7 @@ fn a_level_is_seen_by_partition_and_by_run() {
 }
 
 #[test]
-fn what_was_kept_back_is_forgotten_once_the_log_of_the_tree_begins_behind_it() {
+fn a_retained_log_is_dropped_once_the_log_floor_of_the_tree_is_past_it() {
     let (vfs, ..) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     let log = RetainedLog { segment: 40, start: 64, end: 90 };
@@ -118,7 +118,7 @@ fn what_was_kept_back_is_forgotten_once_the_log_of_the_tree_begins_behind_it() {
 }
 
 #[test]
-fn a_table_is_deleted_when_the_last_reader_lets_go() {
+fn a_table_is_deleted_with_its_last_reference() {
     let (vfs, _, _) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     let obsolete = Arc::clone(&set.table_files().obsolete);
@@ -146,7 +146,7 @@ fn a_table_is_deleted_when_the_last_reader_lets_go() {
     dropped.drop_tree(2);
     set.apply(dropped).unwrap();
     assert_eq!(obsolete.take(), [FileName::Table(other)]);
-    // What a closed set still held is not deleted.
+    // Files that a closed set still referenced are not deleted.
     drop(set);
     assert!(obsolete.is_empty());
 }
@@ -231,7 +231,7 @@ fn only_the_last_segment_may_have_no_end() {
 }
 
 #[test]
-fn an_edit_that_the_marker_knows_is_damage_when_it_is_missing() {
+fn a_missing_edit_below_the_marker_is_damage() {
     let (vfs, _, _) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     let manifest = FileName::Manifest(set.manifest_number()).path(dir());
@@ -243,7 +243,7 @@ fn an_edit_that_the_marker_knows_is_damage_when_it_is_missing() {
     killed.damage(&manifest, |bytes| bytes.truncate(before)).unwrap();
     let error = open(&killed, OpenMode::ReadOnly).unwrap_err();
     assert!(error.is_corruption() && error.message().contains("MANIFEST"), "{error}");
-    // After a power cut that lost the marker, too, nothing tells.
+    // After a power cut that lost the marker, too, the loss is undetectable.
     killed.remove(&FileName::Marker.path(dir())).unwrap();
     open(&killed, OpenMode::ReadOnly).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The version set: what its tests share.
+//! Shared parts of the tests of the version set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -46,7 +46,7 @@ fn open(vfs: &SimVfs, mode: OpenMode) -> Result<VersionSet> {
     })
 }
 
-/// Everything durable that a set says, as text.
+/// The durable state of a set as text.
 fn state_of(set: &VersionSet) -> String {
     let mut out = format!("floor {} segments {:?} ", set.wal_floor(), set.wal_segments());
     writeln!(out, "tails {:?} next tree {}", set.cut_tails(), set.next_tree_id()).unwrap();
@@ -79,7 +79,7 @@ fn write_table(vfs: &SimVfs, number: u64) -> Result<()> {
     vfs.sync_dir(dir())
 }
 
-/// A small database and its state: two trees, some sstables, a deleted range.
+/// A small database and its states before and after the last edit: two trees, some sstables, a deleted range.
 fn small_database(close: bool) -> (SimVfs, String, String) {
     let vfs = new_disk(7);
     let mut set = open(&vfs, OpenMode::CreateIfMissing).unwrap();

@@ -1,4 +1,4 @@
-//! What recovery accepts of a log, segment by segment.
+//! The logs that recovery accepts, segment by segment.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn identity(number: u64) -> FileIdentity {
     FileIdentity { file_number: number, tag: 0xb0 + number }
 }
 
-/// A log as the manifest and the disk hold it.
+/// A log in the manifest and on the disk.
 struct Log {
     vfs: Arc<MemVfs>,
     segments: BTreeMap<u64, WalSegment>,
@@ -32,7 +32,7 @@ impl Log {
         Self { vfs, segments: BTreeMap::new() }
     }
 
-    /// Starts a segment behind the last one, which ends as it is on the disk.
+    /// Starts a segment behind the last one, which ends at its present length.
     fn start(&mut self, number: u64, before: Option<&WalWriter>) -> WalWriter {
         if let Some(before) = before {
             before.sync().unwrap();
@@ -72,7 +72,7 @@ impl Log {
         Ok((tail, records))
     }
 
-    fn refused(&self, floor: u64) -> String {
+    fn rejected(&self, floor: u64) -> String {
         let error = self.read(floor).unwrap_err();
         assert!(error.is_corruption(), "{error}");
         error.message().to_owned()
@@ -111,7 +111,7 @@ fn segments_are_read_in_order_from_the_floor() {
     assert_eq!(records, [b"a", b"b", b"c"]);
     assert_eq!(
         tail,
-        WalTail { last: Some(last), sealed: false, synced: 64, cut: None, unmarked: None, records: 3 }
+        WalTail { last: Some(last), sealed: false, synced: 64, cut_tail: None, unmarked: None, records: 3 }
     );
     assert_eq!(log.read(6).unwrap().1, [b"c"]);
     assert_eq!(log.read(10).unwrap().0.last, None);
@@ -120,11 +120,11 @@ fn segments_are_read_in_order_from_the_floor() {
 }
 
 #[test]
-fn a_missing_segment_is_named_the_newest_too() {
+fn a_missing_segment_is_reported_by_name() {
     for (missing, floor) in [(5, 1), (7, 1), (5, 5), (7, 6), (9, 1), (9, 9)] {
         let (log, ..) = three_segments();
         log.remove(missing);
-        assert!(log.refused(floor).contains(&format!("00000{missing}.wal")));
+        assert!(log.rejected(floor).contains(&format!("00000{missing}.wal")));
     }
     let (log, ..) = three_segments();
     log.remove(5);
@@ -132,12 +132,12 @@ fn a_missing_segment_is_named_the_newest_too() {
 }
 
 #[test]
-fn nothing_may_be_wrong_with_a_segment_that_has_an_end() {
+fn any_damage_to_a_sealed_segment_is_reported() {
     let (_, first, _) = three_segments();
     for len in 0..first.len as usize {
         let (log, ..) = three_segments();
         log.change(5, |bytes| bytes.truncate(len));
-        assert!(log.refused(1).contains("000005.wal"), "{len}");
+        assert!(log.rejected(1).contains("000005.wal"), "{len}");
     }
     for bit in 0..first.len as usize * 8 {
         let (log, ..) = three_segments();
@@ -147,30 +147,30 @@ fn nothing_may_be_wrong_with_a_segment_that_has_an_end() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_only_in_a_last_segment_without_an_end() {
+fn a_torn_tail_is_cut_off_only_in_a_last_segment_without_an_end() {
     let (mut log, _, last) = three_segments();
     log.change(9, |bytes| bytes.truncate(bytes.len() - 1));
     let (tail, records) = log.read(1).unwrap();
     assert_eq!(records, [b"a", b"b"]);
     let cut = CutTail { segment: 9, start: 64, end: last.len - 1, ended_by: WriterEnd::Process };
-    assert_eq!((tail.last.unwrap().len, tail.cut), (64, Some(cut)));
+    assert_eq!((tail.last.unwrap().len, tail.cut_tail), (64, Some(cut)));
     for boot in [Boot { id: 2, ..BOOT }, Boot { mount: 2, ..BOOT }, Boot::default()] {
         let (tail, _) = log.read_under(1, boot).unwrap();
-        assert_eq!(tail.cut, Some(CutTail { ended_by: WriterEnd::Machine, ..cut }));
+        assert_eq!(tail.cut_tail, Some(CutTail { ended_by: WriterEnd::Machine, ..cut }));
     }
     log.seal(last);
-    assert!(log.refused(1).contains("000009.wal"));
-    // Once cut and sealed, the same bytes are no damage, and the next segment follows.
+    assert!(log.rejected(1).contains("000009.wal"));
+    // Once cut off and sealed, the same bytes are no damage, and the next segment follows.
     log.seal(LogEnd { number: 9, len: 64 });
     let (sealed, _) = log.read(1).unwrap();
-    assert_eq!((sealed.sealed, sealed.cut), (true, None));
+    assert_eq!((sealed.sealed, sealed.cut_tail), (true, None));
     let next = log.create(11);
     log.segments.insert(11, WalSegment { tag: identity(11).tag, end: None });
     next.append([&b"d"[..]]).unwrap();
     assert_eq!(log.read(1).unwrap().1, [b"a", b"b", b"d"]);
 }
 
-/// The newest segment after a kill: synced through record d, with e behind it.
+/// The newest segment after the process was killed: synced through record d, followed by e.
 fn killed_after_a_sync() -> (Log, u64) {
     let (mut log, ..) = three_segments();
     log.seal(LogEnd { number: 9, len: log.read(9).unwrap().0.last.unwrap().len });
@@ -183,14 +183,14 @@ fn killed_after_a_sync() -> (Log, u64) {
 }
 
 #[test]
-fn nothing_below_the_marked_length_is_lost_unnamed() {
+fn no_loss_below_the_marked_length_is_unreported() {
     let (log, synced) = killed_after_a_sync();
     let (tail, records) = log.read(11).unwrap();
     assert_eq!((tail.synced, records.len()), (synced, 2));
     for len in 0..synced as usize {
         let (log, _) = killed_after_a_sync();
         log.change(11, |bytes| bytes.truncate(len));
-        assert!(log.refused(1).contains("000011.wal"), "{len}");
+        assert!(log.rejected(1).contains("000011.wal"), "{len}");
         let (log, _) = killed_after_a_sync();
         log.change(11, |bytes| bytes[len..].fill(0));
         assert!(log.read(1).unwrap_err().message().contains("000011.wal"), "{len}");
@@ -200,32 +200,32 @@ fn nothing_below_the_marked_length_is_lost_unnamed() {
         log.change(11, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         assert!(log.read(1).unwrap_err().message().contains("000011.wal"), "{bit}");
     }
-    // The message has the cause: a record that is not valid, or the end of the file.
+    // The message contains the cause: an invalid record, or the end of the file.
     for ends in [false, true] {
         let (log, _) = killed_after_a_sync();
         log.change(11, |bytes| match ends {
             true => bytes.truncate(HEADER_BYTES),
             false => bytes[synced as usize - 1] ^= 1,
         });
-        let message = log.refused(1);
+        let message = log.rejected(1);
         assert!(message.contains("although the log was synced through byte"), "{message}");
         assert_eq!(message.contains("the segment ends here"), ends, "{message}");
     }
-    // Above it, the tail is cut.
+    // Above it, the tail is cut off.
     let (log, _) = killed_after_a_sync();
     log.change(11, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let (tail, records) = log.read(11).unwrap();
-    assert_eq!((records.len(), tail.cut.unwrap().start), (1, synced));
+    assert_eq!((records.len(), tail.cut_tail.unwrap().start), (1, synced));
 }
 
 #[test]
-fn without_a_marker_what_the_records_carry_counts() {
+fn without_a_marker_the_lengths_in_the_records_are_used() {
     let (log, synced) = killed_after_a_sync();
     log.vfs.remove(&FileName::Marker.path(dir())).unwrap();
     assert_eq!(log.read(11).unwrap().0.synced, synced);
     log.change(11, |bytes| bytes[synced as usize - 1] ^= 1);
-    // The record behind it is short and whole: it carries the synced length.
-    assert!(log.refused(11).contains("says that the log was durable"));
+    // The next record is short and whole: it contains the synced length.
+    assert!(log.rejected(11).contains("states that the log was durable"));
     log.change(11, |bytes| bytes.truncate(64));
     assert_eq!(log.read(11).unwrap().1.len(), 0);
 }
@@ -242,24 +242,24 @@ fn a_segment_that_the_manifest_does_not_name_must_be_unused() {
     drop(unnamed);
     log.remove(11);
     log.create(11).append([&b"d"[..]]).unwrap();
-    assert!(log.refused(1).contains("000011.wal"));
+    assert!(log.rejected(1).contains("000011.wal"));
     assert!(log.read(12).is_ok());
 }
 
 #[test]
-fn a_segment_with_another_tag_or_number_is_refused() {
+fn a_segment_with_another_tag_or_number_is_rejected() {
     let (mut log, ..) = three_segments();
     log.segments.get_mut(&9).unwrap().tag += 1;
-    assert!(log.refused(1).contains("tag"));
+    assert!(log.rejected(1).contains("tag"));
     let (mut log, _, last) = three_segments();
     log.vfs.hard_link(&FileName::Wal(9).path(dir()), &FileName::Wal(14).path(dir())).unwrap();
     log.seal(last);
     log.segments.insert(14, WalSegment { tag: identity(9).tag, end: None });
-    assert!(log.refused(1).contains("number"));
+    assert!(log.rejected(1).contains("number"));
 }
 
 #[test]
-fn a_record_moved_to_another_place_is_no_record() {
+fn a_moved_record_is_invalid() {
     let (log, _, last) = three_segments();
     log.change(9, |bytes| {
         let record = bytes[64..].to_vec();
@@ -270,5 +270,5 @@ fn a_record_moved_to_another_place_is_no_record() {
     });
     let (tail, records) = log.read(9).unwrap();
     assert_eq!((tail.last.unwrap(), records.len()), (last, 1));
-    assert_eq!(tail.cut.unwrap().start, last.len);
+    assert_eq!(tail.cut_tail.unwrap().start, last.len);
 }

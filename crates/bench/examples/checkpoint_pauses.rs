@@ -1,7 +1,7 @@
 //! How long a writer waits beside the cuts of an index of kind `ps-tree`.
 //!
 //! ```sh
-//! cargo run --release -p bolide --example cut_pauses -- [RECORDS [WRITES]]
+//! cargo run --release -p bolide-bench --example checkpoint_pauses -- [RECORDS [WRITES]]
 //! ```
 //!
 //! `RECORDS` records (300,000) are there; then a writer puts `WRITES` more (200,000), a fifth of them new, one by one, while

@@ -2,7 +2,7 @@
 //! loaded from a stored snapshot (NEXT §3.3).
 //!
 //! ```sh
-//! cargo run --release -p bolide --example global_index_recovery -- DIR [RECORDS [FILE_KIB]]
+//! cargo run --release -p bolide-bench --example global_index_recovery -- DIR [RECORDS [FILE_KIB]]
 //! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*global_index_recovery*from_snapshot*' \
 //!     target/release/examples/global_index_recovery DIR untimed
 //! ```
@@ -158,11 +158,11 @@ fn main() -> Result<()> {
     let runtime = SystemRuntime::new();
     let now = || if is_timed { runtime.thread_cpu_micros() } else { 0 };
     for _ in 0..ROUNDS {
-        let mut told = Vec::new();
+        let mut summary = Vec::new();
         let mut measure = |what: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
             let start = now();
             work()?;
-            told.push(format!("{what} {} µs", now() - start));
+            summary.push(format!("{what} {} µs", now() - start));
             Ok(())
         };
         let same = |made: (usize, usize)| if made.0 == ranges { Ok(()) } else { Err(damaged()) };
@@ -170,7 +170,7 @@ fn main() -> Result<()> {
         measure("from_directories", &mut || from_directories(&readers).and_then(same))?;
         measure("from_snapshot", &mut || from_snapshot(&snapshot).and_then(same))?;
         measure("write_snapshot", &mut || write_snapshot(&readers, &snapshot).map(drop))?;
-        println!("{}", told.join(", "));
+        println!("{}", summary.join(", "));
     }
     DiskVfs::new().remove(&snapshot)
 }

@@ -1,4 +1,4 @@
-//! One of the components of a tree.
+//! A cursor over one component of a tree.
 
 use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, InternalCursor, TableCursor};
@@ -7,28 +7,28 @@ use super::RunCursor;
 use crate::memtable::MemtableCursor;
 use crate::remix::{PartitionRun, PartitionSource, SortedViewCursor};
 
-/// A cursor over one component of a tree. Large ones are in boxes, so that a list of several is allocated quickly.
+/// A cursor over one component of a tree. Large ones are boxed, so that a list of several is allocated quickly.
 #[derive(Debug)]
-pub enum Source {
+pub enum ComponentCursor {
     /// A memtable.
     Memtable(MemtableCursor),
     /// One sstable.
     Table(Box<TableCursor>),
     /// The sstables of a sorted run.
     Run(Box<RunCursor>),
-    /// Several runs, through their sorted view.
+    /// Several runs, merged by their sorted view.
     View(Box<SortedViewCursor>),
-    /// The runs of a level, through the sorted views of its partitions.
+    /// The runs of a level, merged by the sorted views of its partitions.
     Level(Box<RunCursor<PartitionRun>>),
 }
 
-impl From<RunCursor<PartitionRun>> for Source {
+impl From<RunCursor<PartitionRun>> for ComponentCursor {
     fn from(cursor: RunCursor<PartitionRun>) -> Self {
         Self::Level(Box::new(cursor))
     }
 }
 
-impl From<PartitionSource> for Source {
+impl From<PartitionSource> for ComponentCursor {
     fn from(source: PartitionSource) -> Self {
         match source {
             PartitionSource::Run(cursor) => Self::Run(cursor),
@@ -37,31 +37,31 @@ impl From<PartitionSource> for Source {
     }
 }
 
-impl From<MemtableCursor> for Source {
+impl From<MemtableCursor> for ComponentCursor {
     fn from(cursor: MemtableCursor) -> Self {
         Self::Memtable(cursor)
     }
 }
 
-impl From<TableCursor> for Source {
+impl From<TableCursor> for ComponentCursor {
     fn from(cursor: TableCursor) -> Self {
         Self::Table(Box::new(cursor))
     }
 }
 
-impl From<SortedViewCursor> for Source {
+impl From<SortedViewCursor> for ComponentCursor {
     fn from(cursor: SortedViewCursor) -> Self {
         Self::View(Box::new(cursor))
     }
 }
 
-impl From<RunCursor> for Source {
+impl From<RunCursor> for ComponentCursor {
     fn from(cursor: RunCursor) -> Self {
         Self::Run(Box::new(cursor))
     }
 }
 
-/// Calls the same method on whichever cursor it is.
+/// Calls the same method of any variant.
 macro_rules! each {
     ($source:expr, $cursor:ident => $call:expr) => {
         match $source {
@@ -74,7 +74,7 @@ macro_rules! each {
     };
 }
 
-impl InternalCursor for Source {
+impl InternalCursor for ComponentCursor {
     #[inline]
     fn valid(&self) -> bool {
         each!(self, cursor => cursor.valid())
@@ -113,8 +113,8 @@ impl InternalCursor for Source {
     }
 
     #[inline]
-    fn prepare_further(&mut self) -> bool {
-        each!(self, cursor => cursor.prepare_further())
+    fn prepare_next_stage(&mut self) -> bool {
+        each!(self, cursor => cursor.prepare_next_stage())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -132,22 +132,22 @@ impl InternalCursor for Source {
     }
 
     #[inline]
-    fn next_in_hand(&mut self) -> Option<EntryHead> {
+    fn try_next_distinct(&mut self) -> Option<EntryHead> {
         match self {
-            Self::View(cursor) => cursor.next_in_hand(),
-            Self::Level(cursor) => cursor.next_in_hand(),
+            Self::View(cursor) => cursor.try_next_distinct(),
+            Self::Level(cursor) => cursor.try_next_distinct(),
             Self::Memtable(_) | Self::Table(_) | Self::Run(_) => None,
         }
     }
 
     #[inline]
-    fn can_have_next_in_hand(&self) -> bool {
+    fn supports_try_next_distinct(&self) -> bool {
         matches!(self, Self::View(_) | Self::Level(_))
     }
 
     #[inline]
-    fn shows_keys_once(&self) -> bool {
-        each!(self, cursor => cursor.shows_keys_once())
+    fn yields_keys_once(&self) -> bool {
+        each!(self, cursor => cursor.yields_keys_once())
     }
 
     #[inline]

@@ -1,6 +1,6 @@
-//! How fast the memtable is: CPU time of each operation, by one and by two threads.
+//! The speed of the memtable: CPU time of each operation, by one and by two threads.
 //!
-//! `cargo run --release -p bolide-lsm --example memtable_speed [-- ENTRIES]`
+//! `cargo run --release -p bolide-bench --example memtable_speed [-- ENTRIES]`
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a measurement are its own")]
 
@@ -29,8 +29,8 @@ fn shuffled(count: u64) -> Vec<u64> {
     numbers
 }
 
-/// Runs `work` on `threads` threads, each with its share of `keys`, and answers the mean CPU time of an
-/// operation, of which `work` returns the count.
+/// Runs `work` on `threads` threads, each with its share of `keys`, and returns the mean CPU time of an operation; `work` returns
+/// the number of operations.
 fn measure(threads: usize, keys: &[Vec<u8>], work: impl Fn(usize, &[Vec<u8>]) -> usize + Sync) -> f64 {
     thread::scope(|scope| {
         let share = keys.len().div_ceil(threads);
@@ -53,7 +53,7 @@ fn measure(threads: usize, keys: &[Vec<u8>], work: impl Fn(usize, &[Vec<u8>]) ->
     })
 }
 
-/// Nanoseconds of insert, get, seek + 10 next, and of an entry of a whole scan; bytes of an entry.
+/// Nanoseconds of insert, get, seek + 10 next, and per entry of a whole scan; bytes per entry.
 fn round(threads: usize, insert: &[Vec<u8>], read: &[Vec<u8>]) -> [f64; 5] {
     let memtable = Arc::new(Memtable::new());
     let inserts = measure(threads, insert, |first, keys| {

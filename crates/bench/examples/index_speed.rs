@@ -1,7 +1,7 @@
 //! What a composite index costs on a real store, without the layers above it: CPU time of the calling
 //! thread per operation.
 //!
-//! `cargo run --release -p bolide-index --example index_speed -- [records] [directory]`
+//! `cargo run --release -p bolide-bench --example index_speed -- [records] [directory]`
 //!
 //! JSON records of 300 bytes, 25 to a secondary key, then a quarter of them updated to another secondary
 //! key; each kind of maintenance in a store of its own. Medians of 5 rounds.
@@ -89,7 +89,7 @@ fn scramble(number: u64) -> u64 {
     (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 3
 }
 
-struct Workload {
+struct SpeedWorkload {
     store: Store,
     table: TreeId,
     index: Arc<CompositeIndex>,
@@ -99,7 +99,7 @@ struct Workload {
     synchronous: bool,
 }
 
-impl Workload {
+impl SpeedWorkload {
     fn open(dir: &str, records: u64, synchronous: bool) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let runtime = Arc::new(SystemRuntime::default());
@@ -144,7 +144,7 @@ impl Workload {
         self.store.commit(batch, stage, SyncMode::None).map(drop)
     }
 
-    fn ask(&self, round: u64, query: impl Fn(Query) -> Query) -> Result<u64> {
+    fn run_query(&self, round: u64, query: impl Fn(Query) -> Query) -> Result<u64> {
         let user = format!("u{:08}", scramble(round) % self.users);
         let query = query(Query::new().eq("user", user));
         let view = self.store.read_view();
@@ -179,27 +179,27 @@ impl Workload {
         report("update", (updated - inserted) as f64 * 4000.0 / records as f64, "");
         self.store.wait_until_settled()?;
         type Make = fn(Query) -> Query;
-        let questions: [(&str, Make); 4] = [
+        let queries: [(&str, Make); 4] = [
             ("newest 10, keys only", |query| query.limit(10).keys_only()),
             ("all, keys only", Query::keys_only),
             ("newest 10, records", |query| query.limit(10)),
             ("all, records", |query| query),
         ];
-        for (name, make) in questions {
-            let asked = 10_000;
+        for (name, make) in queries {
+            let count = 10_000;
             let mut rounds: Vec<(f64, u64)> = Vec::new();
             for _ in 0..5 {
                 let started = self.runtime.thread_cpu_micros();
                 let mut answers = 0;
-                for round in 0..asked {
-                    answers += self.ask(round, make)?;
+                for round in 0..count {
+                    answers += self.run_query(round, make)?;
                 }
-                let nanos = (self.runtime.thread_cpu_micros() - started) as f64 * 1000.0 / asked as f64;
+                let nanos = (self.runtime.thread_cpu_micros() - started) as f64 * 1000.0 / count as f64;
                 rounds.push((nanos, answers));
             }
             rounds.sort_by(|left, right| left.0.total_cmp(&right.0));
             let (nanos, answers) = rounds[rounds.len() / 2];
-            report(name, nanos, &format!("{:.1} answers", answers as f64 / asked as f64));
+            report(name, nanos, &format!("{:.1} answers", answers as f64 / count as f64));
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ fn main() -> Result<()> {
     let dir = arguments.next().unwrap_or_else(|| "/tmp/bolide-index-speed".into());
     for synchronous in [false, true] {
         println!("maintenance={}", if synchronous { "synchronous" } else { "validation" });
-        Workload::open(&dir, records.max(100), synchronous)?.measure(records.max(100))?;
+        SpeedWorkload::open(&dir, records.max(100), synchronous)?.measure(records.max(100))?;
     }
     let _ = std::fs::remove_dir_all(&dir);
     Ok(())

@@ -2,7 +2,7 @@
 //! has (Perseid §4.3).
 //!
 //! ```text
-//! cargo run --release -p bolide-index --example version_table_speed -- [primary keys]
+//! cargo run --release -p bolide-bench --example version_table_speed -- [primary keys]
 //! ```
 //!
 //! Prints CPU time of the calling thread for an operation, in microseconds, and bytes for each primary key.

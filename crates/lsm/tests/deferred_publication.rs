@@ -1,4 +1,4 @@
-//! What readers see while a flush into partitions builds the views over what it has written.
+//! Reads while a flush into partitions builds the views over its new sstables.
 #![cfg(not(bolide_shuttle))]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use bolide_storage::{File, FileLock, Marker, MemVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::{Condvar, Mutex};
 
-/// A file system on which nobody gets to create the file of a view while it is shut.
+/// A file system that blocks the creation of view files while its gate is shut.
 #[derive(Debug, Default)]
 struct GatedVfs {
     disk: MemVfs,
@@ -30,15 +30,15 @@ impl GatedVfs {
         self.gate.lock().is_shut = true;
     }
 
-    /// Waits until somebody stands before it.
-    fn wait_for_somebody(&self) {
+    /// Waits until a thread is blocked.
+    fn wait_for_a_thread(&self) {
         let mut gate = self.gate.lock();
         while gate.waiting == 0 {
             self.moved.wait(&mut gate);
         }
     }
 
-    /// Lets them through; or has their files fail.
+    /// Lets blocked threads continue, or makes their files fail.
     fn open_up(&self, fails: bool) {
         let mut gate = self.gate.lock();
         (gate.is_shut, gate.fails) = (false, fails);
@@ -63,7 +63,7 @@ impl GatedVfs {
     }
 }
 
-/// The same one for the store and the test.
+/// The same file system for the store and the test.
 #[derive(Debug, Clone, Default)]
 struct Gated(Arc<GatedVfs>);
 
@@ -132,15 +132,15 @@ impl Vfs for Gated {
 
 const MEMTABLE_BYTES: usize = 64 << 10;
 
-/// A tree of keys that are each written once, so that memtables and sstables together have as many entries as keys.
-struct Life {
+/// A tree of keys that are written once each, so that memtables and sstables together have as many entries as keys.
+struct Fixture {
     vfs: Gated,
     store: Store,
     tree: TreeId,
     keys: u64,
 }
 
-impl Life {
+impl Fixture {
     fn new() -> Self {
         let vfs = Gated::default();
         let store = open(&vfs);
@@ -149,16 +149,16 @@ impl Life {
         options.target_file_bytes = 32 << 10;
         options.block_bytes = 512;
         let tree = store.create_tree(options, b"").unwrap();
-        let mut life = Self { vfs, store, tree, keys: 0 };
-        // Runs that are worth a view, and a reader who wants it.
+        let mut fixture = Self { vfs, store, tree, keys: 0 };
+        // Enough runs for a view, and a reader that needs it.
         for _ in 0..3 {
-            life.put(500);
-            life.store.flush().unwrap();
-            life.check();
+            fixture.put(500);
+            fixture.store.flush().unwrap();
+            fixture.check();
         }
-        life.store.wait_until_settled().unwrap();
-        life.check();
-        life
+        fixture.store.wait_until_settled().unwrap();
+        fixture.check();
+        fixture
     }
 
     fn put(&mut self, count: u64) {
@@ -170,15 +170,15 @@ impl Life {
         self.keys += count;
     }
 
-    /// Writes until a flush has come to its views.
-    fn flush_up_to_the_views(&mut self) {
+    /// Writes until a flush builds its views.
+    fn flush_until_the_views(&mut self) {
         self.vfs.0.shut();
         let from = self.keys;
         while self.stats().immutable_memtables < 2 {
             self.put(1);
             assert!(self.keys < from + 10_000, "nothing is flushed");
         }
-        self.vfs.0.wait_for_somebody();
+        self.vfs.0.wait_for_a_thread();
         self.check();
     }
 
@@ -187,11 +187,11 @@ impl Life {
         stats.trees.into_iter().find(|stats| stats.tree == self.tree).unwrap()
     }
 
-    /// All keys are there once, for cursors and for gets of the newest.
+    /// Every key exists once, for cursors and for reads of the newest version.
     fn check(&self) {
         let stats = self.stats();
         let in_tables: u64 = stats.levels.iter().map(|level| level.entries).sum();
-        assert_eq!(stats.memtable_entries as u64 + in_tables, self.keys, "every entry is shown once");
+        assert_eq!(stats.memtable_entries as u64 + in_tables, self.keys, "every entry is published once");
         let view = self.store.read_view();
         let mut cursor = view.cursor(self.tree, Bounds::all()).unwrap();
         cursor.seek_to_first().unwrap();
@@ -223,7 +223,7 @@ fn open(vfs: &Gated) -> Store {
     Store::open(options, components).unwrap()
 }
 
-/// Neighbours are written far apart, so that every flush goes to all partitions.
+/// Consecutive keys are far apart, so that every flush writes to all partitions.
 fn key(number: u64) -> Vec<u8> {
     format!("key{:010}", number.wrapping_mul(0x9e37_79b9) % 0xffff_fffb).into_bytes()
 }
@@ -233,102 +233,102 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn sstables_and_views_are_shown_together() {
-    let mut life = Life::new();
-    let view = life.store.read_view();
-    let before = (life.keys, life.stats().levels);
-    life.flush_up_to_the_views();
-    // On the disk it is there, and readers go on with the memtables.
-    assert_eq!(life.stats().levels, before.1);
-    assert!(life.stats().immutable_memtables >= 2);
+fn a_flush_publishes_its_views_with_its_sstables() {
+    let mut fixture = Fixture::new();
+    let view = fixture.store.read_view();
+    let before = (fixture.keys, fixture.stats().levels);
+    fixture.flush_until_the_views();
+    // The flush is on the disk, and readers continue to use the memtables.
+    assert_eq!(fixture.stats().levels, before.1);
+    assert!(fixture.stats().immutable_memtables >= 2);
     let after_a_crash = Gated::default();
-    for name in life.vfs.list(Path::new("/db")).unwrap() {
+    for name in fixture.vfs.list(Path::new("/db")).unwrap() {
         if name == "LOCK" {
             continue;
         }
         let path = Path::new("/db").join(name);
-        let from = life.vfs.0.disk.open(&path).unwrap();
+        let from = fixture.vfs.0.disk.open(&path).unwrap();
         let mut bytes = vec![0; from.len().unwrap() as usize];
         from.read_exact_at(0, &mut bytes).unwrap();
         after_a_crash.0.disk.create_dir_all(Path::new("/db")).unwrap();
         after_a_crash.0.disk.create(&path).unwrap().append(&bytes).unwrap();
     }
-    let crashed = Life { store: open(&after_a_crash), vfs: after_a_crash, tree: life.tree, keys: life.keys };
+    let crashed = Fixture { store: open(&after_a_crash), vfs: after_a_crash, tree: fixture.tree, keys: fixture.keys };
     assert_ne!(crashed.stats().levels, before.1, "the manifest has the sstables");
     crashed.check();
-    // Writers go on.
-    life.put(100);
-    life.check();
-    life.vfs.0.open_up(false);
-    life.store.wait_until_settled().unwrap();
-    assert_ne!(life.stats().levels, before.1);
-    assert!(life.stats().immutable_memtables < 2, "one may wait for a second");
-    life.check();
-    let mut old = view.cursor(life.tree, Bounds::all()).unwrap();
+    // Writers continue.
+    fixture.put(100);
+    fixture.check();
+    fixture.vfs.0.open_up(false);
+    fixture.store.wait_until_settled().unwrap();
+    assert_ne!(fixture.stats().levels, before.1);
+    assert!(fixture.stats().immutable_memtables < 2, "one may wait for a second");
+    fixture.check();
+    let mut old = view.cursor(fixture.tree, Bounds::all()).unwrap();
     old.seek_to_first().unwrap();
     let mut count = 0;
     while old.valid() {
         count += 1;
         old.next().unwrap();
     }
-    assert_eq!(count, before.0, "a view from before sees what there was");
+    assert_eq!(count, before.0, "an earlier view sees its own state");
 }
 
 #[test]
-fn a_deleted_range_that_is_forgotten_meanwhile_shows_nothing_by_itself() {
-    let mut life = Life::new();
-    let other = life.store.create_tree(TreeOptions::default(), b"").unwrap();
-    // It stays known as long as somebody reads from before.
-    let view = life.store.read_view();
+fn a_range_tombstone_that_is_removed_meanwhile_exposes_nothing() {
+    let mut fixture = Fixture::new();
+    let other = fixture.store.create_tree(TreeOptions::default(), b"").unwrap();
+    // It remains while an earlier view is pinned.
+    let view = fixture.store.read_view();
     let mut batch = StoreBatch::new();
-    batch.delete_range(life.tree, b"zzz", b"zzzz").unwrap();
-    life.store.commit(batch, None, SyncMode::None).unwrap();
-    life.store.flush().unwrap();
-    life.store.wait_until_settled().unwrap();
-    assert_eq!(life.stats().range_tombstones, 1);
-    life.flush_up_to_the_views();
+    batch.delete_range(fixture.tree, b"zzz", b"zzzz").unwrap();
+    fixture.store.commit(batch, None, SyncMode::None).unwrap();
+    fixture.store.flush().unwrap();
+    fixture.store.wait_until_settled().unwrap();
+    assert_eq!(fixture.stats().range_tombstones, 1);
+    fixture.flush_until_the_views();
     drop(view);
-    // Whoever ends a piece of work forgets it in the manifest.
-    let flushes = life.store.stats().writes.flushes;
+    // The end of a task removes it from the manifest.
+    let flushes = fixture.store.stats().writes.flushes;
     for number in 0_u64.. {
         let mut batch = StoreBatch::new();
         batch.put(other, &number.to_be_bytes(), &[7; 1_000]).unwrap();
-        life.store.commit(batch, None, SyncMode::None).unwrap();
-        // The first one may have been counted before its work ended.
-        if life.store.stats().writes.flushes >= flushes + 2 {
+        fixture.store.commit(batch, None, SyncMode::None).unwrap();
+        // The first one may have been counted before its task ended.
+        if fixture.store.stats().writes.flushes >= flushes + 2 {
             break;
         }
     }
-    life.check();
-    life.vfs.0.open_up(false);
-    life.store.wait_until_settled().unwrap();
-    assert_eq!(life.stats().range_tombstones, 0);
-    assert!(life.stats().immutable_memtables < 2, "one may wait for a second");
-    life.check();
-    // What is installed from then on is shown at once.
-    life.put(2_000);
-    life.store.flush().unwrap();
-    assert_eq!(life.stats().immutable_memtables, 0);
-    life.check();
+    fixture.check();
+    fixture.vfs.0.open_up(false);
+    fixture.store.wait_until_settled().unwrap();
+    assert_eq!(fixture.stats().range_tombstones, 0);
+    assert!(fixture.stats().immutable_memtables < 2, "one may wait for a second");
+    fixture.check();
+    // Later versions are published at once.
+    fixture.put(2_000);
+    fixture.store.flush().unwrap();
+    assert_eq!(fixture.stats().immutable_memtables, 0);
+    fixture.check();
 }
 
 #[test]
-fn a_view_that_cannot_be_written_keeps_nothing_back() {
-    let mut life = Life::new();
-    life.flush_up_to_the_views();
-    life.vfs.0.open_up(true);
-    life.store.wait_until_settled().unwrap();
-    assert!(life.stats().immutable_memtables < 2, "one may wait for a second");
-    assert!(life.stats().sorted_view_bytes > 0, "views are in memory");
-    life.check();
+fn a_view_that_cannot_be_written_defers_no_publication() {
+    let mut fixture = Fixture::new();
+    fixture.flush_until_the_views();
+    fixture.vfs.0.open_up(true);
+    fixture.store.wait_until_settled().unwrap();
+    assert!(fixture.stats().immutable_memtables < 2, "one may wait for a second");
+    assert!(fixture.stats().sorted_view_bytes > 0, "views are in memory");
+    fixture.check();
 }
 
 #[test]
-fn a_store_that_is_closed_meanwhile_has_everything_when_it_is_opened_again() {
-    let mut life = Life::new();
-    life.flush_up_to_the_views();
-    life.vfs.0.open_up(false);
-    life.store.close().unwrap();
-    life.store = open(&life.vfs);
-    life.check();
+fn a_store_closed_meanwhile_has_every_key_after_the_next_opening() {
+    let mut fixture = Fixture::new();
+    fixture.flush_until_the_views();
+    fixture.vfs.0.open_up(false);
+    fixture.store.close().unwrap();
+    fixture.store = open(&fixture.vfs);
+    fixture.check();
 }

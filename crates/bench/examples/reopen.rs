@@ -2,12 +2,12 @@
 //! of the process.
 //!
 //! ```sh
-//! cargo run --release -p bolide --example reopen -- DIR [RECORDS [FURTHER [SPEC]]]
+//! cargo run --release -p bolide-bench --example reopen -- DIR [RECORDS [FURTHER [SPEC]]]
 //! ```
 //!
 //! `DIR` must not exist. `RECORDS` records (5,000,000) with 50 records to a value are written and the database is
 //! closed; then `FURTHER` records (200,000) are written by a process that ends without closing it. Each opening
-//! ends with a question to the index. Files come from the page cache.
+//! ends with a query to the index. Files come from the page cache.
 
 use std::process::Command;
 

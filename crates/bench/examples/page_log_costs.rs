@@ -1,6 +1,6 @@
-//! What writing a region down and reading it back costs.
+//! The cost of a checkpoint of a region, and of loading it.
 //!
-//! `cargo run --release -p bolide-lsm --example page_log_costs -- DIRECTORY`
+//! `cargo run --release -p bolide-bench --example page_log_costs -- DIRECTORY`
 //!
 //! The directory must not exist; it is removed at the end.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that prints and takes time")]
@@ -15,10 +15,10 @@ use bolide_lsm::page_log::PageLog;
 use bolide_storage::pmem::{Place, Region, RegionOptions};
 use bolide_storage::{DiskVfs, SimRng, Vfs};
 
-/// Blocks of 4096 bytes, most of a page each.
+/// Blocks of 4096 bytes, most of them a page each.
 const BLOCKS: u64 = 65_536;
 
-/// Time that this thread has run, in nanoseconds: what counts on a busy machine.
+/// The CPU time of this thread in nanoseconds: comparable on a busy machine.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
@@ -34,7 +34,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn cut(&mut self, what: &str) -> Result<()> {
+    fn checkpoint(&mut self, what: &str) -> Result<()> {
         let (start, cpu) = (Instant::now(), cpu_nanos());
         let (mut cut, fixed) = self.region.cut_with(|| start.elapsed())?;
         let pages = cut.pages();
@@ -61,7 +61,7 @@ impl Bench {
 
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).map(PathBuf::from);
-    let dir = dir.ok_or_else(|| Error::invalid_input("give a directory that does not exist"))?;
+    let dir = dir.ok_or_else(|| Error::invalid_input("the argument must be a directory that does not exist"))?;
     let vfs: Arc<dyn Vfs> = Arc::new(DiskVfs::new());
     if vfs.exists(&dir)? {
         return Err(Error::invalid_input("the directory exists"));
@@ -93,13 +93,13 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         writer.write(at, &bytes)?;
         places.push(at);
     }
-    bench.cut("everything")?;
+    bench.checkpoint("everything")?;
     for round in 0..30 {
         for _ in 0..BLOCKS / 50 {
             let at = places[rng.below(BLOCKS) as usize];
             bench.region.writer().store(at, rng.next_u64())?;
         }
-        bench.cut(&format!("a fiftieth of the blocks, round {round}"))?;
+        bench.checkpoint(&format!("a fiftieth of the blocks, round {round}"))?;
     }
     println!("{:?}", bench.log.stats());
     let root = bench.log.root().ok_or_else(|| Error::internal("no root"))?;

@@ -1,6 +1,6 @@
 //! What the calls of a region cost, in nanoseconds of one thread.
 //!
-//! `cargo run --release -p bolide-storage --example region_costs`
+//! `cargo run --release -p bolide-bench --example region_costs`
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
 use std::hint::black_box;

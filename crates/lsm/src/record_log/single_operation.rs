@@ -19,11 +19,11 @@ use bolide_base::{FileIdentity, TreeId};
 use crate::batch::PUT_FLAGS;
 
 /// Most that a varint of two bytes says.
-const LONGEST: u16 = (1 << 14) - 1;
+const MAX_SHORT: u16 = (1 << 14) - 1;
 
 /// What payloads may have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct OperationShape {
     flags: u8,
     has_value: bool,
     tree: u16,
@@ -34,16 +34,16 @@ pub(super) struct Shape {
 
 /// A payload with a shape, in its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shaped<'a> {
+pub(crate) struct SingleOperation<'a> {
     /// The sequence number.
     pub(crate) number: u64,
-    pub(super) shape: Shape,
+    pub(super) shape: OperationShape,
     pub(crate) key: &'a [u8],
     /// Empty without a value.
     pub(crate) value: &'a [u8],
 }
 
-impl<'a> Shaped<'a> {
+impl<'a> SingleOperation<'a> {
     /// The parts of `payload`; `None` if it has no shape.
     #[inline(always)]
     pub(super) fn of(payload: &'a [u8]) -> Option<Self> {
@@ -58,15 +58,15 @@ impl<'a> Shaped<'a> {
         let (key, rest) = rest.split_at_checked(key_len.into())?;
         let has_value = !rest.is_empty();
         let (value_len, value) = if has_value { read_short(rest)? } else { (0, rest) };
-        let shape = Shape { flags, has_value, tree, key_len, value_len };
+        let shape = OperationShape { flags, has_value, tree, key_len, value_len };
         (value.len() == usize::from(value_len)).then_some(Self { number, shape, key, value })
     }
 
     /// The payload of a batch that puts `value` under `key` of `tree` with this sequence number; `None` if it has no shape.
     #[inline]
     pub(crate) fn of_put(number: u64, tree: TreeId, key: &'a [u8], value: &'a [u8]) -> Option<Self> {
-        let short = |length: usize| u16::try_from(length).ok().filter(|length| *length <= LONGEST);
-        let shape = Shape {
+        let short = |length: usize| u16::try_from(length).ok().filter(|length| *length <= MAX_SHORT);
+        let shape = OperationShape {
             flags: PUT_FLAGS,
             has_value: true,
             tree: short(tree as usize)?,
@@ -79,7 +79,7 @@ impl<'a> Shaped<'a> {
     /// Length of the payload in bytes.
     #[inline]
     pub(crate) fn payload_bytes(&self) -> usize {
-        let Shape { tree, key_len, value_len, has_value, .. } = self.shape;
+        let OperationShape { tree, key_len, value_len, has_value, .. } = self.shape;
         let lengths = varint_len(tree.into()) + varint_len(key_len.into());
         let value_length = if has_value { varint_len(value_len.into()) } else { 0 };
         13 + lengths + self.key.len() + value_length + self.value.len()
@@ -117,10 +117,10 @@ fn write_short(number: u16) -> (u32, usize) {
     if high == 0 { (low, 1) } else { (low | 0x80 | high << 8, 2) }
 }
 
-impl Shape {
+impl OperationShape {
     /// True if only the lengths may differ.
     #[inline(always)]
-    pub(super) fn is_kin_of(&self, other: &Self) -> bool {
+    pub(super) fn is_compatible_with(&self, other: &Self) -> bool {
         self.flags == other.flags && self.tree == other.tree && self.has_value == other.has_value
     }
 
@@ -146,7 +146,7 @@ impl Shape {
 
     /// The checksum, at offset 0 of the file `identity`, of what kin have in common and of `synced_through`: flags, 1 or 0 for
     /// a value, tree (two bytes), `synced_through` (eight).
-    pub(super) fn kin_checksum(&self, identity: FileIdentity, synced_through: u64) -> u64 {
+    pub(super) fn base_checksum(&self, identity: FileIdentity, synced_through: u64) -> u64 {
         let mut bytes = [0; 12];
         bytes[0] = self.flags;
         bytes[1] = u8::from(self.has_value);
@@ -185,17 +185,17 @@ mod tests {
             sealed(|batch| batch.delete(3, b"key").unwrap()),
             sealed(|batch| batch.delete_range(3, b"a", b"b").unwrap()),
         ] {
-            let shaped = Shaped::of(&payload).unwrap();
-            assert_eq!(shaped.number, 77);
+            let operation = SingleOperation::of(&payload).unwrap();
+            assert_eq!(operation.number, 77);
             let mut back = vec![1];
-            shaped.put(&mut back);
+            operation.put(&mut back);
             assert_eq!(back, payload);
-            shapes.push(shaped.shape);
+            shapes.push(operation.shape);
         }
         assert_eq!(shapes[0], shapes[1]);
-        assert!(shapes[0].is_kin_of(&shapes[3]) && shapes[0] != shapes[3]);
+        assert!(shapes[0].is_compatible_with(&shapes[3]) && shapes[0] != shapes[3]);
         for other in [2, 4, 5] {
-            assert!(!shapes[0].is_kin_of(&shapes[other]), "{other}");
+            assert!(!shapes[0].is_compatible_with(&shapes[other]), "{other}");
         }
     }
 
@@ -206,24 +206,24 @@ mod tests {
             batch.put(3, b"key", b"value").unwrap();
             batch.put(3, b"key", b"value").unwrap();
         });
-        assert_eq!(Shaped::of(&two), None);
+        assert_eq!(SingleOperation::of(&two), None);
         let mut longer_varint = put.clone();
         longer_varint[13] |= 0x80;
         longer_varint.insert(14, 0);
-        assert_eq!(Shaped::of(&longer_varint), None);
-        assert_eq!(Shaped::of(&sealed(|batch| batch.put(16_384, b"key", b"value").unwrap())), None);
+        assert_eq!(SingleOperation::of(&longer_varint), None);
+        assert_eq!(SingleOperation::of(&sealed(|batch| batch.put(16_384, b"key", b"value").unwrap())), None);
         for len in 0..put.len() {
             // Cut where its key ends, it is of the form of a delete.
-            assert_eq!(Shaped::of(&put[..len]).is_some(), len == 18, "{len}");
+            assert_eq!(SingleOperation::of(&put[..len]).is_some(), len == 18, "{len}");
         }
         // Any byte may be any other.
         for position in 0..put.len() {
             for byte in 0..=255 {
                 let mut payload = put.clone();
                 payload[position] = byte;
-                if let Some(shaped) = Shaped::of(&payload) {
+                if let Some(operation) = SingleOperation::of(&payload) {
                     let mut back = Vec::new();
-                    shaped.put(&mut back);
+                    operation.put(&mut back);
                     assert_eq!(back, payload);
                 }
             }
@@ -233,19 +233,19 @@ mod tests {
     #[test]
     fn the_checksum_covers_what_kin_have_in_common() {
         let identity = FileIdentity { file_number: 3, tag: 9 };
-        let shape = Shape { flags: 65, has_value: true, tree: 1, key_len: 16, value_len: 120 };
+        let shape = OperationShape { flags: 65, has_value: true, tree: 1, key_len: 16, value_len: 120 };
         let sums = [
-            shape.kin_checksum(identity, 64),
-            shape.kin_checksum(identity, 65),
-            shape.kin_checksum(FileIdentity { tag: 10, ..identity }, 64),
-            Shape { flags: 64, ..shape }.kin_checksum(identity, 64),
-            Shape { has_value: false, ..shape }.kin_checksum(identity, 64),
-            Shape { tree: 2, ..shape }.kin_checksum(identity, 64),
+            shape.base_checksum(identity, 64),
+            shape.base_checksum(identity, 65),
+            shape.base_checksum(FileIdentity { tag: 10, ..identity }, 64),
+            OperationShape { flags: 64, ..shape }.base_checksum(identity, 64),
+            OperationShape { has_value: false, ..shape }.base_checksum(identity, 64),
+            OperationShape { tree: 2, ..shape }.base_checksum(identity, 64),
         ];
         for (position, sum) in sums.iter().enumerate() {
             assert!(!sums[..position].contains(sum), "{position}");
         }
-        assert_eq!(shape.with_lengths(1, 2).kin_checksum(identity, 64), sums[0]);
+        assert_eq!(shape.with_lengths(1, 2).base_checksum(identity, 64), sums[0]);
         assert_eq!(shape.lengths(), 16 | 120 << 16);
     }
 }

@@ -2,7 +2,7 @@
 //! table and with one; then updates, which need one, and what a sweep leaves of them.
 //!
 //! ```text
-//! cargo run --release -p bolide-index --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
+//! cargo run --release -p bolide-bench --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
 //! ```
 //!
 //! Prints CPU time of the calling thread for an operation, in microseconds.

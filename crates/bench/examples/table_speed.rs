@@ -1,10 +1,10 @@
-//! How fast sstables are written and read when all blocks are in the cache.
+//! Speed of writing and reading sstables when all blocks are cached.
 //!
-//! `cargo run --release -p bolide-table --example table_speed -- [entries] [rounds]`
+//! `cargo run --release -p bolide-bench --example table_speed -- [entries] [rounds]`
 //!
-//! Random keys of 16 bytes with values of 120, uncompressed, in tables of about 64 MB, as a sorted run
-//! has them: a key is looked up in the one table whose range holds it. Prints nanoseconds of CPU time
-//! of the calling thread per operation, the median of all rounds.
+//! Random keys of 16 bytes with values of 120, uncompressed, in tables of about 64 MB, as in a sorted run: a key is looked
+//! up in the one table whose range contains it. Prints nanoseconds of CPU time of the calling thread per operation, the
+//! median of all rounds.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -66,18 +66,18 @@ fn identity(number: usize) -> FileIdentity {
     FileIdentity { file_number: number as u64, tag: 1 }
 }
 
-struct Run {
+struct SortedTables {
     tables: Vec<Arc<TableReader>>,
     largest: Vec<Vec<u8>>,
 }
 
-impl Run {
+impl SortedTables {
     fn table_of(&self, key: &[u8]) -> usize {
         self.largest.partition_point(|largest| largest.as_slice() < key).min(self.tables.len() - 1)
     }
 }
 
-/// Runs `operation` on `count` numbers and answers nanoseconds of the calling thread per call.
+/// Runs `operation` on `count` numbers and returns nanoseconds of the calling thread per call.
 fn time(count: usize, mut operation: impl FnMut(usize) -> Result<()>) -> Result<f64> {
     let runtime = SystemRuntime::new();
     let start = runtime.thread_cpu_micros();
@@ -115,7 +115,7 @@ fn main() -> Result<()> {
     report("build, per entry", nanos);
 
     let cache = BlockCache::new(1 << 30);
-    let mut run = Run { tables: Vec::new(), largest: Vec::new() };
+    let mut run = SortedTables { tables: Vec::new(), largest: Vec::new() };
     for (number, file) in files.into_iter().enumerate() {
         let source = FileSource::direct(table_file_name(number as u64), file);
         let table = TableReader::open(source, identity(number), Arc::clone(&cache))?;
@@ -133,10 +133,10 @@ fn main() -> Result<()> {
     }
     println!("{:?}", cache.stats());
 
-    // Side by side, so that the time to fetch the question itself is not counted.
+    // In an array, so that the time to fetch the key of a lookup itself is not measured.
     let probes: Vec<[u8; 16]> = (0..READS).map(|_| keys[(rng.next() % entries as u64) as usize]).collect();
     let absent: Vec<[u8; 16]> = (0..READS).map(|_| u128::from(rng.next()).to_le_bytes()).collect();
-    // The questions apart by table: a merge seeks in all its tables.
+    // The keys by table: a merge seeks in all its tables.
     let mut by_table = vec![Vec::new(); run.tables.len()];
     probes.iter().for_each(|key| by_table[run.table_of(key)].push(*key));
     let bench = |name: &str, operation: &mut dyn FnMut(usize) -> Result<()>| -> Result<()> {
@@ -180,11 +180,11 @@ fn main() -> Result<()> {
                 return Ok(());
             }
             from = (from + many) % (READS - many);
-            let questions = by_table.iter().map(|probes| probes[from % probes.len()]);
-            let sources = || questions.clone().zip(0..many);
+            let queries = by_table.iter().map(|probes| probes[from % probes.len()]);
+            let sources = || queries.clone().zip(0..many);
             if prepared {
                 sources().for_each(|(key, table)| cursors[table].prepare_seek(&key, MAX_SEQUENCE));
-                sources().for_each(|(_, table)| while cursors[table].prepare_further() {});
+                sources().for_each(|(_, table)| while cursors[table].prepare_next_stage() {});
             }
             for (key, table) in sources() {
                 cursors[table].seek(&key, MAX_SEQUENCE)?;

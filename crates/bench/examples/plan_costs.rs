@@ -1,7 +1,7 @@
 //! Measures the times that the planner's constants stand for (`crates/index/src/lookup/plan.rs`).
 //!
 //! ```sh
-//! cargo run --release -p bolide --example plan_costs
+//! cargo run --release -p bolide-bench --example plan_costs
 //! ```
 //!
 //! Records of 300 bytes, all in the block cache; nanoseconds of CPU time, the median of a few runs.

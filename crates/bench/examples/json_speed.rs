@@ -1,7 +1,7 @@
 //! The cost of validating JSON records, and of validating them while attributes are taken out of them.
 //!
 //! ```text
-//! cargo run --release -p bolide-index --example json_speed -- [PATH...] < FILE.ndjson
+//! cargo run --release -p bolide-bench --example json_speed -- [PATH...] < FILE.ndjson
 //! ```
 //!
 //! At most 256 MiB of the input are read; a figure is the CPU time of the best pass over its lines in a second.

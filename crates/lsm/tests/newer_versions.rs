@@ -1,4 +1,4 @@
-//! Whether what was read in a component is current, told by what is newer alone: compared with ordinary reads.
+//! Whether a version in one component is current, determined from the newer components alone: compared with ordinary reads.
 #![cfg(not(bolide_shuttle))]
 
 use std::sync::Arc;
@@ -29,9 +29,9 @@ fn tiny_tree(store: &Store, layout: Layout) -> TreeId {
     store.create_tree(options, b"").unwrap()
 }
 
-/// Every put that a sorted run shows to the view, and how often there was one.
-fn judge_all(view: &TreeView) -> Judged {
-    let mut judged = Judged::default();
+/// The verdicts on every put that a sorted run contains for the view.
+fn judge_all(view: &TreeView) -> Verdicts {
+    let mut judged = Verdicts::default();
     for component in view.components() {
         let Component::Table(table) = component else { continue };
         let mut reader = table.blocks(view.sequence()).unwrap();
@@ -66,15 +66,15 @@ fn judge_all(view: &TreeView) -> Judged {
 }
 
 #[derive(Debug, Default)]
-struct Judged {
+struct Verdicts {
     current: u64,
     obsolete: u64,
-    /// Sstables that had to be read.
+    /// The number of sstables that were read.
     read: u64,
 }
 
 #[test]
-fn verdicts_by_newer_components_are_those_of_whole_reads() {
+fn verdicts_from_newer_components_equal_those_of_whole_reads() {
     let seed = std::env::var("BOLIDE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u64);
     let (mut current, mut obsolete) = (0, 0);
     for seed in seed..seed + 40 {
@@ -83,9 +83,9 @@ fn verdicts_by_newer_components_are_those_of_whole_reads() {
         let layout = if rng.one_in(2) { Layout::Leveled } else { Layout::Tiered };
         let store = open(*[1 << 10, 8 << 10].get(rng.below(2) as usize).unwrap());
         let tree = tiny_tree(&store, layout);
-        // Few keys: versions of one fill several blocks while views are held.
+        // Few keys: versions of one fill several blocks while views are pinned.
         let keys = [5, 200][rng.below(2) as usize];
-        let mut held = Vec::new();
+        let mut pinned = Vec::new();
         for _ in 0..400 {
             let key = |number: u64| format!("key{number:04}").into_bytes();
             let at = rng.below(keys);
@@ -105,14 +105,14 @@ fn verdicts_by_newer_components_are_those_of_whole_reads() {
             match rng.below(60) {
                 0 => store.flush().unwrap(),
                 1 => store.compact(tree).unwrap(),
-                2..=5 => held.push((store.read_view(), store.read_view().tree(tree).unwrap())),
-                6 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+                2..=5 => pinned.push((store.read_view(), store.read_view().tree(tree).unwrap())),
+                6 if !pinned.is_empty() => drop(pinned.swap_remove(rng.below(pinned.len() as u64) as usize)),
                 _ => {}
             }
         }
-        held.push((store.read_view(), store.read_view().tree(tree).unwrap()));
-        for (view, then) in &held {
-            // The components of then, and those of now at the number of then.
+        pinned.push((store.read_view(), store.read_view().tree(tree).unwrap()));
+        for (view, then) in &pinned {
+            // The earlier components, and the present ones at the earlier sequence number.
             for tree_view in [then.clone(), view.tree(tree).unwrap()] {
                 let judged = judge_all(&tree_view);
                 current += judged.current;
@@ -124,7 +124,7 @@ fn verdicts_by_newer_components_are_those_of_whole_reads() {
 }
 
 #[test]
-fn what_is_newer_is_out_by_sequence_key_and_filter_without_a_read() {
+fn newer_components_are_excluded_by_sequence_key_and_filter_without_a_read() {
     let store = open(4 << 20);
     let tree = tiny_tree(&store, Layout::Tiered);
     let fill = |range: std::ops::Range<u64>| {
@@ -139,7 +139,7 @@ fn what_is_newer_is_out_by_sequence_key_and_filter_without_a_read() {
     fill(100..200);
     let judged = judge_all(&store.read_view().tree(tree).unwrap());
     assert_eq!((judged.current, judged.obsolete, judged.read), (200, 0, 0));
-    // Between the keys of the newer one: only its filter tells, and where it errs, a read.
+    // Between the keys of the newer one: only its filter decides, and a read if that is a false positive.
     let mut batch = StoreBatch::new();
     batch.put(tree, b"key0000x", b"value").unwrap();
     batch.put(tree, b"key0199x", b"value").unwrap();
@@ -156,7 +156,7 @@ fn what_is_newer_is_out_by_sequence_key_and_filter_without_a_read() {
 }
 
 #[test]
-fn versions_of_one_key_over_many_blocks_are_judged_within_their_sstable() {
+fn versions_of_one_key_in_many_blocks_are_judged_within_their_sstable() {
     let store = open(4 << 20);
     let tree = tiny_tree(&store, Layout::Leveled);
     let mut views = Vec::new();
@@ -175,5 +175,5 @@ fn versions_of_one_key_over_many_blocks_are_judged_within_their_sstable() {
         store.compact(tree).unwrap();
     }
     let judged = judge_all(&views.last().unwrap().tree(tree).unwrap());
-    assert!(judged.obsolete > 10, "blocks show more than one version: {judged:?}");
+    assert!(judged.obsolete > 10, "blocks contain more than one version: {judged:?}");
 }

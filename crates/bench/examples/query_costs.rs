@@ -1,16 +1,16 @@
-//! What a question for the newest records of one secondary key costs, layer by layer, and what a write costs.
+//! What a query for the newest records of one secondary key costs, layer by layer, and what a write costs.
 //!
 //! ```sh
-//! cargo build --release -p bolide --example question_costs
-//! target/release/examples/question_costs ps-tree 1000000 250000 keys 10 200000
-//! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*question_costs*ask*' \
-//!     target/release/examples/question_costs ps-tree 50000 12500 keys 10 10000 untimed
+//! cargo build --release -p bolide-bench --example query_costs
+//! target/release/examples/query_costs ps-tree 1000000 250000 keys 10 200000
+//! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*query_costs*run_query*' \
+//!     target/release/examples/query_costs ps-tree 50000 12500 keys 10 10000 untimed
 //! ```
 //!
 //! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `prepared` (the
-//! same of a prepared query), `records`, `visit-records` and `prepared-records`, or `writes`; limit; questions;
-//! `untimed` to leave the clock alone, which valgrind does not bear, or `first`: untimed, and nobody asked before, so that
-//! obsolete entries are still to be flagged. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
+//! same of a prepared query), `records`, `visit-records` and `prepared-records`, or `writes`; limit; queries;
+//! `untimed` to leave the clock alone, which valgrind does not bear, or `first`: untimed, and without queries before, so that
+//! obsolete entries have no flags yet. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
 //! `bolide-bench index`. With `writes` the writes are in functions of their own, `insert_all` and `update_all`, to be
 //! counted. Prints nanoseconds of CPU time.
 
@@ -77,16 +77,16 @@ fn update_all(records: &Collection, count: u64, updates: u64, random: &mut Rando
     (0..updates).try_for_each(|_| put(records, random.below(count), random.below(secondaries)))
 }
 
-/// Asks for the newest `limit` of each of these secondary keys; returns the number of answers.
+/// Queries the newest `limit` of each of these secondary keys; returns the number of answers.
 #[inline(never)]
-fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<usize> {
+fn run_query(records: &Collection, how: &str, limit: usize, keys: &[u64]) -> Result<usize> {
     let mut answers = 0;
     let options = FindOptions::default();
     if how.starts_with("prepared") {
         let query = Query::new().eq("secondary", 0_u64).limit(limit);
         let query = if how.ends_with("records") { query } else { query.keys_only() };
         let mut prepared = records.prepare(query, options)?;
-        for secondary in asked {
+        for secondary in keys {
             answers += prepared.visit(&Value::Uint(*secondary), |answer| {
                 std::hint::black_box(answer.key);
                 Ok(ControlFlow::Continue(()))
@@ -94,7 +94,7 @@ fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<u
         }
         return Ok(answers);
     }
-    for secondary in asked {
+    for secondary in keys {
         let query = Query::new().eq("secondary", *secondary).limit(limit);
         let query = if how.ends_with("records") { query } else { query.keys_only() };
         if how.starts_with("visit") {
@@ -111,7 +111,7 @@ fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<u
     Ok(answers)
 }
 
-/// Asks for each secondary key once, for records if these are wanted: they are in memory afterwards.
+/// Queries each secondary key once, for records if these are wanted: they are in memory afterwards.
 #[inline(never)]
 fn warm_up(records: &Collection, how: &str, limit: usize, secondaries: u64) -> Result<()> {
     (0..secondaries).try_for_each(|secondary| {
@@ -127,7 +127,7 @@ fn main() -> Result<()> {
     let number = |at: usize, default: u64| args.get(at).and_then(|arg| arg.parse().ok()).unwrap_or(default);
     let (kind, how) = (text(0, "ps-tree"), text(3, "keys"));
     let (count, updates) = (number(1, 200_000), number(2, 50_000));
-    let (limit, questions) = (number(4, 10) as usize, number(5, 100_000));
+    let (limit, queries) = (number(4, 10) as usize, number(5, 100_000));
     let dir = tempfile::tempdir().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
     let options = Options::default().cache_bytes(1 << 30).memtable_bytes(64 << 20).sync(SyncMode::None);
     let db = Db::open_with(
@@ -152,14 +152,14 @@ fn main() -> Result<()> {
     measure("update", updates, &mut || update_all(&records, count, updates, &mut random))?;
     if how != "writes" {
         let secondaries = (count / RECORDS_PER_SECONDARY).max(1);
-        let asked: Vec<u64> = (0..questions).map(|_| random.below(secondaries)).collect();
+        let keys: Vec<u64> = (0..queries).map(|_| random.below(secondaries)).collect();
         // What there was to be collected was, and readers have flagged what they can.
         if text(6, "timed") != "first" {
             db.wait_until_settled()?;
             warm_up(&records, &how, limit, secondaries)?;
         }
         let mut answers = 0;
-        measure(&how, questions, &mut || ask(&records, &how, limit, &asked).map(|found| answers = found))?;
+        measure(&how, queries, &mut || run_query(&records, &how, limit, &keys).map(|found| answers = found))?;
         println!("{answers} answers");
     }
     drop((records, db));

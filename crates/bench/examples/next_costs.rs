@@ -1,14 +1,15 @@
-//! What questions to an index of kind `next` take, counted in instructions by whoever runs this under a counter:
+//! Queries to an index of kind `next`, to be run under an instruction counter:
 //!
 //! ```text
-//! cargo run --release -p bolide --example next_costs -- KIND WHAT ROUNDS [RECORDS [timed]]
+//! cargo run --release -p bolide-bench --example next_costs -- KIND WHAT ROUNDS [RECORDS [timed]]
 //! ```
 //!
 //! KIND is that of the index, WHAT one of `fill`, `newest` (ten records of one value), `range` (all 250 records of ten values) and
-//! `wide` (all 2,500 of a hundred). With `timed` the least CPU time of the thread for a round is printed. All blocks are in the cache before; the questions are asked in a function of their own, to be counted alone:
+//! `wide` (all 2,500 of a hundred). With `timed` the smallest CPU time of the thread for a
+//! round is printed. All blocks are cached before; the queries run in a function of their own, to be counted alone:
 //!
 //! ```text
-//! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*next_costs*ask*' \
+//! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*next_costs*run_query*' \
 //!     target/release/examples/next_costs next range 100
 //! ```
 
@@ -17,15 +18,15 @@ use std::ops::ControlFlow;
 use bolide::storage::{Runtime, SystemRuntime};
 use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
 
-/// Records, unless it is said otherwise, and how many have the same value.
+/// Records by default, and how many of them have the same value.
 const RECORDS: u64 = 100_000;
 const OF_VALUE: u64 = 25;
-/// A prime: steps of so many meet all values.
+/// A prime: steps of this size reach all values.
 const LEAP: u64 = 15_485_863;
 
-/// Asks for so many answers, each lent where it lies. Returns the bytes of all.
+/// Queries so many answers, each lent without a copy. Returns the bytes of all.
 #[inline(never)]
-fn ask(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u64>) -> bolide::Result<usize> {
+fn run_query(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u64>) -> bolide::Result<usize> {
     let options = FindOptions::default();
     let mut bytes = 0;
     for round in rounds {
@@ -43,7 +44,7 @@ fn ask(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u6
     Ok(bytes)
 }
 
-/// Asks for all values once, in no order: blocks lie in the cache as questions bring them in.
+/// Queries all values once, in no order: blocks lie in the cache as queries bring them in.
 #[inline(never)]
 fn warm_up(records: &Collection, values: u64) -> bolide::Result<usize> {
     let mut bytes = 0;
@@ -83,15 +84,15 @@ fn main() -> bolide::Result<()> {
     let all = warm_up(&records, values)?;
     if argument(4) == "timed" {
         let runtime = SystemRuntime::new();
-        let mut least = u64::MAX;
+        let mut min = u64::MAX;
         for round in 0..rounds {
             let start = runtime.thread_cpu_micros();
-            ask(&records, what, values, 20 * round..20 * (round + 1))?;
-            least = least.min(runtime.thread_cpu_micros() - start);
+            run_query(&records, what, values, 20 * round..20 * (round + 1))?;
+            min = min.min(runtime.thread_cpu_micros() - start);
         }
-        println!("{:.1} µs a question at least", least as f64 / 20.0);
+        println!("{:.1} µs a query at min", min as f64 / 20.0);
         return Ok(());
     }
-    println!("{all} bytes in all, {} bytes answered", ask(&records, what, values, 0..rounds)?);
+    println!("{all} bytes in all, {} bytes answered", run_query(&records, what, values, 0..rounds)?);
     Ok(())
 }

@@ -1,38 +1,38 @@
-//! An entry in hand: for readers that go from entry to entry, now in this block and now in that one.
+//! An entry with a buffered key, for readers that move from entry to entry in several blocks.
 
 use bolide_base::Trailer;
 
-use crate::block::{Block, Entry, SHORT_KEY};
+use crate::block::{Block, BlockEntry, SHORT_KEY};
 use crate::internal_cursor::key_head;
 use crate::pinned_block::PinnedBlock;
 use crate::value_ref::ValueRef;
 
-/// An entry of a data block, with its whole key in a buffer of its own.
+/// An entry of a data block with its whole key in an own buffer.
 ///
-/// Where the block lies is left to the reader, who may have several: it says each time which one the entry is of, and
-/// that block stays in memory as long as the reader has it, whatever the cache does.
+/// The reader may pin several blocks, so it passes the block of the entry to each call. The block stays in memory as long
+/// as the reader pins it, independently of the cache.
 #[derive(Debug)]
-pub struct HeldEntry {
-    entry: Entry,
-    /// The key, if it is short, and what was copied too much.
+pub struct BufferedEntry {
+    entry: BlockEntry,
+    /// The key if it is short, followed by surplus bytes of fixed-size copies.
     short: [u8; SHORT_KEY],
     key_len: usize,
-    /// The key, if it is not short.
+    /// The key if it is long.
     long: Vec<u8>,
     is_long: bool,
 }
 
-impl Default for HeldEntry {
+impl Default for BufferedEntry {
     fn default() -> Self {
-        Self { entry: Entry::none(), short: [0; SHORT_KEY], key_len: 0, long: Vec::new(), is_long: false }
+        Self { entry: BlockEntry::none(), short: [0; SHORT_KEY], key_len: 0, long: Vec::new(), is_long: false }
     }
 }
 
-impl HeldEntry {
-    /// Makes entry number `index` of `block` the one in hand. False, and the entry stays what it is, where there is no
-    /// such entry or the block contradicts itself.
+impl BufferedEntry {
+    /// Moves to entry number `index` of `block`. Returns false, without a change, if there is no such entry or the block is
+    /// inconsistent.
     ///
-    /// Always inlined: where it is called once for each entry of a scan. Elsewhere there is [`go_to`](Self::go_to).
+    /// Always inlined: for the calls per entry of a scan. Other callers use [`go_to`](Self::go_to).
     #[inline(always)]
     pub fn step_to(&mut self, block: &PinnedBlock, index: usize) -> bool {
         let block = block.inner();
@@ -48,7 +48,7 @@ impl HeldEntry {
         true
     }
 
-    /// As [`step_to`](Self::step_to), as a call.
+    /// As [`step_to`](Self::step_to), never inlined.
     #[inline(never)]
     pub fn go_to(&mut self, block: &PinnedBlock, index: usize) -> bool {
         self.step_to(block, index)
@@ -60,13 +60,13 @@ impl HeldEntry {
         block.append_key(&self.entry, &mut self.long);
     }
 
-    /// Its key.
+    /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.is_long { &self.long } else { self.short.get(..self.key_len).unwrap_or_default() }
     }
 
-    /// See [`key_head`].
+    /// The first bytes of the key; see [`key_head`].
     #[inline]
     pub fn key_head(&self) -> u128 {
         match self.short.first_chunk() {
@@ -75,28 +75,27 @@ impl HeldEntry {
         }
     }
 
-    /// Its sequence number and kind.
+    /// The sequence number and the kind.
     #[inline]
     pub fn trailer(&self) -> Trailer {
         self.entry.trailer
     }
 
-    /// Its value, given the block that it is of.
+    /// The value in `block`, the block of the entry.
     #[inline]
     pub fn value<'b>(&self, block: &'b PinnedBlock) -> &'b [u8] {
         block.inner().bytes().get(self.entry.value()).unwrap_or_default()
     }
 
-    /// Its value with a hold on the block that it is of.
+    /// The value, with a reference that pins `block`, the block of the entry.
     #[inline]
     pub fn value_ref(&self, block: &PinnedBlock) -> ValueRef {
         ValueRef::pinned(block.inner().bytes().clone(), self.entry.value())
     }
 
-    /// Asks the processor for the entry behind this one, which is probably about as long, given the block that both
-    /// are of.
+    /// Prefetches the entry after this one, assuming the same length. `block` is the block of both.
     #[inline]
     pub fn prefetch_next(&self, block: &PinnedBlock) {
-        block.inner().prefetch_behind(&self.entry);
+        block.inner().prefetch_next_entry(&self.entry);
     }
 }

@@ -1,8 +1,9 @@
-//! What seeks and scans through a sorted view cost beside those of a merging cursor, and what it costs to build one, and to rebuild it
-//! with a further run that has every tenth key: CPU time of the calling thread; or instructions, with 0 rounds under `valgrind --tool=callgrind`, of the scans with
-//! `--toggle-collect='*scan_view*'`, of the rebuild with `--toggle-collect='*Remix>::rebuild*'`.
+//! The costs of seeks and scans through a sorted view and through a merging cursor, of building a view, and of rebuilding it with
+//! a new run with every tenth key: CPU time of the calling thread, or instructions, with 0 rounds under
+//! `valgrind --tool=callgrind`, of the scans with `--toggle-collect='*scan_view*'`, of the rebuild with
+//! `--toggle-collect='*Remix>::rebuild*'`.
 //!
-//! `cargo run --release -p bolide-lsm --example sorted_view_costs -- [runs] [MiB of a run] [scans] [rounds]`
+//! `cargo run --release -p bolide-bench --example sorted_view_costs -- [runs] [MiB of a run] [scans] [rounds]`
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use bolide_table::{
 
 /// Entries that a scan reads after the first.
 const SCAN: usize = 50;
-/// One key of so many is in the further run.
-const FURTHER: u64 = 10;
+/// One of this many keys is in the new run.
+const NEW_RUN_STEP: u64 = 10;
 const VALUE: [u8; 100] = [b'v'; 100];
 
 fn mix(number: u64) -> u64 {
@@ -26,7 +27,7 @@ fn mix(number: u64) -> u64 {
     (word ^ word >> 27).wrapping_mul(0x81da_def4_bc2d_d44d)
 }
 
-/// Key number `rank` of `count`: sixteen hexadecimal digits, evenly spread.
+/// Key number `rank` of `count`: sixteen hexadecimal digits, evenly distributed.
 fn key(rank: u64, count: u64) -> [u8; 16] {
     let number = rank * (u64::MAX / count);
     std::array::from_fn(|digit| {
@@ -35,7 +36,7 @@ fn key(rank: u64, count: u64) -> [u8; 16] {
     })
 }
 
-/// Runs among which the keys are divided, and then one with newer versions of some.
+/// Runs with disjoint keys, and one with newer versions of some.
 fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     let (vfs, cache) = (MemVfs::new(), BlockCache::new(8 << 30));
     let options = TableOptions::default().compression(Compression::None).key_counts(true);
@@ -53,7 +54,7 @@ fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
         let key = key(rank, count);
         let builder = &mut builders[(mix(rank) % runs) as usize].0;
         builder.add(&key, Trailer::new(rank + 1, EntryKind::Put), &VALUE)?;
-        if (mix(rank) / runs).is_multiple_of(FURTHER) {
+        if (mix(rank) / runs).is_multiple_of(NEW_RUN_STEP) {
             builders[runs as usize].0.add(&key, Trailer::new(count + rank, EntryKind::Put), &VALUE)?;
         }
     }
@@ -66,7 +67,7 @@ fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     Ok(tables)
 }
 
-/// Seeks `scans` keys, and goes `more` entries on from each; answers a sum of what it met.
+/// Seeks `scans` keys, and reads `more` entries from each; returns a checksum of them.
 #[inline(never)]
 fn scan_view(view: &Arc<SortedView>, scans: u64, more: usize, count: u64) -> Result<u64> {
     let ranges = Arc::new(RangeTombstones::new());
@@ -98,7 +99,7 @@ fn scan_merge(tables: &[Arc<TableReader>], scans: u64, more: usize, count: u64) 
     Ok(sum)
 }
 
-/// The least work that touches both to their ends.
+/// The minimal work that reads both to their ends.
 #[inline]
 fn last_bytes(key: &[u8], value: &[u8]) -> u64 {
     u64::from(key.last().copied().unwrap_or(0)) + u64::from(value.last().copied().unwrap_or(0))
@@ -115,7 +116,7 @@ fn main() -> Result<()> {
     let view_runs: Result<Vec<_>> =
         tables.iter().map(|table| ViewRun::new(vec![Arc::clone(table)])).collect();
     let mut view_runs = view_runs?;
-    // The newest first.
+    // The newest is first.
     view_runs.rotate_right(1);
     let options = RemixOptions::default().tags(true);
     let view = SortedView::build(view_runs[1..].to_vec(), &options)?;
@@ -126,7 +127,7 @@ fn main() -> Result<()> {
         whole.next()?;
     }
     if rounds == 0 {
-        // For counting instructions, where no clock is to be asked.
+        // For counting instructions, without reading a clock.
         println!("{}", scan_view(&view, scans, SCAN, count)?);
         let (_, cost) = Remix::rebuild(&view, &view_runs, &options)?;
         println!("{cost:?}");
@@ -134,9 +135,9 @@ fn main() -> Result<()> {
     }
     let runtime = SystemRuntime::default();
     let clock = || runtime.thread_cpu_micros();
-    let mut least = [f64::MAX; 4];
+    let mut fastest = [f64::MAX; 4];
     for _ in 0..rounds {
-        for (least, more, merged) in least
+        for (fastest, more, merged) in fastest
             .iter_mut()
             .zip([0, SCAN, 0, SCAN])
             .zip([false, false, true, true])
@@ -149,7 +150,7 @@ fn main() -> Result<()> {
             };
             std::hint::black_box(sum);
             let scans = if merged { scans / 4 } else { scans };
-            *least = least.min((clock() - started) as f64 * 1000.0 / scans.max(1) as f64);
+            *fastest = fastest.min((clock() - started) as f64 * 1000.0 / scans.max(1) as f64);
         }
     }
     let [mut build, mut rebuild] = [f64::MAX; 2];
@@ -164,7 +165,7 @@ fn main() -> Result<()> {
         keys = (built.entries(), cost.merge_points);
         assert_eq!(rebuilt.entries(), keys.0 + keys.1);
     }
-    let [seek, scan, merged_seek, merged_scan] = least;
+    let [seek, scan, merged_seek, merged_scan] = fastest;
     let step = |scan: f64, seek: f64| (scan - seek) / SCAN as f64;
     println!("{runs} runs, ns    seek   seek + next {SCAN}   a step");
     println!("view        {seek:8.0} {scan:10.0} {:10.1}", step(scan, seek));

@@ -1,4 +1,4 @@
-//! Puts one at a time: they leave what a batch of one leaves, whoever else writes, and wherever the tree goes meanwhile.
+//! Single puts: the same effects as batches of one, with concurrent writers, and while the tree is dropped.
 #![allow(clippy::disallowed_methods, reason = "tests start threads of their own")]
 
 use std::collections::BTreeMap;
@@ -48,8 +48,8 @@ fn get(store: &Store, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
     store.get_latest(tree, key).unwrap().map(|(_, value)| value.to_vec())
 }
 
-/// A store that puts one by one, or in batches of one, by `seed`: all files that it leaves, byte for byte.
-fn life(seed: u64, in_batches: bool) -> BTreeMap<String, Vec<u8>> {
+/// A store with single puts, or with batches of one, by `seed`: all files that it leaves, byte for byte.
+fn files_after(seed: u64, in_batches: bool) -> BTreeMap<String, Vec<u8>> {
     let vfs = Arc::new(MemVfs::new());
     let store = open(vfs.clone(), Arc::new(SimRuntime::new(seed)), 0);
     let trees = [(); 3].map(|()| store.create_tree(TreeOptions::default(), b"").unwrap());
@@ -83,9 +83,9 @@ fn life(seed: u64, in_batches: bool) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_put_leaves_the_same_bytes_as_a_batch_of_one() {
+fn a_put_writes_the_same_bytes_as_a_batch_of_one() {
     for seed in 0..4 {
-        let (puts, batches) = (life(seed, false), life(seed, true));
+        let (puts, batches) = (files_after(seed, false), files_after(seed, true));
         assert_eq!(puts.keys().collect::<Vec<_>>(), batches.keys().collect::<Vec<_>>(), "seed {seed}");
         for (name, bytes) in &puts {
             assert!(*bytes == batches[name], "seed {seed}: {name} differs");
@@ -97,7 +97,7 @@ fn a_put_leaves_the_same_bytes_as_a_batch_of_one() {
 }
 
 #[test]
-fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
+fn puts_concurrent_with_batches_flushes_and_dropped_trees_are_visible_once() {
     let (puts_each, writers) = (6_000_u64, 3);
     let vfs = Arc::new(MemVfs::new());
     let store = Arc::new(open(vfs.clone(), Arc::new(SystemRuntime::default()), 2));
@@ -125,7 +125,7 @@ fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
         }
     };
     let writers: Vec<_> = (0..writers).map(|writer| std::thread::spawn(write(writer))).collect();
-    // Meanwhile the memtable is another one time and again, and so are the trees.
+    // Meanwhile the memtable is replaced repeatedly, and so are the trees.
     for round in 0..40_u64 {
         let other = store.create_tree(TreeOptions::default(), b"").unwrap();
         store.put(other, b"key", &round.to_le_bytes(), SyncMode::None).unwrap();
@@ -135,8 +135,8 @@ fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
         }
         store.put(other, b"key", b"again", SyncMode::None).unwrap();
         store.drop_tree(other).unwrap();
-        let refused = store.put(other, b"key", b"late", SyncMode::None).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::NotFound);
+        let rejected = store.put(other, b"key", b"late", SyncMode::None).unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::NotFound);
     }
     let mut sequences: Vec<u64> = writers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     sequences.sort_unstable();
@@ -151,28 +151,28 @@ fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
 }
 
 #[test]
-fn what_a_batch_refuses_a_put_refuses() {
+fn a_put_rejects_what_a_batch_rejects() {
     let vfs = Arc::new(MemVfs::new());
     let store = open(vfs.clone(), Arc::new(SystemRuntime::default()), 0);
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
-    let refused = |key: &[u8], value: &[u8]| {
+    let rejected = |key: &[u8], value: &[u8]| {
         let mut batch = StoreBatch::new();
         let in_batch = batch.put(tree, key, value).unwrap_err();
         let alone = store.put(tree, key, value, SyncMode::None).unwrap_err();
         assert_eq!(alone.kind(), ErrorKind::LimitExceeded);
         assert_eq!(alone.to_string(), in_batch.to_string());
     };
-    refused(&vec![0; MAX_TREE_KEY_BYTES + 1], b"value");
-    refused(b"key", &vec![0; MAX_VALUE_BYTES + 1]);
+    rejected(&vec![0; MAX_TREE_KEY_BYTES + 1], b"value");
+    rejected(b"key", &vec![0; MAX_VALUE_BYTES + 1]);
     assert_eq!(store.published_sequence(), 0);
     let unknown = store.put(tree + 1, b"key", b"value", SyncMode::None).unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
-    // None of these has harmed the store.
+    // None of these has poisoned the store.
     assert_eq!(store.put(tree, b"key", b"value", SyncMode::None).unwrap(), 1);
     store.close().unwrap();
 }
 
-/// Puts one, alone or in a batch.
+/// Puts one entry, alone or in a batch.
 fn put_one(store: &Store, tree: TreeId, key: &[u8], value: &[u8], in_batch: bool) -> Result<u64> {
     if !in_batch {
         return store.put(tree, key, value, SyncMode::None);
@@ -182,48 +182,48 @@ fn put_one(store: &Store, tree: TreeId, key: &[u8], value: &[u8], in_batch: bool
     store.commit(batch, None, SyncMode::None)
 }
 
-/// A log that has no room as long as a full memtable waits to be flushed; where none does, call number `third` of a put finds the disk full.
-/// How many puts were refused in a row at most, and how many flushes there were.
-fn short_of_room(third: u64, in_batches: bool) -> (u64, u64) {
+/// A log without space while a full memtable waits for its flush. Otherwise call number `third` of a put finds the disk full.
+/// Returns the maximum number of consecutive rejected puts, and the number of flushes.
+fn short_of_space(third: u64, in_batches: bool) -> (u64, u64) {
     let vfs = SimVfs::new(7);
     let store = open(Arc::new(vfs.clone()), Arc::new(SimRuntime::new(7)), 0);
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
-    let (mut refused, mut most) = (0, 0);
+    let (mut rejected, mut max_observed) = (0, 0);
     for round in 0..6_000_u64 {
         let is_full = store.stats().trees[0].immutable_memtables > 0;
         let at = if is_full { 1 } else { third };
         vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at, sticky: false }));
         match put_one(&store, tree, &(round % 50).to_be_bytes(), &[1; 200], in_batches) {
-            Ok(_) => refused = 0,
+            Ok(_) => rejected = 0,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace);
-                refused += 1;
+                rejected += 1;
             }
         }
-        most = most.max(refused);
+        max_observed = max_observed.max(rejected);
         vfs.set_fault(None);
     }
-    (most, store.stats().writes.flushes)
+    (max_observed, store.stats().writes.flushes)
 }
 
 #[test]
-fn a_full_disk_is_freed_by_the_work_that_waits() {
+fn a_full_disk_is_freed_by_the_pending_flush() {
     let mut freed = 0;
     for third in 2..7 {
-        let (puts, batches) = (short_of_room(third, false), short_of_room(third, true));
-        assert_eq!(puts, batches, "refused in a row, and flushes, at call {third}");
+        let (puts, batches) = (short_of_space(third, false), short_of_space(third, true));
+        assert_eq!(puts, batches, "consecutive rejections, and flushes, at call {third}");
         freed += u64::from(puts.0 == 1 && puts.1 > 0);
     }
-    assert!(freed > 0, "where the append of a put behind a new segment fails, the flush makes room");
+    assert!(freed > 0, "if the append of a put behind a new segment fails, the flush frees space");
 }
 
 #[test]
 fn writers_that_do_the_maintenance_do_not_outrun_it() {
     let store = Arc::new(open(Arc::new(MemVfs::new()), Arc::new(SystemRuntime::default()), 0));
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
-    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (max_observed, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (store, most, is_over) = (&store, &most, &is_over);
+        let (store, max_observed, is_over) = (&store, &max_observed, &is_over);
         let write = |writer: u64| {
             move || {
                 for round in 0..20_000_u64 {
@@ -238,12 +238,12 @@ fn writers_that_do_the_maintenance_do_not_outrun_it() {
                 let stats = store.stats();
                 let runs =
                     stats.trees[0].levels.iter().find(|level| level.level == 0).map_or(0, |one| one.runs);
-                most.fetch_max(runs, Ordering::Relaxed);
+                max_observed.fetch_max(runs, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(300));
             }
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         is_over.store(true, Ordering::Relaxed);
     });
-    assert!(most.into_inner() <= 8, "runs that wait to be compacted");
+    assert!(max_observed.into_inner() <= 8, "runs that wait to be compacted");
 }
