@@ -40,7 +40,7 @@ impl Bench {
         let pages = cut.pages();
         self.sequence += 1;
         let file = &mut self.file;
-        let pending = self.log.append_cut(&mut cut, self.sequence, &mut || {
+        let pending = self.log.append_checkpoint(&mut cut, self.sequence, &mut || {
             *file += 1;
             Ok(FileIdentity { file_number: *file, tag: *file })
         })?;

@@ -72,7 +72,7 @@ impl fmt::Display for CheckReport {
             writeln!(f, "{} sorted views, {} bytes read", files.views, files.view_bytes)?;
         }
         if files.external_files > 0 {
-            writeln!(f, "{} page segments, {} bytes read", files.external_files, files.kept_bytes)?;
+            writeln!(f, "{} page segments, {} bytes read", files.external_files, files.external_file_bytes)?;
         }
         for CheckedIndex { collection, index, found } in &self.indexes {
             writeln!(

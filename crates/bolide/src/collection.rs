@@ -22,7 +22,7 @@ use crate::options::IterOptions;
 use crate::progress::BuildProgress;
 use crate::schema::find_index;
 use crate::snapshot::Snapshot;
-use crate::stale;
+use crate::stale_share;
 use crate::write_batch::{WriteBatch, check_key};
 
 /// The number of keys that [`Collection::multi_get`] reads at once.
@@ -410,7 +410,7 @@ impl Collection {
     pub fn stale_share(&self, name: &str, sample: u64) -> Result<Option<f64>> {
         self.state.check_live()?;
         let index = find_index(&self.state, name)?;
-        stale::share(&self.handle.engine.read_view(), &self.state, &index, sample)
+        stale_share::share(&self.handle.engine.read_view(), &self.state, &index, sample)
     }
 
     /// Compacts the collection and its indexes down to one sorted run each, and waits for it; see

@@ -163,7 +163,7 @@ impl Db {
         }
         let state = Arc::new(create_trees(engine, name, &options)?);
         engine.schema.write().insert(name.to_owned(), state.clone());
-        crate::repair::start(&self.handle)?;
+        crate::stale_removal::start(&self.handle)?;
         Ok(Collection { handle: self.handle.clone(), state })
     }
 

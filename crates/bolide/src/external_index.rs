@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_index::perseid::{DeletedRanges, Kept, RegionLocation, file_in_place, is_file_in_place};
+use bolide_index::ps_tree_index::{DeletedRanges, PsTreeBackend, RegionLocation, file_in_place, is_file_in_place};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
 
@@ -66,7 +66,8 @@ pub(crate) fn attach(
     };
     let root = store.external_root(index.tree);
     let name_root = |root| store.name_external_root(index.tree, root);
-    let external = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), &location, &name_root)?);
+    let backend = PsTreeBackend::open(index.spec(), index.tree, root.as_deref(), &location, &name_root)?;
+    let external = Arc::new(backend);
     store.set_external_tree(index.tree, external.clone())?;
     ps_tree.keep(external)
 }

@@ -99,7 +99,7 @@ pub(crate) fn create(
     options: &BuildOptions,
 ) -> Result<()> {
     let job = add(handle, collection, spec, options)?;
-    crate::repair::start(handle)?;
+    crate::stale_removal::start(handle)?;
     run_or_remove(&handle.engine, &job)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn create_in_background(
     options: &BuildOptions,
 ) -> Result<Arc<Index>> {
     let job = add(handle, collection, spec, options)?;
-    crate::repair::start(handle)?;
+    crate::stale_removal::start(handle)?;
     let index = job.index.clone();
     start(handle, vec![job])?;
     Ok(index)

@@ -11,8 +11,9 @@ use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
-    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex, PsTreeIndex,
-    SecondaryIndex, ValueSlot, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, slots_of,
+    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex,
+    PsTreeIndex, SecondaryIndex, SstableIndex, StagedBatch, StagedChange, ValidationStrategy,
+    ValueSlot, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 

@@ -89,6 +89,7 @@ mod components;
 mod damaged;
 mod db;
 mod embedded;
+mod external_index;
 mod fetching;
 mod find;
 mod find_newest;
@@ -99,7 +100,6 @@ mod index_state;
 mod index_upkeep;
 mod index_writes;
 mod iterator;
-mod external_index;
 pub mod key;
 mod key_range;
 #[cfg(test)]
@@ -109,12 +109,12 @@ mod options;
 mod posting_filter;
 mod prepared;
 mod progress;
-mod repair;
-mod stale_deletions;
 mod salvage;
 mod schema;
 mod snapshot;
-mod stale;
+mod stale_deletions;
+mod stale_removal;
+mod stale_share;
 mod stats;
 mod write;
 mod write_batch;
@@ -124,10 +124,10 @@ pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 /// Advice on which index suits an attribute.
 pub use bolide_index::advisor;
 pub use bolide_index::{
-    Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
-    EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
-    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
-    ValueSlot, Value, ValueRange,
+    Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition,
+    CursorToken, EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck,
+    IndexKind, IndexSpec, JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point,
+    Predicate, Projection, Query, Rect, Value, ValueRange, ValueSlot,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
@@ -138,7 +138,7 @@ pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
-pub use bolide_index::perseid::PsTreeFigures;
+pub use bolide_index::ps_tree_index::PsTreeFigures;
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::standalone::describe_entry;

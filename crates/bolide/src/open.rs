@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_index::perseid::{Kept, file_in_place};
+use bolide_index::ps_tree_index::{PsTreeBackend, file_in_place};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
 use bolide_table::BlockCache;
@@ -36,17 +36,17 @@ use crate::catalog::{
 use crate::components::Components;
 use crate::damaged;
 use crate::embedded::Owner;
+use crate::external_index;
 use crate::fetching::Fetching;
 use crate::handle::{Engine, Handle};
 use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
-use crate::external_index;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::repair;
-use crate::stale_deletions::Repairs;
 use crate::schema::{CollectionState, Schema};
+use crate::stale_deletions::Repairs;
+use crate::stale_removal;
 
 /// The name of the thread's work that frees space after a crash, for messages.
 const RECLAIM: &str = "freeing unreachable space in the region of an index";
@@ -115,7 +115,7 @@ pub(crate) fn open(
         builds_in_background: options.background_threads > 0,
     });
     let handle = Arc::new(Handle { engine, builders: Mutex::new(Vec::new()) });
-    repair::start(&handle)?;
+    stale_removal::start(&handle)?;
     if !read_only {
         for tree in &catalog.leftover {
             handle.engine.drop_tree(*tree)?;
@@ -149,14 +149,14 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     let schema = handle.engine.schema.read();
     let indexes = schema.values().flat_map(|collection| collection.indexes_guard().all().to_vec());
     let external = indexes.filter_map(|index| index.ps_tree.as_ref()?.kept().cloned());
-    let waiting: Vec<Arc<Kept>> = external.filter(|tree| tree.needs_reclaim()).collect();
+    let waiting: Vec<Arc<PsTreeBackend>> = external.filter(|tree| tree.needs_reclaim()).collect();
     drop(schema);
     if waiting.is_empty() || handle.engine.read_only {
         return Ok(());
     }
     // A failure leaves unreachable space allocated. The statistics report it.
     let errors = handle.engine.background_errors.clone();
-    let reclaim_one = move |tree: &Arc<Kept>| _ = errors.watch(RECLAIM, || tree.reclaim());
+    let reclaim_one = move |tree: &Arc<PsTreeBackend>| _ = errors.watch(RECLAIM, || tree.reclaim());
     let work = move || waiting.iter().for_each(reclaim_one);
     if !in_background {
         work();

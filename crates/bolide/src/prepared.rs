@@ -73,7 +73,6 @@ struct SingleIndexQuery {
 enum LastRun {
     None,
     Index(DeliveredAnswers),
-    Index(Given),
     Driver(Outcome),
 }
 

@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use bolide_base::{EntryKind, Result, Trailer, TreeId};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexedRecord, RepairStrategy, SecondaryIndex,
-    ValueSlot, StaleEntry, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexedRecord, RepairStrategy,
+    SecondaryIndex, StaleEntry, ValueSlot, slots_of,
 };
 use bolide_lsm::{DropCollector, DropListener, ReadView, Store};
 use parking_lot::{Condvar, Mutex};
@@ -136,7 +136,8 @@ pub(crate) fn listen(
     let Some(extractor) = extractor else { return store.set_drop_listener(table, None) };
     let plan = AttributePlan::new(indexes.iter().flat_map(|index| index.spec().paths().cloned()));
     let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
-    let work = Arc::new(StaleEntryExtraction { extractor, plan, indexes, slots, repairs: repairs_of.clone() });
+    let repairs = repairs_of.clone();
+    let work = Arc::new(StaleEntryExtraction { extractor, plan, indexes, slots, repairs });
     store.set_drop_listener(table, Some(Arc::new(StaleVersions(work))))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, SequenceNumber};
-use bolide_index::perseid::PsTreeFigures;
+use bolide_index::ps_tree_index::PsTreeFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_lsm::version::CutTail;
@@ -122,7 +122,7 @@ pub struct IndexStats {
     /// The space of an index of kind `next` in the sstables of its collection, and in memory.
     pub next: Option<NextFigures>,
     /// The space of an index of kind `ps-tree` in memory and on disk, and the lag of its files.
-    pub kept: Option<PsTreeFigures>,
+    pub ps_tree: Option<PsTreeFigures>,
 }
 
 /// One tree: the records of a collection, or the entries of an index.
@@ -230,7 +230,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                     .next
                     .as_ref()
                     .map(|index| embedded::next_figures(&engine.store, collection.tree, index)),
-                kept: index.ps_tree.as_ref().and_then(|index| Some(index.kept()?.figures())),
+                ps_tree: index.ps_tree.as_ref().and_then(|index| Some(index.kept()?.figures())),
             })
             .collect(),
     });

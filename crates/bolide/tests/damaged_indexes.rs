@@ -1,4 +1,4 @@
-//! Only records are precious: with files of indexes missing or damaged, records are read and written as before, no query
+//! Damage of index files: with files of indexes missing or damaged, records are read and written as before, no query
 //! answers differently, and the next opening for writing builds the indexes again.
 
 mod support;
@@ -53,7 +53,7 @@ fn delete(collection: &Collection, model: &mut Model, key: u64) {
     model.remove(&name);
 }
 
-/// A database with an index of `kind`: its disk after a clean close or a kill, and its records.
+/// A database with an index of `kind`: its disk after a clean close or a crash, and its records.
 fn sample(kind: &str, layout: Layout, closed: bool) -> (SimVfs, Model) {
     let disk = SimVfs::new(7);
     let mut model = Model::new();
@@ -67,7 +67,7 @@ fn sample(kind: &str, layout: Layout, closed: bool) -> (SimVfs, Model) {
         (0..10).for_each(|key| delete(&collection, &mut model, 7 * key + round));
         db.flush().unwrap();
     }
-    // What the log alone has.
+    // Writes that only the log has.
     (0..30).for_each(|key| put(&collection, &mut model, 5 * key, key % VALUES));
     delete(&collection, &mut model, 33);
     drop(collection);
@@ -133,7 +133,7 @@ fn survive(disk: &SimVfs, model: &Model, context: &str) {
     db.flush().unwrap();
     db.compact().unwrap();
     verify(&db, &model, &format!("{context}, compacted"));
-    // Finds what no query met.
+    // Detects damage that no query read.
     db.check(false).unwrap();
     put(&collection, &mut model, 12, 3);
     delete(&collection, &mut model, 15);
@@ -199,7 +199,7 @@ fn a_damaged_index_is_named_with_its_cause() {
     let name = file.file_name().unwrap().to_str().unwrap();
     disk.damage(&file, |bytes| bytes[40] ^= 4).unwrap();
     let db = open(&disk).unwrap();
-    verify(&db, &model, "the damage is met by a query");
+    verify(&db, &model, "after a query has read the damage");
     let collection = db.collection("c").unwrap();
     let info = collection.index("n").unwrap();
     assert_eq!(info.state(), IndexState::Damaged);
@@ -208,7 +208,7 @@ fn a_damaged_index_is_named_with_its_cause() {
     assert!(forced.is_corruption() && forced.message().contains(name), "{forced}");
     let report = db.check(true).unwrap();
     assert!(report.problems().iter().any(|what| what.contains("index \"n\"") && what.contains(name)));
-    // A rebuild by hand needs no new opening.
+    // An explicit rebuild needs no new opening.
     collection.rebuild_index("n", &bolide::BuildOptions::default()).unwrap();
     assert_eq!(collection.index("n").unwrap().state(), IndexState::Ready);
     let report = db.check(true).unwrap();
@@ -216,9 +216,9 @@ fn a_damaged_index_is_named_with_its_cause() {
     verify(&db, &model, "rebuilt");
 }
 
-/// A kill between the opening that empties the index and the end of the build.
+/// A crash between the opening that empties the index and the end of the build.
 #[test]
-fn a_rebuild_that_is_killed_goes_on() {
+fn a_rebuild_continues_after_a_crash() {
     let (disk, mut model) = sample("n:eager", Layout::Leveled, false);
     derived_files(&disk).iter().for_each(|path| disk.remove(path).unwrap());
     for syncs in 0..40 {
@@ -239,7 +239,7 @@ fn a_rebuild_that_is_killed_goes_on() {
 
 /// Openings that close at once, as those of short commands.
 #[test]
-fn a_rebuild_ends_over_openings_that_close_at_once() {
+fn a_rebuild_completes_over_openings_that_close_at_once() {
     for kind in ["n:composite", "n:composite:maintenance=synchronous", "n:composite:validation=key-index"] {
         let disk = SimVfs::new(7);
         let components = || support::threaded().vfs(Arc::new(disk.clone()));
@@ -272,9 +272,9 @@ fn a_rebuild_ends_over_openings_that_close_at_once() {
     }
 }
 
-/// A build whose index is set aside while the database closes.
+/// A build whose index is isolated while the database closes.
 #[test]
-fn a_build_that_is_set_aside_stays_damaged() {
+fn a_build_that_is_isolated_stays_damaged() {
     let disk = SimVfs::new(7);
     let components = || support::threaded().vfs(Arc::new(disk.clone()));
     let db = Db::open_with("db", Options::default(), components()).unwrap();

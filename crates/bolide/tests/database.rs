@@ -1,4 +1,4 @@
-//! Databases as their users meet them: opened, reopened, copied, shared, misused.
+//! Public operations of databases: open, reopen, copy, share, misuse.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn everything_is_there_after_a_reopen() {
+fn a_reopened_database_has_all_data() {
     let components = components(1);
     let db = Db::open_with("db", tiny(), components.clone()).unwrap();
     let options = tiny_collection().keys(KeyFormat::Typed).layout(Layout::Tiered).index("a".parse().unwrap());
@@ -106,7 +106,7 @@ fn a_refused_write_leaves_its_batch_as_it_was() {
 }
 
 #[test]
-fn a_batch_made_before_an_index_carries_its_entries_after_it() {
+fn a_batch_built_before_an_index_contains_its_entries_when_committed_after_it() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     let mut batch = WriteBatch::new();
@@ -129,11 +129,11 @@ fn one_directory_is_open_once() {
     let path = dir.path().join("deep/er/db");
     let db = Db::open(&path, Options::default()).unwrap();
     assert_eq!(kind(Db::open(&path, Options::default())), ErrorKind::Locked);
-    let kept = db.create_collection("c", CollectionOptions::default()).unwrap();
+    let collection = db.create_collection("c", CollectionOptions::default()).unwrap();
     assert_eq!(kind(db.clone().close()), ErrorKind::Conflict);
     drop(db);
     assert_eq!(kind(Db::open(&path, Options::default())), ErrorKind::Locked, "a collection keeps it open");
-    drop(kept);
+    drop(collection);
     let db = Db::open(&path, Options::default()).unwrap();
     db.close().unwrap();
     let missing = Options::default().create_if_missing(false);
@@ -222,9 +222,9 @@ fn a_checkpoint_is_a_database_of_its_own() {
     );
 }
 
-/// What a killed process leaves: its log holds everything, and where it is mapped ends with space that was made ready and not used.
+/// The files after a crash of the process: the log has all writes, and a mapped log ends with preallocated space.
 #[test]
-fn records_are_there_after_the_process_is_killed() {
+fn records_survive_the_end_of_the_process() {
     let temp = tempfile::tempdir().unwrap();
     let (original, left) = (temp.path().join("original"), temp.path().join("left"));
     let options = || Options::default().sync(SyncMode::None).memtable_bytes(64 << 20);
@@ -240,7 +240,7 @@ fn records_are_there_after_the_process_is_killed() {
         file.read_exact_at(0, &mut content).unwrap();
         content
     };
-    // The log is longer than its records by more than an extent once the next one is made ahead.
+    // The log is longer than its records by more than an extent once the next one is preallocated.
     let (mut count, mut zeros) = (0, 0);
     while count < 200_000 && zeros <= 4 << 20 {
         bytes.put(&bolide::key::encode_uint(count), &record(count)).unwrap();
@@ -251,7 +251,7 @@ fn records_are_there_after_the_process_is_killed() {
             zeros = read(log).iter().rev().take_while(|&&byte| byte == 0).count();
         }
     }
-    // None where the file system of the temporary directory is not one on which logs are mapped.
+    // None if logs are not mapped on the file system of the temporary directory.
     assert!(zeros == 0 || zeros > 4 << 20, "{zeros} zeros at the end of the log");
     disk.create_dir_all(&left).unwrap();
     for name in disk.list(&original).unwrap() {
@@ -401,7 +401,7 @@ impl AttributeExtractor for Length {
 }
 
 #[test]
-fn bytes_have_indexes_where_the_program_brings_an_extractor() {
+fn bytes_have_indexes_with_an_extractor_of_the_program() {
     let components = components(1);
     let with = components.clone().extractor("c", Arc::new(Length));
     let bytes = || CollectionOptions::bytes().index("len".parse().unwrap());
@@ -422,7 +422,7 @@ fn bytes_have_indexes_where_the_program_brings_an_extractor() {
     assert!(db.check(true).unwrap().is_sound());
     drop((c, db));
 
-    // Without the extractor records can be read, but not written, nor asked for by attribute.
+    // Without the extractor records can be read, but not written or queried by attribute.
     let db = Db::open_with("db", tiny(), components).unwrap();
     let c = db.collection("c").unwrap();
     assert_eq!(c.get(b"1").unwrap().as_deref(), Some(&b"four"[..]));
@@ -457,7 +457,7 @@ fn handles_of_other_databases_are_refused() {
 }
 
 #[test]
-fn handles_of_a_dropped_collection_say_so_and_readers_go_on() {
+fn handles_of_a_dropped_collection_fail_and_its_readers_continue() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
     for number in 0..300 {
@@ -486,7 +486,7 @@ fn handles_of_a_dropped_collection_say_so_and_readers_go_on() {
 }
 
 #[test]
-fn a_snapshot_older_than_an_index_goes_without_it() {
+fn a_snapshot_older_than_an_index_does_not_use_it() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     one.put(b"1", br#"{"a":1}"#).unwrap();
@@ -509,7 +509,7 @@ fn a_snapshot_older_than_an_index_goes_without_it() {
 }
 
 #[test]
-fn a_snapshot_with_nothing_written_between_it_and_an_index_goes_without_it() {
+fn a_snapshot_directly_before_an_index_does_not_use_it() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     one.put(b"1", br#"{"a":1}"#).unwrap();
@@ -523,7 +523,7 @@ fn a_snapshot_with_nothing_written_between_it_and_an_index_goes_without_it() {
 }
 
 #[test]
-fn stale_entries_leave_with_a_compaction_unless_a_snapshot_wants_them() {
+fn a_compaction_drops_stale_entries_unless_a_snapshot_needs_them() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection().index("a:composite".parse().unwrap())).unwrap();
     let write = |value: u32| {
@@ -539,7 +539,7 @@ fn stale_entries_leave_with_a_compaction_unless_a_snapshot_wants_them() {
     drop(snapshot);
     write(3);
     db.compact().unwrap();
-    // Where few entries are stale not each is looked for, so some stay.
+    // If few entries are stale the compaction checks a sample, so some stay.
     let found = &db.check(true).unwrap().indexes[0].found;
     assert!(found.records == 200 && found.stale < 40, "{found:?}");
     one.delete_range(..).unwrap();
@@ -564,7 +564,7 @@ fn queries_answer_exactly_with_little_memory() {
 }
 
 #[test]
-fn multi_get_and_iteration_see_one_moment() {
+fn multi_get_and_iteration_read_one_sequence_number() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     one.put(b"a", br#"{"v":1}"#).unwrap();
@@ -584,7 +584,7 @@ fn multi_get_and_iteration_see_one_moment() {
 }
 
 #[test]
-fn components_print_without_their_insides() {
+fn the_debug_form_of_components_omits_their_content() {
     let text = format!("{:?}", Components::in_memory().extractor("c", Arc::new(Length)));
     assert!(text.contains("\"c\""), "{text}");
     let db = tiny_db();

@@ -13,7 +13,7 @@ fn collection(db: &Db, spec: &str) -> Collection {
     db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap()
 }
 
-/// How many keys the index finds without a look at the records.
+/// The number of keys that the index returns without reading records.
 fn count(one: &Collection) -> u64 {
     let found = one.find(&Query::new().eq("a", 1).using_index("i").keys_only()).unwrap();
     assert_eq!(found.explain().validation, "synchronous");
@@ -21,7 +21,7 @@ fn count(one: &Collection) -> u64 {
 }
 
 #[test]
-fn what_a_deleted_range_covered_stays_deleted_as_long_as_its_pieces_are_there() {
+fn entries_of_a_deleted_range_stay_deleted_as_long_as_their_pieces_exist() {
     let components = Components::in_memory();
     let mut db = Db::open_with("db", tiny(), components.clone()).unwrap();
     let mut one = collection(&db, "i=a:eager:maintenance=synchronous");
@@ -39,7 +39,7 @@ fn what_a_deleted_range_covered_stays_deleted_as_long_as_its_pieces_are_there() 
     assert_eq!(one.find_at(&snapshot, &query).unwrap().count(), 600);
     drop(snapshot);
     for _ in 0..3 {
-        // Compactions drop the records, and their tree has no use for the tombstones any more.
+        // Compactions drop the records, and their tree does not need the tombstones any more.
         db.compact().unwrap();
         one.put(&key(700), br#"{"a":2}"#).unwrap();
         assert_eq!(count(&one), 496);
@@ -57,7 +57,7 @@ fn what_a_deleted_range_covered_stays_deleted_as_long_as_its_pieces_are_there() 
 }
 
 #[test]
-fn compactions_leave_stale_postings_out_of_pieces_that_no_write_touches_again() {
+fn compactions_drop_stale_postings_from_pieces_without_further_writes() {
     for options in ["eager", "eager:split=off", "eager:include=b"] {
         let db = Db::open_with("db", tiny(), Components::in_memory()).unwrap();
         let one = collection(&db, &format!("i=a:{options}"));
@@ -71,7 +71,7 @@ fn compactions_leave_stale_postings_out_of_pieces_that_no_write_touches_again() 
         put(0..1_500, 2);
         one.delete_range(key(1_500)..key(1_700)).unwrap();
         db.compact().unwrap();
-        // The snapshot sees all of the old ones.
+        // The snapshot contains all old ones.
         let found = || {
             let report = db.check(true).unwrap();
             assert!(report.is_sound(), "{report}");
@@ -83,13 +83,13 @@ fn compactions_leave_stale_postings_out_of_pieces_that_no_write_touches_again() 
         drop(snapshot);
         one.put(&key(5_000), br#"{"a":3}"#).unwrap();
         db.compact().unwrap();
-        // Where few are stale, compactions look at a sample alone.
+        // If few are stale, compactions check only a sample.
         let (entries, stale) = found();
         assert!(entries - stale == 1_801 && stale < 20, "{options}: {entries}, {stale}");
         for (a, expected) in [(1, 300), (2, 1_500), (3, 1)] {
             assert_eq!(one.find(&query(a)).unwrap().count(), expected, "{options}");
         }
-        // Pieces of which little or nothing is left take postings as others do.
+        // Pieces that are empty or nearly empty accept postings like all pieces.
         put(0..2_000, 1);
         assert_eq!(one.find(&query(1)).unwrap().count(), 2_000);
         assert!(db.check(true).unwrap().is_sound());
@@ -97,7 +97,7 @@ fn compactions_leave_stale_postings_out_of_pieces_that_no_write_touches_again() 
 }
 
 #[test]
-fn a_list_that_is_not_split_has_the_limit_of_a_value() {
+fn an_unsplit_list_has_the_size_limit_of_a_value() {
     let db = tiny_db();
     let one = collection(&db, "i=a:eager:split=off");
     let write = |numbers: std::ops::Range<u64>| {

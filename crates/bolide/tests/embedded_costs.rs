@@ -1,5 +1,5 @@
-//! What a question to an embedded index reads and what it passes over, on records that are laid out for it:
-//! zone maps, Bloom filters and sequence bounds save what they promise, and the newest K end early.
+//! Reads and skips of queries by an embedded index, on records that are laid out for it: zone maps, Bloom filters and
+//! sequence bounds skip the expected parts, and queries for the newest K end early.
 
 mod support;
 
@@ -8,11 +8,11 @@ use support::{components, find_keys, tiny, tiny_collection};
 
 /// Records in each sstable.
 const RECORDS: u64 = 200;
-/// Far more data blocks than this come of them.
+/// A lower bound for the number of their data blocks.
 const MANY_BLOCKS: u64 = 30;
 
-/// A database with an embedded index `n` over as many sstables as `sstables` says, in the order of their age.
-/// Record `i` of sstable `t` has the value `value(t, i)`; keys rise with `t` and `i`, and so do sequence numbers.
+/// A database with an embedded index `n` over `sstables` sstables, in the order of their age. Record `i` of sstable `t`
+/// has the value `value(t, i)`; keys rise with `t` and `i`, and so do sequence numbers.
 fn filled(sstables: u64, spec: &str, value: impl Fn(u64, u64) -> u64) -> (Db, Collection) {
     let options: Options = tiny().memtable_bytes(4 << 20);
     let db = Db::open_with("db", options, components(1)).unwrap();
@@ -39,7 +39,7 @@ fn key(sstable: u64, i: u64) -> Vec<u8> {
     format!("{sstable}-{i:04}").into_bytes()
 }
 
-/// What `query` cost, which must find `expected` answers.
+/// The cost of `query`, which must return `expected` answers.
 fn costs(collection: &Collection, query: &Query, expected: usize) -> EmbeddedCosts {
     let answers = collection.find(query).unwrap();
     assert_eq!(answers.explain().answers, expected as u64, "{query:?}");
@@ -54,7 +54,7 @@ fn costs_at(collection: &Collection, at: &Snapshot, query: &Query, expected: usi
 }
 
 #[test]
-fn zone_maps_pass_over_sstables_and_blocks() {
+fn zone_maps_skip_sstables_and_blocks() {
     let (_db, collection) = filled(3, "n:embedded", |sstable, i| sstable * 1000 + i);
     let cost = costs(&collection, &Query::new().range("n", 1050..=1059), 10);
     assert_eq!((cost.sstables, cost.sstables_skipped_by_zone_map), (3, 2));
@@ -67,9 +67,9 @@ fn zone_maps_pass_over_sstables_and_blocks() {
 }
 
 #[test]
-fn bloom_filters_pass_over_sstables_and_blocks_that_zone_maps_let_through() {
-    // Nearly every block has smaller and larger values than the one asked for, so zone maps help little. Values of
-    // sstable t are t modulo 3.
+fn bloom_filters_skip_sstables_and_blocks_that_zone_maps_do_not_exclude() {
+    // Nearly every block has values below and above the queried one, so zone maps help little. Values of sstable t are
+    // t modulo 3.
     let spread = |sstable, i| 3 * (i * 7919 % 10_007) + sstable;
     let (_db, collection) = filled(3, "n:embedded:bloom_bits=20", spread);
     let middle = (0..RECORDS).map(|i| spread(1, i)).min_by_key(|value| value.abs_diff(15_000)).unwrap();
@@ -91,7 +91,7 @@ fn poor_filters_cost_reads_that_are_counted() {
 }
 
 #[test]
-fn what_is_newer_than_the_view_is_passed_over() {
+fn data_newer_than_the_view_is_skipped() {
     let (db, collection) = filled(1, "n:embedded", |_, _| 7);
     let snapshot = db.snapshot();
     for sstable in 1..3 {
@@ -111,7 +111,7 @@ fn what_is_newer_than_the_view_is_passed_over() {
 }
 
 #[test]
-fn the_newest_end_early() {
+fn a_query_for_the_newest_records_ends_early() {
     let (db, collection) = filled(3, "n:embedded", |_, _| 7);
     let query = Query::new().eq("n", 7).limit(5);
     let newest = |sstable| (RECORDS - 5..RECORDS).rev().map(move |i| key(sstable, i)).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ fn the_newest_end_early() {
     assert!((1..=2).contains(&cost.blocks_read), "{cost:?}");
     assert!(cost.blocks_not_reached > MANY_BLOCKS, "{cost:?}");
 
-    // The bounds of its blocks tell the newest of one sstable that blends all of them.
+    // Block bounds identify the newest records of one sstable that mixes all of them.
     db.compact().unwrap();
     assert_eq!(find_keys(&collection, &query).unwrap(), newest(2));
     let cost = costs(&collection, &query, 5);
@@ -129,7 +129,7 @@ fn the_newest_end_early() {
     assert!((1..=2).contains(&cost.blocks_read), "{cost:?}");
     assert!(cost.blocks_not_reached > 3 * MANY_BLOCKS, "{cost:?}");
 
-    // What memtables answer is not looked for in sstables.
+    // Records that a memtable returns are not searched in sstables.
     fill(&collection, 3, |_, _| 7);
     assert_eq!(find_keys(&collection, &query).unwrap(), newest(3));
     let cost = costs(&collection, &query, 5);
@@ -138,14 +138,14 @@ fn the_newest_end_early() {
 }
 
 #[test]
-fn a_range_between_the_blocks_that_the_planner_asks_is_not_taken_for_empty() {
+fn a_range_between_the_blocks_that_the_planner_samples_is_not_estimated_as_empty() {
     let (db, collection) = filled(0, "n:embedded", |_, _| 0);
     for i in 0..6_000_u64 {
         let record = format!(r#"{{"n":{i},"pad":"{:x>80}"}}"#, "");
         collection.put(&i.to_be_bytes(), record.as_bytes()).unwrap();
     }
     db.flush().unwrap();
-    // Hundreds of blocks, of which 64 are asked.
+    // Hundreds of blocks, of which the planner samples 64.
     let cost = costs(&collection, &Query::new().range("n", 3000..3001), 1);
     assert!(cost.blocks_skipped_by_zone_map > 300, "{cost:?}");
     for low in (0..5_900).step_by(331) {
@@ -154,21 +154,21 @@ fn a_range_between_the_blocks_that_the_planner_asks_is_not_taken_for_empty() {
     }
 }
 
-/// About how many candidates the planner takes index `n` to have for `query`.
+/// The planner's estimate of the candidates of index `n` for `query`.
 fn estimated(collection: &Collection, query: &Query) -> u64 {
     let answers = collection.find_with(query, &FindOptions::default().measure(true)).unwrap();
-    let of_index = answers.explain().alternatives.iter().find(|one| one.indexes == ["n"]);
+    let of_index = answers.explain().alternatives.iter().find(|plan| plan.indexes == ["n"]);
     of_index.expect("the index was considered").candidates
 }
 
 #[test]
-fn the_planner_is_told_about_how_many_records_match() {
+fn the_planner_estimates_the_number_of_matching_records() {
     let in_order = |sstable, i| sstable * 1000 + i;
     let spread = |sstable, i| 3 * (i * 7919 % 10_007) + sstable;
     let (_db, collection) = filled(3, "n:embedded", in_order);
-    let near = |query: Query, least: u64, most: u64| {
+    let near = |query: Query, min: u64, max: u64| {
         let estimated = estimated(&collection, &query);
-        assert!((least..=most).contains(&estimated), "{query:?}: {estimated}");
+        assert!((min..=max).contains(&estimated), "{query:?}: {estimated}");
     };
     near(Query::new().eq("n", 1077), 1, 3);
     near(Query::new().eq("n", 77_777), 0, 0);
@@ -177,14 +177,14 @@ fn the_planner_is_told_about_how_many_records_match() {
     near(Query::new().range("n", 300..900), 0, 0);
     // Zone maps of blocks that span all values: a part of each block.
     let (db, collection) = filled(3, "n:embedded", spread);
-    let near = |query: Query, least: u64, most: u64| {
+    let near = |query: Query, min: u64, max: u64| {
         let estimated = estimated(&collection, &query);
-        assert!((least..=most).contains(&estimated), "{query:?}: {estimated}");
+        assert!((min..=max).contains(&estimated), "{query:?}: {estimated}");
     };
     near(Query::new().eq("n", spread(1, 50)), 1, 4);
     near(Query::new().range("n", 0..15_000), 150, 450);
     near(Query::new().range("n", 0..40_000), 600, 600);
-    // A memtable that nobody asked is like the rest; then its index tells.
+    // A memtable that was never queried is estimated like the rest; then its index has the count.
     fill(&collection, 3, |_, i| 100_000 + i);
     near(Query::new().range("n", 0..40_000), 600, 800);
     near(Query::new().range("n", 0..40_000), 600, 600);

@@ -1,5 +1,5 @@
-//! Records that an embedded index reads in one component while newer versions lie in others: the answers are those of
-//! a scan, and no record is fetched that the index has in hand.
+//! An embedded index reads records of one component while newer versions are in others: the answers are those of a
+//! scan, and no record is fetched that the index has already read.
 
 mod support;
 
@@ -27,9 +27,9 @@ fn put_wide(collection: &Collection, key: u64, n: u64, pad: usize) {
     collection.put(&key.to_be_bytes(), record.as_bytes()).unwrap();
 }
 
-/// The questions of the tests: points, ranges, orders, residual predicates, limits.
-fn questions() -> Vec<Query> {
-    let mut questions = Vec::new();
+/// The queries of the tests: points, ranges, orders, residual predicates, limits.
+fn queries() -> Vec<Query> {
+    let mut queries = Vec::new();
     for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
         for limit in [1, 3, usize::MAX] {
             let ranges = [
@@ -41,21 +41,21 @@ fn questions() -> Vec<Query> {
                 [Query::new().eq("n", 1), Query::new().eq("n", 2), Query::new().eq("n", 1).range("m", 3..90)];
             // Values order ranges only.
             let by_value = matches!(order, Order::Value | Order::ValueDescending);
-            let asked = ranges.into_iter().chain(points.into_iter().filter(|_| !by_value));
-            questions.extend(asked.map(|query| query.order(order).limit(limit)));
+            let selected = ranges.into_iter().chain(points.into_iter().filter(|_| !by_value));
+            queries.extend(selected.map(|query| query.order(order).limit(limit)));
         }
     }
-    questions
+    queries
 }
 
-/// Compares each index with a scan, whole records, keys and counts; returns how many records were fetched.
+/// Compares each index with a scan: records, keys and counts; returns the number of fetched records.
 fn compare(collection: &Collection, scanned: &Collection, at: Option<&Snapshot>) -> u64 {
     let find = |collection: &Collection, query: &Query| match at {
         Some(at) => collection.find_at(at, query).unwrap(),
         None => collection.find(query).unwrap(),
     };
     let mut fetched = 0;
-    for query in questions() {
+    for query in queries() {
         let expected = find(scanned, &query);
         assert!(expected.explain().is_full_scan());
         for index in ["n", "both"] {
@@ -237,14 +237,14 @@ fn many_versions_of_one_key_over_many_blocks() {
 }
 
 #[test]
-fn records_in_hand_are_not_fetched_again() {
+fn records_that_the_index_has_read_are_not_fetched_again() {
     let (db, collection) = open(Layout::Leveled);
     for key in 0..400 {
         put(&collection, key, key / 10);
     }
     db.flush().unwrap();
     db.compact().unwrap();
-    let ask = |query: &Query| collection.find(query).unwrap().explain().clone();
+    let explain = |query: &Query| collection.find(query).unwrap().explain().clone();
     for query in [
         Query::new().range("n", 5..=20),
         Query::new().range("n", 5..=20).limit(7),
@@ -253,17 +253,17 @@ fn records_in_hand_are_not_fetched_again() {
         Query::new().range("n", 5..=20).order(Order::Value),
         Query::new().range("n", 5..=20).order(Order::Oldest).limit(9),
     ] {
-        let explain = ask(&query.clone().using_index("n"));
+        let records = explain(&query.clone().using_index("n"));
         assert!(explain.answers > 0);
-        assert_eq!((explain.records_fetched, explain.unknown), (0, 0), "{query:?}: {explain:?}");
-        assert!(explain.records_in_hand >= explain.answers, "{query:?}");
-        let keys = ask(&query.keys_only().using_index("n"));
+        assert_eq!((records.records_fetched, records.unknown), (0, 0), "{query:?}: {records:?}");
+        assert!(records.records_in_hand >= records.answers, "{query:?}");
+        let keys = explain(&query.keys_only().using_index("n"));
         assert_eq!((keys.answers, keys.unknown, keys.records_fetched), (explain.answers, 0, 0));
     }
 }
 
 #[test]
-fn records_too_long_to_be_handed_over_are_fetched() {
+fn records_too_long_to_be_passed_on_are_fetched() {
     let (db, collection) = open(Layout::Leveled);
     for key in 0..30 {
         put_wide(&collection, key, 1, if key % 2 == 0 { 10 } else { 9_000 });
@@ -307,7 +307,7 @@ fn the_newest_of_a_wide_range_in_a_large_memtable() {
             }
         }
     }
-    // Few entries are looked at for the newest few.
+    // A query for the newest few reads few entries.
     let query = Query::new().range("n", 100..900).limit(10).using_index("n");
     let looked = pair.indexed.find(&query).unwrap().explain().embedded.memtable_entries;
     assert!(looked <= 1_024, "{looked}");

@@ -1,4 +1,4 @@
-//! Runs the examples for users: each asserts what it shows.
+//! Runs the examples for users: each asserts its output.
 
 #[path = "../examples/batches.rs"]
 mod batches;

@@ -1,4 +1,4 @@
-//! Full disks, failing disks, power cuts, and index builds that are cut short.
+//! Full disks, failing disks, power cuts, and interrupted index builds.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn put(collection: &Collection, number: u32) -> bolide::Result<()> {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_and_goes_on_when_there_is_space() {
+fn a_full_disk_refuses_writes_until_space_is_freed() {
     let vfs = SimVfs::new(1);
     let db = open(&vfs).unwrap();
     let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
@@ -46,7 +46,7 @@ fn a_full_disk_refuses_writes_and_goes_on_when_there_is_space() {
 }
 
 #[test]
-fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
+fn an_index_that_a_full_disk_does_not_drop_stays_complete() {
     for spec in ["a", "a:composite:maintenance=synchronous", "a:lazy", "a:eager", "a:embedded", "a:next"] {
         let vfs = SimVfs::new(1);
         let db = open(&vfs).unwrap();
@@ -69,9 +69,9 @@ fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
     }
 }
 
-/// A rebuild on a disk that is full at one call, each in turn: the index is there, was or is rebuilt, and misses nothing.
+/// A rebuild on a disk that becomes full at one call, each in turn: the old or the new index exists and is complete.
 #[test]
-fn a_full_disk_amid_a_rebuild_takes_no_index_away() {
+fn a_full_disk_during_a_rebuild_removes_no_index() {
     for spec in ["a", "a:composite", "a:lazy", "a:next"] {
         for at in 1.. {
             let context = format!("{spec}, call {at}");
@@ -109,7 +109,7 @@ fn after_a_failed_write_the_handle_reads_and_refuses_to_write() {
     for fault in [Fault::ShortAppend, Fault::LostSync, Fault::Io] {
         println!("{fault:?}");
         let vfs = SimVfs::new(1);
-        // Roomy memtables, so that the call that fails is the one that writes to the log.
+        // Large memtables, so that the failing call is the one that writes to the log.
         let db = open_with(&vfs, tiny().memtable_bytes(4 << 20)).unwrap();
         let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
         (0..20).for_each(|number| put(&one, number).unwrap());
@@ -136,7 +136,7 @@ fn after_a_failed_write_the_handle_reads_and_refuses_to_write() {
     }
 }
 
-/// Makes, fills and drops collections and indexes, writing all the while.
+/// Creates, fills and drops collections and indexes, with writes in between.
 fn change_everything(db: &Db) -> bolide::Result<()> {
     let one = db.create_collection("one", tiny_collection().index("a".parse()?).index("first=a".parse()?))?;
     for number in 0..60 {
@@ -157,7 +157,7 @@ fn change_everything(db: &Db) -> bolide::Result<()> {
     db.sync()
 }
 
-/// Whatever was reached, the database is whole: every index answers as a scan does.
+/// Checks that the database is whole at any point: every index answers as a scan does.
 fn check_whole(db: &Db, context: &str) {
     let report = db.check(true).unwrap();
     assert!(report.is_sound(), "{context}: {report}");
@@ -177,7 +177,7 @@ fn check_whole(db: &Db, context: &str) {
 #[test]
 fn a_power_cut_leaves_a_whole_database() {
     let mut cuts = 0;
-    // A stride that meets each kind of sync point; the crash runner of the testkit takes them all.
+    // A stride that covers each kind of sync point; the crash runner of the testkit covers all.
     for at in (0..).step_by(13) {
         let vfs = SimVfs::new(at);
         vfs.power_off_after_syncs(at);
@@ -198,7 +198,7 @@ fn a_power_cut_leaves_a_whole_database() {
 #[test]
 fn an_error_of_the_disk_leaves_a_whole_database() {
     for fault in [Fault::Io, Fault::NoSpace, Fault::LostSync] {
-        // Every call would take long: a stride that meets all kinds of them.
+        // All calls would take long: a stride that covers all kinds.
         for at in (1..).step_by(61) {
             let vfs = SimVfs::new(at);
             vfs.set_fault(Some(FaultPlan { fault, at, sticky: at % 2 == 0 }));
@@ -213,11 +213,11 @@ fn an_error_of_the_disk_leaves_a_whole_database() {
     }
 }
 
-/// Has all threads of a test stop when one of them ends, be it by a panic: the scope waits for the others, which would
-/// else go on for ever.
-struct StopsAtLast<'a>(&'a AtomicBool);
+/// Stops all threads of a test when one of them ends, also by a panic: the scope waits for the other threads, which
+/// would otherwise run forever.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for StopsAtLast<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -229,7 +229,7 @@ fn threads_of_a_test_stop_when_one_of_them_panics() {
     #[allow(clippy::disallowed_methods)] // The threads are the test's own.
     let ended = std::panic::catch_unwind(|| {
         std::thread::scope(|scope| {
-            let _stopping = StopsAtLast(&stop);
+            let _stopping = StopOnDrop(&stop);
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     std::thread::yield_now();
@@ -242,7 +242,7 @@ fn threads_of_a_test_stop_when_one_of_them_panics() {
 }
 
 #[test]
-fn an_index_is_made_while_writers_write() {
+fn an_index_is_built_while_writers_write() {
     let options = Options::default().memtable_bytes(64 << 10).sync(SyncMode::None);
     let db = Db::open_with("db", options, threaded()).unwrap();
     let one = db.create_collection("one", tiny_collection().index("first=a".parse().unwrap())).unwrap();
@@ -250,11 +250,11 @@ fn an_index_is_made_while_writers_write() {
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     #[allow(clippy::disallowed_methods)] // The writers are the test's own, not the database's.
     std::thread::scope(|scope| {
-        let stopping = StopsAtLast(&stop);
+        let stopping = StopOnDrop(&stop);
         for writer in 0..2_u32 {
             let (one, stop, written) = (&one, &stop, &written);
             scope.spawn(move || {
-                let _stopping = StopsAtLast(stop);
+                let _stopping = StopOnDrop(stop);
                 let mut number = writer * 977;
                 while !stop.load(Ordering::Relaxed) {
                     number = (number * 31 + 7 + writer) % 3_000;
@@ -267,21 +267,21 @@ fn an_index_is_made_while_writers_write() {
                 }
             });
         }
-        // Questions that name no index get one that is there, or a scan, and the same answers.
-        let (asked, stop_asking) = (&one, &stop);
-        let asking = db.clone();
+        // Queries that name no index use an existing one, or a scan, and return the same answers.
+        let (collection, stop_queries) = (&one, &stop);
+        let queried = db.clone();
         scope.spawn(move || {
-            let _stopping = StopsAtLast(stop_asking);
-            while !stop_asking.load(Ordering::Relaxed) {
+            let _stopping = StopOnDrop(stop_queries);
+            while !stop_queries.load(Ordering::Relaxed) {
                 let query = Query::new().eq("a", 3).keys_only();
-                asked.find(&query).unwrap();
-                let snapshot = asking.snapshot();
-                let found = asked.find_at(&snapshot, &query).unwrap();
+                collection.find(&query).unwrap();
+                let snapshot = queried.snapshot();
+                let found = collection.find_at(&snapshot, &query).unwrap();
                 let records = IterOptions::default().snapshot(&snapshot);
                 let matching =
                     |record: &bolide::Result<bolide::Record>| record.as_ref().unwrap().1 == b"{\"a\":3}";
-                let wanted = asked.iter_with(&records).unwrap().filter(matching).count();
-                assert_eq!(found.len(), wanted, "{}", found.explain());
+                let expected = collection.iter_with(&records).unwrap().filter(matching).count();
+                assert_eq!(found.len(), expected, "{}", found.explain());
             }
         });
         for round in 0..4 {

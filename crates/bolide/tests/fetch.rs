@@ -1,5 +1,5 @@
-//! Fetching records by sequence number, and by several threads: the same answers in every combination, and the
-//! costs that were to be saved.
+//! Fetching records by sequence number, and by several threads: the same answers in every combination, and the expected
+//! savings.
 
 mod support;
 
@@ -7,7 +7,7 @@ use bolide::storage::SimRng;
 use bolide::{Answer, Collection, Db, Explain, FindOptions, IterOptions, Layout, Order, Query, Snapshot};
 use support::{components, seed, threaded, tiny, tiny_collection};
 
-/// Every way to validate and to propose.
+/// Every kind of validation and of candidates.
 const KINDS: [&str; 13] = [
     "composite",
     "composite:maintenance=synchronous",
@@ -41,7 +41,7 @@ fn record(rng: &mut SimRng) -> Vec<u8> {
     format!(r#"{{"group":"g{group}","number":{number},"pad":"{:x>60}"}}"#, rng.below(10)).into_bytes()
 }
 
-/// Records under few hundred keys, most written several times, some deleted; with snapshots on the way.
+/// Records under a few hundred keys, most written several times, some deleted; with snapshots in between.
 fn fill(db: &Db, collection: &Collection, rng: &mut SimRng) -> Vec<Snapshot> {
     let mut snapshots = Vec::new();
     let key = |number: u64| format!("{number:04}").into_bytes();
@@ -64,7 +64,7 @@ fn fill(db: &Db, collection: &Collection, rng: &mut SimRng) -> Vec<Snapshot> {
     snapshots
 }
 
-fn questions(index: &str) -> Vec<Query> {
+fn queries(index: &str) -> Vec<Query> {
     let group = |number: u64| Query::new().eq("group", format!("g{number}").as_str()).using_index(index);
     vec![
         group(0),
@@ -78,8 +78,8 @@ fn questions(index: &str) -> Vec<Query> {
     ]
 }
 
-/// How many records of a group there are, by looking at each.
-fn count_by_hand(collection: &Collection, at: &Snapshot, group: u64) -> u64 {
+/// The number of records of a group, by reading each.
+fn count_by_scan(collection: &Collection, at: &Snapshot, group: u64) -> u64 {
     let wanted = format!(r#""group":"g{group}""#);
     let mut cursor = collection.cursor(&IterOptions::default().snapshot(at)).unwrap();
     cursor.seek_to_first().unwrap();
@@ -92,7 +92,7 @@ fn count_by_hand(collection: &Collection, at: &Snapshot, group: u64) -> u64 {
 }
 
 #[test]
-fn every_combination_gives_the_same_answers_in_every_kind() {
+fn every_combination_returns_the_same_answers_for_every_kind() {
     let seed = seed();
     let (mut exact, mut shared) = (0, 0);
     for (turn, kind) in KINDS.into_iter().enumerate() {
@@ -104,8 +104,8 @@ fn every_combination_gives_the_same_answers_in_every_kind() {
         let mut moments = fill(&db, &collection, &mut rng);
         moments.push(db.snapshot());
         for at in &moments {
-            let expected = count_by_hand(&collection, at, 0);
-            for (number, query) in questions("ix").into_iter().enumerate() {
+            let expected = count_by_scan(&collection, at, 0);
+            for (number, query) in queries("ix").into_iter().enumerate() {
                 let mut plain: Option<Vec<Answer>> = None;
                 for (by_sequence, threads, options) in combinations() {
                     let found = collection.find_with(&query, &options.snapshot(at)).unwrap();
@@ -128,13 +128,13 @@ fn every_combination_gives_the_same_answers_in_every_kind() {
     assert!(exact > 5_000 && shared > 10_000, "{exact} exact, {shared} shared");
 }
 
-/// Three runs of records that nobody touches afterwards, and a memtable, 100 records each.
+/// Three runs of records that are not changed afterwards, and a memtable, 100 records each.
 fn quiet(kind: &str) -> (Db, Collection) {
     let db = Db::open_with("db", tiny().memtable_bytes(4 << 20), components(1)).unwrap();
     let options = tiny_collection().layout(Layout::Tiered).index(format!("ix=group:{kind}").parse().unwrap());
     let collection = db.create_collection("c", options).unwrap();
     for number in 0..400_u64 {
-        // Keys of all runs lie among each other.
+        // The keys of all runs are interleaved.
         let key = format!("{:04}", number * 139 % 400);
         collection.put(key.as_bytes(), br#"{"group":"g","pad":"xxxxxxxxxxxxxxxxxxxx"}"#).unwrap();
         if number % 100 == 99 && number < 399 {
@@ -154,13 +154,13 @@ fn explain(collection: &Collection, options: &FindOptions) -> Explain {
 }
 
 #[test]
-fn an_index_that_knows_what_is_current_needs_one_component_a_record_and_no_filter() {
+fn an_exact_index_needs_one_component_a_record_and_no_filter() {
     for kind in ["ps-tree", "composite:maintenance=synchronous", "lazy:maintenance=synchronous"] {
         let (_db, collection) = quiet(kind);
         let explained = explain(&collection, &FindOptions::default().fetch_threads(1));
         let (fetch, reads) = (explained.fetch, explained.reads);
         assert!(fetch.by_sequence && (fetch.exact, fetch.missed, fetch.spared) == (400, 0, 0), "{explained}");
-        // Index trees have filters too, but nobody looks for keys there.
+        // Index trees have filters too, but no lookup uses them.
         assert_eq!((reads.bloom_checks, reads.filters_skipped), (0, 300), "{explained}");
         assert_eq!((reads.tables_skipped, reads.memtables_skipped), (3 * 300 - 300, 300), "{explained}");
         let text = explained.to_string();
@@ -173,11 +173,11 @@ fn an_index_that_knows_what_is_current_needs_one_component_a_record_and_no_filte
 }
 
 #[test]
-fn an_index_that_does_not_know_leaves_out_what_is_older() {
+fn a_blind_index_skips_older_components() {
     let (_db, collection) = quiet("composite");
     let explained = explain(&collection, &FindOptions::default().fetch_threads(1));
     assert_eq!((explained.fetch.exact, explained.reads.filters_skipped), (0, 0), "{explained}");
-    // Those in the newest sstable leave out two, those in the next one.
+    // Records in the newest sstable skip two sstables, those in the next one skip one.
     assert_eq!(explained.reads.tables_skipped, 300, "{explained}");
     let plain = explain(&collection, &FindOptions::default().fetch_threads(1).fetch_by_sequence(false));
     assert_eq!(plain.reads.tables_skipped + plain.reads.memtables_skipped, 0, "{plain}");
@@ -186,7 +186,7 @@ fn an_index_that_does_not_know_leaves_out_what_is_older() {
 }
 
 #[test]
-fn deleted_ranges_are_known_before_anything_is_fetched() {
+fn deleted_ranges_are_applied_before_any_fetch() {
     let (_db, collection) = quiet("ps-tree");
     collection.delete_range(b"0100".to_vec()..b"0200".to_vec()).unwrap();
     let query = Query::new().eq("group", "g").using_index("ix");
@@ -196,12 +196,12 @@ fn deleted_ranges_are_known_before_anything_is_fetched() {
 }
 
 #[test]
-fn several_threads_fetch_what_is_worth_it() {
+fn several_threads_fetch_large_batches() {
     let (db, collection) = quiet("composite");
-    // A simulated machine runs one thread at a time unless it is told otherwise.
+    // A simulated machine runs one thread at a time unless it is configured otherwise.
     let alone = explain(&collection, &FindOptions::default());
     assert_eq!((alone.fetch.threads, alone.fetch.shared, db.stats().fetch.threads), (0, 0, 0), "{alone}");
-    // What lies in the cache is left to one thread, unless it is much.
+    // Cached records are left to one thread, unless there are many.
     let cached = explain(&collection, &FindOptions::default().fetch_threads(3));
     assert_eq!((cached.fetch.threads, cached.fetch.shared), (0, 0), "{cached}");
     let options = FindOptions::default().fetch_threads(3).fetch_shared_from(64);
@@ -213,7 +213,7 @@ fn several_threads_fetch_what_is_worth_it() {
         let explained = explain(&collection, &options);
         let fetch = explained.fetch;
         assert!((1..=3).contains(&fetch.threads) && fetch.shared == 400, "{explained}");
-        // Whoever reads, it is counted.
+        // The statistics count the records of all threads.
         assert_eq!(explained.reads.tables_skipped, alone.reads.tables_skipped, "{explained}");
         assert_eq!(explained.reads.bloom_checks, alone.reads.bloom_checks, "{explained}");
         by_helpers += fetch.by_helpers;
@@ -224,32 +224,32 @@ fn several_threads_fetch_what_is_worth_it() {
             return;
         }
     }
-    panic!("no helper ever came");
+    panic!("no helper thread took a task");
 }
 
 #[test]
-fn a_receiver_that_stops_gets_no_more_and_the_view_is_let_go() {
+fn a_receiver_that_stops_gets_no_more_answers_and_the_view_is_released() {
     let (db, collection) = quiet("ps-tree");
     let options = FindOptions::default().fetch_threads(4).fetch_shared_from(2);
     let query = Query::new().eq("group", "g").using_index("ix");
     for stop_after in [1, 5, 63, 64, 65, 399] {
-        let mut given = 0;
+        let mut delivered = 0;
         let explained = collection
             .find_each(&query, &options, |_| {
-                given += 1;
-                Ok(match given == stop_after {
+                delivered += 1;
+                Ok(match delivered == stop_after {
                     true => std::ops::ControlFlow::Break(()),
                     false => std::ops::ControlFlow::Continue(()),
                 })
             })
             .unwrap();
-        assert_eq!((given, explained.answers), (stop_after, stop_after));
+        assert_eq!((delivered, explained.answers), (stop_after, stop_after));
         assert!(explained.next.is_some());
         assert_eq!(db.stats().views, 0);
     }
 }
 
-/// A validator that reads the table would read what the fetch of the record reads anyway.
+/// A validator that reads the table would repeat the read of the record's fetch.
 #[test]
 fn records_validate_themselves_unless_the_validator_reads_nothing() {
     for (kind, by_record) in [
@@ -269,7 +269,7 @@ fn records_validate_themselves_unless_the_validator_reads_nothing() {
             let record = format!(r#"{{"group":"g{}"}}"#, number % 3);
             collection.put(format!("{:04}", number % 30).as_bytes(), record.as_bytes()).unwrap();
         }
-        // More than what is answered without the driver.
+        // More than the fast path answers.
         let query = Query::new().eq("group", "g1").order(Order::Oldest).using_index("group");
         let records = collection.find(&query).unwrap().explain().clone();
         let keys = collection.find(&query.keys_only()).unwrap().explain().clone();

@@ -22,7 +22,7 @@ fn put(collection: &Collection, number: u32) -> bolide::Result<()> {
 }
 
 #[test]
-fn deletes_need_no_free_space_whatever_index_there_is() {
+fn deletes_need_no_free_space_with_an_index_of_any_kind() {
     let kinds = [
         "ps-tree",
         "ps-tree:skey=trie",

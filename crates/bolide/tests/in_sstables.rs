@@ -1,6 +1,6 @@
-//! Indexes that lie in the sstables of the records, against an ordered map: random histories with tiny blocks and memtables, every order and
-//! limit, snapshots, reopens, indexes made and dropped on the way. Every question names its index, so that
-//! no other can answer; what it read and passed over is looked at too.
+//! Indexes in the sstables of the records, against an ordered map: random histories with tiny blocks and memtables,
+//! every order and limit, snapshots, reopens, indexes created and dropped in between. Every query names its index, so
+//! that no other one answers; its reads and skips are checked too.
 
 mod support;
 
@@ -21,7 +21,7 @@ const EMBEDDED: Specs = [
     ("tagged", "tagged=tags[*]+group:embedded:bloom_bits=100"),
 ];
 
-/// With so small blocks that an sstable has several of them.
+/// With such small blocks that an sstable has several of them.
 const NEXT: Specs = [
     ("group", "group:next:block_bytes=64"),
     ("number", "number=in.number:next:block_bytes=64,delta=2"),
@@ -30,7 +30,7 @@ const NEXT: Specs = [
     ("tagged", "tagged=tags[*]+group:next"),
 ];
 
-type Wanted = Box<dyn Fn(&Row) -> bool>;
+type Condition = Box<dyn Fn(&Row) -> bool>;
 
 struct Run {
     rng: SimRng,
@@ -79,7 +79,7 @@ impl Run {
             66..68 => self.reopen(),
             68..71 => self.toggle_index(),
             71..76 => self.toggle_snapshot(),
-            _ => self.ask(),
+            _ => self.run_query(),
         }
     }
 
@@ -132,8 +132,8 @@ impl Run {
         }
     }
 
-    /// A question for the index `name`, and what it should find.
-    fn question(&mut self, name: &str) -> (Query, Wanted) {
+    /// A query for the index `name`, and the condition of its answers.
+    fn random_query(&mut self, name: &str) -> (Query, Condition) {
         let group = format!("g{}", self.rng.below(5));
         let tag = self.rng.below(6);
         let low = self.rng.below(50) as i64 - 25;
@@ -171,14 +171,14 @@ impl Run {
         }
     }
 
-    fn ask(&mut self) {
+    fn run_query(&mut self) {
         let names: Vec<String> =
             self.collection().indexes().into_iter().map(|index| index.name().to_owned()).collect();
         if names.is_empty() {
             return;
         }
         let name = names[self.rng.below(names.len() as u64) as usize].clone();
-        let (query, wanted) = self.question(&name);
+        let (query, wanted) = self.random_query(&name);
         let by_number = matches!(name.as_str(), "number" | "both")
             && query.predicates().iter().any(|one| one.to_string().contains(".."));
         let orders = [Order::Newest, Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending];
@@ -236,7 +236,7 @@ fn run_histories(specs: Specs) {
 }
 
 #[test]
-fn pages_by_value_show_a_record_with_several_values_once() {
+fn pages_by_value_contain_a_record_with_several_values_once() {
     for kind in ["embedded", "next"] {
         pages_by_value(kind);
     }
@@ -271,10 +271,10 @@ fn pages_by_value(kind: &str) {
     }
 }
 
-/// So large a memtable that ranges of it are read in every way: small ones as they are, small ones of which only the
-/// newest are taken, wide ones by walks from the newest entry on.
+/// The memtable is so large that ranges of it are read in every way: small ones completely, small ones by their newest
+/// entries, wide ones by walks from the newest entry on.
 #[test]
-fn ranges_of_a_large_memtable_have_their_newest() {
+fn ranges_of_a_large_memtable_return_their_newest() {
     for kind in ["embedded", "next"] {
         ranges_of_a_large_memtable(kind);
     }
@@ -287,7 +287,7 @@ fn ranges_of_a_large_memtable(kind: &str) {
     let db = Db::open_with("db", options, components(1)).unwrap();
     let spec = format!("tags[*]:{kind}").parse().unwrap();
     let one = db.create_collection("c", tiny_collection().index(spec)).unwrap();
-    // The state, and the state at each of some snapshots: key -> (number of the write, its two values).
+    // The current state, and the state at each of some snapshots: key -> (number of the write, its two values).
     type State = std::collections::BTreeMap<u64, (u64, [u64; 2])>;
     let mut states: Vec<(Option<Snapshot>, State)> = Vec::new();
     let mut state = State::new();
@@ -323,5 +323,5 @@ fn ranges_of_a_large_memtable(kind: &str) {
         let expected: Vec<Vec<u8>> = expected.iter().map(|(_, key)| key.to_be_bytes().to_vec()).collect();
         assert!(keys == expected, "{query:?}: {} answers, {} expected", keys.len(), expected.len());
     }
-    assert_eq!(db.stats().collections[0].table.sstables(), 0, "everything is to be in the memtable");
+    assert_eq!(db.stats().collections[0].table.sstables(), 0, "all records must be in the memtable");
 }

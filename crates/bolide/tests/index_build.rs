@@ -1,4 +1,4 @@
-//! Building, resuming, rebuilding and dropping indexes while others read and write.
+//! Building, resuming, rebuilding and dropping indexes beside readers and writers.
 #![allow(clippy::disallowed_methods)] // Real threads and real time.
 
 mod support;
@@ -13,7 +13,7 @@ use bolide::{
 };
 use support::{seed, threaded, tiny, tiny_collection};
 
-/// Specifications that a build has something different to do for.
+/// Specifications whose builds differ.
 const SPECS: [&str; 11] = [
     "i=a:composite",
     "i=a:composite:maintenance=synchronous",
@@ -88,7 +88,7 @@ fn write(collection: &Collection, db: &Db, rng: &mut SimRng, keys: u64) -> bolid
 }
 
 #[test]
-fn writers_go_on_while_an_index_is_built_rebuilt_and_dropped() {
+fn writers_continue_while_an_index_is_built_rebuilt_and_dropped() {
     let seed = seed();
     for spec in SPECS {
         let options = Options::default().memtable_bytes(64 << 10).sync(SyncMode::None);
@@ -135,7 +135,7 @@ fn writers_go_on_while_an_index_is_built_rebuilt_and_dropped() {
 }
 
 #[test]
-fn a_build_in_the_background_tells_how_far_it_is_and_keeps_its_limit() {
+fn a_background_build_reports_its_progress_and_stays_within_its_limit() {
     let db = Db::open_with("db", Options::default().background_threads(1), threaded()).unwrap();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     let mut rng = SimRng::new(1);
@@ -167,13 +167,13 @@ fn a_build_in_the_background_tells_how_far_it_is_and_keeps_its_limit() {
 }
 
 #[test]
-fn a_build_that_meets_a_bad_record_is_reported_and_can_be_mended() {
+fn a_build_that_fails_at_a_bad_record_is_reported_and_can_be_rebuilt() {
     let components = Components::in_memory();
     let db = Db::open_with("db", Options::default(), components.clone()).unwrap();
     let one = db.create_collection("one", tiny_collection()).unwrap();
     one.put(b"good", br#"{"a":1}"#).unwrap();
     one.put(b"bad", format!(r#"{{"a":"{}"}}"#, "x".repeat(70_000)).as_bytes()).unwrap();
-    // Asked to wait, the caller is told and nothing is left.
+    // A caller that waits gets the error, and nothing is left.
     assert_eq!(one.create_index("a".parse().unwrap()).unwrap_err().kind(), ErrorKind::LimitExceeded);
     assert!(one.indexes().is_empty());
     let build = one.create_index_background("a".parse().unwrap(), &BuildOptions::default()).unwrap();
@@ -194,7 +194,7 @@ fn a_build_that_meets_a_bad_record_is_reported_and_can_be_mended() {
 }
 
 #[test]
-fn closing_stops_a_build_and_the_next_open_goes_on_with_it() {
+fn closing_stops_a_build_and_the_next_open_continues_it() {
     let components = threaded();
     let db = Db::open_with("db", Options::default(), components.clone()).unwrap();
     let one = db.create_collection("one", tiny_collection()).unwrap();
@@ -202,7 +202,7 @@ fn closing_stops_a_build_and_the_next_open_goes_on_with_it() {
     for number in 0..4_000 {
         one.put(&key(number), &record(&mut rng)).unwrap();
     }
-    // Would take two hundred seconds.
+    // The whole build would take two hundred seconds.
     let slowly = BuildOptions::default().records_per_second(20).checkpoint_bytes(1);
     let build = one.create_index_background("i=a".parse().unwrap(), &slowly).unwrap();
     let other = one.create_index_background("tags[*]".parse().unwrap(), &slowly).unwrap();
@@ -224,8 +224,8 @@ fn closing_stops_a_build_and_the_next_open_goes_on_with_it() {
     assert_answers_as_a_scan(&one, "i=a");
 }
 
-/// Writes, builds, rebuilds and drops, with the power cut before every sync. Whatever is found: what was
-/// built answers as a scan does, and what was being built is finished by the open.
+/// Writes, builds, rebuilds and drops, with a power cut before every sync. After each, complete indexes answer as a
+/// scan does, and the open completes interrupted builds.
 #[test]
 fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
     let seed = seed();
@@ -290,7 +290,7 @@ fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
     }
 }
 
-/// Queries that have begun use an index to their end.
+/// Running queries use an index to their end.
 #[test]
 fn an_index_can_be_dropped_from_within_a_query_that_uses_it() {
     let db = Db::open_with("db", tiny(), support::components(1)).unwrap();

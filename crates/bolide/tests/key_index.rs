@@ -30,7 +30,7 @@ fn write(db: &Db, one: &Collection, rng: &mut SimRng) {
     }
 }
 
-/// The keys that a question for keys alone finds, by the index and by a scan of the records.
+/// The keys that a query for keys alone returns, by the index and by a scan of the records.
 fn assert_exact(one: &Collection, snapshot: Option<&Snapshot>) {
     for value in 0..5 {
         let find = |query: &Query| match snapshot {
@@ -81,7 +81,7 @@ fn keys_alone_are_validated_exactly_at_every_moment() {
 }
 
 #[test]
-fn it_is_made_with_its_first_index_and_goes_with_the_last() {
+fn a_key_index_is_created_with_the_first_dependent_index_and_dropped_with_the_last() {
     let mut rng = SimRng::new(seed());
     let components = Components::in_memory();
     let db = Db::open_with("db", Options::default(), components.clone()).unwrap();
@@ -89,7 +89,7 @@ fn it_is_made_with_its_first_index_and_goes_with_the_last() {
     for _ in 0..300 {
         write(&db, &one, &mut rng);
     }
-    // The shortest key is a key like others.
+    // The empty key is valid too.
     one.put(b"", br#"{"a":1,"pad":0}"#).unwrap();
     let has_keys = |db: &Db| db.stats().collections[0].key_index.is_some();
     assert!(!has_keys(&db));

@@ -1,4 +1,4 @@
-//! The largest batch and the longest index declaration: taken, found again after a reopen, and refused above.
+//! The largest batch and the longest index declaration: accepted, present after a reopen, and refused above.
 
 mod support;
 
@@ -7,15 +7,15 @@ use bolide::{
 };
 use support::{components, tiny_db};
 
-/// Room that a batch keeps for the head of an operation, in bytes.
+/// Bytes that a batch reserves for the header of an operation.
 const OPERATION_BYTES: usize = 32;
 
-/// The longest record under a key of one byte that `batch` has room for.
+/// The longest record under a key of one byte that fits in `batch`.
 fn room(batch: &WriteBatch) -> usize {
     limits::MAX_BATCH_BYTES - batch.len_bytes() - OPERATION_BYTES - 1
 }
 
-/// Puts records of at most the largest size until `batch` has room for one more of them, and less than two.
+/// Puts records of at most the largest size until one more of them fits in `batch`, and not two.
 fn fill(batch: &mut WriteBatch, blobs: &Collection) {
     let record = vec![7; limits::MAX_VALUE_BYTES];
     for key in b'a'.. {
@@ -39,7 +39,7 @@ fn a_batch_of_the_largest_size_is_written_and_recovered() {
     assert_eq!(too_long.kind(), ErrorKind::LimitExceeded);
     assert_eq!((batch.len(), batch.len_bytes()), (len, bytes));
     batch.put(&blobs, b"z", &vec![8; room]).unwrap();
-    // A delete needs no room for a record, but its head has to fit.
+    // A delete has no record, but its header has to fit.
     assert_eq!(batch.delete(&blobs, &[b'k'; 100]).unwrap_err().kind(), ErrorKind::LimitExceeded);
     db.write(batch).unwrap();
     let lens = |blobs: &Collection| {
@@ -71,7 +71,7 @@ fn index_writes_count_and_a_commit_over_the_limit_changes_nothing() {
     let find = |value: i64| texts.find(&Query::new().eq("a", value)).unwrap().len();
     assert_eq!((find(1), find(2)), (1, 0));
     assert!(blobs.get(b"z").unwrap().is_none());
-    // The handle is as good as before.
+    // The handle is not poisoned.
     texts.put(b"1", br#"{"a":2}"#).unwrap();
     assert_eq!((find(1), find(2)), (0, 1));
     assert!(db.check(true).unwrap().problems().is_empty());

@@ -1,6 +1,6 @@
-//! With default components no file of a database is mapped to be written: no access of the store can end the process.
+//! With default components no file of a database is mapped for writing: no access of the store can end the process.
 #![cfg(target_os = "linux")]
-#![allow(clippy::disallowed_methods, reason = "the test looks at the process itself")]
+#![allow(clippy::disallowed_methods, reason = "the test reads the mappings of the process")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bolide::storage::DiskVfs;
 use bolide::{CollectionOptions, Components, Db, Options, Query, SyncMode};
 
-/// The lines of `/proc/self/maps` of shared mappings that can be written, of files in `dir`.
+/// The lines of `/proc/self/maps` of writable shared mappings of files in `dir`.
 fn writable_mappings(dir: &Path) -> Vec<String> {
     let dir = dir.to_str().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -20,7 +20,7 @@ fn writable_mappings(dir: &Path) -> Vec<String> {
     maps.lines().filter(is_writable).map(str::to_owned).collect()
 }
 
-/// Fills a database with indexes of all kinds, and looks at the mappings all the while.
+/// Fills a database with indexes of all kinds, and reads the mappings repeatedly.
 fn work(dir: &Path, components: Components) -> Vec<String> {
     let mut found = Vec::new();
     let options = || Options::default().memtable_bytes(64 << 10).sync(SyncMode::None);
@@ -51,13 +51,13 @@ fn work(dir: &Path, components: Components) -> Vec<String> {
 }
 
 #[test]
-fn default_components_map_no_file_to_be_written() {
+fn default_components_map_no_file_for_writing() {
     let dir = tempfile::tempdir().unwrap();
     let found = work(&dir.path().join("db"), Components::system());
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// The same look finds the mappings of logs where a program wants them, on a file system that is allowed to have them.
+/// The same check detects mappings of logs if the program enables them, on a file system that supports them.
 #[test]
 fn mapped_logs_are_found() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {

@@ -1,4 +1,4 @@
-//! The nearest K: against brute force through random lives of a collection, and by what their questions read.
+//! The nearest K: against brute force through random lives of a collection, and by the reads of its queries.
 
 mod support;
 
@@ -14,7 +14,7 @@ const LAYOUTS: [Layout; 4] = [Layout::Leveled, Layout::Tiered, Layout::Partition
 const BOXES: &str = "rect(box)";
 const PLACES: &str = "point(x,y)";
 
-/// What a record holds: when it was written, its point if it has one, and its rectangles.
+/// The content of a record: the number of its write, its point if it has one, and its rectangles.
 #[derive(Debug, Clone)]
 struct Row {
     written: u64,
@@ -43,7 +43,7 @@ impl Row {
         format!(r#"{{{point}"box":{boxes},"pad":"{:0>40}"}}"#, self.written).into_bytes()
     }
 
-    /// The square of the distance of what is nearest, if there is any.
+    /// The square of the distance of the nearest geometry, if there is any.
     fn distance(&self, path: &str, [x, y]: [f64; 2]) -> Option<f64> {
         let away = |low: f64, at: f64, high: f64| {
             if at < low {
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// Few and whole ones, so that many distances are equal; now and then one that tests the limits.
+/// Few whole numbers, so that many distances are equal; occasionally an extreme value.
 fn coordinate(rng: &mut SimRng) -> f64 {
     match rng.below(20) {
         0 => [f64::MAX, f64::MIN, -0.0, 5e-324, 180.0, -180.0, 1.0 + f64::EPSILON][rng.below(7) as usize],
@@ -83,7 +83,7 @@ fn random_box(rng: &mut SimRng) -> [f64; 4] {
 }
 
 /// The keys by distance, equal ones newest first.
-fn wanted(model: &Model, path: &str, at: [f64; 2]) -> Vec<Vec<u8>> {
+fn nearest_keys(model: &Model, path: &str, at: [f64; 2]) -> Vec<Vec<u8>> {
     let mut found: Vec<(f64, u64, &Vec<u8>)> = Vec::new();
     for (key, row) in model {
         found.extend(row.distance(path, at).map(|distance| (distance, row.written, key)));
@@ -96,8 +96,8 @@ struct Life {
     collection: Collection,
     model: Model,
     writes: u64,
-    kept: Vec<(Snapshot, Model)>,
-    /// Questions that were answered by a walk.
+    snapshots: Vec<(Snapshot, Model)>,
+    /// Queries that were answered by a walk.
     walks: u64,
 }
 
@@ -109,13 +109,13 @@ impl Life {
         self.model.insert(key, row);
     }
 
-    /// Asks for the nearest to a point in several ways, now and at each snapshot.
+    /// Queries the nearest to a point in several ways, now and at each snapshot.
     fn check(&mut self, rng: &mut SimRng) {
         for path in [BOXES, PLACES] {
             let at = [coordinate(rng), coordinate(rng)];
             let point = Point::new(at[0], at[1]).unwrap();
             let query = Query::new().nearest(path, point).using_index(path);
-            let all = wanted(&self.model, path, at);
+            let all = nearest_keys(&self.model, path, at);
             for limit in [1, 7, 50, 5_000] {
                 let query = query.clone().limit(limit);
                 let query = if rng.one_in(2) { query.keys_only() } else { query };
@@ -127,10 +127,10 @@ impl Life {
             let count = self.collection.find(&query.clone().count()).unwrap().count();
             assert_eq!(count, all.len() as u64);
             self.check_pages(&query.clone().limit(1 + rng.below(9) as usize), &all);
-            for (snapshot, model) in &self.kept {
+            for (snapshot, model) in &self.snapshots {
                 let found = self.collection.find_at(snapshot, &query.clone().limit(9)).unwrap();
                 let found: Vec<_> = found.into_iter().map(|answer| answer.key).collect();
-                let then = wanted(model, path, at);
+                let then = nearest_keys(model, path, at);
                 assert_eq!(found[..], then[..then.len().min(9)], "{path} nearest to {at:?} at a snapshot");
             }
         }
@@ -148,7 +148,7 @@ impl Life {
     }
 }
 
-/// A life of writes that move records, deletes, flushes and compactions, with questions all along.
+/// A life of writes that move records, deletes, flushes and compactions, with queries throughout.
 fn live(layout: Layout, seed: u64, has_flushes: bool) -> Life {
     println!("{layout:?}, seed {seed}, flushes: {has_flushes}");
     let options = if has_flushes { tiny() } else { tiny().memtable_bytes(8 << 20) };
@@ -160,7 +160,7 @@ fn live(layout: Layout, seed: u64, has_flushes: bool) -> Life {
         declared = specs.iter().fold(declared, |all, spec| all.index(spec.parse().unwrap()));
     }
     let collection = db.create_collection("c", declared).unwrap();
-    let mut life = Life { collection, model: Model::new(), writes: 0, kept: Vec::new(), walks: 0 };
+    let mut life = Life { collection, model: Model::new(), writes: 0, snapshots: Vec::new(), walks: 0 };
     let mut rng = SimRng::new(seed);
     for step in 0..1_200 {
         let key = format!("{:03}", rng.below(300)).into_bytes();
@@ -179,12 +179,12 @@ fn live(layout: Layout, seed: u64, has_flushes: bool) -> Life {
             }
             96 if has_flushes => db.flush().unwrap(),
             97 if has_flushes && rng.one_in(4) => db.compact().unwrap(),
-            98 if life.kept.len() < 2 => life.kept.push((db.snapshot(), life.model.clone())),
-            99 if rng.one_in(2) => drop(life.kept.pop()),
+            98 if life.snapshots.len() < 2 => life.snapshots.push((db.snapshot(), life.model.clone())),
+            99 if rng.one_in(2) => drop(life.snapshots.pop()),
             _ => {}
         }
         if made_later && step == 500 {
-            // The one is brought into all old sstables, the other is not: questions go both ways.
+            // One index is added to all old sstables, the other is not: both paths are queried.
             let lazily = BuildOptions::default().leaves_old_sstables(true);
             life.collection.create_index(specs[0].parse().unwrap()).unwrap();
             life.collection.create_index_with(specs[1].parse().unwrap(), &lazily).unwrap();
@@ -209,16 +209,16 @@ fn the_nearest_are_those_of_brute_force_in_all_layouts() {
 }
 
 #[test]
-fn the_nearest_of_what_is_not_flushed_are_those_of_brute_force() {
+fn the_nearest_of_unflushed_records_are_those_of_brute_force() {
     let life = live(Layout::Leveled, seed(), false);
     assert!(life.walks > 100, "{}", life.walks);
 }
 
-/// Records on a grid of so many by so many.
+/// Records on a grid of `side` by `side`.
 fn grid(side: u64, moved: bool) -> (Db, Collection) {
     let db = Db::open_with("db", tiny(), components(1)).unwrap();
     let spec = "point(x,y):next:block_bytes=256".parse().unwrap();
-    // Keys have nothing to do with places, so each sstable has some everywhere: few sstables, many blocks in each.
+    // Keys are independent of coordinates, so each sstable has records everywhere: few sstables, many blocks in each.
     let declared = tiny_collection().target_file_bytes(1 << 20).index(spec);
     let collection = db.create_collection("c", declared).unwrap();
     let put = |number: u64, [x, y]: [u64; 2]| {
@@ -259,7 +259,7 @@ fn the_nearest_few_read_few_blocks() {
 }
 
 #[test]
-fn what_moved_away_is_passed_over() {
+fn moved_records_are_skipped() {
     let (db, collection) = grid(40, true);
     let query = Query::new().nearest(PLACES, Point::new(0.0, 0.0).unwrap()).limit(4);
     let mut obsolete = 0;

@@ -1,4 +1,4 @@
-//! Questions for the newest keys of one value take a short cut: it gives what the lookup driver gives.
+//! Queries for the newest keys of one value use a fast path: it returns the same as the lookup driver.
 #![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
 
 use std::ops::ControlFlow;
@@ -37,14 +37,14 @@ fn newest(group: u64, limit: usize) -> Query {
     Query::new().eq("group", group).limit(limit).keys_only()
 }
 
-/// The same question for records.
+/// The same query for records.
 fn with_records(keys: Query) -> Query {
     let limit = keys.answer_limit().unwrap_or(1);
     keys.predicates().iter().cloned().fold(Query::new().limit(limit), Query::predicate)
 }
 
-/// What is answered, and what is told of it whoever answered.
-fn told(answers: &Answers) -> impl PartialEq + std::fmt::Debug + use<> {
+/// The answers and their statistics, independent of the path.
+fn comparable(answers: &Answers) -> impl PartialEq + std::fmt::Debug + use<> {
     let explain = answers.explain();
     let row = |answer: &Answer| (answer.key.clone(), answer.sequence, answer.record.clone());
     let rows: Vec<_> = answers.iter().map(row).collect();
@@ -55,7 +55,7 @@ fn told(answers: &Answers) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 #[test]
-fn the_short_cut_gives_what_the_driver_gives() {
+fn the_fast_path_returns_the_answers_of_the_driver() {
     for seed in 0..12 {
         let mut rng = SimRng::new(seed);
         let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
@@ -89,9 +89,9 @@ fn the_short_cut_gives_what_the_driver_gives() {
                     Ok(ControlFlow::Continue(()))
                 })
                 .unwrap();
-                // A clock is what the short cut has no time for.
+                // The fast path does not measure time.
                 let long = c.find_with(&query, &options.measure(true)).unwrap();
-                assert_eq!(told(&short), told(&long), "seed {seed}, step {step}, {query:?}");
+                assert_eq!(comparable(&short), comparable(&long), "seed {seed}, step {step}, {query:?}");
                 let row = |answer: Answer| (answer.key, answer.sequence, answer.record);
                 let long: Vec<_> = long.into_iter().map(row).collect();
                 assert_eq!(lent, long, "seed {seed}, step {step}");
@@ -101,7 +101,7 @@ fn the_short_cut_gives_what_the_driver_gives() {
 }
 
 #[test]
-fn pages_of_the_short_cut_follow_each_other() {
+fn pages_of_the_fast_path_are_contiguous() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c = collection(&db, "ps-tree");
     (0..25).for_each(|number| c.put(&key(number), &record(1)).unwrap());
@@ -117,28 +117,28 @@ fn pages_of_the_short_cut_follow_each_other() {
         }
     }
     assert_eq!(keys, (0..25).rev().map(key).collect::<Vec<_>>());
-    // The receiver stops: the next page starts behind what it took.
-    let mut taken = 0;
+    // The receiver stops: the next page starts after the last delivered key.
+    let mut delivered = 0;
     let explain = c
         .find_each(&newest(1, 10), &FindOptions::default(), |_| {
-            taken += 1;
-            Ok(if taken == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            delivered += 1;
+            Ok(if delivered == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })
         .unwrap();
-    assert_eq!((taken, explain.answers), (3, 3));
+    assert_eq!((delivered, explain.answers), (3, 3));
     let rest = c.find(&newest(1, 2).after(explain.next.unwrap())).unwrap();
     assert_eq!(rest.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>(), [key(21), key(20)]);
 }
 
 #[test]
-fn a_key_that_is_forgotten_while_a_question_runs_is_not_taken_for_current() {
+fn a_key_dropped_from_the_version_table_during_a_query_is_not_current() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c = collection(&db, "ps-tree");
     c.put(b"moved", &record(1)).unwrap();
     c.put(b"stays", &record(2)).unwrap();
     c.put(b"moved", &record(3)).unwrap();
-    // Newest first over a range, the entries of all its values are looked at before the first answer. Then another
-    // question flags the old entry, and the version table forgets the key.
+    // Newest first over a range, the entries of all its values are read before the first answer. Then another query
+    // flags the old entry, and the version table drops the key.
     let mut keys = Vec::new();
     let range = Query::new().range("group", 1..=3).keys_only().using_index("group");
     c.find_each(&range, &FindOptions::default(), |answer| {
@@ -152,7 +152,7 @@ fn a_key_that_is_forgotten_while_a_question_runs_is_not_taken_for_current() {
 }
 
 #[test]
-fn questions_may_be_asked_while_answers_are_lent() {
+fn queries_may_run_while_answers_are_lent() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c = collection(&db, "ps-tree");
     (0..9).for_each(|number| c.put(&key(number), &record(number % 3)).unwrap());
@@ -166,9 +166,10 @@ fn questions_may_be_asked_while_answers_are_lent() {
     assert_eq!(keys, [key(6), key(7), key(3), key(7), key(0), key(7)]);
 }
 
-/// Records are put again and again under the value that they have: at every moment the value has all of them, once each.
+/// Records are rewritten repeatedly under the value that they have: at every moment the value has all of them, once
+/// each.
 #[test]
-fn readers_beside_a_writer_see_one_moment() {
+fn readers_beside_a_writer_read_one_sequence_number() {
     const RECORDS: u64 = 400;
     let db =
         Db::open_with("db", Options::default().memtable_bytes(64 << 10), Components::in_memory()).unwrap();
@@ -200,19 +201,19 @@ fn readers_beside_a_writer_see_one_moment() {
 }
 
 #[test]
-fn many_records_and_records_from_files_are_the_drivers() {
+fn the_driver_answers_for_many_records_and_for_records_in_files() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c = collection(&db, "ps-tree");
     (0..200).for_each(|number| c.put(&key(number), &record(1)).unwrap());
     db.flush().unwrap();
     for limit in [1, 7, 63, 64, 65, 100, 1_000, 5_000] {
         let query = with_records(newest(1, limit));
-        // Again and again: whoever reads from files first leaves the next questions to several threads.
+        // Repeated: the first query that reads files leaves the next ones to several threads.
         for threads in [1, 2, 2, 2] {
             let options = FindOptions::default().fetch_threads(threads);
             let short = c.find_with(&query, &options).unwrap();
             let long = c.find_with(&query, &options.measure(true)).unwrap();
-            assert_eq!(told(&short), told(&long), "{limit}");
+            assert_eq!(comparable(&short), comparable(&long), "{limit}");
             assert_eq!(short.len(), limit.min(200));
         }
     }
@@ -221,9 +222,9 @@ fn many_records_and_records_from_files_are_the_drivers() {
     assert_eq!((answers.len(), answers.explain().fetch.by_sequence), (7, false));
 }
 
-/// Records are replaced, and what they replaced is compacted away, between the look into the index and the fetch.
+/// Records are replaced, and the old versions compacted away, between the read of the index and the fetch.
 #[test]
-fn records_beside_a_writer_are_those_of_one_moment() {
+fn records_beside_a_writer_are_those_of_one_sequence_number() {
     const RECORDS: u64 = 50;
     let db =
         Db::open_with("db", Options::default().memtable_bytes(16 << 10), Components::in_memory()).unwrap();
@@ -252,15 +253,16 @@ fn records_beside_a_writer_are_those_of_one_moment() {
     });
 }
 
-/// An index during whose first short cut, after the moment was chosen, a record is put again and its old entry is flagged.
+/// An index that writes a record again and has its old entry flagged during the first fast path, after the sequence
+/// number was chosen.
 #[derive(Debug)]
-struct Overtaken {
+struct WriteDuringQuery {
     inner: Arc<dyn SecondaryIndex<ReadView>>,
     collection: Arc<OnceLock<Collection>>,
     happened: AtomicBool,
 }
 
-impl SecondaryIndex<ReadView> for Overtaken {
+impl SecondaryIndex<ReadView> for WriteDuringQuery {
     fn newest_keys(
         &self,
         secondary_key: &[u8],
@@ -308,25 +310,25 @@ impl SecondaryIndex<ReadView> for Overtaken {
 }
 
 #[test]
-fn a_question_that_is_overtaken_is_asked_again() {
+fn a_query_overtaken_by_a_write_runs_again() {
     let collection = Arc::new(OnceLock::new());
     let shared = collection.clone();
     let wrapper = move |inner, _| -> Arc<dyn SecondaryIndex<ReadView>> {
-        Arc::new(Overtaken { inner, collection: shared.clone(), happened: AtomicBool::new(false) })
+        Arc::new(WriteDuringQuery { inner, collection: shared.clone(), happened: AtomicBool::new(false) })
     };
     let components = Components::in_memory().index_wrapper(Arc::new(wrapper));
     let db = Db::open_with("db", options(), components).unwrap();
     let c = self::collection(&db, "ps-tree");
     (0..9).for_each(|number| c.put(&key(number), &record(7)).unwrap());
     let _ = collection.set(c.clone());
-    // At the moment that was chosen first the old entry is gone, and the new one not to be seen yet.
+    // At the first sequence number the old entry is gone, and the new one is not visible yet.
     let keys: Vec<_> = c.find(&newest(7, 99)).unwrap().into_iter().map(|answer| answer.key).collect();
     assert_eq!(keys, [3, 8, 7, 6, 5, 4, 2, 1, 0].map(key));
     drop((c, db));
 }
 
 #[test]
-fn keys_with_obsolete_entries_are_forgotten_when_updates_stop() {
+fn keys_with_obsolete_entries_leave_the_version_table_when_updates_stop() {
     let db = Db::open_with("db", options().memtable_bytes(4 << 20), Components::in_memory()).unwrap();
     let c = collection(&db, "ps-tree");
     for number in 0..2_000 {
@@ -334,10 +336,10 @@ fn keys_with_obsolete_entries_are_forgotten_when_updates_stop() {
     }
     let share = || c.stale_share("group", 1_000).unwrap().unwrap();
     assert!(share() > 0.2, "{}", share());
-    // Whoever passes an obsolete entry flags it, by the short cut or by the driver.
+    // A query that reads an obsolete entry flags it, on the fast path and in the driver.
     (0..3).for_each(|group| drop(c.find(&newest(group, 1_000)).unwrap()));
     let between = share();
     assert!((0.05..0.4).contains(&between), "{between}");
     (3..7).for_each(|group| drop(c.find(&Query::new().eq("group", group).keys_only()).unwrap()));
-    assert!(share() < 0.01, "but for what the filter of novelty mistook: {}", share());
+    assert!(share() < 0.01, "except for false positives of the novelty filter: {}", share());
 }

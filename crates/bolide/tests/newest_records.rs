@@ -1,5 +1,5 @@
-//! Queries for the newest records of one value: which of them the short cut answers, which it leaves to the lookup
-//! driver, and how an error ends them.
+//! Queries for the newest records of one value: those that the fast path answers, those that it leaves to the lookup
+//! driver, and the effect of errors.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use bolide_index::{
 };
 use bolide_lsm::{ReadView, TreeView};
 
-/// What the next query of the short cut meets.
+/// The event during the next query of the fast path.
 #[derive(Debug, Default)]
 enum Event {
     #[default]
@@ -32,14 +32,14 @@ struct Control {
     last_value: Mutex<Vec<u8>>,
 }
 
-/// An index that counts the cursors of the driver: the short cut opens none.
+/// An index that counts the cursors of the driver: the fast path opens none.
 #[derive(Debug)]
-struct Watched {
+struct CountingIndex {
     inner: Arc<dyn SecondaryIndex<ReadView>>,
     control: Arc<Control>,
 }
 
-impl SecondaryIndex<ReadView> for Watched {
+impl SecondaryIndex<ReadView> for CountingIndex {
     fn newest_keys(
         &self,
         secondary_key: &[u8],
@@ -100,7 +100,7 @@ impl Setup {
         let control = Arc::new(Control::default());
         let shared = Arc::clone(&control);
         let wrapper = move |inner, _| -> Arc<dyn SecondaryIndex<ReadView>> {
-            Arc::new(Watched { inner, control: Arc::clone(&shared) })
+            Arc::new(CountingIndex { inner, control: Arc::clone(&shared) })
         };
         let components = Components::in_memory().index_wrapper(Arc::new(wrapper));
         let options = Options::default().memtable_bytes(4 << 20).background_threads(0);
@@ -111,7 +111,7 @@ impl Setup {
         Self { db, collection, control }
     }
 
-    /// Puts `numbers` with a value of `group` and so many bytes that do not compress.
+    /// Puts `numbers` with a value of `group` and `bytes` incompressible bytes.
     fn put(&self, numbers: std::ops::Range<u64>, group: u64, bytes: usize) {
         for number in numbers {
             let mut state = number + 1;
@@ -125,7 +125,7 @@ impl Setup {
         }
     }
 
-    /// The keys that are found, and whether the driver found them.
+    /// The keys that the query returns, and whether the driver answered.
     fn find(&self, query: &Query, options: &FindOptions) -> (Vec<Vec<u8>>, bool) {
         let before = self.control.cursors.load(Ordering::Relaxed);
         let answers = self.collection.find_with(query, options).unwrap();
@@ -133,7 +133,7 @@ impl Setup {
         (keys, self.control.cursors.load(Ordering::Relaxed) > before)
     }
 
-    /// Whether the driver answers a query for the `limit` newest records of value 1, all of which there are.
+    /// Whether the driver answers a query for the `limit` newest records of value 1, all of which exist.
     fn driver_answers(&self, limit: usize, options: &FindOptions) -> bool {
         let (keys, by_driver) = self.find(&newest(1, limit), options);
         assert_eq!(keys.len(), limit);
@@ -151,19 +151,19 @@ fn newest(group: u64, limit: usize) -> Query {
 }
 
 #[test]
-fn the_short_cut_fetches_up_to_a_limit() {
+fn the_fast_path_fetches_up_to_a_limit() {
     let setup = Setup::new();
     setup.put(0..100, 1, 8);
     let threads = |threads| FindOptions::default().fetch_threads(threads).fetch_shared_from(10);
     for limit in [1, 9, 10, 63, 64, 65, 100] {
-        // One thread shares with none; of several, fewer records are worth the others.
+        // One thread does not share; with several, fewer records justify the other threads.
         assert_eq!(setup.driver_answers(limit, &threads(1)), limit > 64, "{limit}");
         assert_eq!(setup.driver_answers(limit, &threads(2)), limit > 9, "{limit}");
     }
     let many = FindOptions::default().fetch_threads(2).fetch_shared_from(1_000);
     for limit in [7, 8, 64, 65] {
         for _ in 0..3 {
-            // What comes from memory is not left to other threads afterwards.
+            // Queries of records in memory do not leave later ones to other threads.
             assert_eq!(setup.driver_answers(limit, &many), limit > 64, "{limit}");
         }
     }
@@ -192,7 +192,7 @@ fn records_from_files_leave_the_next_queries_to_the_driver() {
 }
 
 #[test]
-fn records_that_lack_the_value_are_the_drivers() {
+fn the_driver_answers_for_records_that_lack_the_value() {
     let setup = Setup::new();
     setup.put(0..5, 1, 8);
     setup.put(5..9, 2, 8);
@@ -205,7 +205,7 @@ fn records_that_lack_the_value_are_the_drivers() {
 }
 
 #[test]
-fn the_short_cut_takes_the_forced_index_only() {
+fn the_fast_path_uses_only_the_forced_index() {
     let setup = Setup::new();
     setup.put(0..5, 1, 8);
     let options = FindOptions::default();
@@ -214,7 +214,7 @@ fn the_short_cut_takes_the_forced_index_only() {
         assert_eq!(found, ([4, 3, 2].map(key).to_vec(), false));
         let found = setup.find(&query, &options);
         assert_eq!(found, ([4, 3, 2].map(key).to_vec(), false));
-        // An index on another path cannot serve, and one of an unknown name is none.
+        // An index on another path cannot serve, and an unknown name refers to none.
         for name in ["other", "unknown"] {
             assert!(
                 setup.collection.find_with(&query.clone().using_index(name), &options).is_err(),
@@ -229,14 +229,14 @@ fn an_error_of_the_receiver_ends_a_query() {
     for kind in [ErrorKind::NotFound, ErrorKind::InvalidInput] {
         let setup = Setup::new();
         setup.put(0..5, 1, 8);
-        let mut given = 0;
+        let mut delivered = 0;
         let result = setup.collection.find_each(&newest(1, 10), &FindOptions::default(), |_| {
-            given += 1;
+            delivered += 1;
             Err(Error::new(kind, "the receiver failed"))
         });
-        assert_eq!((given, result.unwrap_err().kind()), (1, kind), "answers are given once");
+        assert_eq!((delivered, result.unwrap_err().kind()), (1, kind), "answers are delivered once");
     }
-    // Likewise where the collection was dropped meanwhile.
+    // The same if the collection was dropped meanwhile.
     let setup = Setup::new();
     setup.put(0..5, 1, 8);
     let result = setup.collection.find_each(&newest(1, 10), &FindOptions::default(), |_| {
@@ -260,13 +260,13 @@ fn a_collection_that_is_dropped_before_the_fetch_is_reported_as_dropped() {
 fn a_receiver_that_stops_gets_no_further_answer() {
     let setup = Setup::new();
     setup.put(0..5, 1, 8);
-    let mut given = 0;
+    let mut delivered = 0;
     let explain = setup
         .collection
         .find_each(&newest(1, 4), &FindOptions::default(), |_| {
-            given += 1;
-            Ok(if given == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            delivered += 1;
+            Ok(if delivered == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })
         .unwrap();
-    assert_eq!((given, explain.answers), (2, 2));
+    assert_eq!((delivered, explain.answers), (2, 2));
 }

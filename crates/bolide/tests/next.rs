@@ -1,4 +1,4 @@
-//! Indexes of kind `next`: how they come to old sstables, and what their questions read.
+//! Indexes of kind `next`: their addition to old sstables, and the reads of their queries.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn expected(value: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn old_sstables_are_written_again_when_an_index_is_made() {
+fn old_sstables_are_rewritten_when_an_index_is_created() {
     for layout in [Layout::Leveled, Layout::Tiered, Layout::Partitioned, Layout::Fragmented] {
         write_again(layout);
     }
@@ -98,7 +98,7 @@ fn old_sstables_can_be_left_to_compactions() {
     assert!(answers.explain().next_costs.sstables_without_index > 5, "{}", answers.explain());
     assert_eq!(keys_of(&one, 7), expected(7));
     drop((one, answers, db));
-    // It stays so when the database is opened again.
+    // The same after a reopen.
     let db = open(&vfs, tiny());
     assert_eq!(figures(&db).sstables, 0);
     db.compact().unwrap();
@@ -107,7 +107,7 @@ fn old_sstables_can_be_left_to_compactions() {
     let one = db.collection("one").unwrap();
     assert_eq!(one.find(&query).unwrap().explain().next_costs.sstables_without_index, 0);
     assert_eq!(keys_of(&one, 7), expected(7));
-    // Compactions take the blocks of a dropped index away again.
+    // Compactions remove the blocks of a dropped index again.
     one.drop_index("a").unwrap();
     let with = db.stats().collections[0].table.disk_bytes;
     db.compact().unwrap();
@@ -115,7 +115,7 @@ fn old_sstables_can_be_left_to_compactions() {
 }
 
 #[test]
-fn what_a_full_disk_keeps_from_being_written_again_is_taken_up_by_the_next_open() {
+fn the_next_open_continues_a_rewrite_that_a_full_disk_stopped() {
     for at in [1, 20, 60] {
         let vfs = SimVfs::new(1);
         let db = open(&vfs, tiny());
@@ -127,7 +127,7 @@ fn what_a_full_disk_keeps_from_being_written_again_is_taken_up_by_the_next_open(
         let made = one.create_index("a:next".parse().unwrap());
         vfs.set_fault(None);
         if made.is_err() {
-            // Not even its place in the catalogue could be made.
+            // Not even its entry in the catalogue could be written.
             assert!(one.indexes().iter().all(|index| index.name() != "a"));
             continue;
         }
@@ -147,7 +147,7 @@ fn what_a_full_disk_keeps_from_being_written_again_is_taken_up_by_the_next_open(
 }
 
 #[test]
-fn questions_read_the_blocks_they_need_and_each_once() {
+fn queries_read_only_the_blocks_they_need_and_each_once() {
     let vfs = SimVfs::new(1);
     let db = open(&vfs, tiny());
     let one = db.create_collection("one", tiny_collection().index("a:next:block_bytes=64".parse().unwrap()));
@@ -176,10 +176,10 @@ fn questions_read_the_blocks_they_need_and_each_once() {
     assert_eq!((nothing.data_blocks_read, nothing.entries), (0, 0), "{nothing:?}");
 }
 
-/// Answers that are each in a data block of their own are read as their turns come, some hundreds at once; those that share blocks all at
-/// once, by block. Either way they are those of a model, in its order.
+/// Answers that are each in a data block of their own are read in order, some hundreds at once; those that share blocks
+/// all at once, by block. Both return the answers of a model, in its order.
 #[test]
-fn many_answers_come_in_order_whether_they_share_blocks_or_not() {
+fn many_answers_are_in_order_with_and_without_shared_blocks() {
     const MANY: u64 = 12_000;
     let vfs = SimVfs::new(1);
     let options = tiny().cache_bytes(64 << 20).memtable_bytes(2 << 20);
@@ -187,7 +187,7 @@ fn many_answers_come_in_order_whether_they_share_blocks_or_not() {
     let collection = tiny_collection().target_file_bytes(1 << 20).index("a:next".parse().unwrap());
     let one = db.create_collection("one", collection).unwrap();
     let mut rng = SimRng::new(3);
-    // Of each key the number of its write, its value and its record.
+    // For each key the number of its write, its value and its record.
     let mut model = BTreeMap::new();
     for write in 0..MANY + MANY / 4 {
         // Short ones are copied when they are read, long ones lent.
@@ -233,11 +233,11 @@ fn many_answers_come_in_order_whether_they_share_blocks_or_not() {
     }
 }
 
-/// Builds at a pace, and whether it is one of records.
+/// Rate limits of builds, and whether the limit is one of records.
 const PACES: [(u64, bool); 2] = [(2_000, false), (100, true)];
 
 #[test]
-fn old_sstables_are_written_again_no_faster_than_was_asked() {
+fn old_sstables_are_rewritten_within_the_rate_limit() {
     for (pace, of_records) in PACES {
         let vfs = SimVfs::new(1);
         let runtime = Arc::new(SimRuntime::new(1));
@@ -262,7 +262,7 @@ fn old_sstables_are_written_again_no_faster_than_was_asked() {
 }
 
 #[test]
-fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
+fn a_power_cut_during_the_rewrite_loses_no_reported_progress() {
     let vfs = SimVfs::new(1);
     let db = open(&vfs, tiny());
     let one = filled(&db);
@@ -283,7 +283,7 @@ fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
     let (mut partly, mut last) = (0, 0.0);
     for image in vfs.take_images() {
         let disk = image.vfs.crash(CrashMode::None);
-        // What is there without the builder going on with it.
+        // The state without further work of the builder.
         let components = Components::system().vfs(Arc::new(disk.clone()));
         let before = shares(&Db::open_read_only_with("db", tiny(), components).unwrap());
         let db = open(&disk, tiny());
@@ -300,7 +300,8 @@ fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
     assert!(partly >= 3, "{partly}");
 }
 
-/// Asks for many single values, half of which no record has; returns the index blocks met, spared by filters, and read in vain.
+/// Queries many single values, half of which no record has; returns the index blocks in range, those that filters
+/// excluded, and those read in vain.
 fn query_single_values(one: &Collection, attribute: &str) -> (u64, u64, u64) {
     let (mut met, mut filtered, mut vain) = (0, 0, 0);
     for value in (0..2 * SPREAD).step_by(111) {
@@ -325,7 +326,7 @@ fn spread_key(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
+fn filters_exclude_index_blocks_of_sstables_that_lack_a_value() {
     for layout in [Layout::Leveled, Layout::Tiered, Layout::Partitioned, Layout::Fragmented] {
         let vfs = SimVfs::new(1);
         let options = Options::default().memtable_bytes(64 << 10).background_threads(0);
@@ -338,16 +339,16 @@ fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
             one.put(&spread_key(number), record.as_bytes()).unwrap();
         }
         db.flush().unwrap();
-        let asked = 2 * SPREAD / 111;
+        let queries = 2 * SPREAD / 111;
         let (met, filtered, vain) = query_single_values(&one, "a");
         println!("{layout:?}: {met} met, {filtered} spared, {vain} in vain");
-        // Most sstables have a block around each value.
-        assert!(met > 2 * asked && filtered > (met - asked) / 10 * 8, "{met} {filtered}");
+        // Most sstables have a block that spans each value.
+        assert!(met > 2 * queries && filtered > (met - queries) / 10 * 8, "{met} {filtered}");
         assert!(vain < filtered / 2, "{vain} {filtered}");
         let (met, filtered, vain) = query_single_values(&one, "b");
-        assert!(filtered == 0 && vain > (met - asked) / 10 * 9, "{met} {filtered} {vain}");
+        assert!(filtered == 0 && vain > (met - queries) / 10 * 9, "{met} {filtered} {vain}");
         assert!(db.check(true).unwrap().is_sound());
-        // A range has no single value to ask a filter for.
+        // A range has no single value to look up in a filter.
         let range = one.find(&Query::new().range("a", 100..120).using_index("a")).unwrap();
         assert_eq!((range.len(), range.explain().next_costs.index_blocks_filtered), (10, 0));
         drop((range, one, db));
@@ -360,7 +361,7 @@ fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
 }
 
 #[test]
-fn malformed_records_are_refused_though_nothing_is_made_of_them_yet() {
+fn malformed_records_are_refused_before_any_entry_is_derived() {
     let vfs = SimVfs::new(7);
     let db = open(&vfs, tiny());
     let one = db.create_collection("one", tiny_collection().index("a:next".parse().unwrap())).unwrap();
@@ -370,7 +371,7 @@ fn malformed_records_are_refused_though_nothing_is_made_of_them_yet() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{malformed}: {error}");
     }
     assert_eq!(one.get(b"k").unwrap(), None);
-    // One way for each: short and plain, and not.
+    // Both paths: short and plain, and not.
     for (key, record) in [("plain", r#"{"a":5}"#.to_owned()), ("long", long + "\"}")] {
         one.put(key.as_bytes(), record.as_bytes()).unwrap();
         assert_eq!(one.get(key.as_bytes()).unwrap().as_deref(), Some(record.as_bytes()));

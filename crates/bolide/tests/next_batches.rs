@@ -1,5 +1,5 @@
-//! Questions to an index of kind `next` that read many records at once: more than are sorted, more than are held in memory, and
-//! some of them replaced, deleted or not written to an sstable yet. A map says what each answer is.
+//! Queries by an index of kind `next` that read many records at once: more than are sorted, more than are pinned in
+//! memory, and some of them replaced, deleted or not flushed yet. A map contains the expected answers.
 
 mod support;
 
@@ -11,7 +11,7 @@ use bolide::{
 };
 use support::{tiny, tiny_collection};
 
-/// What is in a collection: by key the value of `a`, and the record; in the order of their writes.
+/// The content of a collection: by key the value of `a`, and the record; in the order of their writes.
 #[derive(Debug, Clone, Default)]
 struct Model {
     written: u64,
@@ -36,7 +36,7 @@ impl Model {
         rows.into_iter().map(|(key, (.., record))| (&key[..], &record[..])).collect()
     }
 
-    /// Asks for all, and for some, in each order of recency, with records and without.
+    /// Queries all, and some, in each order of recency, with records and without.
     fn check(&self, records: &Collection, low: u64, end: u64, snapshot: Option<&Snapshot>) {
         let newest = self.within(low, end);
         let options = match snapshot {
@@ -71,7 +71,7 @@ impl Model {
 }
 
 #[test]
-fn more_answers_than_are_sorted_come_in_order() {
+fn more_answers_than_are_sorted_are_in_order() {
     let db =
         Db::open_with("db", Options::default().memtable_bytes(1 << 20), Components::in_memory()).unwrap();
     let records = CollectionOptions::json().index("a:next".parse().unwrap());
@@ -94,9 +94,9 @@ fn more_answers_than_are_sorted_come_in_order() {
 }
 
 #[test]
-fn records_for_which_there_is_no_room_are_answered_as_well() {
-    // Some 50 MB. Where records share blocks all are read at once: the first 16 MiB are pinned, the next ones copied but for
-    // the longest, the last ones neither. Where nearly each is in a block of its own there is room for all, some at a time.
+fn records_beyond_the_memory_limit_are_returned_too() {
+    // About 50 MB. If records share blocks, all are read at once: the first 16 MiB are pinned, the next ones copied
+    // except for the longest, the last ones neither. If almost each is in a block of its own, all fit, some at a time.
     for (count, width, has_room) in [(22_000_u64, 1_700, false), (13_000, 3_600, true)] {
         let options = Options::default().memtable_bytes(4 << 20);
         let db = Db::open_with("db", options, Components::in_memory()).unwrap();
@@ -118,7 +118,7 @@ fn records_for_which_there_is_no_room_are_answered_as_well() {
 }
 
 #[test]
-fn replaced_deleted_and_unflushed_records_are_told_apart() {
+fn replaced_deleted_and_unflushed_records_are_distinguished() {
     let db = Db::open_with("db", tiny(), Components::in_memory()).unwrap();
     let records =
         db.create_collection("records", tiny_collection().index("a:next".parse().unwrap())).unwrap();
@@ -143,7 +143,7 @@ fn replaced_deleted_and_unflushed_records_are_told_apart() {
     for number in (0..2_000).step_by(11) {
         model.put(&records, &key(number), (number + 2) % 40, 60);
     }
-    // Some of it in memtables, then none, then compacted.
+    // Some of the records in memtables, then none, then compacted.
     for step in 0..3 {
         model.check(&records, 5, 15, None);
         model.check(&records, 0, 40, None);

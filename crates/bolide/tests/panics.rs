@@ -15,7 +15,7 @@ const KINDS: [&str; 6] =
     ["composite", "lazy", "eager", "embedded", "next", "composite:maintenance=synchronous"];
 const RECORDS: u64 = 200;
 
-/// Looks into JSON, and panics at one of its calls.
+/// Reads JSON, and panics at one of its calls.
 #[derive(Debug, Default)]
 struct Panicking {
     /// The calls until it panics; 0 for never.
@@ -69,7 +69,7 @@ impl Runtime for PanickingClock {
     }
 }
 
-/// Fails where `work` takes very long.
+/// Fails if `work` exceeds a time limit.
 fn in_time(work: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -77,7 +77,7 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
         let _ = sender.send(());
     });
     match receiver.recv_timeout(Duration::from_secs(60)) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the work exceeds the time limit"),
         _ => thread.join().unwrap(),
     }
 }
@@ -93,7 +93,7 @@ fn fill(docs: &Collection) {
     }
 }
 
-/// Rows that the index `name` has, of all values.
+/// The number of rows that the index `name` returns, over all values.
 fn rows(docs: &Collection, name: &str) -> Result<u64> {
     (0..4).map(|value| Ok(docs.find(&Query::new().eq("a", value).using_index(name))?.len() as u64)).sum()
 }
@@ -169,7 +169,7 @@ fn a_panic_in_a_build_is_its_error_and_the_next_open_builds_the_index() {
 }
 
 #[test]
-fn a_panic_in_the_thread_of_a_build_wakes_those_that_wait_for_it() {
+fn a_panic_in_the_thread_of_a_build_wakes_its_waiters() {
     for kind in KINDS {
         in_time(move || {
             let (vfs, clock) = (Arc::new(MemVfs::new()), Arc::new(PanickingClock::default()));

@@ -1,4 +1,4 @@
-//! Prepared queries give what the same queries give when they are built anew.
+//! Prepared queries return the answers of the same queries built anew.
 
 use std::ops::ControlFlow;
 
@@ -17,13 +17,13 @@ fn record(group: u64) -> Vec<u8> {
 }
 
 fn key(number: u64) -> Vec<u8> {
-    // Some are longer than what an answer has room for in itself.
+    // Some are longer than the inline capacity of an answer.
     format!("key{number:0width$}", width = if number.is_multiple_of(3) { 40 } else { 5 }).into_bytes()
 }
 
 type Row = (Vec<u8>, u64, Option<Vec<u8>>);
 
-fn ask(prepared: &mut PreparedQuery, value: &Value) -> Vec<Row> {
+fn run(prepared: &mut PreparedQuery, value: &Value) -> Vec<Row> {
     let mut rows = Vec::new();
     let count = prepared.visit(value, |answer| {
         rows.push((answer.key.to_vec(), answer.sequence, answer.record.map(<[u8]>::to_vec)));
@@ -33,15 +33,15 @@ fn ask(prepared: &mut PreparedQuery, value: &Value) -> Vec<Row> {
     rows
 }
 
-/// Asks both ways, and compares answers and what is told of them.
+/// Runs both queries, and compares answers and statistics.
 fn compare(c: &Collection, shape: &Query, prepared: &mut PreparedQuery, at: Option<&Snapshot>, value: Value) {
     let mut query = shape.clone();
     query.set_equal(value.clone()).unwrap();
     let mut settings = FindOptions::default();
     settings.snapshot = at.cloned();
     prepared.set_snapshot(at);
-    let rows = ask(prepared, &value);
-    // A clock is what a short cut has no time for.
+    let rows = run(prepared, &value);
+    // The fast path does not measure time.
     let expected = c.find_with(&query, &settings.measure(true)).unwrap();
     let outcome = prepared.outcome().unwrap();
     assert_eq!(outcome.next_token(), expected.next_token(), "{query:?}");
@@ -52,7 +52,7 @@ fn compare(c: &Collection, shape: &Query, prepared: &mut PreparedQuery, at: Opti
 }
 
 #[test]
-fn prepared_queries_give_what_queries_give() {
+fn prepared_queries_return_the_answers_of_queries() {
     for seed in 0..9 {
         let mut rng = SimRng::new(seed);
         let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
@@ -67,7 +67,7 @@ fn prepared_queries_give_what_queries_give() {
             Query::new().eq("group", 0).limit(5),
             Query::new().eq("name", "").limit(5).keys_only(),
             Query::new().eq("name", "").limit(60),
-            // Those that no index answers alone.
+            // Queries that no single index answers.
             Query::new().eq("group", 0).range("name", "n2"..).limit(5),
             Query::new().eq("group", 0).keys_only(),
         ];
@@ -101,7 +101,7 @@ fn prepared_queries_give_what_queries_give() {
 }
 
 #[test]
-fn a_second_index_on_the_attribute_leaves_the_choice_to_the_planner() {
+fn with_a_second_index_on_the_attribute_the_planner_chooses() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c =
         db.create_collection("c", CollectionOptions::json().index("group:ps-tree".parse().unwrap())).unwrap();
@@ -119,18 +119,18 @@ fn a_second_index_on_the_attribute_leaves_the_choice_to_the_planner() {
 }
 
 #[test]
-fn what_cannot_be_prepared_or_asked_is_told() {
+fn invalid_queries_and_values_are_refused() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let c =
         db.create_collection("c", CollectionOptions::json().index("group:ps-tree".parse().unwrap())).unwrap();
     (0..3).for_each(|number| c.put(&key(number), &record(1)).unwrap());
     let shape = || Query::new().eq("group", 0).limit(1).keys_only();
     let mut prepared = c.prepare(shape(), FindOptions::default()).unwrap();
-    assert_eq!(ask(&mut prepared, &1.into()).len(), 1);
+    assert_eq!(run(&mut prepared, &1.into()).len(), 1);
     let refused = prepared.visit(&f64::NAN.into(), |_| Ok(ControlFlow::Continue(()))).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     assert!(prepared.outcome().is_none());
-    ask(&mut prepared, &1.into());
+    run(&mut prepared, &1.into());
     let token = prepared.outcome().unwrap().next_token().cloned().unwrap();
     for query in [Query::new().limit(1), Query::new().eq("a..b", 0), {
         let mut query = shape();

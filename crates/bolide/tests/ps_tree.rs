@@ -1,4 +1,4 @@
-//! Indexes of kind `ps-tree`: what they keep in memory, what they write down, and what they forget.
+//! Indexes of kind `ps-tree`: content in memory, checkpoints on disk, and removal of obsolete entries.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bolide::storage::{MemVfs, SimVfs, Vfs};
 use bolide::{CollectionOptions, Components, Db, FindOptions, Options, Order, Query};
 
 fn options() -> Options {
-    // Small memtables, so that flushes and cuts come often; no threads, so that they come at once.
+    // Small memtables, so that flushes and checkpoints are frequent; no threads, so that they run at once.
     Options::default().memtable_bytes(16 << 10).background_threads(0)
 }
 
@@ -29,7 +29,7 @@ fn region_files(vfs: &MemVfs) -> usize {
 }
 
 #[test]
-fn an_index_is_found_again_with_what_the_log_has_beyond_its_last_cut() {
+fn a_reopened_index_has_the_writes_of_the_log_after_its_last_checkpoint() {
     let vfs = Arc::new(MemVfs::new());
     let components = Components::in_memory().vfs(vfs.clone());
     let db = Db::open_with("db", options(), components.clone()).unwrap();
@@ -39,7 +39,7 @@ fn an_index_is_found_again_with_what_the_log_has_beyond_its_last_cut() {
         c.put(&key(number), &record(number % 7, number)).unwrap();
     }
     db.flush().unwrap();
-    assert!(region_files(&vfs) > 0, "the index was written down");
+    assert!(region_files(&vfs) > 0, "the index was written to disk");
     for number in 0..40 {
         c.put(&key(number), &record(9, number)).unwrap();
     }
@@ -54,7 +54,7 @@ fn an_index_is_found_again_with_what_the_log_has_beyond_its_last_cut() {
 }
 
 #[test]
-fn questions_for_keys_touch_no_record() {
+fn queries_for_keys_read_no_record() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let made = CollectionOptions::json().index("group:ps-tree:include=number".parse().unwrap());
     let c = db.create_collection("c", made).unwrap();
@@ -67,7 +67,7 @@ fn questions_for_keys_touch_no_record() {
     assert_eq!(found.count(), 10);
     assert_eq!((explain.records_fetched, explain.unknown), (0, 0), "{explain}");
     assert!(explain.ps_tree.entries >= 10 && explain.ps_tree.keys == 1, "{explain}");
-    // Obsolete entries are flagged by the first who meets them, and no longer judged by the next.
+    // The first query that reads an obsolete entry flags it, and the next one does not validate it.
     let all = Query::new().eq("group", 2).order(Order::Newest).keys_only();
     let first = c.find(&all).unwrap().explain().ps_tree;
     let second = c.find(&all).unwrap().explain().ps_tree;
@@ -78,7 +78,7 @@ fn questions_for_keys_touch_no_record() {
 }
 
 #[test]
-fn a_snapshot_sees_what_was_replaced_since() {
+fn a_snapshot_contains_entries_replaced_later() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let made = CollectionOptions::json().index("group:ps-tree".parse().unwrap());
     let c = db.create_collection("c", made).unwrap();
@@ -103,7 +103,7 @@ fn a_snapshot_sees_what_was_replaced_since() {
 }
 
 #[test]
-fn deleted_ranges_are_forgotten_once_the_index_is_clear_of_them() {
+fn range_tombstones_are_dropped_once_the_index_has_no_covered_entries() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let made = CollectionOptions::json().index("group:ps-tree".parse().unwrap());
     let c = db.create_collection("c", made).unwrap();
@@ -113,7 +113,7 @@ fn deleted_ranges_are_forgotten_once_the_index_is_clear_of_them() {
     c.delete_range(key(100)..key(900)).unwrap();
     assert_eq!(keys_of(&db, 0).len(), (0..1_000).filter(|n| n % 3 == 0 && !(100..900).contains(n)).count());
     c.compact().unwrap();
-    // The tombstone waits for the index, which looks at all its entries before its next cut.
+    // The tombstone waits for the index, which checks all its entries before its next checkpoint.
     for number in 2_000..2_400 {
         c.put(&key(number), &record(5, number)).unwrap();
     }
@@ -127,11 +127,11 @@ fn deleted_ranges_are_forgotten_once_the_index_is_clear_of_them() {
 }
 
 #[test]
-fn figures_tell_what_is_in_memory_and_how_far_the_files_are_behind() {
+fn statistics_report_memory_and_the_lag_of_the_files() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let made = CollectionOptions::json().index("group".parse().unwrap());
     let c = db.create_collection("c", made).unwrap();
-    let figures = || db.stats().collections[0].indexes[0].kept.unwrap();
+    let figures = || db.stats().collections[0].indexes[0].ps_tree.unwrap();
     for number in 0..1_000 {
         c.put(&key(number % 600), &record(number % 7, number)).unwrap();
     }
@@ -177,9 +177,9 @@ fn a_check_reads_the_page_segments() {
     assert!(report.problems().iter().any(|problem| problem.contains(name)), "{report}");
 }
 
-/// Queries of a database with a damaged index are answered by a scan, and the next opening for writing builds the index again.
+/// A scan answers queries of a database with a damaged index, and the next opening for writing builds the index again.
 #[test]
-fn an_index_with_a_damaged_region_is_set_aside_and_built_again() {
+fn an_index_with_a_damaged_region_is_isolated_and_built_again() {
     let vfs = SimVfs::new(2);
     let components = || Components::system().vfs(Arc::new(vfs.clone()));
     let db = Db::open_with("db", options(), components()).unwrap();

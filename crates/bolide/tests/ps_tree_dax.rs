@@ -1,5 +1,5 @@
-//! Indexes of kind `ps-tree` in persistent memory: found again, redone, copied, refused.
-#![allow(clippy::disallowed_methods, reason = "the test looks at files itself")]
+//! Indexes of kind `ps-tree` in persistent memory: reopened, replayed, copied, refused.
+#![allow(clippy::disallowed_methods, reason = "the test reads files itself")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn options() -> Options {
     Options::default().memtable_bytes(16 << 10).background_threads(0)
 }
 
-fn made(spec: &str) -> CollectionOptions {
+fn with_index(spec: &str) -> CollectionOptions {
     CollectionOptions::json().index(spec.parse().unwrap())
 }
 
@@ -27,8 +27,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
 }
 
-/// The index has what the records have, in both directions.
-fn verify(db: &Db, told: &str) {
+/// Checks that the index has the entries of the records, in both directions.
+fn verify(db: &Db, context: &str) {
     let c = db.collection("c").unwrap();
     let mut expected = vec![BTreeSet::new(); 6];
     for key in (0..200).map(key) {
@@ -39,12 +39,12 @@ fn verify(db: &Db, told: &str) {
     }
     for (group, expected) in (0..).zip(expected) {
         let query = Query::new().eq("group", group).order(Order::Newest).keys_only().using_index("group");
-        let found = c.find(&query).unwrap_or_else(|error| panic!("{told}: {error}"));
+        let found = c.find(&query).unwrap_or_else(|error| panic!("{context}: {error}"));
         let found: BTreeSet<_> = found.into_iter().map(|answer| answer.key).collect();
-        assert!(found == expected, "{told}: group {group}: {} of {} keys", found.len(), expected.len());
+        assert!(found == expected, "{context}: group {group}: {} of {} keys", found.len(), expected.len());
     }
     let report = db.check(true).unwrap();
-    assert!(report.is_sound(), "{told}: {:?}", report.problems());
+    assert!(report.is_sound(), "{context}: {:?}", report.problems());
 }
 
 fn fill(db: &Db, rng: &mut SimRng, writes: u64) {
@@ -68,14 +68,14 @@ fn regions(dir: &Path) -> Vec<PathBuf> {
 fn a_file_system_without_persistent_memory_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path().join("db"), options()).unwrap();
-    let Err(error) = db.create_collection("c", made(DAX)) else {
-        // On persistent memory there is nothing to refuse.
+    let Err(error) = db.create_collection("c", with_index(DAX)) else {
+        // On persistent memory nothing is refused.
         return;
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("MAP_SYNC") && error.message().contains("region=disk"), "{error}");
-    // The database goes on, and is found again.
-    db.create_collection("c", made("group:ps-tree")).unwrap().put(&key(1), &record(1, 1)).unwrap();
+    // The database stays usable, and can be reopened.
+    db.create_collection("c", with_index("group:ps-tree")).unwrap().put(&key(1), &record(1, 1)).unwrap();
     db.close().unwrap();
     let db = Db::open(dir.path().join("db"), options()).unwrap();
     assert_eq!(db.collections(), ["c"]);
@@ -84,32 +84,32 @@ fn a_file_system_without_persistent_memory_is_refused_with_advice() {
 }
 
 #[test]
-fn an_index_in_a_mapped_file_is_found_again_and_dropped() {
+fn an_index_in_a_mapped_file_is_reopened_and_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let (path, pmem) = (dir.path().join("db"), dir.path().join("pmem"));
     fs::create_dir(&pmem).unwrap();
     let components = Components::system().vfs(Arc::new(DiskVfs::new().assume_durable()));
     let open = |options: Options| Db::open_with(&path, options, components.clone());
     let db = open(options().dax_dir(&pmem)).unwrap();
-    db.create_collection("c", made(DAX)).unwrap();
+    db.create_collection("c", with_index(DAX)).unwrap();
     let mut rng = SimRng::new(1);
     fill(&db, &mut rng, 800);
     verify(&db, "while it is open");
     assert_eq!(regions(&pmem).len(), 1);
     db.close().unwrap();
-    // The database remembers where the file lies.
+    // The database stores the location of the file.
     let db = open(options()).unwrap();
     verify(&db, "after a close");
     fill(&db, &mut rng, 50);
     db.close().unwrap();
-    // To be read, nothing of it is changed.
+    // A read-only opening changes nothing in it.
     let file = regions(&pmem).remove(0);
     let before = fs::read(&file).unwrap();
     let read_only = Db::open_read_only_with(&path, options(), components.clone()).unwrap();
     verify(&read_only, "read-only");
     drop(read_only);
     assert!(fs::read(&file).unwrap() == before, "a read-only opening changed the file");
-    // It may move.
+    // The directory may move.
     let moved = dir.path().join("moved");
     fs::rename(&pmem, &moved).unwrap();
     let db = open(options()).unwrap();
@@ -125,14 +125,14 @@ fn an_index_in_a_mapped_file_is_found_again_and_dropped() {
     assert!(regions(&moved).is_empty());
     db.close().unwrap();
     let error =
-        open(options().dax_dir("relative")).and_then(|db| db.create_collection("e", made(DAX)).map(drop));
+        open(options().dax_dir("relative")).and_then(|db| db.create_collection("e", with_index(DAX)).map(drop));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 /// The directory of the database is that of persistent memory too, by another path.
 #[cfg(unix)]
 #[test]
-fn a_region_in_the_directory_of_the_database_is_known_by_whatever_path() {
+fn a_region_in_the_directory_of_the_database_is_found_by_any_path() {
     let dir = tempfile::tempdir().unwrap();
     let (path, link) = (dir.path().join("db"), dir.path().join("link"));
     fs::create_dir(&path).unwrap();
@@ -140,7 +140,7 @@ fn a_region_in_the_directory_of_the_database_is_known_by_whatever_path() {
     let components = Components::system().vfs(Arc::new(DiskVfs::new().assume_durable()));
     let open = |options: Options| Db::open_with(&link, options, components.clone()).unwrap();
     let db = open(options().dax_dir(&path));
-    db.create_collection("c", made(DAX)).unwrap();
+    db.create_collection("c", with_index(DAX)).unwrap();
     fill(&db, &mut SimRng::new(1), 300);
     db.close().unwrap();
     let db = open(options());
@@ -150,7 +150,7 @@ fn a_region_in_the_directory_of_the_database_is_known_by_whatever_path() {
 }
 
 #[test]
-fn an_index_is_built_beside_writers_and_goes_with_its_collection() {
+fn an_index_is_built_beside_writers_and_dropped_with_its_collection() {
     let vfs = Arc::new(MemVfs::new());
     let components = Components::in_memory().vfs(vfs.clone());
     let db = Db::open_with("db", options(), components.clone()).unwrap();
@@ -172,11 +172,11 @@ fn an_index_is_built_beside_writers_and_goes_with_its_collection() {
 }
 
 #[test]
-fn a_checkpoint_has_the_index_and_goes_on_in_place() {
+fn a_checkpoint_contains_the_index_and_continues_in_place() {
     let vfs = Arc::new(MemVfs::new());
     let components = Components::in_memory().vfs(vfs.clone());
     let db = Db::open_with("db", options(), components.clone()).unwrap();
-    db.create_collection("c", made(DAX)).unwrap();
+    db.create_collection("c", with_index(DAX)).unwrap();
     let mut rng = SimRng::new(3);
     fill(&db, &mut rng, 700);
     db.checkpoint("copy").unwrap();
@@ -200,7 +200,7 @@ fn a_checkpoint_has_the_index_and_goes_on_in_place() {
 }
 
 #[test]
-fn every_power_cut_leaves_what_the_log_has() {
+fn after_every_power_cut_the_index_has_the_writes_of_the_log() {
     let mut cuts = 0;
     for seed in 0..3 {
         let vfs = SimVfs::new(seed);
@@ -213,7 +213,7 @@ fn every_power_cut_leaves_what_the_log_has() {
             Db::open_with("db", options().sync(sync), components)
         };
         let mut db = open(&vfs).unwrap();
-        db.create_collection("c", made(&format!("{DAX}{spec}"))).unwrap();
+        db.create_collection("c", with_index(&format!("{DAX}{spec}"))).unwrap();
         vfs.record_images(RecordImages::SyncPoints);
         for step in 0..14 {
             fill(&db, &mut rng, 12);
@@ -229,12 +229,12 @@ fn every_power_cut_leaves_what_the_log_has() {
                 }
                 let mode = *rng.pick(&CrashMode::EACH).unwrap();
                 let disk = image.vfs.crash_with_seed(mode, rng.next_u64());
-                let told = format!("seed {seed}, step {step}, before {}, {mode:?}", image.before);
-                let found = open(&disk).unwrap_or_else(|error| panic!("{told}: {error:?}"));
-                verify(&found, &told);
+                let context = format!("seed {seed}, step {step}, before {}, {mode:?}", image.before);
+                let found = open(&disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+                verify(&found, &context);
                 fill(&found, &mut rng, 10);
                 if rng.one_in(3) {
-                    verify(&found, &format!("{told}, written"));
+                    verify(&found, &format!("{context}, written"));
                 }
                 cuts += 1;
             }
@@ -243,7 +243,7 @@ fn every_power_cut_leaves_what_the_log_has() {
     assert!(cuts > 30, "only {cuts} power cuts");
 }
 
-/// Both copies have the same names, and the same file but for what was written since.
+/// Both copies have the same names, and the same file except for later writes.
 #[test]
 fn the_region_of_another_copy_of_the_database_is_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn the_region_of_another_copy_of_the_database_is_damage() {
     };
     let mut rng = SimRng::new(4);
     let db = open("one");
-    db.create_collection("c", made(DAX)).unwrap();
+    db.create_collection("c", with_index(DAX)).unwrap();
     fill(&db, &mut rng, 300);
     db.close().unwrap();
     fs::create_dir(path("other")).unwrap();

@@ -22,9 +22,9 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
 }
 
-/// A database with two indexes of `kind`: on values that move on with each write, and on a few that stay.
+/// A database with two indexes of `kind`: on values that change with each write, and on a few constant ones.
 fn open(kind: &str, vfs: &Arc<MemVfs>) -> (Db, Collection) {
-    // Small memtables, so that flushes and cuts come often; no threads, so that they come at once.
+    // Small memtables, so that flushes and checkpoints are frequent; no threads, so that they run at once.
     let options = Options::default().memtable_bytes(64 << 10).background_threads(0);
     let db = Db::open_with("db", options, Components::in_memory().vfs(vfs.clone())).unwrap();
     let indexes = [format!("time:{kind}"), format!("group:{kind}")];
@@ -50,10 +50,10 @@ impl Random {
     }
 }
 
-/// A cut writes what changed, however long that has been going on. `PS_TREE_SPACE_WRITES=1500000` makes it a long run, in which
-/// segments are emptied as well and the files stop growing.
+/// A checkpoint writes only the changes, however long the updates have lasted. `PS_TREE_SPACE_WRITES=1500000` makes it
+/// a long run, in which segments are emptied as well and the files stop growing.
 #[test]
-fn cuts_cost_the_same_under_updates_and_deletes() {
+fn checkpoints_cost_the_same_under_updates_and_deletes() {
     let writes = std::env::var("PS_TREE_SPACE_WRITES").ok().and_then(|writes| writes.parse().ok());
     let writes: u64 = writes.unwrap_or(24_000);
     for kind in KINDS {
@@ -127,7 +127,7 @@ fn checks_beside_a_writer_find_nothing() {
     }
 }
 
-/// A database whose records were replaced and deleted in part, and the groups of what is left.
+/// A database with partly replaced and deleted records, and the groups of the remaining ones.
 fn updated(kind: &str, threads: usize) -> (Db, Collection, BTreeMap<u64, u64>) {
     let options = Options::default().background_threads(threads);
     let db = Db::open_with("db", options, Components::in_memory()).unwrap();
@@ -166,18 +166,18 @@ fn is_answered(c: &Collection, groups: &BTreeMap<u64, u64>) -> bool {
 }
 
 fn version_keys(db: &Db) -> u64 {
-    db.stats().collections[0].indexes[0].kept.unwrap().version_keys
+    db.stats().collections[0].indexes[0].ps_tree.unwrap().version_keys
 }
 
 #[test]
-fn keys_leave_the_version_table_when_somebody_waits() {
+fn waiting_for_background_work_empties_the_version_table() {
     for (kind, threads) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 2)]) {
         let (db, c, mut groups) = updated(kind, threads);
         update(&c, &mut groups);
         assert!(version_keys(&db) > RECORDS / 5, "{kind}");
         db.wait_until_settled().unwrap();
         assert_eq!(version_keys(&db), 0, "{kind}, {threads} threads");
-        let entries = db.stats().collections[0].indexes[0].kept.unwrap().entries;
+        let entries = db.stats().collections[0].indexes[0].ps_tree.unwrap().entries;
         assert_eq!(entries, groups.len() as u64, "{kind}");
         assert!(is_answered(&c, &groups), "{kind}");
         assert!(db.check(true).unwrap().is_sound(), "{kind}");
@@ -185,10 +185,10 @@ fn keys_leave_the_version_table_when_somebody_waits() {
 }
 
 #[test]
-fn keys_leave_the_version_table_when_updates_pause() {
+fn a_pause_of_updates_empties_the_version_table() {
     let (db, c, mut groups) = updated("ps-tree", 1);
     update(&c, &mut groups);
-    // A fifth of a second is enough, on a machine with time.
+    // A fifth of a second suffices on an idle machine.
     let mut turns = 0;
     while version_keys(&db) > 0 && turns < 600 {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -199,12 +199,12 @@ fn keys_leave_the_version_table_when_updates_pause() {
 }
 
 #[test]
-fn what_a_snapshot_sees_is_collected_after_it() {
+fn entries_visible_to_a_snapshot_are_collected_after_it() {
     let (db, c, groups) = updated("ps-tree", 1);
     let snapshot = db.snapshot();
     let mut later = groups.clone();
     update(&c, &mut later);
-    // It comes to an end although most of the garbage has to stay.
+    // The wait ends although most of the garbage has to stay.
     db.wait_until_settled().unwrap();
     assert!(version_keys(&db) > RECORDS / 5);
     let then = FindOptions::default().snapshot(&snapshot);

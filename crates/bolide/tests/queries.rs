@@ -1,10 +1,10 @@
-//! Plans over a store with sstables and memtables: whatever is chosen, the answers are those of a scan.
+//! Plans over a store with sstables and memtables: every plan returns the answers of a scan.
 
 use bolide::{
     Answer, Collection, CollectionOptions, Components, Db, ErrorKind, FindOptions, Options, Order, Query,
 };
 
-/// A small generator, so that a run is told by its seed.
+/// A small generator, so that a seed determines a run.
 struct Seed(u64);
 
 impl Seed {
@@ -107,7 +107,7 @@ fn every_plan_answers_like_a_scan() {
         for (answer, wanted) in selected.iter().zip(plain.find(&select).unwrap().iter()) {
             assert_eq!((&answer.key, &answer.values), (&wanted.key, &wanted.values), "{context}");
         }
-        // Pages of a snapshot are the whole answer, whatever is written between them.
+        // Pages of a snapshot are the whole answer, despite writes in between.
         let mut paged = Vec::new();
         let mut page = query.clone().limit(1 + expected.len() / 3);
         for _ in 0..5 {
@@ -131,7 +131,7 @@ fn every_plan_answers_like_a_scan() {
 }
 
 #[test]
-fn explain_counts_what_was_read() {
+fn explain_counts_the_reads() {
     let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
     let (indexed, _) = collections(&db, 7);
     db.flush().unwrap();
@@ -150,7 +150,7 @@ fn explain_counts_what_was_read() {
 }
 
 #[test]
-fn posting_lists_tell_about_how_much_they_hold() {
+fn posting_lists_estimate_their_length() {
     for kind in ["lazy", "lazy:maintenance=synchronous", "lazy:include=pad", "eager", "eager:split=off"] {
         let db =
             Db::open_with("db", Options::default().background_threads(0), Components::in_memory()).unwrap();
@@ -179,18 +179,18 @@ fn posting_lists_tell_about_how_much_they_hold() {
             ] {
                 let options = FindOptions::default().measure(true);
                 let found = lists.find_with(&query, &options).unwrap();
-                let told = &found.explain().alternatives;
-                let of_index = told.iter().find(|plan| plan.indexes.len() == 1).unwrap();
-                let most = 3 * answers + entries_of_two_blocks;
-                let least = (answers / 3).saturating_sub(entries_of_two_blocks);
+                let plans = &found.explain().alternatives;
+                let of_index = plans.iter().find(|plan| plan.indexes.len() == 1).unwrap();
+                let max = 3 * answers + entries_of_two_blocks;
+                let min = (answers / 3).saturating_sub(entries_of_two_blocks);
                 assert!(
-                    (least..=most).contains(&of_index.candidates),
+                    (min..=max).contains(&of_index.candidates),
                     "{kind}, {stage}: {answers} answers to {query:?}, {}",
                     found.explain()
                 );
                 assert_eq!(found.count(), answers, "{kind}, {stage}");
             }
-            // The narrow one, though the other is named before it.
+            // The selective index, though the query names the other one first.
             let both = lists.find(&Query::new().eq("common", 1).eq("rare", 77)).unwrap();
             assert_eq!(both.explain().index.as_deref(), Some("rare"), "{kind}, {stage}: {}", both.explain());
         };
@@ -210,7 +210,7 @@ fn posting_lists_tell_about_how_much_they_hold() {
 }
 
 #[test]
-fn covered_questions_are_validated_without_records() {
+fn covered_queries_are_validated_without_records() {
     for kind in [
         "composite:include=n|title",
         "composite:order=primary-key,include=n|title",
@@ -267,7 +267,7 @@ fn covered_questions_are_validated_without_records() {
 }
 
 #[test]
-fn selected_attributes_come_from_the_key_where_it_has_all_their_values() {
+fn selected_attributes_are_read_from_a_key_that_has_all_their_values() {
     for kind in ["composite", "composite:order=primary-key", "lazy", "eager", "eager:split=off"] {
         let db =
             Db::open_with("db", Options::default().background_threads(0), Components::in_memory()).unwrap();
@@ -316,7 +316,7 @@ fn selected_attributes_come_from_the_key_where_it_has_all_their_values() {
                 let scanned = plain.find(&query).unwrap();
                 assert!(scanned.explain().is_full_scan());
                 assert_eq!(values(by_index), values(scanned), "{kind}, {query:?}: {explain}");
-                // In an order of values a record says first where it stands, and is read again when its turn comes.
+                // In an order of values a record is read once for its position, and again when it is returned.
                 let is_right = match order {
                     Order::Newest | Order::Oldest => explain.records_fetched == of_records,
                     _ => (explain.records_fetched == 0) == (of_records == 0),

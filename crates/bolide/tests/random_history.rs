@@ -1,5 +1,5 @@
-//! Random histories against an ordered map: records, iterators, snapshots, every index and every order of
-//! queries, through flushes, compactions, reopens, and indexes made and dropped on the way.
+//! Random histories against an ordered map: records, iterators, snapshots, every index and every order of queries,
+//! through flushes, compactions, reopens, and indexes created and dropped in between.
 
 mod support;
 
@@ -10,7 +10,7 @@ use bolide::{
 };
 use support::{Model, Row, components, keys_where, tiny, tiny_collection};
 
-/// Index specifications that the histories make and drop.
+/// Index specifications that the histories create and drop.
 const SPECS: [&str; 12] = [
     "group",
     "sync=group:composite:maintenance=synchronous",
@@ -32,8 +32,8 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     format!("k{:02}", rng.below(KEYS)).into_bytes()
 }
 
-/// Whether a row is to be found.
-type Wanted = Box<dyn Fn(&Row) -> bool>;
+/// Whether a row satisfies the query.
+type Condition = Box<dyn Fn(&Row) -> bool>;
 
 struct Run {
     rng: SimRng,
@@ -80,7 +80,7 @@ impl Run {
             }
             79..84 => self.toggle_index(),
             84..89 => self.toggle_snapshot(),
-            _ => self.ask(),
+            _ => self.query(),
         }
     }
 
@@ -143,7 +143,7 @@ impl Run {
         }
     }
 
-    fn ask(&mut self) {
+    fn query(&mut self) {
         let chosen = self.rng.below(self.snapshots.len() as u64 + 1) as usize;
         let (snapshot, model) = match self.snapshots.get(chosen) {
             Some((snapshot, model)) => (Some(snapshot.clone()), model.clone()),
@@ -186,7 +186,7 @@ impl Run {
         let (group, tag) = (self.rng.below(4), self.rng.below(5));
         let (low, high) = (self.rng.below(50) as i64 - 25, self.rng.below(50) as i64 - 25);
         let query = Query::new();
-        let (query, wanted): (Query, Wanted) = match self.rng.below(4) {
+        let (query, wanted): (Query, Condition) = match self.rng.below(4) {
             0 => {
                 (query.eq("group", format!("g{group}")), Box::new(move |row: &Row| row.group == Some(group)))
             }
@@ -209,21 +209,21 @@ impl Run {
         let limit = self.rng.below(30) as usize + 1;
         expected.truncate(limit);
         let query = query.order(order).limit(limit);
-        let ask = |query: &Query| match snapshot {
+        let find = |query: &Query| match snapshot {
             Some(snapshot) => self.collection().find_at(snapshot, query),
             None => self.collection().find(query),
         };
-        let records = ask(&query).unwrap();
+        let records = find(&query).unwrap();
         let found: Vec<Vec<u8>> = records.iter().map(|answer| answer.key.clone()).collect();
         assert_eq!(found, expected, "{query:?} {}", records.explain());
         for answer in &records {
             let row = &model[&answer.key];
             assert_eq!((answer.sequence, &answer.record), (row.sequence, &Some(row.json())));
         }
-        let keys = ask(&query.clone().keys_only()).unwrap();
+        let keys = find(&query.clone().keys_only()).unwrap();
         let found: Vec<Vec<u8>> = keys.iter().map(|answer| answer.key.clone()).collect();
         assert_eq!(found, expected, "keys only: {query:?} {}", keys.explain());
-        assert_eq!(ask(&query.count()).unwrap().count(), expected.len() as u64);
+        assert_eq!(find(&query.count()).unwrap().count(), expected.len() as u64);
     }
 
     fn check_all(&self) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Collections and their stand-alone indexes keep sorted views where their layout has partitions, or is tiered and views are asked for.
+//! Collections and their stand-alone indexes have sorted views if their layout has partitions, or is tiered and views
+//! are enabled.
 
 use bolide::{CollectionOptions, Components, Db, Layout, Options, Query, SortedViews};
 
@@ -23,7 +24,7 @@ fn database(layout: Layout, views: impl Into<SortedViews>) -> Db {
 }
 
 #[test]
-fn trees_of_indexes_have_views_too() {
+fn index_trees_have_sorted_views() {
     for (layout, views) in
         [(Layout::Tiered, SortedViews::Always), (Layout::Partitioned, SortedViews::Partitions)]
     {

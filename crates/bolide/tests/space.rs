@@ -1,7 +1,7 @@
 //! Windows and distances against brute force, on hostile rectangles and on real ones.
 //!
 //! The real ones are read from a directory `shared/data` beside the repository (areas of England and Wales, buses of
-//! Austin); without it those tests say so and pass.
+//! Austin); without it those tests print a note and pass.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use bolide::{Collection, CollectionOptions, Components, Db, Options, Point, Query, Rect};
 use serde_json::Value;
 
-/// The corners of the rectangles of a record, found by hand.
+/// The corners of the rectangles of a record, extracted without the library.
 type Corners = fn(&Value) -> Vec<[f64; 4]>;
 
 struct Place {
@@ -58,7 +58,7 @@ impl Place {
         self.collection.find(query).unwrap().into_iter().map(|answer| answer.key).collect()
     }
 
-    /// The rows that a window meets, newest first.
+    /// The rows that intersect a window, newest first.
     fn within(&self, window: [f64; 4], also: impl Fn(&Value) -> bool) -> Vec<Vec<u8>> {
         let apart = |one: &[f64; 4]| {
             one[2] < window[0] || window[2] < one[0] || one[3] < window[1] || window[3] < one[1]
@@ -77,13 +77,13 @@ impl Place {
         };
         let mut found: Vec<(f64, &[u8])> = Vec::new();
         for (key, corners, _) in self.rows.iter().rev() {
-            found.extend(corners.iter().map(distance).min_by(f64::total_cmp).map(|least| (least, &key[..])));
+            found.extend(corners.iter().map(distance).min_by(f64::total_cmp).map(|min| (min, &key[..])));
         }
         found.sort_by(|left, right| left.0.partial_cmp(&right.0).unwrap_or(Ordering::Equal));
         found.into_iter().map(|(_, key)| key.to_vec()).collect()
     }
 
-    /// Asks for the window in every form and compares.
+    /// Queries the window in every form and compares.
     fn check_window(&self, window: [f64; 4]) -> usize {
         let [a, b, c, d] = window;
         let query = self.by_index(Query::new().within(self.path, Rect::new(a, b, c, d).unwrap()));
@@ -108,7 +108,7 @@ impl Place {
         assert_eq!(self.pages(&query.clone().keys_only(), wanted.len() / 3 + 1), wanted, "{x},{y}");
     }
 
-    /// Whether the database is sound, and how many bytes of index blocks it has to each byte of its sstables.
+    /// Checks that the database is sound; returns the bytes of index blocks for each byte of its sstables.
     fn check_share(&self) -> f64 {
         let report = self.db.check(true).unwrap();
         assert!(report.problems().is_empty(), "{:?}", report.problems());
@@ -148,10 +148,10 @@ fn place_of(record: &Value) -> Vec<[f64; 4]> {
     lon.zip(lat).map(|(lon, lat)| [lon, lat, lon, lat]).into_iter().collect()
 }
 
-/// The lines of a sample of real data, if it is there.
+/// The lines of a sample of real data, if it exists.
 #[allow(clippy::disallowed_methods)] // The data are files of the machine, not of the database.
 fn sample(name: &str) -> Option<Vec<String>> {
-    // Where the crate is now, not where it was when a shared target folder was filled.
+    // The current directory of the crate, not that of the build in a shared target directory.
     let package = std::env::var_os("CARGO_MANIFEST_DIR")?;
     let path = Path::new(&package).join("../../../shared/data/sample").join(name);
     match std::fs::read_to_string(&path) {
@@ -164,12 +164,12 @@ fn sample(name: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn hostile_rectangles_are_found_by_scan_as_by_hand() {
+fn hostile_rectangles_are_found_by_scan_as_by_brute_force() {
     hostile_rectangles(&[]);
 }
 
 #[test]
-fn hostile_rectangles_are_found_by_index_as_by_hand() {
+fn hostile_rectangles_are_found_by_index_as_by_brute_force() {
     hostile_rectangles(&["rect(bbox)"]);
 }
 
@@ -202,7 +202,7 @@ fn hostile_rectangles(specs: &[&str]) {
     ];
     let lines = || {
         let odd = boxes.iter().map(|one| format!(r#"{{"bbox":{one}}}"#)).chain(["{}".to_owned()]);
-        // The same again, so that some lie in sstables and some do not.
+        // The same again, so that some are in sstables and some are not.
         let filler = (0..700).map(|n| format!(r#"{{"bbox":[{n},{n},{n},{}]}}"#, n + 1));
         odd.clone().chain(filler).chain(odd).collect::<Vec<_>>()
     };
@@ -223,12 +223,12 @@ fn hostile_rectangles(specs: &[&str]) {
 }
 
 #[test]
-fn areas_are_found_by_scan_as_by_hand() {
+fn areas_are_found_by_scan_as_by_brute_force() {
     areas(&["lad", "perimeter_m:composite"]);
 }
 
 #[test]
-fn areas_are_found_by_index_as_by_hand() {
+fn areas_are_found_by_index_as_by_brute_force() {
     areas(&["lad", "perimeter_m:composite", "rect(bbox)"]);
     areas(&[
         "lad",
@@ -251,7 +251,7 @@ fn areas(specs: &[&str]) {
         found += place.check_window([c, d, c + 0.01, d + 0.01]);
         found += place.check_window([a, b, c, d]);
         place.check_nearest(a, d);
-        // As a filter behind another index, and beside one.
+        // As a filter of another index, and beside one.
         let window = [a - 0.05, b - 0.05, a + 0.05, b + 0.05];
         let query =
             Query::new().within("rect(bbox)", Rect::new(window[0], window[1], window[2], window[3]).unwrap());
@@ -271,12 +271,12 @@ fn areas(specs: &[&str]) {
 }
 
 #[test]
-fn vehicles_are_found_by_scan_as_by_hand() {
+fn vehicles_are_found_by_scan_as_by_brute_force() {
     vehicles(&["route"]);
 }
 
 #[test]
-fn vehicles_are_found_by_index_as_by_hand() {
+fn vehicles_are_found_by_index_as_by_brute_force() {
     vehicles(&["route", "point(lon,lat)"]);
 }
 

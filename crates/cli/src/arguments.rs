@@ -1,4 +1,4 @@
-//! The command line: what clap parses and what `--help` says.
+//! The command line: arguments and help texts.
 
 mod index;
 
@@ -11,7 +11,7 @@ pub(crate) use index::{Index, IndexAdd, IndexAdvise, IndexDrop, IndexList, Index
 use crate::output::Format;
 use crate::row::FieldPath;
 
-/// Key-value store with secondary indexes: load records, ask for the newest ones by any attribute
+/// Key-value store with secondary indexes: load records, query the newest ones by any attribute
 #[derive(Debug, Parser)]
 #[command(name = "bolide", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
@@ -20,7 +20,8 @@ Exit status: 0 done, 1 the operation failed, 2 wrong usage.
 
 Start with:  bolide demo")]
 pub(crate) struct Arguments {
-    /// Directory of indexes with region=dax, an absolute path [default: the database's, or where each was made]
+    /// Directory of indexes with region=dax, an absolute path [default: that of the database, or where each was
+    /// created]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) dax_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -45,22 +46,22 @@ pub(crate) enum Verb {
     Demo(Demo),
 }
 
-/// How a record's key is told from its text; shown on every verb that takes a KEY.
+/// The text form of keys; part of the help of every verb that takes a KEY.
 const KEYS: &str = "\
 A KEY that reads as an integer is one; write '\"42\"' for the text of these two digits.
-Integers sort as numbers, before all texts. A KEY that begins with `-` and is not a number stands
-behind `--`, after all options.";
+Integers sort as numbers, before all texts. A KEY that begins with `-` and is not a number follows
+`--`, after all options.";
 
-/// How answers are printed
+/// The form of printed answers
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Output {
-    /// Form of the answers [default: table on a terminal, else ndjson]
+    /// Form of the answers [default: table on a terminal, otherwise ndjson]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }
 
 impl Output {
-    /// The form that was requested, or the one that suits standard output.
+    /// The requested form, or the default for standard output.
     pub(crate) fn form(self) -> Format {
         Format::or_default(self.format)
     }
@@ -80,33 +81,33 @@ SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
 Rows replace rows of the same key. The last line on standard output sums up, as JSON.
 After a load that fails, the rows that it stored stay. If it stored none, a database, a collection and
-indexes that it made are removed. A row of a change stream without FIELD puts its record.")]
+indexes that it created are removed. A row of a change stream without FIELD puts its record.")]
 pub(crate) struct Import {
-    /// Directory of the database; made if missing
+    /// Directory of the database; created if missing
     pub(crate) db: PathBuf,
-    /// Collection to load into; made if missing
+    /// Collection to load into; created if missing
     pub(crate) collection: String,
     /// File to read, or `-`
     pub(crate) file: PathBuf,
-    /// Field that holds the key, a string or an integer; a path like user.id leads into objects
+    /// Field that holds the key, a string or an integer; a path like user.id selects a field of an object
     #[arg(long, value_name = "FIELD", value_parser = FieldPath::parse)]
     pub(crate) key: FieldPath,
-    /// Index to have when the load is done (may be repeated)
+    /// Index to add if it is missing (may be repeated)
     #[arg(long = "index", value_name = "SPEC")]
     pub(crate) indexes: Vec<String>,
-    /// Arrangement of the sorted runs of a new collection
+    /// Layout of the sorted runs of a new collection
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutName>,
-    /// When writes are safe from a power cut: never before the end, soon, or each batch at once
+    /// When writes are safe from a power cut: not before the end, within a short time, or each batch at once
     #[arg(long, value_enum, default_value_t = SyncName::Batch)]
     pub(crate) sync: SyncName,
     /// Read a change stream: FIELD is put, insert, update or upsert, or del or delete, in any case
     #[arg(long, value_name = "FIELD", value_parser = FieldPath::parse)]
     pub(crate) op_field: Option<FieldPath>,
-    /// What to do at a row that is no record
+    /// Handling of a row that is no record
     #[arg(long, value_enum, default_value_t = BadRows::Stop)]
     pub(crate) bad_rows: BadRows,
-    /// Say on standard error, after every batch, how many rows are in the database
+    /// Report on standard error, after every batch, how many rows are in the database
     #[arg(long)]
     pub(crate) acknowledge: bool,
 }
@@ -115,11 +116,11 @@ pub(crate) struct Import {
 pub(crate) enum LayoutName {
     /// Each level one sorted run: the best reads
     Leveled,
-    /// Several runs a level: half the writing
+    /// Several runs a level: half the writes
     Tiered,
-    /// Partitions within levels, added to and seldom rewritten
+    /// Partitions within levels, rarely rewritten
     Fragmented,
-    /// One level of partitions: the least writing where writes are near each other
+    /// One level of partitions: the fewest writes if they are near each other
     Partitioned,
 }
 
@@ -129,7 +130,7 @@ pub(crate) enum SyncName {
     None,
     /// Within a fraction of a second, many writes together
     Batch,
-    /// Before each batch of rows counts as written
+    /// Before each batch of rows is acknowledged
     Always,
 }
 
@@ -137,7 +138,7 @@ pub(crate) enum SyncName {
 pub(crate) enum BadRows {
     /// Stop at the first one; the rows before it stay in the database
     Stop,
-    /// Say so, count it, go on
+    /// Report it, count it, continue
     Skip,
 }
 
@@ -150,12 +151,12 @@ Example:
 
 {KEYS}"))]
 pub(crate) struct Put {
-    /// Make the database if it is missing
+    /// Create the database if it is missing
     #[arg(long)]
     pub(crate) create: bool,
     /// Directory of the database
     pub(crate) db: PathBuf,
-    /// Collection; made if missing
+    /// Collection; created if missing
     pub(crate) collection: String,
     /// Key of the record
     #[arg(allow_negative_numbers = true)]
@@ -187,7 +188,7 @@ pub(crate) struct Delete {
 Example:
   bolide get ./db notes first second
 
-{KEYS} A key without a record is told on standard error, and the exit status is 1."))]
+{KEYS} A key without a record is reported on standard error, and the exit status is 1."))]
 pub(crate) struct Get {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -200,7 +201,7 @@ pub(crate) struct Get {
     pub(crate) output: Output,
 }
 
-/// Walk through the records in key order
+/// Read records in key order
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
@@ -219,10 +220,10 @@ pub(crate) struct Scan {
     /// Last key, included
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) to: Option<String>,
-    /// Begin at the end
+    /// Start at the end
     #[arg(long)]
     pub(crate) reverse: bool,
-    /// Most records to print
+    /// Maximum number of records to print
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
@@ -240,21 +241,21 @@ Example:
   bolide find ./db areas --within 'rect(bbox)=-0.13,51.50,-0.12,51.51' --eq nation=eng
   bolide find ./db buses --nearest 'point(lon,lat)=-97.74,30.27' --limit 10
 
-Several predicates are joined by AND. A value is JSON where it reads as JSON, else a text: zip=1 is
+Several predicates are joined by AND. A value that is valid JSON is JSON, any other a text: zip=1 is
 the number, zip='\"1\"' the text. Numbers compare by value; a range matches values of the type of its
-ends, which are both included. A path may lead through objects (user.id) and arrays (tags[*]).
+ends, which are both included. A path may contain objects (user.id) and arrays (tags[*]).
 Newest means written last.
 
 Of points and rectangles NAME is rect(PATH), the array [min_x,min_y,max_x,max_y] at PATH or an array of
 such arrays, or point(PATH,PATH), two numbers; or the name of an index over one. Coordinates are plain
-numbers: ask twice for a window across the antimeridian.
+numbers: a window across the antimeridian takes two queries.
 
-With --cursor start the answers come in pages of --limit. Where more may follow, a last line says
-{\"cursor\":TOKEN} (as a table or CSV: a note on standard error); the same question with --cursor TOKEN
-goes on from there, at the state that the database then has: it brings what lies behind that position
-in the order. No write comes twice; a record written in between has a new place in the order.
+With --cursor start the answers are returned in pages of --limit. If more may follow, the last line is
+{\"cursor\":TOKEN} (as a table or CSV: a note on standard error); the same query with --cursor TOKEN
+continues there, at the latest state of the database: it returns the answers after that position
+in the order. No write is returned twice; a record written in between has a new position in the order.
 
-A question without a fitting index reads the whole collection.")]
+A query without a suitable index reads the whole collection.")]
 #[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within", "nearest"]).required(true).multiple(true))]
 pub(crate) struct Find {
     /// Directory of the database
@@ -264,16 +265,16 @@ pub(crate) struct Find {
     /// The attribute at PATH is VALUE (may be repeated)
     #[arg(long, value_name = "PATH=VALUE", action = ArgAction::Append)]
     pub(crate) eq: Vec<String>,
-    /// The attribute at PATH lies between A and B; leave one out for no limit (may be repeated)
+    /// The attribute at PATH is between A and B; omit one for no limit (may be repeated)
     #[arg(long, value_name = "PATH=A..B", action = ArgAction::Append)]
     pub(crate) range: Vec<String>,
     /// The point or rectangle shares a point with this one; touching edges count (may be repeated)
     #[arg(long, value_name = "NAME=MIN_X,MIN_Y,MAX_X,MAX_Y", action = ArgAction::Append)]
     pub(crate) within: Vec<String>,
-    /// The point or rectangle is there; the answers come by its distance from this point, the nearest first
+    /// The point or rectangle exists; answers are ordered by its distance from this point, the nearest first
     #[arg(long, value_name = "NAME=X,Y", conflicts_with = "order")]
     pub(crate) nearest: Option<String>,
-    /// Most answers
+    /// Maximum number of answers
     #[arg(long, value_name = "K")]
     pub(crate) limit: Option<usize>,
     /// Order of the answers; by value means by the attribute of the first --range
@@ -282,29 +283,29 @@ pub(crate) struct Find {
     /// Use this index
     #[arg(long, value_name = "NAME")]
     pub(crate) index: Option<String>,
-    /// Print keys and sequence numbers alone
+    /// Print only keys and sequence numbers
     #[arg(long, conflicts_with = "count")]
     pub(crate) keys_only: bool,
     /// Print the values at these paths instead of records; an index that includes them all answers alone
     #[arg(long, value_name = "PATH,...", value_delimiter = ',', conflicts_with_all = ["count", "keys_only"])]
     pub(crate) select: Vec<String>,
-    /// Print the number of answers alone
+    /// Print only the number of answers
     #[arg(long)]
     pub(crate) count: bool,
-    /// Most answers of one value of the first --range: of each value the newest, with --order oldest the oldest
+    /// Maximum number of answers per value of the first --range: the newest, with --order oldest the oldest
     #[arg(long, value_name = "K")]
     pub(crate) limit_per_value: Option<usize>,
-    /// Go on behind an earlier answer of the same question, with the token that its page ended with; `start` begins
+    /// Continue after a page of the same query, with the token at the end of the page; `start` for the first page
     #[arg(long, value_name = "TOKEN")]
     pub(crate) cursor: Option<String>,
-    /// Say on standard error what was read and what it cost; `--explain=json` for programs
+    /// Print the plan, the reads and their cost on standard error; `--explain=json` for programs
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub(crate) explain: Option<ExplainForm>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
-/// How the plan of a question is told.
+/// The form of a query's plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExplainForm {
     /// One fact a line
@@ -315,9 +316,9 @@ pub(crate) enum ExplainForm {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OrderName {
-    /// Written last, first
+    /// The last written first
     Newest,
-    /// Written first, first
+    /// The first written first
     Oldest,
     /// By value, the smallest first
     Value,
@@ -333,7 +334,7 @@ Example:
   bolide stats ./db posts --format ndjson
 
 Naming a collection reads its records too, and adds live records, stale index entries and the bytes on
-disk for each live byte: of sstables and sorted views, and of the log for records that lie in memtables.
+disk for each live byte: of sstables and sorted views, and of the log for records in memtables.
 Entries count replaced versions until a compaction drops them.")]
 pub(crate) struct Stats {
     /// Directory of the database
@@ -351,22 +352,23 @@ Example:
   bolide check ./db --deep
   bolide check ./db --repair
 
-Exit status 1 where anything is damaged or an index differs from its collection.
-Sorted views and indexes are derived from the records: where they are damaged, no record is lost.")]
+Exit status 1 if anything is damaged or an index differs from its collection.
+Sorted views and indexes are derived from the records: their damage loses no record.")]
 pub(crate) struct Check {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Also compare every index with its collection, in both directions
     #[arg(long)]
     pub(crate) deep: bool,
-    /// Open the database to write, rebuild sorted views and indexes whose files are damaged or missing, and check again
+    /// Open the database for writing, rebuild sorted views and indexes whose files are damaged or missing, and check
+    /// again
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
-/// Write what is left of a damaged database into a new one
+/// Copy what is left of a damaged database to a new one
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -376,7 +378,7 @@ Example:
 Copies every record whose checksums hold, under its sequence number, and builds the indexes from the
 records. Nothing in DB is changed; it must not be open for writing. Each loss is named with its file,
 bytes, keys and sequence numbers as far as they are known: as an object on standard output and as a
-line on standard error. Exit status 1 where anything is lost; the new database is there all the same.")]
+line on standard error. Exit status 1 if anything is lost; the new database is created nevertheless.")]
 pub(crate) struct Repair {
     /// Directory of the damaged database
     pub(crate) db: PathBuf,
@@ -387,7 +389,7 @@ pub(crate) struct Repair {
     pub(crate) output: Output,
 }
 
-/// Merge all sorted runs and drop what is obsolete
+/// Merge all sorted runs and drop obsolete entries
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -399,24 +401,24 @@ pub(crate) struct Compact {
     pub(crate) collection: Option<String>,
 }
 
-/// Arrange the sorted runs of a collection and its indexes in another way
+/// Change the layout of the sorted runs of a collection and its indexes
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   bolide layout ./db posts partitioned
 
-Answers stay the same. What has to be rewritten for it is rewritten before the command ends.")]
+Answers stay the same. All data that the change rewrites is rewritten before the command ends.")]
 pub(crate) struct ChangeLayout {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Collection
     pub(crate) collection: String,
-    /// Arrangement from now on
+    /// New layout
     #[arg(value_enum)]
     pub(crate) layout: LayoutName,
 }
 
-/// Show what one file of a database holds
+/// Show the content of one file of a database
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -427,14 +429,14 @@ pub(crate) struct Dump {
     pub(crate) file: PathBuf,
 }
 
-/// Load 19,412 real posts, index them, ask questions, and leave the database to play with
+/// Load 19,412 real posts, index them, run queries, and leave the database for experiments
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   bolide demo
   bolide demo --dir /tmp/posts")]
 pub(crate) struct Demo {
-    /// Directory of the demo's database; an earlier demo there is replaced, anything else is left alone
+    /// Directory of the demo's database; an earlier demo there is replaced, anything else is left unchanged
     #[arg(long, default_value = "./bolide-demo")]
     pub(crate) dir: PathBuf,
 }

@@ -1,26 +1,26 @@
-//! Why a verb failed, and with which exit status the program ends.
+//! The failure of a verb, and the exit status of the program.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// What ends a verb early.
+/// A failure that ends a verb early.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line is wrong: exit status 2.
     Usage(String),
-    /// The store, a file or the data refused: exit status 1.
+    /// An error of the store, a file or the data: exit status 1.
     Operation {
         /// What went wrong, and where.
         message: String,
-        /// What to do about it.
+        /// Advice for the user.
         advice: String,
-        /// The kind of the store's error, where the store refused.
+        /// The kind of the store's error, if it is one.
         kind: Option<bolide::ErrorKind>,
     },
-    /// Everything was said already; only the exit status 1 is left.
+    /// The failure was reported already; only the exit status 1 remains.
     Reported,
-    /// The reader of standard output has gone: nothing is left to do, and nobody to tell.
+    /// The reader of standard output is gone: nothing remains to be done or reported.
     OutputClosed,
 }
 
@@ -30,7 +30,7 @@ impl Failure {
         Self::Usage(message.into())
     }
 
-    /// A failed operation: what went wrong and where, and what to do.
+    /// A failed operation: what went wrong and where, and advice.
     pub(crate) fn operation(message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Operation { message: message.into(), advice: advice.into(), kind: None }
     }
@@ -49,7 +49,9 @@ impl Failure {
         }
     }
 
-    /// Whether there is something to say on standard error.
+    /// Whether there is a message for standard error.
+
+/// Errors of standard output; errors of files contain their name before this conversion.
     pub(crate) fn has_message(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Operation { .. })
     }

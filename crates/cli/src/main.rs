@@ -1,6 +1,6 @@
-//! The `bolide` program: load records, ask for the newest ones by any attribute, look after the files.
+//! The `bolide` program: loads records, queries the newest ones by any attribute, maintains databases.
 
-// They panic where nobody reads: `output` writes.
+// They panic if the reader of the output is gone: `output` writes.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
@@ -21,8 +21,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help goes to standard output with status 0, errors to standard error with status 2.
-            // Where nobody reads either, nothing can be said.
+            // Help goes to standard output with status 0, errors to standard error with status 2. If the output is
+            // closed, there is no way to report it.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.has_message() {
-                output::tell!("{failure}");
+                output::report!("{failure}");
             }
             failure.exit_code()
         }

@@ -1,16 +1,16 @@
-//! A bar on standard error for work that takes time; nothing where it is not a terminal.
+//! Progress bars on standard error for long work; none if it is not a terminal.
 
 use std::time::Instant;
 
 use bolide::BuildProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::{figures, tell};
+use crate::output::{figures, report};
 
-/// How often the bar is drawn anew, in rows.
-const ROWS_A_STEP: u64 = 1_000;
+/// The interval at which the bar is redrawn, in rows.
+const ROWS_PER_STEP: u64 = 1_000;
 
-/// Shows how far an import is.
+/// The progress of an import.
 pub(crate) struct ImportBar {
     bar: ProgressBar,
     started: Instant,
@@ -18,7 +18,7 @@ pub(crate) struct ImportBar {
 }
 
 impl ImportBar {
-    /// A bar over a file of `file_bytes`, or one without an end where that is not known.
+    /// A bar over a file of `file_bytes`, or one without an end if that is not known.
     pub(crate) fn new(file_bytes: Option<u64>) -> Self {
         let (bar, template) = match file_bytes {
             Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {msg}  {eta} left"),
@@ -30,12 +30,12 @@ impl ImportBar {
         Self { bar, started: Instant::now(), next_step: 0 }
     }
 
-    /// Tells that `rows` with `row_bytes` were read from `file_bytes` of the file.
+    /// Updates the bar: `rows` with `row_bytes` were read from `file_bytes` of the file.
     pub(crate) fn update(&mut self, rows: u64, row_bytes: u64, file_bytes: u64) {
         if rows < self.next_step || self.bar.is_hidden() {
             return;
         }
-        self.next_step = rows + ROWS_A_STEP;
+        self.next_step = rows + ROWS_PER_STEP;
         let elapsed = self.started.elapsed();
         let rows_a_second = figures::grouped(figures::per_second(rows, elapsed));
         let bytes_a_second = figures::bytes(figures::per_second(row_bytes, elapsed));
@@ -46,22 +46,22 @@ impl ImportBar {
 
     /// Writes a line above the bar.
     pub(crate) fn note(&self, text: &str) {
-        if self.bar.is_hidden() { tell!("{text}") } else { self.bar.println(text) }
+        if self.bar.is_hidden() { report!("{text}") } else { self.bar.println(text) }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Shows how far the building of an index is.
+/// The progress of an index build.
 pub(crate) struct BuildBar {
     bar: ProgressBar,
 }
 
 impl BuildBar {
-    /// A bar whose end the first [`update`](Self::update) tells.
+    /// A bar whose length the first [`update`](Self::update) sets.
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::new(0);
         let template = "{bar:30} {percent:>3} %  {msg}  {eta} left";
@@ -71,13 +71,13 @@ impl BuildBar {
         Self { bar }
     }
 
-    /// Tells how far it is.
+    /// Updates the bar.
     pub(crate) fn update(&self, progress: &BuildProgress) {
         if self.bar.is_hidden() {
             return;
         }
         if progress.sstable_bytes > 0 {
-            // What of old data has blocks; new data has them anyway.
+            // The share of old data with blocks; new data has them in any case.
             self.bar.set_length(progress.sstable_bytes);
             self.bar.set_position(progress.carried_bytes);
             let [carried, all] = [progress.carried_bytes, progress.sstable_bytes].map(figures::bytes);
@@ -92,7 +92,7 @@ impl BuildBar {
         self.bar.set_message(format!("{records} records  {records_a_second} records/s  {bytes_a_second}/s"));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What the import needs to know of a row: its key, and in a change stream whether it deletes.
+//! A row of an import: its key, and in a change stream whether it deletes.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 const PUTS: [&str; 4] = ["put", "insert", "update", "upsert"];
 /// Those that delete the key.
 const DELETES: [&str; 2] = ["del", "delete"];
-/// Longest part of an unknown operation that is shown, in characters.
-const MAX_SHOWN: usize = 40;
+/// The maximum length of an unknown operation in messages, in characters.
+const MAX_PRINTED: usize = 40;
 
-/// A path of field names, as `--key` and `--op-field` take it: `user.id`. A backslash takes the next
-/// character as it is.
+/// A path of field names, the argument of `--key` and `--op-field`: `user.id`. A backslash makes the next character
+/// literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldPath {
     text: String,
@@ -54,7 +54,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// What a row says.
+/// The change that a row describes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Put the record under this key.
@@ -63,7 +63,7 @@ pub(crate) enum Change {
     Delete(PrimaryKey),
 }
 
-/// Which fields of a row matter.
+/// The fields of a row that an import reads.
 #[derive(Debug, Clone)]
 pub(crate) struct RowShape {
     key: FieldPath,
@@ -79,8 +79,8 @@ impl RowShape {
     /// Reads one row in one pass over its text.
     ///
     /// # Errors
-    /// Why it is a bad row: not UTF-8, broken JSON, not an object, no key, a key of a wrong type, an operation
-    /// that is not known.
+    /// The reason why it is a bad row: not UTF-8, broken JSON, not an object, no key, a key of a wrong type, an unknown
+    /// operation.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Change, String> {
         let text = std::str::from_utf8(text)
             .map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -110,13 +110,13 @@ fn deletes(raw: &RawValue) -> Result<bool, String> {
         Ok(name) if is_one_of(&PUTS, &name) => Ok(false),
         Ok(name) if is_one_of(&DELETES, &name) => Ok(true),
         _ => {
-            let mut shown: String = raw.get().chars().take(MAX_SHOWN).collect();
-            if shown.len() < raw.get().len() {
-                shown.push('…');
+            let mut printed: String = raw.get().chars().take(MAX_PRINTED).collect();
+            if printed.len() < raw.get().len() {
+                printed.push('…');
             }
             let (puts, deletes) = (PUTS.join(", "), DELETES.join(", "));
             Err(format!(
-                "there is no operation {shown}; {puts} put the record, {deletes} delete the key, in any case"
+                "there is no operation {printed}; {puts} put the record, {deletes} delete the key, in any case"
             ))
         }
     }
@@ -127,7 +127,7 @@ fn parse_key(raw: &RawValue) -> Result<PrimaryKey, String> {
     PrimaryKey::from_json(&value).map_err(|error| error.message().to_owned())
 }
 
-/// The value behind `names`, one object deeper each.
+/// The value at the path `names`.
 fn descend<'a>(raw: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
     let mut current = raw;
     for name in names {
@@ -137,7 +137,7 @@ fn descend<'a>(raw: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
     Some(current)
 }
 
-/// The values of two fields of an object. It is an error where one of them occurs twice.
+/// The values of two fields of an object. An error if one of them occurs twice.
 fn fields_of<'a>(text: &'a str, names: [Option<&str>; 2]) -> serde_json::Result<[Option<&'a RawValue>; 2]> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let found = deserializer.deserialize_any(Fields { names })?;
@@ -180,7 +180,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// A field name, borrowed where it has no escapes.
+/// A field name, borrowed if it has no escapes.
 struct Name<'a>(std::borrow::Cow<'a, str>);
 
 impl<'de> serde::Deserialize<'de> for Name<'de> {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_by_path() {
+    fn keys_are_read_by_path() {
         let read = |key: &str, text: &str| shape(key, None).read(text.as_bytes());
         let put = |key: PrimaryKey| Ok(Change::Put(key));
         assert_eq!(read("id", r#" {"a":[1,{}],"id":7} "#), put(PrimaryKey::Int(7)));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rows_say_why() {
+    fn bad_rows_have_a_reason() {
         let deep = "[".repeat(1_000_000);
         let deep = format!(r#"{{"a":{deep}"#);
         for (text, reason) in [

@@ -8,7 +8,7 @@ use crate::cursor_token::CursorToken;
 use crate::embedded::EmbeddedCosts;
 use crate::fetch::FetchCosts;
 use crate::next::NextCosts;
-use crate::perseid::PsCosts;
+use crate::ps_tree_index::PsCosts;
 
 /// An alternative of the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]

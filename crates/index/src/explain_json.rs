@@ -7,7 +7,7 @@ use crate::embedded::EmbeddedCosts;
 use crate::explain::{Alternative, Explain};
 use crate::fetch::FetchCosts;
 use crate::next::NextCosts;
-use crate::perseid::PsCosts;
+use crate::ps_tree_index::PsCosts;
 
 impl Explain {
     /// The report as a JSON object, with a member for each field of this type. A cursor token is its text.

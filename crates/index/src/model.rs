@@ -326,9 +326,9 @@ impl ModelCollection {
                 JsonExtractor.extract(record.as_bytes(), &plan, &mut values)?;
             }
             self.view.write(TABLE, key.as_bytes(), record.map(String::as_bytes), self.last);
-            let is_last = !batch[position + 1..]
-                .iter()
-                .any(|later| matches!(later, ModelWrite::Put(other, _) | ModelWrite::Delete(other) if other == key));
+            let is_last = !batch[position + 1..].iter().any(|later| {
+                matches!(later, ModelWrite::Put(other, _) | ModelWrite::Delete(other) if other == key)
+            });
             for (index, slots) in self.indexes.iter().zip(&slots) {
                 let needs_stage = SecondaryIndex::<ModelView>::needs_stage(index);
                 if needs_stage && !is_last {

@@ -1,7 +1,7 @@
 //! The newest records of one secondary key, from an index alone.
 //!
 //! If a query needs only the index, the [driver](crate::lookup) costs more than the index read itself. An index may provide
-//! a short cut, [`SecondaryIndex::newest_keys`], which either returns the same result as the driver or declines.
+//! a fast path, [`SecondaryIndex::newest_keys`], which either returns the same result as the driver or declines.
 //!
 //! [`SecondaryIndex::newest_keys`]: crate::SecondaryIndex::newest_keys
 
@@ -14,7 +14,7 @@ use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
-use crate::perseid::PsCosts;
+use crate::ps_tree_index::PsCosts;
 use crate::ps_tree::{EntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
 use crate::version_table::ExpectedKey;
@@ -108,7 +108,7 @@ impl NewestKeys {
     }
 }
 
-/// Maximum number of records of the short cut, which holds them in memory.
+/// Maximum number of records of the fast path, which holds them in memory.
 const MAX_RECORDS: usize = 1_024;
 
 /// A query that [`SecondaryIndex::newest_keys`](crate::SecondaryIndex::newest_keys) may answer.

@@ -135,7 +135,7 @@ impl<'b> Retraction<'b> {
 pub struct DeletedRange {
     /// The first key.
     pub start: Vec<u8>,
-    /// The first key behind.
+    /// The exclusive end.
     pub end: Vec<u8>,
     /// The sequence number of the deletion.
     pub sequence: SequenceNumber,
@@ -262,7 +262,7 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>>;
 
-    /// A short cut for the newest `limit` records under one secondary key, without their contents. Writes exactly the
+    /// A fast path for the newest `limit` records under one secondary key, without their contents. Writes exactly the
     /// records to `out` that the driver would return through [`candidates`](Self::candidates) at `at`. False if the index
     /// does not support this, or would have to read other structures; the caller then uses the driver.
     ///

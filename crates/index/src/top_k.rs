@@ -4,7 +4,8 @@
 //! dropped, which is recorded: the caller then reads the index again for the candidates after the last one that left. So
 //! memory is bounded and no candidate is lost.
 //!
-//! Records that come with candidates are retained while they take at max_candidates half of the memory; others must be fetched again.
+//! Records that come with candidates are retained while they take at most half of the memory; others must be fetched
+//! again.
 //!
 //! The rank of a candidate is its value, then its sequence number. Of candidates with equal rank one is retained, as
 //! they are one write; in [`Order::Newest`] and [`Order::Oldest`] the rank is the sequence number only.
@@ -98,7 +99,7 @@ impl RankedCandidate {
         self.start as usize..behind
     }
 
-    fn candidate<'b>(&self, bytes: &'b [u8]) -> Candidate<'b> {
+    fn as_candidate<'b>(&self, bytes: &'b [u8]) -> Candidate<'b> {
         let newer_runs = (self.newer_runs != UNKNOWN).then_some(u32::from(self.newer_runs));
         Candidate {
             primary_key: &bytes[self.key()],
@@ -131,7 +132,7 @@ pub(crate) fn compare(
 }
 
 impl TopK {
-    /// Retains about `capacity` candidates in `order`, and uses at max_candidates about `capacity_bytes` of memory.
+    /// Retains about `capacity` candidates in `order`, and uses at most about `capacity_bytes` of memory.
     pub(crate) fn new(order: Order, capacity: usize, capacity_bytes: usize) -> Self {
         let max_candidates = capacity_bytes / (2 * size_of::<RankedCandidate>());
         Self {
@@ -197,7 +198,7 @@ impl TopK {
     }
 
     /// Whether enough candidates at or above `bound` are present for a drain: all `wanted` in [`Order::Newest`], and for a
-    /// very large limit enough to retained_count the sorting cheap. Constant time.
+    /// very large limit enough to keep the sorting cheap. Constant time.
     pub(crate) fn is_worth_draining(&mut self, bound: SequenceNumber, wanted: usize) -> bool {
         if wanted > MAX_RANKED {
             return self.collected.len() >= self.enough || self.bytes.len() >= self.enough_bytes;
@@ -256,7 +257,7 @@ impl TopK {
             _ => self.collected.len(),
         };
         for candidate in &self.collected[..end] {
-            if !visit(&candidate.candidate(&self.bytes))? {
+            if !visit(&candidate.as_candidate(&self.bytes))? {
                 return Ok(false);
             }
         }
@@ -266,7 +267,7 @@ impl TopK {
         self.collected.drain(..end);
         self.rank_newest();
         self.repack();
-        // As many again, but at max_candidates half of the remaining capacity: dropping costs another pass.
+        // As many again, but at most half of the remaining capacity: dropping costs another pass.
         let (count, bytes) = (self.collected.len(), self.bytes.len());
         let room = (2 * self.capacity).saturating_sub(count) / 2;
         self.enough = count + room.min(count.max(FIRST_DRAIN));

@@ -145,7 +145,7 @@ impl Block {
         let entries_at = entries_at as u32;
         let block = Self { bytes, base, count, entries_at, shape };
         // `decode` checks that each entry starts before its end; with the last end checked here, every entry lies in the payload.
-        match block.listed(block.count() - 1) {
+        match block.directory_entry(block.count() - 1) {
             Some(last) if last.end == len => Ok(block),
             _ => Err(MalformedBlock("the entries of a data block do not fill it")),
         }
@@ -183,8 +183,8 @@ impl Block {
     #[inline]
     pub(crate) fn prefetch_directory_entry(&self, index: usize) {
         prefetch(&*self.bytes, 1);
-        let listed = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
-        if let Some(first) = self.bytes.get(listed) {
+        let entry_at = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
+        if let Some(first) = self.bytes.get(entry_at) {
             prefetch(first, 1);
         }
     }
@@ -192,10 +192,10 @@ impl Block {
     /// The start of the first entry and the distance between neighbours, if all entries have about the same length.
     pub(crate) fn stride(&self) -> Option<(u32, u32)> {
         let (middle, count) = (self.count() / 2, self.count());
-        let last = self.listed(count - 1)?;
+        let last = self.directory_entry(count - 1)?;
         let stride = (last.end - self.entries_at()) / count;
         let expected = self.entries_at() + middle * stride;
-        let is_alike = self.listed(middle)?.start.abs_diff(expected) <= LINE_BYTES / 2;
+        let is_alike = self.directory_entry(middle)?.start.abs_diff(expected) <= LINE_BYTES / 2;
         is_alike.then_some((self.entries_at, stride as u32))
     }
 
@@ -225,7 +225,7 @@ impl Block {
 
     /// The directory entry of entry number `index`.
     #[inline(always)]
-    fn listed(&self, index: usize) -> Option<DirectoryEntry> {
+    fn directory_entry(&self, index: usize) -> Option<DirectoryEntry> {
         if index >= self.count() {
             return None;
         }
@@ -260,7 +260,7 @@ impl Block {
     /// [`decode`](Self::decode), always inlined: for the steps of scans only.
     #[inline(always)]
     pub(crate) fn decode_inline(&self, index: usize) -> Option<BlockEntry> {
-        let DirectoryEntry { start, end, head } = self.listed(index)?;
+        let DirectoryEntry { start, end, head } = self.directory_entry(index)?;
         // The padding makes eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
         let width = u32::from(self.shape.trailer_bytes);
@@ -303,7 +303,7 @@ impl Block {
 
     /// The start of entry number `index` in [`bytes`](Self::bytes).
     pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
-        self.listed(index).map(|listed| listed.start)
+        self.directory_entry(index).map(|entry| entry.start)
     }
 
     #[inline]
@@ -365,7 +365,7 @@ impl Block {
     ) -> Result<Option<SequenceNumber>, MalformedBlock> {
         let Some(before) = index.checked_sub(1) else { return Ok(None) };
         // Usually the heads, which are next to each other, differ.
-        if self.listed(before).is_none_or(|listed| listed.head != entry.head) {
+        if self.directory_entry(before).is_none_or(|listed| listed.head != entry.head) {
             return Ok(None);
         }
         let newer = self.entry(before)?;
@@ -438,7 +438,7 @@ impl Block {
         let head = head_of(suffix);
         while low < high {
             let middle = low.midpoint(high);
-            let listed = self.listed(middle).ok_or(PAST_THE_END)?;
+            let listed = self.directory_entry(middle).ok_or(PAST_THE_END)?;
             let order = match listed.head.cmp(&head) {
                 Ordering::Equal => {
                     let entry = self.entry(middle)?;
@@ -474,11 +474,11 @@ impl Block {
                 None => self.difference_of_short(index, key),
             };
         };
-        let listed = self.listed(index).ok_or(PAST_THE_END)?;
+        let directory_entry = self.directory_entry(index).ok_or(PAST_THE_END)?;
         let (head, before) = (head_of(suffix), 8 * self.shape.prefix_len);
-        if listed.head != head {
-            let bit = Some(before + (listed.head ^ head).leading_zeros());
-            return Ok(KeyDifference { order: listed.head.cmp(&head), bit, trailer: None });
+        if directory_entry.head != head {
+            let bit = Some(before + (directory_entry.head ^ head).leading_zeros());
+            return Ok(KeyDifference { order: directory_entry.head.cmp(&head), bit, trailer: None });
         }
         let entry = self.entry(index)?;
         let order = self.compare_rest(&entry, suffix);
@@ -526,8 +526,8 @@ impl Block {
     /// Prefetches entry number `index` and the directory entries after it.
     #[inline]
     pub(crate) fn prefetch_from(&self, index: usize) {
-        let listed = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
-        if let Some(next_line) = self.bytes.get(listed + LINE_BYTES) {
+        let entry_at = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
+        if let Some(next_line) = self.bytes.get(entry_at + LINE_BYTES) {
             prefetch(next_line, 1);
         }
         self.prefetch_entry(index, true);
@@ -536,7 +536,7 @@ impl Block {
     /// Prefetches entry number `index`; without `value` only its start.
     #[inline]
     pub(crate) fn prefetch_entry(&self, index: usize, value: bool) {
-        if let Some(listed) = self.listed(index)
+        if let Some(listed) = self.directory_entry(index)
             && let Some(first) = self.bytes.get(listed.start)
         {
             prefetch(first, if value { listed.end.saturating_sub(listed.start) } else { 1 });
@@ -569,16 +569,16 @@ impl Block {
 /// The entries whose head is `head`, in a directory with `N` bytes per entry, the head last.
 #[inline]
 fn run_in<const N: usize>(directory: &[u8], head: u32) -> (usize, usize) {
-    let listed = directory.as_chunks::<N>().0;
-    let head_of = |listed: &[u8; N]| listed.last_chunk().map_or(0, |head| u32::from_le_bytes(*head));
-    let low = listed.partition_point(|listed| head_of(listed) < head);
-    let run = listed.get(low..).unwrap_or_default();
+    let entries = directory.as_chunks::<N>().0;
+    let head_of = |entry: &[u8; N]| entry.last_chunk().map_or(0, |head| u32::from_le_bytes(*head));
+    let low = entries.partition_point(|entry| head_of(entry) < head);
+    let run = entries.get(low..).unwrap_or_default();
     let len = match run {
         [] => 0,
         [first, ..] if head_of(first) != head => 0,
         [_] => 1,
         [_, second, ..] if head_of(second) != head => 1,
-        _ => run.partition_point(|listed| head_of(listed) == head),
+        _ => run.partition_point(|entry| head_of(entry) == head),
     };
     (low, low + len)
 }

@@ -52,7 +52,7 @@ fn slots_are_found_by_their_numbers() {
 
 #[test]
 fn hints_contain_the_addresses_of_blocks() {
-    // The second cache has its blocks in slabs, one behind the other.
+    // The second cache has its blocks in slabs, one after the other.
     for capacity in [1 << 20, 32 << 20] {
         let cache = BlockCache::new(capacity);
         let table = TableBlocks::new(Arc::clone(&cache), 100);

@@ -162,7 +162,7 @@ impl SharedBytes {
         match owner {
             Some(memory) => {
                 let piece = SlabPiece { slab, memory: self.header.cast() };
-                // SAFETY: the piece was allocation_bytes from these slabs with this length; the contract of this function.
+                // SAFETY: the piece was taken from these slabs with this length; the contract of this function.
                 let empty = unsafe { memory.slabs.lock().give_back(piece, allocation_bytes(self.len)) };
                 // The slab is returned to the system outside of the lock.
                 drop(empty);

@@ -45,7 +45,7 @@ pub struct BloomFilter {
     probes: u8,
 }
 
-/// The block of `hash` among `blocks` of them (at max_rate 2³²).
+/// The block of `hash` among `blocks` of them (at most 2³²).
 #[inline]
 fn block_of(hash: u64, blocks: usize) -> usize {
     ((hash >> 32).wrapping_mul(blocks as u64) >> 32) as usize

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, KeyDifference, BlockEntry, MalformedBlock, SHORT_KEY};
+use crate::block::{Block, BlockEntry, KeyDifference, MalformedBlock, SHORT_KEY};
 use crate::footer::IndexLevelCount;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
@@ -275,7 +275,7 @@ mod tests {
     use bolide_storage::{MemVfs, SimRng, Vfs};
 
     use super::*;
-    use crate::{BlockCache, FileSource, BufferedEntry, TableBuilder, TableOptions, key_head};
+    use crate::{BlockCache, BufferedEntry, FileSource, TableBuilder, TableOptions, key_head};
 
     #[test]
     fn differences_are_those_of_the_whole_keys() -> Result<()> {

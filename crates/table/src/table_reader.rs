@@ -282,7 +282,7 @@ impl TableReader {
 
     pub(crate) fn child_handle(&self, index: &IndexBlock, child: usize) -> Result<BlockHandle> {
         index.handle(child).ok_or_else(|| {
-            self.source.corruption(index.end_offset(), "an index points behind its last block")
+            self.source.corruption(index.end_offset(), "an index refers to a block after its last one")
         })
     }
 

@@ -31,7 +31,7 @@ impl ValueRef {
     }
 
     /// Memory that this value keeps allocated, in bytes: for a pinned value that of its whole block.
-    pub fn retained_bytes(&self) -> usize {
+    pub fn pinned_bytes(&self) -> usize {
         match &self.0 {
             Repr::Pinned { block, .. } => block.memory_bytes(),
             Repr::Owned(bytes) => bytes.capacity(),

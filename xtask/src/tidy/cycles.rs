@@ -1,10 +1,9 @@
-//! No circle among the modules of a crate: whoever reads one module need not hold the others.
+//! No circle among the modules of a crate: a reader of one module does not need the others.
 //!
-//! A module is a file. It looks at another one when it imports one of its items or names one by a
-//! path. A re-export (`pub use`, of any width) is a signpost and no look: it leads the one who follows
-//! it to where the item is declared. A module and the modules inside it are one family, written in
-//! several files because one would be too long: looks between them do not count, except to the crate
-//! root, which is for signposts only. Tests are free.
+//! A module is a file. It depends on another one if it imports one of its items or names one by a
+//! path. A re-export (`pub use`, of any width) is resolved to the file that declares the item. A module and the
+//! modules inside it are one family: dependencies between them do not count, except on the crate root, which
+//! has re-exports only. Tests are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 

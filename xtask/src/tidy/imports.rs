@@ -42,7 +42,7 @@ impl ModuleNames {
         names
     }
 
-    /// Reads what starts at `at` and says where to go on.
+    /// Reads what starts at `at` and returns the position behind it.
     fn read_at(&mut self, tokens: &[Token<'_>], at: usize) -> usize {
         let token = tokens[at];
         let next = tokens.get(at + 1).map_or("", |token| token.text);

@@ -3,7 +3,7 @@
 use super::source::{Violation, Workspace};
 use super::tokens::tokens;
 
-/// Names that say nothing about what is inside.
+/// Names without information about the content.
 const FORBIDDEN: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "misc", "stuff", "shared"];
 
 /// Every module, by file, folder or inline declaration, with a forbidden name.
@@ -24,7 +24,7 @@ pub(crate) fn check(workspace: &Workspace) -> Vec<Violation> {
 }
 
 fn refusal(name: &str) -> String {
-    format!("a module named `{name}` says nothing: name it after its concept")
+    format!("a module named `{name}` has no information: name it after its concept")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A small lexer of Rust: enough to tell code from comments and literals, and to find identifiers.
+//! A small lexer of Rust: enough to separate code from comments and literals, and to find identifiers.
 
 /// `text` with every comment and the inside of every string and character literal replaced by
 /// spaces. Line breaks stay, so line numbers do too.

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared code of the integration tests.
 #![allow(dead_code)] // Each test binary uses a part of it.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) fn threaded() -> Components {
     Components::in_memory().runtime(Arc::new(SystemRuntime::new()))
 }
 
-/// Settings under which little data meets flushes, compactions and new manifests, all inside the calls.
+/// Settings with which little data causes flushes, compactions and new manifests, all inside the calls.
 pub(crate) fn tiny() -> Options {
     Options::default()
         .background_threads(0)
@@ -46,7 +46,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// What a record of the model is: the sequence number of its write, its group and its number, its tags.
+/// A record of the model: the sequence number of its write, its group and its number, its tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) sequence: u64,
@@ -86,7 +86,7 @@ pub(crate) fn keys_where(model: &Model, order: Order, wanted: impl Fn(&Row) -> b
     found.into_iter().map(|(key, _)| key.clone()).collect()
 }
 
-/// The keys that a query finds.
+/// The keys that a query returns.
 pub(crate) fn find_keys(collection: &Collection, query: &Query) -> Result<Vec<Vec<u8>>> {
     Ok(collection.find(query)?.into_iter().map(|answer| answer.key).collect())
 }

@@ -1,4 +1,4 @@
-//! The command line of `index` and its verbs.
+//! The command line of `index` and its subcommands.
 
 use std::path::PathBuf;
 
@@ -27,15 +27,15 @@ pub(crate) enum IndexVerb {
     Advise(IndexAdvise),
 }
 
-/// Add an index; the records that exist are indexed now
+/// Add an index; the existing records are indexed now
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   bolide index add ./db posts score
   bolide index add ./db posts recent=author.name:composite:maintenance=synchronous
 
-Stopped on the way, the index stays `building`: the same line goes on with it, and so does any verb that opens
-the database to write.")]
+If the build is interrupted, the index stays `building`: the same command continues it, and so does any verb
+that opens the database for writing.")]
 pub(crate) struct IndexAdd {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -47,25 +47,25 @@ pub(crate) struct IndexAdd {
     pub(crate) pace: Pace,
 }
 
-/// How fast an index is built
+/// Rate limit of an index build
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Pace {
-    /// Most records to read a second [default: as many as it can]
+    /// Maximum number of records to read per second [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records_per_second: Option<u64>,
-    /// Most bytes of records to read a second [default: as many as it can]
+    /// Maximum bytes of records to read per second [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) bytes_per_second: Option<u64>,
 }
 
-/// Build an index anew and put it in the place of the old one
+/// Build an index again and replace the old one
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   bolide index rebuild ./db posts score
 
-The old one serves queries until the new one is complete. Stopped on the way, the next verb that opens the
-database to write goes on with it.")]
+The old one serves queries until the new one is complete. If the build is interrupted, the next verb that
+opens the database for writing continues it.")]
 pub(crate) struct IndexRebuild {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -112,16 +112,16 @@ pub(crate) struct IndexAdvise {
     /// Writes, in percent of all operations
     #[arg(long, default_value_t = 50.0, value_parser = percent)]
     pub(crate) writes: f64,
-    /// Answers that a lookup wants, newest first
+    /// Answers per lookup, newest first
     #[arg(long, default_value_t = 10, value_name = "K")]
     pub(crate) top: usize,
-    /// Lookups want all answers
+    /// Lookups read all answers
     #[arg(long, conflicts_with = "top")]
     pub(crate) all: bool,
-    /// Lookups ask for keys alone
+    /// Lookups read only keys
     #[arg(long)]
     pub(crate) keys_only: bool,
-    /// Space counts more than time
+    /// Space is more important than time
     #[arg(long)]
     pub(crate) space_is_scarce: bool,
     #[command(flatten)]
@@ -131,7 +131,7 @@ pub(crate) struct IndexAdvise {
 /// A number from 0 to 100.
 fn percent(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("it must lie between 0 and 100".to_owned()) }
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("it must be between 0 and 100".to_owned()) }
 }
 
 /// List indexes

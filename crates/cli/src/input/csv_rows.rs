@@ -1,11 +1,11 @@
 //! CSV rows as JSON objects.
 //!
-//! The header names the fields. A cell that is written as JSON writes an integer or a decimal fraction
-//! becomes a number with the same digits, `true` and `false` become booleans, an empty cell leaves the
-//! field out, and all else is a string: `007`, `1e5` and `+1` stay texts.
+//! The header names the fields. A cell with the JSON form of an integer or a decimal fraction becomes a number with the
+//! same digits, `true` and `false` become booleans, an empty cell omits the field, and everything else is a string:
+//! `007`, `1e5` and `+1` stay texts.
 //!
-//! A quoted cell that is not closed at the end of the file is an error, and text behind a closing quote makes a bad
-//! row: in both cases a quote is missing, and a lenient parser would join rows into one cell.
+//! A quoted cell that is not closed at the end of the file is an error, and text after a closing quote makes a bad row:
+//! in both cases a quote is missing, and a lenient parser would join rows into one cell.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Read};
@@ -14,32 +14,32 @@ use std::rc::Rc;
 use super::quotes::Quotes;
 use super::{BYTE_ORDER_MARK, Row, too_long};
 
-/// What the CSV parser reads ahead, in bytes.
+/// The read-ahead of the CSV parser, in bytes.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// Reads a CSV file row by row.
 pub(super) struct CsvRows {
-    reader: csv::Reader<Guarded>,
+    reader: csv::Reader<LimitedReader>,
     fence: Rc<Cell<u64>>,
     quotes: Rc<RefCell<Quotes>>,
     /// The field names as JSON texts, with their quotes.
     fields: Vec<String>,
     record: csv::ByteRecord,
-    /// Whether lines end in CR LF: the parser then stands before the line feed when a row ends.
+    /// Whether lines end in CR LF: the parser then stops before the line feed at the end of a row.
     carriage_returns: bool,
     line: u64,
     max_row_bytes: usize,
 }
 
-/// Fails once a row has read past its fence, and watches the quotes.
-struct Guarded {
+/// A reader that fails once a row exceeds its limit, and tracks the quotes.
+struct LimitedReader {
     inner: Box<dyn BufRead>,
     consumed: u64,
     fence: Rc<Cell<u64>>,
     quotes: Rc<RefCell<Quotes>>,
 }
 
-impl Read for Guarded {
+impl Read for LimitedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.consumed >= self.fence.get() {
             let open = self.quotes.borrow().open_line();
@@ -68,7 +68,7 @@ impl CsvRows {
         let fence = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
         let quotes = Rc::new(RefCell::new(Quotes::default()));
         let guarded =
-            Guarded { inner: input, consumed: 0, fence: Rc::clone(&fence), quotes: Rc::clone(&quotes) };
+            LimitedReader { inner: input, consumed: 0, fence: Rc::clone(&fence), quotes: Rc::clone(&quotes) };
         let mut reader =
             csv::ReaderBuilder::new().flexible(true).buffer_capacity(READ_AHEAD_BYTES).from_reader(guarded);
         let header = reader.headers().map_err(into_io)?.clone();
@@ -126,7 +126,7 @@ impl CsvRows {
             }
             text.extend_from_slice(name.as_bytes());
             text.push(b':');
-            if stands_for_itself(cell) {
+            if is_json_literal(cell) {
                 text.extend_from_slice(cell.as_bytes());
             } else {
                 serde_json::to_writer(&mut *text, cell)?;
@@ -136,13 +136,13 @@ impl CsvRows {
         Ok(Some(Row::Json))
     }
 
-    /// The line, from 1, on which the row that was read last starts.
+    /// The line, from 1, on which the last row starts.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 }
 
-/// Fails where the input has ended within quotes.
+/// Fails if the input has ended within quotes.
 fn check_closed(quotes: &RefCell<Quotes>) -> io::Result<()> {
     let quotes = quotes.borrow();
     match quotes.open_line().filter(|_| quotes.ended) {
@@ -168,7 +168,7 @@ fn first_line_ends_in_crlf(start: &[u8]) -> bool {
 }
 
 /// True for `true`, `false`, and numbers whose digits survive as a JSON number.
-fn stands_for_itself(cell: &str) -> bool {
+fn is_json_literal(cell: &str) -> bool {
     if matches!(cell, "true" | "false") {
         return true;
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_their_digits_or_stay_texts() {
+    fn numbers_preserve_their_digits_or_stay_texts() {
         for (cell, itself) in [
             ("0", true),
             ("-12", true),
@@ -237,13 +237,13 @@ mod tests {
             ("NaN", false),
             ("-", false),
         ] {
-            assert_eq!(stands_for_itself(cell), itself, "{cell:?}");
+            assert_eq!(is_json_literal(cell), itself, "{cell:?}");
             assert!(!itself || serde_json::from_str::<serde_json::Number>(cell).is_ok(), "{cell:?}");
         }
     }
 
     #[test]
-    fn bad_rows_are_told_apart_from_a_bad_file() {
+    fn bad_rows_are_distinguished_from_a_bad_file() {
         let rows = read(b"a,b\n1\n2,3\n\xff,1\n", 1000).unwrap();
         assert!(rows[0].1.as_ref().unwrap_err().contains("1 cells where the header has 2"));
         assert!(rows[1].1.is_ok());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn many_rows_with_misplaced_quotes_are_told_one_by_one() {
+    fn many_rows_with_misplaced_quotes_are_reported_one_by_one() {
         let input: String = (0..20_000).map(|id| format!("{id},\"x\"y\n{id},\"x\"\n")).collect();
         let rows = read(format!("a,b\n{input}").as_bytes(), 1000).unwrap();
         for (number, (line, row)) in rows.iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use std::io::{self, BufRead, Read};
 
-/// One step of reading.
+/// The result of reading one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its line feed; the last one may lack it.
     Whole,
-    /// A line over the limit; all of it was passed over.
+    /// A line over the limit, skipped completely.
     TooLong,
     /// The end of the input.
     End,

@@ -1,6 +1,6 @@
 //! Rows from files: NDJSON and CSV, plain or compressed, one row at a time.
 //!
-//! Memory stays bounded whatever the file holds: a row is at most as long as a record may be.
+//! Memory is bounded for any file: a row is at most as long as a record may be.
 
 mod csv_rows;
 mod lines;
@@ -15,15 +15,15 @@ use csv_rows::CsvRows;
 use lines::{Line, Lines};
 use source::RowFormat;
 
-/// Longest row, in bytes: what a record may hold.
+/// The maximum length of a row, in bytes: that of a record.
 const MAX_ROW_BYTES: usize = bolide::limits::MAX_VALUE_BYTES;
 
-/// What stands on one line, or on one CSV row.
+/// The content of one line, or of one CSV row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// A row that holds a JSON text; whether it is an object is not known yet.
+    /// A row with a JSON text; whether it is an object is not known yet.
     Json,
-    /// A row that cannot be read, and why.
+    /// A row that cannot be read, and the reason.
     Bad(String),
 }
 
@@ -51,10 +51,10 @@ impl RowReader {
         Ok(Self { rows, line: 0 })
     }
 
-    /// Puts the next row into `text`; `None` at the end. Blank lines are passed over.
+    /// Reads the next row into `text`; `None` at the end. Blank lines are skipped.
     ///
     /// # Errors
-    /// Those of the file and of its compression; nothing more can be read then.
+    /// Those of the file and of its compression; the input ends then.
     pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<Row>> {
         match &mut self.rows {
             Rows::Csv(rows) => {
@@ -79,13 +79,13 @@ impl RowReader {
         }
     }
 
-    /// The line, from 1, on which the row that was read last starts.
+    /// The line, from 1, on which the last row starts.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 }
 
-/// UTF-8's mark, which some programs write first.
+/// The byte order mark of UTF-8, which some programs write first.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn too_long(limit: usize) -> String {
@@ -123,23 +123,24 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gz, &plain).unwrap();
         let gz = gz.finish().unwrap();
-        // Both formats may hold several members one behind another.
+        // Files of both formats may consist of several members.
         assert_eq!(rows("a.ndjson.zst", &[&zst[..], &zst].concat()).len(), 4000);
         assert_eq!(rows("a.ndjson.gz", &[&gz[..], &gz].concat()).len(), 4000);
     }
 
     #[test]
-    fn a_cut_compressed_file_is_an_error_and_no_end() {
+    fn a_truncated_compressed_file_is_an_error() {
         let plain: Vec<u8> =
             (0..1000).flat_map(|n| format!("{{\"a\":{}}}\n", n * 7919).into_bytes()).collect();
         let zst = zstd::encode_all(&plain[..], 1).unwrap();
-        let cut = &zst[..zst.len() - 9];
-        let mut reader = RowReader::new(Source::of_bytes("a.ndjson.zst", cut.to_vec()).unwrap()).unwrap();
+        let truncated = &zst[..zst.len() - 9];
+        let source = Source::of_bytes("a.ndjson.zst", truncated.to_vec()).unwrap();
+        let mut reader = RowReader::new(source).unwrap();
         let mut text = Vec::new();
         let error = loop {
             match reader.next(&mut text) {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("the cut was not seen"),
+                Ok(None) => panic!("the truncation was not detected"),
                 Err(error) => break error,
             }
         };

@@ -1,20 +1,20 @@
-//! Watches the quotes of a CSV file as its bytes are read.
+//! Tracks the quotes of a CSV file as its bytes are read.
 //!
-//! The parser accepts an open quote at the end of the file, and text behind a closing quote. This follows the same states
-//! and remembers where either happens.
+//! The parser accepts an open quote at the end of the file, and text after a closing quote. This follows the same
+//! states and records where either occurs.
 
 use std::collections::VecDeque;
 
-/// Where the bytes that were read end: in which state, and on which line.
+/// The state and the line at the end of the bytes read so far.
 #[derive(Debug)]
 pub(super) struct Quotes {
     state: State,
-    /// The line, from 1, that the next byte is on.
+    /// The line, from 1, of the next byte.
     line: u64,
     /// The line on which the last quoted cell began.
     opened: u64,
-    /// Text behind closing quotes in rows that were not taken yet: its offset, and the line on which the cell began. The
-    /// parser reads ahead by one buffer, which bounds it.
+    /// Text after closing quotes in rows that were not returned yet: its offset, and the line on which the cell began.
+    /// The parser reads ahead by one buffer, which bounds it.
     misplaced: VecDeque<(u64, u64)>,
     /// The input has ended.
     pub(super) ended: bool,
@@ -25,8 +25,8 @@ enum State {
     CellStart,
     Plain,
     Quoted,
-    /// Behind a quote within a quoted cell: it closes the cell, or is the first of two that stand for one.
-    BehindQuote,
+    /// After a quote within a quoted cell: it closes the cell, or is the first of an escaped pair.
+    AfterQuote,
 }
 
 impl Default for Quotes {
@@ -40,16 +40,16 @@ impl Quotes {
     pub(super) fn watch(&mut self, bytes: &[u8], offset: u64) {
         for (at, &byte) in (offset..).zip(bytes) {
             self.state = match (self.state, byte) {
-                (State::Quoted, b'"') => State::BehindQuote,
+                (State::Quoted, b'"') => State::AfterQuote,
                 (State::Quoted, _) => State::Quoted,
                 (_, b',' | b'\n' | b'\r') => State::CellStart,
                 (State::CellStart, b'"') => {
                     self.opened = self.line;
                     State::Quoted
                 }
-                (State::BehindQuote, b'"') => State::Quoted,
-                (State::BehindQuote, b' ' | b'\t') => State::Plain,
-                (State::BehindQuote, _) => {
+                (State::AfterQuote, b'"') => State::Quoted,
+                (State::AfterQuote, b' ' | b'\t') => State::Plain,
+                (State::AfterQuote, _) => {
                     self.misplaced.push_back((at, self.opened));
                     State::Plain
                 }
@@ -59,12 +59,12 @@ impl Quotes {
         }
     }
 
-    /// The line on which the quoted cell began that is open.
+    /// The line on which the open quoted cell began.
     pub(super) fn open_line(&self) -> Option<u64> {
         (self.state == State::Quoted).then_some(self.opened)
     }
 
-    /// The line on which the first cell before `end` began whose closing quote is followed by text; forgets all before
+    /// The line on which the first cell before `end` began whose closing quote is followed by text; removes all before
     /// `end`.
     pub(super) fn take_misplaced(&mut self, end: u64) -> Option<u64> {
         let mut first = None;

@@ -1,4 +1,4 @@
-//! Where rows come from: a file whose name tells its format, or standard input.
+//! Sources of rows: a file whose name determines its format, or standard input.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Bytes read from the operating system at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// How the rows of a file are written.
+/// The format of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowFormat {
     /// One JSON text a line.
@@ -65,7 +65,7 @@ impl Source {
     /// Opens `path`, or standard input for `-`.
     ///
     /// # Errors
-    /// A name that does not tell the format is wrong usage; a file that cannot be opened fails.
+    /// A name without a known format is wrong usage; a file that cannot be opened fails.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             let parts = (RowFormat::Ndjson, Compression::None);
@@ -123,17 +123,17 @@ impl Source {
         &self.name
     }
 
-    /// How its rows are written.
+    /// The format of its rows.
     pub(crate) fn format(&self) -> RowFormat {
         self.format
     }
 
-    /// Counts what is read from now on.
+    /// Counts the bytes that are read from now on.
     pub(crate) fn counter(&self) -> Counter {
         self.counter.clone()
     }
 
-    /// The length of the file as it lies on disk, where it has one.
+    /// The length of the file on disk, if it has one.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         self.file_bytes
     }
@@ -158,7 +158,7 @@ fn format_of(name: &str) -> Result<(RowFormat, Compression), Failure> {
         Some("csv") => RowFormat::Csv,
         _ => {
             return Err(Failure::usage(format!(
-                "cannot tell the format of {name} by its name: it must end in .ndjson, .jsonl or .csv, \
+                "the name {name} has no known format: it must end in .ndjson, .jsonl or .csv, \
                  each also with .zst or .gz; or pipe NDJSON in with `-`"
             )));
         }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_formats() {
+    fn names_determine_formats() {
         use Compression::{Gzip, None, Zstd};
         use RowFormat::{Csv, Ndjson};
         for (name, expected) in [

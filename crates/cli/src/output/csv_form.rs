@@ -4,36 +4,36 @@ use std::io::{self, Write};
 
 use super::{Cells, Fields, Line, cell_of, cells_of, object_cells};
 
-/// How many lines are looked at before the header is written.
+/// The number of lines that determine the header.
 const HEADER_LINES: usize = 1_000;
 
-/// Collects the first lines, then streams.
+/// Collects the first lines for the header, then streams.
 #[derive(Default)]
 pub(super) struct CsvForm {
     waiting: Vec<Cells>,
     columns: Option<Vec<String>>,
-    cells_left_out: u64,
+    omitted_cells: u64,
 }
 
 impl CsvForm {
-    /// Takes one line.
+    /// Adds one line.
     pub(super) fn push(&mut self, out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
         let cells = line_cells(line);
         if let Some(columns) = &self.columns {
-            self.cells_left_out += write_row(out, columns, &cells)?;
+            self.omitted_cells += write_row(out, columns, &cells)?;
             return Ok(());
         }
         self.waiting.push(cells);
         if self.waiting.len() >= HEADER_LINES { self.write_waiting(out) } else { Ok(()) }
     }
 
-    /// Writes what waits; answers with a note where cells had no column.
+    /// Writes pending lines; returns a note if cells had no column.
     pub(super) fn finish(&mut self, out: &mut impl Write) -> io::Result<Option<String>> {
         if self.columns.is_none() {
             self.write_waiting(out)?;
         }
-        Ok((self.cells_left_out > 0).then(|| {
-            format!("{} values are left out: their fields are not in the header", self.cells_left_out)
+        Ok((self.omitted_cells > 0).then(|| {
+            format!("{} values are omitted: their fields are not in the header", self.omitted_cells)
         }))
     }
 
@@ -59,8 +59,8 @@ pub(super) fn line_cells(line: &Line<'_>) -> Cells {
     }
     let own = cells.len();
     for (name, cell) in line.record.map(cells_of).unwrap_or_default() {
-        let taken = cells[..own].iter().any(|(column, _)| *column == name);
-        cells.push((if taken { format!("record.{name}") } else { name }, cell));
+        let is_used = cells[..own].iter().any(|(column, _)| *column == name);
+        cells.push((if is_used { format!("record.{name}") } else { name }, cell));
     }
     cells
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_behind_the_header_are_counted() {
+    fn fields_missing_in_the_header_are_counted() {
         let (mut form, mut out) = (CsvForm::default(), Vec::new());
         for number in 0..=HEADER_LINES {
             let record = if number < HEADER_LINES { r#"{"a":1}"# } else { r#"{"a":1,"late":2}"# };

@@ -1,4 +1,4 @@
-//! Figures for people: grouped digits, bytes, times.
+//! Formatted figures: grouped digits, bytes, times.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_well() {
+    fn figures_are_grouped_and_have_units() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
         assert_eq!(

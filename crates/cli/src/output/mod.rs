@@ -1,8 +1,8 @@
-//! Answers on standard output: newline-delimited JSON, a table for people, or CSV.
+//! Answers on standard output: newline-delimited JSON, a table, or CSV.
 
 mod csv_form;
+mod deferred;
 pub(crate) mod figures;
-mod held;
 mod ndjson;
 mod ordered;
 mod table;
@@ -13,27 +13,28 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use held::Held;
-pub(crate) use held::{discard_unwritten, has_written, write_unwritten};
+use deferred::DeferredOutput;
+pub(crate) use deferred::{discard_unwritten, has_written, write_unwritten};
 
-/// Writes a line on standard error, in one piece. Where nobody reads it the work goes on: there is nobody to tell that either.
-macro_rules! tell {
+/// Writes a line to standard error, in one piece. If standard error is closed, the error is ignored and the work
+/// continues.
+macro_rules! report {
     ($($text:tt)*) => {
-        $crate::output::tell_line(format!($($text)*))
+        $crate::output::write_error_line(format!($($text)*))
     };
 }
-pub(crate) use tell;
+pub(crate) use report;
 
-/// What [`tell`] does.
-pub(crate) fn tell_line(mut line: String) {
+/// The implementation of [`report`].
+pub(crate) fn write_error_line(mut line: String) {
     line.push('\n');
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// How answers are written.
+/// The form of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// One JSON object a line: the default where standard output is not a terminal.
+    /// One JSON object a line: the default if standard output is not a terminal.
     Ndjson,
     /// A table: the default on a terminal.
     Table,
@@ -42,13 +43,13 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What was asked for, or the default of this standard output.
-    pub(crate) fn or_default(asked: Option<Self>) -> Self {
-        asked.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Ndjson })
+    /// The requested form, or the default of this standard output.
+    pub(crate) fn or_default(requested: Option<Self>) -> Self {
+        requested.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Ndjson })
     }
 }
 
-/// One line of an answer. What it does not have is left out.
+/// One line of an answer. Missing parts are omitted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line<'a> {
     /// The key as JSON.
@@ -59,9 +60,9 @@ pub(crate) struct Line<'a> {
     pub(crate) record: Option<&'a str>,
 }
 
-/// Writes lines in one format. Call [`Printer::finish`] at the end: tables wait for it.
+/// Writes lines in one format. [`Printer::finish`] must be called at the end: tables are written then.
 pub(crate) struct Printer {
-    out: Held,
+    out: DeferredOutput,
     form: Form,
 }
 
@@ -79,7 +80,7 @@ impl Printer {
             Format::Table => Form::Table(table::TableForm::new(terminal_width())),
             Format::Csv => Form::Csv(csv_form::CsvForm::default()),
         };
-        Self { out: Held::default(), form }
+        Self { out: DeferredOutput::default(), form }
     }
 
     /// Writes one line.
@@ -95,7 +96,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Writes what waits, and notes on standard error what the format left out.
+    /// Writes pending lines, and notes on standard error what the format omits.
     ///
     /// # Errors
     /// Those of standard output.
@@ -107,13 +108,13 @@ impl Printer {
         };
         self.out.flush()?;
         if let Some(note) = note {
-            tell!("note: {note}; `--format ndjson` shows all");
+            report!("note: {note}; `--format ndjson` shows all");
         }
         Ok(())
     }
 }
 
-/// An object whose fields keep their order.
+/// An object with its fields in order.
 pub(crate) type Fields = Vec<(String, Value)>;
 
 /// Writes objects: one a line, or as the rows of a table. A table of one object lists its fields.
@@ -154,7 +155,7 @@ fn object_cells(fields: &Fields) -> Cells {
     fields.iter().map(|(name, value)| (name.clone(), cell_of(value))).collect()
 }
 
-/// A value as the text of a cell: strings without quotes, `null` as nothing, all else as JSON.
+/// A value as the text of a cell: strings without quotes, `null` as nothing, everything else as JSON.
 fn cell_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -163,10 +164,10 @@ fn cell_of(value: &Value) -> String {
     }
 }
 
-/// Columns of the terminal; 120 where there is none.
+/// Columns of the terminal; 120 without one.
 fn terminal_width() -> usize {
-    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let (_, columns) = console_size().unwrap_or((0, asked.unwrap_or(120)));
+    let requested = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let (_, columns) = console_size().unwrap_or((0, requested.unwrap_or(120)));
     usize::from(columns).clamp(40, 400)
 }
 

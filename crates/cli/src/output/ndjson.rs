@@ -12,7 +12,7 @@ pub(super) fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()
     }
     if let Some(record) = line.record {
         out.write_all(b",\"record\":")?;
-        // A record may have been put with line breaks between its fields; JSON has them nowhere else.
+        // A record may contain line breaks between its fields; JSON has none elsewhere.
         if record.contains(['\n', '\r']) {
             for part in record.split(['\n', '\r']) {
                 out.write_all(part.as_bytes())?;

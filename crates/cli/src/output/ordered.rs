@@ -1,4 +1,4 @@
-//! JSON objects that keep the order of their fields.
+//! JSON objects with their fields in order.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Tables for people: as many columns as fit the terminal, long cells cut short.
+//! Tables for terminals: as many columns as fit, long cells truncated.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,15 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyl
 use super::csv_form::{columns_of, line_cells};
 use super::{Cells, Fields, Line, cell_of, object_cells};
 
-/// Lines that share one table; long answers come as several.
+/// The number of lines in one table; long answers are split.
 const CHUNK_LINES: usize = 500;
-/// Longest cell, in characters.
+/// The maximum width of a cell, in characters.
 const MAX_CELL: usize = 60;
-/// Narrowest that a column is cut down to, in characters.
-const MIN_CUT_CELL: usize = 16;
-/// One rule under the header, and nothing else that a person would have to look past.
+/// The minimum width of a truncated column, in characters.
+const MIN_TRUNCATED_CELL: usize = 16;
+/// One rule under the header, and no other lines.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-/// Blank space that a column costs besides its cells.
+/// Blank characters of a column besides its cells.
 const COLUMN_PADDING: usize = 2;
 
 /// Collects lines and writes them as tables of at most [`CHUNK_LINES`].
@@ -23,71 +23,71 @@ pub(super) struct TableForm {
     waiting: Vec<Cells>,
     width: usize,
     wrote: bool,
-    fields_left_out: Vec<String>,
+    omitted_fields: Vec<String>,
 }
 
 impl TableForm {
     /// A table of at most `width` characters.
     pub(super) fn new(width: usize) -> Self {
-        Self { waiting: Vec::new(), width, wrote: false, fields_left_out: Vec::new() }
+        Self { waiting: Vec::new(), width, wrote: false, omitted_fields: Vec::new() }
     }
 
-    /// Takes one line.
+    /// Adds one line.
     pub(super) fn push(&mut self, out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
         self.waiting.push(line_cells(line));
         if self.waiting.len() >= CHUNK_LINES { self.write_waiting(out) } else { Ok(()) }
     }
 
-    /// Writes what waits; answers with a note where columns had no room.
+    /// Writes pending lines; returns a note if columns did not fit.
     pub(super) fn finish(&mut self, out: &mut impl Write) -> io::Result<Option<String>> {
         if !self.waiting.is_empty() {
             self.write_waiting(out)?;
         } else if !self.wrote {
             writeln!(out, "(nothing)")?;
         }
-        let hidden = &self.fields_left_out;
+        let hidden = &self.omitted_fields;
         Ok((!hidden.is_empty()).then(|| format!("no room for {}", hidden.join(", "))))
     }
 
     fn write_waiting(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = std::mem::take(&mut self.waiting);
         let columns = columns_of(&rows);
-        let shown = fitting(&columns, &rows, self.width);
+        let fitted = fitting(&columns, &rows, self.width);
         for column in &columns {
-            if !shown.iter().any(|(name, _)| *name == column) && !self.fields_left_out.contains(column) {
-                self.fields_left_out.push(column.clone());
+            if !fitted.iter().any(|(name, _)| *name == column) && !self.omitted_fields.contains(column) {
+                self.omitted_fields.push(column.clone());
             }
         }
-        let cells = |row: &Cells| shown.iter().map(|(column, width)| cell_at(row, column, *width)).collect();
-        let names: Vec<&String> = shown.iter().map(|(column, _)| *column).collect();
+        let cells = |row: &Cells| fitted.iter().map(|(column, width)| cell_at(row, column, *width)).collect();
+        let names: Vec<&String> = fitted.iter().map(|(column, _)| *column).collect();
         let table = table_of(&names, rows.iter().map(cells));
         self.wrote = true;
         writeln!(out, "{table}")
     }
 }
 
-/// The columns that fit `width`, each with the width of its cells: always the first two, then in order
-/// every one that still has room. The first that has not is cut down to what is left, if that is enough
-/// to read something.
+/// The columns that fit `width`, each with the width of its cells: always the first two, then in order every one that
+/// still fits. The first that does not fit is truncated to the remaining width, if that is at least
+/// [`MIN_TRUNCATED_CELL`].
 fn fitting<'c>(columns: &'c [String], rows: &[Cells], width: usize) -> Vec<(&'c String, usize)> {
     let mut room = width;
-    let mut shown = Vec::new();
+    let mut fitting = Vec::new();
     for column in columns {
         let cells = rows.iter().flatten().filter(|(name, _)| name == column);
         let longest = cells.map(|(_, cell)| cell.chars().count().min(MAX_CELL)).max().unwrap_or(0);
         let name = column.chars().count();
         let left = room.saturating_sub(COLUMN_PADDING);
-        let cell_width = if longest.max(name) <= left || shown.len() < 2 {
+        let cell_width = if longest.max(name) <= left || fitting.len() < 2 {
             longest.max(name)
-        } else if left >= MIN_CUT_CELL.max(name) {
+        } else if left >= MIN_TRUNCATED_CELL.max(name) {
             left
         } else {
             continue;
         };
         room = room.saturating_sub(cell_width + COLUMN_PADDING);
-        shown.push((column, cell_width));
+        fitting.push((column, cell_width));
     }
-    shown
+    fitting
 }
 
 /// One line of at most `width` characters.
@@ -114,7 +114,7 @@ fn table_of(columns: &[&String], rows: impl Iterator<Item = Vec<String>>) -> Tab
     }
     for (position, numeric) in numeric.into_iter().enumerate() {
         if let Some(column) = table.column_mut(position) {
-            // A blank stands between columns already.
+            // The padding of the next column separates them already.
             column.set_padding((0, COLUMN_PADDING as u16 - 1));
             if numeric {
                 column.set_cell_alignment(CellAlignment::Right);
@@ -146,7 +146,7 @@ fn write_fields(out: &mut impl Write, fields: &Fields) -> io::Result<()> {
     Ok(())
 }
 
-/// The cell of a column, cut to `width`; empty where the row has none.
+/// The cell of a column, truncated to `width`; empty if the row has none.
 fn cell_at(row: &Cells, column: &str, width: usize) -> String {
     row.iter().find(|(name, _)| name == column).map_or_else(String::new, |(_, cell)| shorten(cell, width))
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_says_so() {
+    fn an_empty_answer_is_noted() {
         assert_eq!(written(80, &[]).0, "(nothing)\n");
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::database;
 use crate::arguments::IndexAdvise;
 use crate::failure::Failure;
-use crate::output::{Fields, Format, print_objects, tell};
+use crate::output::{Fields, Format, print_objects, report};
 
 /// Measures the attribute and prints the advice.
 pub(super) fn run(arguments: &IndexAdvise) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &IndexAdvise) -> Result<(), Failure> {
     workload.keys_only = arguments.keys_only;
     let profile = collection.profile(&attribute)?;
     if profile.with_attribute == 0 {
-        tell!("note: no record of {} has the attribute `{attribute}`", arguments.collection);
+        report!("note: no record of {} has the attribute `{attribute}`", arguments.collection);
     }
     let advice = bolide::advisor::advise(&attribute, &profile, &workload);
     match arguments.output.form() {
@@ -41,7 +41,7 @@ fn share(percent: f64) -> f64 {
     percent / 100.0
 }
 
-/// The figures, for people.
+/// The measured figures as text.
 fn measured(profile: &AttributeProfile) -> String {
     format!(
         "measured: {} records, {} with the attribute, {} values, about {:.0} distinct; a value recurs about \

@@ -1,5 +1,5 @@
-//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--repair` sorted views
-//! and indexes are built again whose files are damaged.
+//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--repair` it rebuilds
+//! sorted views and indexes whose files are damaged.
 
 use bolide::{CheckReport, Db, IndexState};
 
@@ -7,15 +7,15 @@ use super::database;
 use super::index::wait_for_builds;
 use crate::arguments::Check;
 use crate::failure::Failure;
-use crate::output::{Fields, print_objects, tell};
+use crate::output::{Fields, print_objects, report};
 
-/// How often a check that finds problems beside a writer is made again.
-const CHECKS_AGAIN: usize = 2;
+/// The maximum number of repetitions of a check that finds problems beside a writer.
+const MAX_REPEATED_CHECKS: usize = 2;
 
-/// Prints what was checked on standard output, one object for the files and one for each index;
-/// problems are told on standard error.
+/// Prints the checked parts on standard output, one object for the files and one for each index; problems are reported
+/// on standard error.
 pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
-    let report = if arguments.repair { mended(arguments)? } else { report_beside_writer(arguments)? };
+    let report = if arguments.repair { check_and_repair(arguments)? } else { check_beside_writer(arguments)? };
     let files: Fields = vec![
         ("checked".into(), "files".into()),
         ("sstables".into(), report.files.tables.into()),
@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         ("sorted_views".into(), report.files.views.into()),
         ("sorted_view_bytes".into(), report.files.view_bytes.into()),
         ("page_segments".into(), report.files.external_files.into()),
-        ("page_segment_bytes".into(), report.files.kept_bytes.into()),
+        ("page_segment_bytes".into(), report.files.external_file_bytes.into()),
         ("malformed_records".into(), report.malformed_records.into()),
     ];
     let mut objects = vec![files];
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     for problem in problems {
-        tell!("problem: {problem}");
+        report!("problem: {problem}");
     }
     let views = usize::try_from(report.files.damaged_views).unwrap_or(usize::MAX);
     Err(Failure::operation(
@@ -58,12 +58,12 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
     ))
 }
 
-/// Checks without the lock. A writer that replaces files meanwhile makes problems that the next check does not find.
-fn report_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
+/// Checks without the lock. A writer that replaces files meanwhile causes problems that the next check does not find.
+fn check_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
     let check = || Ok::<_, Failure>(database::open_to_read(&arguments.db)?.check(arguments.deep)?);
     database::note_log_ends(&database::open_to_read(&arguments.db)?);
     let mut report = check()?;
-    for _ in 0..CHECKS_AGAIN {
+    for _ in 0..MAX_REPEATED_CHECKS {
         if report.is_sound() || !database::has_writer(&arguments.db) {
             break;
         }
@@ -72,8 +72,8 @@ fn report_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
     Ok(report)
 }
 
-/// Checks, has the damaged views and indexes built again that this finds, and checks what there is then.
-fn mended(arguments: &Check) -> Result<CheckReport, Failure> {
+/// Checks, rebuilds the damaged views and indexes that the check finds, and checks again.
+fn check_and_repair(arguments: &Check) -> Result<CheckReport, Failure> {
     let mut db = database::open_to_write(&arguments.db)?;
     wait_for_builds(&db)?;
     let mut report = db.check(arguments.deep)?;
@@ -99,19 +99,18 @@ fn has_damaged_index(db: &Db) -> bool {
     indexes.any(|index| index.state == IndexState::Damaged)
 }
 
-/// What to do about so many damaged views and other problems.
+/// Advice about this number of damaged views and of other problems.
 fn advice(views: usize, others: usize) -> &'static str {
     match (views, others) {
-        (_, 0) => {
-            "no answer depends on a sorted view; `bolide check DB --repair` builds those that are damaged again"
-        }
+        (_, 0) => "no answer depends on a sorted view; `bolide check DB --repair` rebuilds damaged ones",
         (0, _) => {
             "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
               differs can be dropped and added again"
         }
         _ => {
             "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
-              differs can be dropped and added again; no answer depends on a sorted view, and `bolide check DB --repair` builds those that are damaged again"
+              differs can be dropped and added again; no answer depends on a sorted view, and `bolide check DB --repair` \
+              rebuilds damaged ones"
         }
     }
 }

@@ -10,25 +10,25 @@ use bolide::{
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::{Line, tell};
+use crate::output::{Line, report};
 
-/// The directory of persistent memory, for whatever database the program opens.
+/// The directory of persistent memory, for any database that the program opens.
 static DAX_DIR: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the directory of persistent memory: once, before a database is opened.
 ///
 /// # Errors
-/// A relative path is wrong usage: the database remembers where it made the region of an index.
+/// A relative path is wrong usage: the database stores the location of an index's region.
 pub(crate) fn set_dax_dir(dir: Option<PathBuf>) -> Result<(), Failure> {
     let Some(dir) = dir else { return Ok(()) };
     if !dir.is_absolute() {
-        return Err(Failure::usage(format!("--dax-dir {}: it is to be an absolute path", dir.display())));
+        return Err(Failure::usage(format!("--dax-dir {}: it must be an absolute path", dir.display())));
     }
     DAX_DIR.get_or_init(|| dir);
     Ok(())
 }
 
-/// The settings that databases are opened with.
+/// The settings for opening databases.
 pub(super) fn options() -> Options {
     match DAX_DIR.get() {
         Some(dir) => Options::default().dax_dir(dir),
@@ -36,35 +36,36 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// Opens a database to read it; no byte of it changes.
+/// Opens a database for reading; no byte of it changes.
 ///
 /// # Errors
-/// Those of the store; a missing database says where it was looked for.
+/// Those of the store; for a missing database the message has its path.
 pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
     let db = Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))?;
     note_damaged_indexes(&db);
     Ok(db)
 }
 
-/// Whether another process has the database open to write.
+/// Whether another process has the database open for writing.
 pub(crate) fn has_writer(path: &Path) -> bool {
     Db::has_writer(path, &Components::system()).unwrap_or(false)
 }
 
-/// Says so where another process has the database open to write: files that are read may go meanwhile.
+/// Notes if another process has the database open for writing: files may be removed while they are read.
 pub(crate) fn note_writer(path: &Path) {
     if has_writer(path) {
-        tell!(
-            "note: another process has {} open to write, and replaces files while they are read: try again, or when it has closed, or read a checkpoint",
+        report!(
+            "note: another process has {} open for writing, and replaces files while they are read: try again, or after it \
+             has closed, or read a checkpoint",
             path.display()
         );
     }
 }
 
-/// Opens a database that exists, to change it.
+/// Opens an existing database for writing.
 ///
 /// # Errors
-/// As [`open_to_read`], and where another process has it open.
+/// As [`open_to_read`], and if another process has it open.
 pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
     let db =
         Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))?;
@@ -73,30 +74,31 @@ pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
     Ok(db)
 }
 
-/// Notes on standard error what recoveries cut off the log, and whether the synced length of its last segment is unknown.
+/// Notes on standard error which ends of the log recoveries cut off, and whether the synced length of its last segment
+/// is unknown.
 pub(crate) fn note_log_ends(db: &Db) {
     let stats = db.stats();
-    for cut in stats.cut_tails {
-        tell!("note: {cut}");
+    for tail in stats.cut_tails {
+        report!("note: {tail}");
     }
     if let Some(segment) = stats.unmarked_log {
-        tell!(
+        report!(
             "note: the marker SYNCED is missing or invalid, so how much of the log segment {segment:06}.wal was synced is not \
-             known: writes at its end that were acknowledged as synced may be missing, which nothing else would show"
+             known: writes at its end that were acknowledged as synced may be missing, which nothing else would indicate"
         );
     }
 }
 
-/// Notes on standard error which indexes are damaged, and how far those are that are being built again.
+/// Notes on standard error which indexes are damaged, and which of them are being built again.
 fn note_damaged_indexes(db: &Db) {
     for collection in db.stats().collections {
         for index in collection.indexes {
             let Some(damage) = index.damage else { continue };
             let name = &collection.name;
             if index.state == IndexState::Damaged {
-                tell!("note: collection `{name}`: {damage}; queries do not use the index");
+                report!("note: collection `{name}`: {damage}; queries do not use the index");
             } else {
-                tell!(
+                report!(
                     "note: collection `{name}`: {damage}; it is being built again while the database is open for writing, and \
                      queries do not use it until then; `bolide check DB --repair` waits for it"
                 );
@@ -112,16 +114,16 @@ pub(super) fn damaged_indexes(collection: &Collection) -> Vec<String> {
     damaged.map(|info| info.name().to_owned()).collect()
 }
 
-/// Notes on standard error which indexes were found to be damaged since `known` were.
+/// Notes on standard error which indexes are damaged and not in `known`.
 pub(super) fn note_damage_since(collection: &Collection, name: &str, known: &[String]) {
     for info in collection.indexes() {
         if let Some(damage) = info.damage().filter(|_| !known.iter().any(|known| known == info.name())) {
-            tell!("note: collection `{name}`: {damage}; queries do not use the index");
+            report!("note: collection `{name}`: {damage}; queries do not use the index");
         }
     }
 }
 
-/// Opens a database to change it, and makes it where there is none. [`NewDatabase`](super::new_database::NewDatabase)
+/// Opens a database for writing, and creates it if it does not exist. [`NewDatabase`](super::new_database::NewDatabase)
 /// removes it again.
 ///
 /// # Errors
@@ -138,7 +140,7 @@ fn missing_database(path: &Path, error: bolide::Error) -> Failure {
         let message = format!("there is no database in {}", path.display());
         return Failure::operation(
             message,
-            "check the path, or make one with `bolide import` or `bolide put --create`",
+            "check the path, or create one with `bolide import` or `bolide put --create`",
         );
     }
     error.into()
@@ -147,23 +149,23 @@ fn missing_database(path: &Path, error: bolide::Error) -> Failure {
 /// The collection of this name.
 ///
 /// # Errors
-/// A collection that does not exist; the message names those that do.
+/// A collection that does not exist; the message lists the existing ones.
 pub(crate) fn collection(db: &Db, name: &str) -> Result<Collection, Failure> {
     db.collection(name).map_err(|error| {
         if error.kind() != ErrorKind::NotFound {
             return error.into();
         }
         let names = db.collections();
-        let there = if names.is_empty() {
+        let existing = if names.is_empty() {
             "the database has none yet".to_owned()
         } else {
             format!("the database has {}", names.join(", "))
         };
-        Failure::operation(format!("there is no collection `{name}`: {there}"), "check the name")
+        Failure::operation(format!("there is no collection `{name}`: {existing}"), "check the name")
     })
 }
 
-/// The collection of this name, made with `options` where there is none; true where it was made.
+/// The collection of this name, created with `options` if it does not exist; true if it was created.
 ///
 /// # Errors
 /// Those of the store.
@@ -179,7 +181,7 @@ pub(crate) fn collection_or_create(
     }
 }
 
-/// Ends the work on a database: all that was written is safe when this returns.
+/// Closes a database: all its writes are durable when this returns.
 ///
 /// # Errors
 /// Those of the last sync.
@@ -191,7 +193,7 @@ pub(crate) fn close(db: Db) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings of a collection that the program makes: JSON records under typed keys.
+/// The settings of a collection that the program creates: JSON records under typed keys.
 pub(crate) fn json_collection() -> CollectionOptions {
     CollectionOptions::json().keys(KeyFormat::Typed)
 }
@@ -225,8 +227,8 @@ impl LineMaker {
         }
     }
 
-    /// Hands the line of a record to `use_line`. Records that are no JSON are shown as text where they
-    /// are UTF-8, else as hexadecimal digits.
+    /// Passes the line of a record to `use_line`. Records that are no JSON are printed as text if they are UTF-8,
+    /// otherwise as hexadecimal digits.
     pub(crate) fn with_line<T>(
         &self,
         key: &[u8],

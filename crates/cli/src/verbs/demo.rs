@@ -1,4 +1,4 @@
-//! `demo`: real posts, a few questions, and a database to play with.
+//! `demo`: real posts, a few queries, and a database for experiments.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,38 +22,38 @@ use crate::row::{FieldPath, RowShape};
 static POSTS: &[u8] = include_bytes!("../../data/posts.ndjson.zst");
 /// The collection of the posts.
 const COLLECTION: &str = "posts";
-/// The collection that marks a database as one that a demo made, and may replace.
+/// The collection that marks a database as created by a demo, which the next demo may replace.
 const MARK: &str = "made-by-demo";
-/// Longest title that is printed, in characters.
+/// The maximum length of a printed title, in characters.
 const TITLE_CHARACTERS: usize = 64;
 
-/// One question: what it asks in words, as options of `find`, and as the library takes it.
-struct Question {
-    words: &'static str,
+/// A query of the demo: its title, its options of `find`, and its form in the library.
+struct DemoQuery {
+    title: &'static str,
     options: &'static str,
     query: Query,
 }
 
-/// Loads, asks, explains how to go on.
+/// Loads the posts, runs the queries, prints further commands.
 pub(super) fn run(arguments: &Demo) -> Result<(), Failure> {
     let dir = arguments.dir.as_path();
     let db = open(dir)?;
     let mut out = io::stdout().lock();
     let posts = load_posts(&mut out, &db, dir)?;
     let program = std::env::args().next().unwrap_or_else(|| "bolide".to_owned());
-    for (number, question) in questions().into_iter().enumerate() {
-        ask(&mut out, &posts, number + 1, &question)?;
+    for (number, query) in queries().into_iter().enumerate() {
+        run_query(&mut out, &posts, number + 1, &query)?;
     }
     change_a_post(&mut out, &posts)?;
     drop(posts);
     db.flush()?;
     database::close(db)?;
-    play_on(&mut out, &program, dir)
+    print_further_commands(&mut out, &program, dir)
 }
 
 /// Opens the demo's database; an earlier demo is emptied, anything else is refused.
 fn open(dir: &Path) -> Result<Db, Failure> {
-    let taken = |what: &str| {
+    let refused = |what: &str| {
         Failure::operation(
             format!("{} {what}", dir.display()),
             "choose another directory with --dir, or remove this one",
@@ -62,10 +62,10 @@ fn open(dir: &Path) -> Result<Db, Failure> {
     let is_new = match std::fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => return Err(taken(&format!("cannot be read: {error}"))),
+        Err(error) => return Err(refused(&format!("cannot be read: {error}"))),
     };
     if !is_new && !dir.join("CURRENT").exists() {
-        return Err(taken("holds files that are no database"));
+        return Err(refused("contains files that are no database"));
     }
     let db = Db::open(dir, Options::default())?;
     if is_new {
@@ -74,7 +74,7 @@ fn open(dir: &Path) -> Result<Db, Failure> {
     }
     let names = db.collections();
     if !names.iter().any(|name| name == MARK) {
-        return Err(taken("holds a database that no demo made"));
+        return Err(refused("contains a database that no demo made"));
     }
     if names.iter().any(|name| name == COLLECTION) {
         db.drop_collection(COLLECTION)?;
@@ -118,8 +118,8 @@ fn spec(text: &str) -> Result<IndexSpec, Failure> {
     database::parse_spec(text)
 }
 
-fn questions() -> Vec<Question> {
-    let newest = |words, options, query| Question { words, options, query };
+fn queries() -> Vec<DemoQuery> {
+    let newest = |title, options, query| DemoQuery { title, options, query };
     vec![
         newest(
             "The newest posts of r/space",
@@ -149,11 +149,16 @@ fn questions() -> Vec<Question> {
     ]
 }
 
-/// Asks one question and prints its answers with what they cost.
-fn ask(out: &mut impl Write, posts: &Collection, number: usize, question: &Question) -> Result<(), Failure> {
-    writeln!(out, "\n{}", style(format!("{number}. {}", question.words)).bold())?;
-    writeln!(out, "   find {}", style(question.options).cyan())?;
-    let (answers, duration) = timed(|| Ok(posts.find(&question.query)?))?;
+/// Runs one query and prints its answers with their cost.
+fn run_query(
+    out: &mut impl Write,
+    posts: &Collection,
+    number: usize,
+    query: &DemoQuery,
+) -> Result<(), Failure> {
+    writeln!(out, "\n{}", style(format!("{number}. {}", query.title)).bold())?;
+    writeln!(out, "   find {}", style(query.options).cyan())?;
+    let (answers, duration) = timed(|| Ok(posts.find(&query.query)?))?;
     for answer in answers.iter() {
         print_post(out, answer.record.as_deref().unwrap_or_default())?;
     }
@@ -176,9 +181,9 @@ fn ask(out: &mut impl Write, posts: &Collection, number: usize, question: &Quest
     Ok(())
 }
 
-/// Shows that a change is seen at once, by the old and by the new value.
+/// Shows that a change is visible at once, by the old and by the new value.
 fn change_a_post(out: &mut impl Write, posts: &Collection) -> Result<(), Failure> {
-    writeln!(out, "\n{}", style("6. A post changes its subreddit: the newest write comes first").bold())?;
+    writeln!(out, "\n{}", style("6. A post changes its subreddit: the newest write is first").bold())?;
     let oldest = Query::new().eq("subreddit", "space").order(bolide::Order::Oldest).limit(1);
     let answers = posts.find(&oldest)?;
     let Some(answer) = answers.iter().next() else { return Ok(()) };
@@ -213,9 +218,9 @@ fn print_post(out: &mut impl Write, record: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn play_on(out: &mut impl Write, program: &str, dir: &Path) -> Result<(), Failure> {
+fn print_further_commands(out: &mut impl Write, program: &str, dir: &Path) -> Result<(), Failure> {
     let dir = dir.display();
-    writeln!(out, "\n{}", style(format!("The database stays in {dir}. Play on:")).bold())?;
+    writeln!(out, "\n{}", style(format!("The database stays in {dir}. Further commands:")).bold())?;
     for rest in [
         format!("find {dir} posts --eq subreddit=vim --limit 3"),
         format!("find {dir} posts --range score=3000.. --order value-desc --limit 5 --explain"),
@@ -255,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_match_the_calendar() {
         for (millis, day) in [
             (0, "1970-01-01"),
             (-1, "1969-12-31"),

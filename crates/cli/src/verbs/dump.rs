@@ -1,11 +1,11 @@
-//! `dump`: what one file of a database holds, for people.
+//! `dump`: the content of one file of a database.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide_index::perseid::describe_in_place;
+use bolide_index::ps_tree_index::describe_in_place;
 use bolide_index::{embedded, next};
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::describe_segment;
@@ -19,10 +19,10 @@ use bolide_table::{BlockCache, FileSource, TableDetail, TableReader, read_identi
 use crate::arguments::Dump;
 use crate::failure::Failure;
 
-/// Longest key or value that is shown, in bytes.
-const SHOWN_BYTES: usize = 64;
+/// The maximum number of printed bytes of a key or value.
+const MAX_PRINTED_BYTES: usize = 64;
 
-/// Describes the file by what its name says it is.
+/// Describes the file by the type in its name.
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
     let path = arguments.file.as_path();
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
         Some(FileName::Manifest(_)) => describe_manifest(&vfs, path, &mut gate),
         Some(FileName::Current) => describe_current(&vfs, path, &mut gate),
         None if name.ends_with(".pmem") => describe_in_place(&vfs, path, &mut gate),
-        other => return Err(nothing_to_show(path, other)),
+        other => return Err(no_content(path, other)),
     };
     gate.finish(described)?;
     out.flush()?;
@@ -48,20 +48,20 @@ fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Re
     let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
     let identity = read_identity(&source)?;
     let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
-    let tell = |name: &str, bytes: &[u8]| {
+    let describe = |name: &str, bytes: &[u8]| {
         embedded::describe_meta_block(name, bytes).or_else(|| next::describe_meta_block(name, bytes))
     };
     let Some(spec) = spec_of_table(vfs, path) else {
-        return reader.describe_with(TableDetail::Entries, &tell, &|_, _, _| None, gate);
+        return reader.describe_with(TableDetail::Entries, &describe, &|_, _, _| None, gate);
     };
-    // Writing to the gate fails as writing to the output does, which the next line reports.
+    // An error of the output is retained by the gate, and reported at its end.
     let _ = writeln!(gate as &mut dyn std::io::Write, "of index         {spec}");
     let explain = |key: &[u8], trailer, value: &[u8]| bolide::describe_entry(&spec, key, trailer, value);
-    reader.describe_with(TableDetail::Entries, &tell, &explain, gate)
+    reader.describe_with(TableDetail::Entries, &describe, &explain, gate)
 }
 
-/// The specification of the index that the sstable is of, by the manifest beside it; `None` where there is none, or
-/// the sstable is not of an index.
+/// The specification of the sstable's index, from the manifest in its directory; `None` without a manifest, or if the
+/// sstable is not of an index.
 fn spec_of_table(vfs: &DiskVfs, path: &Path) -> Option<bolide::IndexSpec> {
     let Some(FileName::Table(number)) = path.file_name()?.to_str().and_then(FileName::parse) else {
         return None;
@@ -71,17 +71,17 @@ fn spec_of_table(vfs: &DiskVfs, path: &Path) -> Option<bolide::IndexSpec> {
     bolide::index_spec_of_descriptor(&descriptor).ok()?
 }
 
-fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
+fn no_content(path: &Path, name: Option<FileName>) -> Failure {
     let what = match name {
-        Some(FileName::Lock) => "is only there to be locked and holds nothing",
-        Some(FileName::Reserve) => "only takes space that a full disk gets back, and holds nothing",
+        Some(FileName::Lock) => "exists only to be locked and has no content",
+        Some(FileName::Reserve) => "only reserves space for a full disk, and has no content",
         Some(FileName::Temp(_)) => "was being written when the program ended; the next open removes it",
         _ => "is not named like a file of Bolide",
     };
     Failure::operation(
         format!("{} {what}", path.display()),
-        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a sorted view (000015.remix), a region in persistent memory (*.pmem), a manifest (MANIFEST-000003) or \
-         CURRENT",
+        "name an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a sorted view (000015.remix), a \
+         region in persistent memory (*.pmem), a manifest (MANIFEST-000003) or CURRENT",
     )
 }
 
@@ -99,30 +99,30 @@ fn describe_batch(payload: &[u8], out: &mut dyn std::fmt::Write) -> std::fmt::Re
         write!(out, "\n    #{} tree {} ", placed.sequence, placed.tree)?;
         match placed.operation {
             Operation::Entry { kind, key, value } => {
-                write!(out, "{} {}", format!("{kind:?}").to_lowercase(), shown(key))?;
+                write!(out, "{} {}", format!("{kind:?}").to_lowercase(), printable(key))?;
                 if !value.is_empty() {
-                    write!(out, " = {}", shown(value))?;
+                    write!(out, " = {}", printable(value))?;
                 }
             }
             Operation::RangeDelete { start, end } => {
-                write!(out, "delete range {} to {}", shown(start), shown(end))?;
+                write!(out, "delete range {} to {}", printable(start), printable(end))?;
             }
         }
     }
     Ok(())
 }
 
-fn shown(bytes: &[u8]) -> String {
-    let mut text = format!("\"{}\"", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii());
-    if bytes.len() > SHOWN_BYTES {
+fn printable(bytes: &[u8]) -> String {
+    let mut text = format!("\"{}\"", bytes[..bytes.len().min(MAX_PRINTED_BYTES)].escape_ascii());
+    if bytes.len() > MAX_PRINTED_BYTES {
         // Writing to a string cannot fail.
         let _ = write!(text, "… ({} bytes)", bytes.len());
     }
     text
 }
 
-/// Hands text and bytes on to an output and keeps its first error, which a description could only report
-/// as an error of its own.
+/// Passes text and bytes to an output and retains its first error, which a description could only report as an error of
+/// its own.
 struct Gate<'w> {
     out: &'w mut dyn std::io::Write,
     failed: Option<std::io::Error>,
@@ -133,7 +133,7 @@ impl<'w> Gate<'w> {
         Self { out, failed: None }
     }
 
-    /// The output's own error where there was one, else what describing the file met.
+    /// The error of the output if there was one, otherwise that of the description.
     fn finish(self, described: bolide::Result<()>) -> Result<(), Failure> {
         match self.failed {
             Some(error) => Err(error.into()),

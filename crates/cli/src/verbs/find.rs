@@ -7,16 +7,16 @@ use bolide::{AttributePath, Collection, Explain, FindOptions, Order, Predicate, 
 use super::database::{self, LineMaker};
 use crate::arguments::{ExplainForm, Find, OrderName};
 use crate::failure::Failure;
-use crate::output::{Fields, Format, Printer, print_objects, tell};
+use crate::output::{Fields, Format, Printer, print_objects, report};
 
-/// What `--cursor` takes for the first page.
+/// The value of `--cursor` for the first page.
 const START: &str = "start";
 
-/// Answers one question.
+/// Runs one query.
 pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
-    // Wrong usage is told before anything is opened; only names of indexes are not known before.
-    let asks_space = !arguments.within.is_empty() || arguments.nearest.is_some();
-    let early = if asks_space { None } else { Some(query_of(arguments, |_| None)?) };
+    // Wrong usage is reported before the database is opened, except for unknown names of indexes.
+    let is_spatial = !arguments.within.is_empty() || arguments.nearest.is_some();
+    let early = if is_spatial { None } else { Some(query_of(arguments, |_| None)?) };
     let db = database::open_to_read(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
     let query = match early {
@@ -36,23 +36,23 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
         print_answers(&collection, &query, arguments)?
     };
     database::note_damage_since(&collection, &arguments.collection, &damaged);
-    // One that is damaged was noted, and would perhaps serve.
+    // A damaged index was noted already, and might serve.
     let any_damaged = !database::damaged_indexes(&collection).is_empty();
     if explain.is_full_scan() && !explain.scans_by_choice && !any_damaged {
-        tell!("note: no index serves this question: the whole collection was read (see `bolide index add`)");
+        report!("note: no index serves this query: the whole collection was read (see `bolide index add`)");
     }
     if explain.answers == 0 {
         note_types(&arguments.eq);
     }
     match arguments.explain {
-        Some(ExplainForm::Text) => tell!("{}", explain.to_string().trim_end()),
-        Some(ExplainForm::Json) => tell!("{}", explain.to_json()),
+        Some(ExplainForm::Text) => report!("{}", explain.to_string().trim_end()),
+        Some(ExplainForm::Json) => report!("{}", explain.to_json()),
         None => {}
     }
     Ok(())
 }
 
-/// Nothing was found: perhaps a text was meant where a number, a truth value or null was written.
+/// Notes after an empty answer that a text may have been meant instead of a number, a truth value or null.
 fn note_types(equalities: &[String]) {
     for text in equalities {
         let Some((path, value)) = text.split_once('=') else { continue };
@@ -61,12 +61,12 @@ fn note_types(equalities: &[String]) {
             Ok(serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_))
         );
         if is_scalar {
-            tell!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
+            report!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
         }
     }
 }
 
-/// Prints answers as they come, so that memory stays bounded however many there are.
+/// Prints answers as they are found, so that memory is bounded for any number.
 fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Result<Explain, Failure> {
     let lines = LineMaker::new(collection);
     let mut printer = Printer::new(arguments.output.form());
@@ -88,12 +88,12 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
         return Err(failure);
     }
     let explain = explain.map_err(|error| known_indexes(collection, arguments, error))?;
-    give_token(&explain, arguments, printer)?;
+    print_token(&explain, arguments, printer)?;
     Ok(explain)
 }
 
-/// The selected values as a record: under each path its value, an array where it has several, nothing where the
-/// attribute is absent.
+/// The selected values as a record: under each path its value, an array if it has several, nothing if the attribute is
+/// absent.
 fn selected_record(paths: &[String], values: &[Vec<Value>]) -> Vec<u8> {
     let mut record = serde_json::Map::new();
     for (path, values) in paths.iter().zip(values) {
@@ -109,8 +109,8 @@ fn selected_record(paths: &[String], values: &[Vec<Value>]) -> Vec<u8> {
     serde_json::Value::Object(record).to_string().into_bytes()
 }
 
-/// Says where the next page goes on, if pages were asked for.
-fn give_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(), Failure> {
+/// Prints the cursor token of the next page, if pages were requested.
+fn print_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(), Failure> {
     printer.finish()?;
     let (Some(token), true) = (&explain.next, arguments.cursor.is_some()) else {
         return Ok(());
@@ -118,19 +118,19 @@ fn give_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(
     match arguments.output.form() {
         form @ Format::Ndjson => print_objects(form, &[vec![("cursor".into(), token.to_string().into())]]),
         Format::Table | Format::Csv => {
-            tell!("note: more with --cursor {token}");
+            report!("note: more with --cursor {token}");
             Ok(())
         }
     }
 }
 
-/// The attribute of space that the index of this name is on.
+/// The spatial attribute of the index of this name.
 fn attribute_of(collection: &Collection, name: &str) -> Option<AttributePath> {
     let index = collection.indexes().into_iter().find(|index| index.name() == name)?;
     index.spec().attributes().first().filter(|attribute| attribute.is_spatial()).cloned()
 }
 
-/// The question that the command line asks. `named` knows the attributes of indexes.
+/// The query of the command line. `named` returns the attributes of indexes.
 fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> Result<Query, Failure> {
     let wrong = |error: bolide::Error| Failure::usage(error.message());
     let mut query = Query::new().order(order_of(arguments.order));
@@ -180,13 +180,13 @@ fn order_of(name: OrderName) -> Order {
     }
 }
 
-/// Where an index was asked for by name and there is none, the message says which there are.
+/// The error, which for an unknown index name lists the existing indexes.
 fn known_indexes(collection: &Collection, arguments: &Find, error: bolide::Error) -> Failure {
     if error.kind() != bolide::ErrorKind::NotFound || arguments.index.is_none() {
         return error.into();
     }
     let names: Vec<String> = collection.indexes().iter().map(|index| index.name().to_owned()).collect();
-    let there =
+    let existing =
         if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-    Failure::operation(format!("{}; {there}", error.message()), error.kind().advice())
+    Failure::operation(format!("{}; {existing}", error.message()), error.kind().advice())
 }

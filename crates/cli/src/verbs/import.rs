@@ -11,10 +11,10 @@ use super::new_database::with_collection;
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
 use crate::input::Source;
-use crate::output::tell;
+use crate::output::report;
 use crate::row::RowShape;
 
-/// Loads a file and prints one line of JSON that sums up.
+/// Loads a file and prints a summary as one line of JSON.
 pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let mut options = database::json_collection();
     if let Some(layout) = arguments.layout {
@@ -46,7 +46,7 @@ fn load_options(arguments: &Import) -> LoadOptions {
     }
 }
 
-/// Adds those of `specs` that the collection lacks as indexes, and returns their names. Where one cannot be added, none is.
+/// Adds the missing ones of `specs` as indexes, and returns their names. If one cannot be added, none is.
 fn prepare(
     collection: &Collection,
     specs: Vec<IndexSpec>,
@@ -54,7 +54,7 @@ fn prepare(
 ) -> Result<Vec<String>, Failure> {
     let name = collection.name();
     if layout.is_some() {
-        tell!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
+        report!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
     }
     let existing = collection.indexes();
     let differs =
@@ -83,7 +83,7 @@ fn prepare(
 /// Drops an index that the import added.
 fn drop_index(collection: &Collection, index: &str) {
     if let Err(error) = collection.drop_index(index) {
-        tell!("note: the new index `{index}` could not be dropped again: {}", error.message());
+        report!("note: the new index `{index}` could not be dropped again: {}", error.message());
     }
 }
 

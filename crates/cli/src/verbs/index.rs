@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::database;
 use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
 use crate::failure::Failure;
-use crate::output::{Fields, Format, print_objects, tell};
+use crate::output::{Fields, Format, print_objects, report};
 use crate::progress::BuildBar;
 
-/// Entries of an index that are looked at to tell how many are stale.
+/// The number of sampled entries of an index for the estimate of its stale share.
 const SAMPLE: u64 = 1_024;
 
-/// How often the bar of a build is drawn anew.
+/// The interval at which the bar of a build is redrawn.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs one verb of `index`.
@@ -32,7 +32,7 @@ fn add(arguments: &IndexAdd) -> Result<(), Failure> {
     let spec = database::parse_spec(&arguments.spec)?;
     let db = database::open_to_write(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
-    // A build that an earlier process was killed in went on when the database was opened.
+    // A build that an earlier process left incomplete continued when the database was opened.
     if let Some(info) = collection.indexes().into_iter().find(|info| *info.spec() == spec)
         && (info.state() == IndexState::Building || info.progress().at_work)
     {
@@ -71,12 +71,12 @@ fn finish(collection: &Collection, build: &IndexBuild) -> Result<(), Failure> {
     })?;
     let malformed = build.progress().malformed;
     if malformed > 0 {
-        tell!("note: {malformed} malformed records have no entries; `bolide check` names them");
+        report!("note: {malformed} malformed records have no entries; `bolide check` names them");
     }
     Ok(())
 }
 
-/// Shows how far a build is until it has ended.
+/// Shows the progress of a build until it has ended.
 fn show(build: &IndexBuild) {
     let bar = BuildBar::new();
     while !build.is_finished() {
@@ -107,7 +107,7 @@ fn wait_for(collection: &Collection, name: &str) -> Result<(), Failure> {
         let info = collection.index(name)?;
         match (info.state(), info.problem()) {
             (IndexState::Building, None) => bar.update(info.progress()),
-            // Queries use it already; old sstables are still written again for it.
+            // Queries use it already; old sstables are still being rewritten for it.
             (IndexState::Ready, None) if info.progress().at_work => bar.update(info.progress()),
             (IndexState::Ready, _) => {
                 bar.finish();
@@ -150,7 +150,7 @@ fn list(arguments: &IndexList) -> Result<(), Failure> {
     print_objects(form, &objects)
 }
 
-/// One index: what it is, how far its build is, and what it costs.
+/// One index: its declaration, the progress of its build, and its cost.
 fn row(
     collection: &Collection,
     info: &IndexInfo,
@@ -167,7 +167,7 @@ fn row(
         ("validation".into(), spec.validation_name().into()),
         ("state".into(), info.state().name().into()),
     ];
-    // One that is ready may have sstables without its blocks, which questions read whole.
+    // A ready index may have sstables without its blocks, which queries read completely.
     let done = match info.state() {
         IndexState::Ready if info.progress().share() >= 1.0 => Value::Null,
         _ => percent(info.progress()),
@@ -180,7 +180,7 @@ fn row(
     if let Some(stats) = stats {
         let tree = &stats.tree;
         let memory_bytes = tree.memtable_bytes + tree.resident_bytes;
-        // Some lie in the sstables of the records, and are written with them.
+        // Indexes in the sstables of the records are written with them.
         let embedded = stats.embedded.map(|embedded| (embedded.disk_bytes, embedded.resident_bytes));
         let next = stats.next.map(|next| (next.disk_bytes, next.resident_bytes()));
         let ledger: [(&str, Value); 4] = match embedded.or(next) {

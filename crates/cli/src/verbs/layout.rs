@@ -1,4 +1,4 @@
-//! `layout`: another arrangement of a collection's sorted runs.
+//! `layout`: a new layout of a collection's sorted runs.
 
 use bolide::Layout;
 
@@ -6,7 +6,7 @@ use super::database;
 use crate::arguments::{ChangeLayout, LayoutName};
 use crate::failure::Failure;
 
-/// Changes the layout of one collection and its indexes, and waits for what that rewrites.
+/// Changes the layout of one collection and its indexes, and waits for the rewrites.
 pub(super) fn run(arguments: &ChangeLayout) -> Result<(), Failure> {
     let db = database::open_to_write(&arguments.db)?;
     database::collection(&db, &arguments.collection)?.set_layout(layout_of(arguments.layout))?;

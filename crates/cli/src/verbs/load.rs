@@ -1,7 +1,7 @@
 //! Loading: one thread reads rows and derives their index entries, another one commits.
 //!
-//! Batches are committed in the order of the file, so a later row of the same key wins. At most
-//! [`BATCHES_AHEAD`] batches wait, so memory stays bounded whatever the file's size.
+//! Batches are committed in the order of the file, so a later row overrides an earlier one of the same key. At most
+//! [`MAX_PENDING_BATCHES`] batches wait, so memory is bounded for files of any size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,35 +12,35 @@ use bolide::{Collection, Db, SyncMode, WriteBatch, WriteOptions};
 use crate::arguments::BadRows;
 use crate::failure::Failure;
 use crate::input::{Counter, Row, RowReader, Source};
-use crate::output::tell;
+use crate::output::report;
 use crate::progress::ImportBar;
 use crate::row::{Change, RowShape};
 
-/// Rows that share a commit.
+/// The number of rows per commit.
 const BATCH_ROWS: usize = 1_000;
 /// Bytes after which a batch is committed even with fewer rows.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches that may wait for the committing thread.
-const BATCHES_AHEAD: usize = 4;
-/// Loads from this size on end with a flush, so that later opens need not replay the log.
+/// The maximum number of batches that wait for the committing thread.
+const MAX_PENDING_BATCHES: usize = 4;
+/// Loads of at least this size end with a flush, so that later opens need not replay the log.
 const FLUSH_ROWS: u64 = 10_000;
-/// Bad rows that are named one by one when they are skipped.
+/// The maximum number of skipped bad rows that are reported one by one.
 const MAX_NAMED_BAD_ROWS: u64 = 10;
 
-/// How to load.
+/// Options of a load.
 #[derive(Debug, Clone)]
 pub(super) struct LoadOptions {
-    /// Where the key lies, and whether rows may delete.
+    /// The path of the key, and whether rows may delete.
     pub(super) shape: RowShape,
     /// When a batch is safe from a power cut.
     pub(super) sync: SyncMode,
-    /// What to do at a row that is no record.
+    /// The handling of a row that is no record.
     pub(super) bad_rows: BadRows,
     /// Whether to print after each batch how many rows are in the database.
     pub(super) acknowledge: bool,
 }
 
-/// What was loaded.
+/// The result of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tally {
     /// Rows put or deleted.
@@ -54,8 +54,8 @@ pub(super) struct Tally {
 /// Loads all rows of `source`, and counts in `committed` those that are in the database.
 ///
 /// # Errors
-/// A bad row where those stop the load, an input that ends early, and what the store refuses; the
-/// rows before stay in every case.
+/// A bad row if those stop the load, an input that ends early, and errors of the store; the earlier rows stay in every
+/// case.
 pub(super) fn load(
     db: &Db,
     collection: &Collection,
@@ -64,7 +64,7 @@ pub(super) fn load(
     committed: &AtomicU64,
 ) -> Result<Tally, Failure> {
     let started = Instant::now();
-    let (sender, receiver) = sync_channel(BATCHES_AHEAD);
+    let (sender, receiver) = sync_channel(MAX_PENDING_BATCHES);
     let mut reader = Reader::new(collection, source, options)?;
     let (read, written) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| commit_all(db, receiver, options, committed));
@@ -77,7 +77,7 @@ pub(super) fn load(
     });
     reader.bar.finish();
     let rows = committed.load(Ordering::Relaxed);
-    // If both failed, the store's refusal came first: the reader only noticed that the channel was closed.
+    // If both failed, the store's error was first: the reader only noticed that the channel was closed.
     written.and(read).map_err(|failure| match failure {
         Failure::Operation { message, advice, kind } => {
             let rest = match rows {
@@ -95,7 +95,7 @@ pub(super) fn load(
     Ok(tally)
 }
 
-/// Commits batches in order; counts the rows of those that are done.
+/// Commits batches in order; counts the committed rows.
 fn commit_all(
     db: &Db,
     batches: Receiver<WriteBatch>,
@@ -108,7 +108,7 @@ fn commit_all(
         db.write_with(batch, &write_options)?;
         let rows = committed.fetch_add(rows, Ordering::Relaxed) + rows;
         if options.acknowledge {
-            tell!("acknowledged {rows} rows");
+            report!("acknowledged {rows} rows");
         }
     }
     Ok(())
@@ -147,10 +147,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads to the end; hands full batches to `sender`. Stops without an error once the channel is closed.
+    /// Reads to the end; passes full batches to `sender`. Stops without an error once the channel is closed.
     fn read_all(&mut self, sender: &SyncSender<WriteBatch>) -> Result<(), Failure> {
         let outcome = self.read_rows(sender);
-        // What was read before a bad row is kept.
+        // The rows before a bad row are committed.
         if !self.batch.is_empty() {
             let _ = sender.send(std::mem::take(&mut self.batch));
         }
@@ -164,12 +164,12 @@ impl<'a> Reader<'a> {
                 let place = format!("{}, after line {}", self.name, self.rows.line());
                 Failure::reading(&place, &error)
             })?;
-            let taken = match row {
+            let added = match row {
                 None => return Ok(()),
                 Some(Row::Bad(reason)) => Err(reason),
-                Some(Row::Json) => self.take(&text),
+                Some(Row::Json) => self.add(&text),
             };
-            match taken {
+            match added {
                 Ok(()) => self.rows_read += 1,
                 Err(reason) => self.bad_row(&reason)?,
             }
@@ -183,19 +183,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds a row to the batch, or returns why it is bad.
-    fn take(&mut self, text: &[u8]) -> Result<(), String> {
-        let taken = match self.options.shape.read(text)? {
+    fn add(&mut self, text: &[u8]) -> Result<(), String> {
+        let added = match self.options.shape.read(text)? {
             Change::Put(key) => self.batch.put(self.collection, &key.encode(), text.trim_ascii()),
             Change::Delete(key) => self.batch.delete(self.collection, &key.encode()),
         };
-        taken.map_err(|error| error.message().to_owned())
+        added.map_err(|error| error.message().to_owned())
     }
 
     fn bad_row(&mut self, reason: &str) -> Result<(), Failure> {
         let bad_row = format!("line {} of {}: {reason}", self.rows.line(), self.name);
         match self.options.bad_rows {
             BadRows::Stop => {
-                Err(Failure::operation(bad_row, "fix the row, or pass over such rows with --bad-rows skip"))
+                Err(Failure::operation(bad_row, "fix the row, or skip such rows with --bad-rows skip"))
             }
             BadRows::Skip => {
                 self.bad_rows += 1;

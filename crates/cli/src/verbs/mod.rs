@@ -1,4 +1,4 @@
-//! One file for each verb, or for a few that belong together.
+//! One file for each verb, or for a few related ones.
 
 mod advise;
 mod check;
@@ -26,24 +26,24 @@ use crate::arguments::{Arguments, Index, IndexVerb, Verb};
 use crate::failure::Failure;
 use crate::output;
 
-/// How many milliseconds a reading verb waits before it reads again beside a writer, each time. The view that it opens then has the
-/// files that the writer has by then.
-const READ_AGAIN_AFTER_MILLIS: [u64; 6] = [25, 50, 100, 200, 400, 800];
+/// The pauses before a reading verb runs again beside a writer, in milliseconds. The view that it then opens has the
+/// current files of the writer.
+const RETRY_MILLIS: [u64; 6] = [25, 50, 100, 200, 400, 800];
 
 /// Runs one verb.
 ///
 /// # Errors
-/// What ended it early.
+/// Those of the verb.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     database::set_dax_dir(arguments.dax_dir)?;
     let verb = &arguments.verb;
     let Some(path) = reads(verb) else { return run_verb(verb) };
     let mut done = run_verb(verb);
-    for pause in READ_AGAIN_AFTER_MILLIS.map(Duration::from_millis) {
+    for pause in RETRY_MILLIS.map(Duration::from_millis) {
         if !is_of_files(&done) || output::has_written() || !database::has_writer(path) {
             break;
         }
-        // The writer has replaced a file that the view had. Nothing was printed yet.
+        // The writer has replaced a file of the view. Nothing was printed yet.
         output::discard_unwritten();
         std::thread::sleep(pause);
         done = run_verb(verb);
@@ -64,7 +64,7 @@ fn is_of_files(done: &Result<(), Failure>) -> bool {
     matches!(kind, Some(ErrorKind::Io | ErrorKind::Corruption))
 }
 
-/// The database that a verb reads and does not lock.
+/// The database that a verb reads without a lock.
 fn reads(verb: &Verb) -> Option<&Path> {
     match verb {
         Verb::Get(arguments) => Some(&arguments.db),

@@ -1,4 +1,4 @@
-//! A database that a verb creates where there is none, and that is removed if the verb fails before it stored a record.
+//! A database that a verb creates, and that is removed if the verb fails before it stored a record.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,11 +10,11 @@ use bolide::{Collection, CollectionOptions, Db, ErrorKind};
 
 use super::database;
 use crate::failure::Failure;
-use crate::output::tell;
+use crate::output::report;
 
-/// Runs `work` on the collection `name` of the database at `path`; makes both where they are missing, the collection with
-/// `options`. `work` receives whether the collection is new. Where it fails and no record was stored, what was made is removed:
-/// the collection, and the files of the database. Records that were stored stay: they were acknowledged.
+/// Runs `work` on the collection `name` of the database at `path`; creates both if they are missing, the collection
+/// with `options`. `work` receives whether the collection is new. If it fails and no record was stored, everything
+/// created is removed: the collection, and the files of the database. Stored records stay: they were acknowledged.
 ///
 /// # Errors
 /// Those of the store, and of `work`.
@@ -24,11 +24,11 @@ pub(super) fn with_collection<T>(
     options: CollectionOptions,
     work: impl FnOnce(&Db, &Collection, bool) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let before = Before::look(path);
-    // Where the open fails half way, what it made goes. What another process has open is not this one's.
+    let before = FilesBefore::list(path);
+    // If the open fails half way, its files are removed, except those that another process has open.
     let mut is_new = !before.had_database;
     let outcome = database::open_or_create(path).and_then(|db| {
-        // Another process may have made it meanwhile.
+        // Another process may have created it meanwhile.
         is_new &= db.collections().is_empty();
         let outcome = match database::collection_or_create(&db, name, options) {
             Ok((collection, is_collection_new)) => {
@@ -43,7 +43,7 @@ pub(super) fn with_collection<T>(
             }
             Err(failure) => Err(failure),
         };
-        // Closing well is worth trying after a failure, too.
+        // The database is closed properly after a failure, too.
         let closed = database::close(db);
         outcome.and_then(|done| closed.map(|()| done))
     });
@@ -62,12 +62,12 @@ fn has_no_entries(db: &Db, name: &str) -> bool {
 
 fn drop_collection(db: &Db, name: &str) {
     if let Err(error) = db.drop_collection(name) {
-        tell!("note: the new collection `{name}` could not be dropped again: {}", error.message());
+        report!("note: the new collection `{name}` could not be dropped again: {}", error.message());
     }
 }
 
-/// What was in the directory of a database before it was opened.
-struct Before {
+/// The content of a database's directory before the database was opened.
+struct FilesBefore {
     path: PathBuf,
     had_database: bool,
     /// The directories that were missing: that of the database, then its parents.
@@ -75,10 +75,10 @@ struct Before {
     names: BTreeSet<OsString>,
 }
 
-impl Before {
-    fn look(path: &Path) -> Self {
+impl FilesBefore {
+    fn list(path: &Path) -> Self {
         let names = names_in(path);
-        // A directory that cannot be listed is left alone.
+        // A directory that cannot be listed is left unchanged.
         let had_database = match &names {
             Ok(names) => names.iter().any(is_of_database),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -91,7 +91,7 @@ impl Before {
         }
     }
 
-    /// Removes what was not there before, unless another process has opened the database.
+    /// Removes new files, unless another process has opened the database.
     fn remove_new_files(&self) {
         let lock = File::open(self.path.join("LOCK"));
         if lock.as_ref().is_ok_and(|lock| lock.try_lock().is_err()) {
@@ -105,7 +105,7 @@ impl Before {
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tell!(
+                report!(
                     "note: the new database in {} could not be removed again: {error}",
                     self.path.display()
                 );
@@ -115,7 +115,7 @@ impl Before {
     }
 }
 
-/// The directories that are to be created for `path`: itself, then its parents. `made/..` is none of its own.
+/// The directories that are to be created for `path`: itself, then its parents. A component `..` is none of its own.
 fn missing_directories(path: &Path) -> Vec<PathBuf> {
     let missing = path.ancestors().take_while(|dir| is_missing(dir));
     missing.filter(|dir| dir.file_name().is_some()).map(Path::to_path_buf).collect()
@@ -131,7 +131,7 @@ fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
     std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-/// Whether a file of this name makes a directory a database, if perhaps an incomplete one.
+/// Whether a file of this name makes a directory a database, even an incomplete one.
 fn is_of_database(name: &OsString) -> bool {
     let name = name.to_string_lossy();
     name == "CURRENT" || name.starts_with("MANIFEST-") || name.ends_with(".wal") || name.ends_with(".sst")

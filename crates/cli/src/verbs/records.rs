@@ -7,7 +7,7 @@ use super::database::{self, LineMaker};
 use super::new_database::with_collection;
 use crate::arguments::{Delete, Get, Put};
 use crate::failure::Failure;
-use crate::output::{Printer, tell};
+use crate::output::{Printer, report};
 
 /// Puts one record.
 pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
     database::close(db)
 }
 
-/// Prints records by key, in the order in which they were asked for.
+/// Prints records by key, in the order of the arguments.
 pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
@@ -52,7 +52,7 @@ pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
             Some(record) => lines.with_line(key, None, Some(&record), |line| printer.line(line))?,
             None => {
                 missing = true;
-                tell!("no record under {}{}", lines.key(key), hint(text, collection.key_format()));
+                report!("no record under {}{}", lines.key(key), hint(text, collection.key_format()));
             }
         }
     }
@@ -60,7 +60,7 @@ pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
     if missing { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// What else a key of digits might have meant.
+/// A hint at the other meaning of a key of digits.
 fn hint(text: &str, format: KeyFormat) -> String {
     if format == KeyFormat::Typed && text.parse::<i128>().is_ok() {
         format!("; for the text of these digits write '\"{text}\"'")

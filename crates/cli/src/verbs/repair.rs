@@ -1,4 +1,4 @@
-//! `repair`: writes what is left of a damaged database into a new one.
+//! `repair`: copies what is left of a damaged database to a new one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::database;
 use crate::arguments::Repair;
 use crate::failure::Failure;
-use crate::output::{Fields, print_objects, tell};
+use crate::output::{Fields, print_objects, report};
 
 /// Prints an object for each collection, each index and each loss on standard output, and each loss as a line of text on
 /// standard error.
@@ -19,17 +19,17 @@ pub(super) fn run(arguments: &Repair) -> Result<(), Failure> {
         Some(to) => to.clone(),
         None => beside(from)?,
     };
-    check_places(from, &to)?;
+    check_directories(from, &to)?;
     let options = RepairOptions::default().options(database::options());
     let report = bolide::repair(from, &to, options, Components::system()).map_err(refused)?;
     print_objects(arguments.output.form(), &objects(&report))?;
     for note in &report.notes {
-        tell!("note: {note}");
+        report!("note: {note}");
     }
     for loss in &report.losses {
-        tell!("lost: {}", with_readable_keys(&report, loss));
+        report!("lost: {}", with_readable_keys(&report, loss));
     }
-    tell!("note: the new database is {}; {} is unchanged", to.display(), from.display());
+    report!("note: the new database is {}; {} is unchanged", to.display(), from.display());
     if report.is_complete() {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Repair) -> Result<(), Failure> {
             report.losses.len()
         ),
         format!(
-            "compare the records of the named keys with a backup; `bolide check {} --deep` checks what is there",
+            "compare the records of the named keys with a backup; `bolide check {} --deep` checks the new database",
             to.display()
         ),
     ))
@@ -60,8 +60,8 @@ fn beside(from: &Path) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::usage(format!("{}: name the new database with --to NEW", from.display())))
 }
 
-/// Refuses places that the repair would refuse later or with less to say.
-fn check_places(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Refuses directories that the repair would refuse later or with less detail.
+fn check_directories(from: &Path, to: &Path) -> Result<(), Failure> {
     if from.is_file() {
         let what = format!("{} is a file: name the directory of the database", from.display());
         return Err(Failure::usage(what));
@@ -74,14 +74,14 @@ fn check_places(from: &Path, to: &Path) -> Result<(), Failure> {
         let what = format!("--to {}: it is a link to nothing", to.display());
         return Err(Failure::usage(what));
     }
-    // Links may hide that the new database would lie in the damaged one.
+    // Links may hide that the new database would be inside the damaged one.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Ok(from), Ok(parent)) = (std::fs::canonicalize(from), std::fs::canonicalize(parent)) else {
         return Ok(());
     };
     if parent.starts_with(&from) || std::fs::canonicalize(to).is_ok_and(|to| to == from) {
         let what =
-            format!("--to {}: it lies in the damaged database, of which nothing may change", to.display());
+            format!("--to {}: it is inside the damaged database, which must not change", to.display());
         return Err(Failure::usage(what));
     }
     Ok(())
@@ -117,13 +117,13 @@ fn objects(report: &RepairReport) -> Vec<Fields> {
     objects
 }
 
-/// Whether the keys of the collection that a loss is of are typed.
+/// Whether the keys of the collection of a loss are typed.
 fn has_typed_keys(report: &RepairReport, loss: &Loss) -> bool {
     let is_its = |name: &str| Some(name) == loss.collection.as_deref();
     report.collections.iter().any(|found| is_its(&found.name) && found.keys == KeyFormat::Typed)
 }
 
-/// The loss with its keys as they are typed on the command line.
+/// The loss with its keys as they are written on the command line.
 fn with_readable_keys(report: &RepairReport, loss: &Loss) -> Loss {
     let mut loss = loss.clone();
     if has_typed_keys(report, &loss)

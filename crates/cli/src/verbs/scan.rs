@@ -9,7 +9,7 @@ use crate::arguments::Scan;
 use crate::failure::Failure;
 use crate::output::Printer;
 
-/// Walks from one key to another, both included.
+/// Reads from one key to another, both included.
 pub(super) fn run(arguments: &Scan) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;

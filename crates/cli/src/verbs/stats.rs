@@ -1,4 +1,4 @@
-//! `stats`: what a database consists of.
+//! `stats`: the parts of a database and their sizes.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::arguments::Stats;
 use crate::failure::Failure;
 use crate::output::{Fields, Format, print_objects};
 
-/// Prints a row for the memtables and for each level of each tree, and one that sums the tree up.
+/// Prints a row for the memtables and for each level of each tree, and one with the sums of the tree.
 ///
-/// For a collection that is named, the records are read too: that tells how many live records and
-/// stale index entries there are, and how many bytes on disk each live byte costs.
+/// For a named collection, the records are read too, to count live records, stale index entries, and the bytes on disk
+/// per live byte.
 ///
-/// An index of kind `ps-tree` says what its region and its version table take, and what its files lack: the bytes that
-/// the next checkpoint writes, and the sequence numbers since the last. For a collection that is named, also where the
-/// bytes of its pages are.
+/// The row of an index of kind `ps-tree` has the size of its region and of its version table, and the lag of its files:
+/// the bytes of the next checkpoint, and the sequence numbers since the last. For a named collection, also the space of
+/// its pages.
 ///
-/// An embedded index has no levels: its row says how many sstables of the records carry it and how many do not
-/// yet, the bytes of its meta blocks there, and how many bytes of these this program had to decode. So does that of an index of
-/// kind `next`, with the bytes of its directories and of its global index in memory, which are there once it was asked.
+/// An embedded index has no levels: its row has the number of sstables of the records with and without it, the bytes of
+/// its meta blocks there, and the bytes of these that this program decoded. So does that of an index of kind `next`,
+/// with the bytes of its directories and of its global index in memory, which the first query loads.
 pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let stats = db.stats();
@@ -49,12 +49,12 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
             ("bytes".into(), stats.log_segment_bytes.into()),
             ("sequence".into(), stats.sequence.into()),
         ]);
-        for cut in &stats.cut_tails {
+        for tail in &stats.cut_tails {
             objects.push(vec![
                 ("collection".into(), Value::Null),
-                ("tree".into(), format!("cut tail of log segment {}", cut.segment).into()),
-                ("bytes".into(), cut.bytes().into()),
-                ("from_byte".into(), cut.start.into()),
+                ("tree".into(), format!("cut tail of log segment {}", tail.segment).into()),
+                ("bytes".into(), tail.bytes().into()),
+                ("from_byte".into(), tail.start.into()),
             ]);
         }
         if let Some(segment) = stats.unmarked_log {
@@ -74,18 +74,18 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
     }
     let form = arguments.output.form();
     if form == Format::Table {
-        leave_out_idle_columns(&mut objects);
+        omit_empty_columns(&mut objects);
     }
     print_objects(form, &objects)
 }
 
-/// For people: a column in which nothing stands but zeros only takes room.
-fn leave_out_idle_columns(rows: &mut [Fields]) {
-    let says_something = |value: &Value| !value.is_null() && value.as_f64() != Some(0.0);
+/// Omits columns of a table that contain nothing but zeros.
+fn omit_empty_columns(rows: &mut [Fields]) {
+    let is_used = |value: &Value| !value.is_null() && value.as_f64() != Some(0.0);
     let used: BTreeSet<String> = rows
         .iter()
         .flatten()
-        .filter(|(_, value)| says_something(value))
+        .filter(|(_, value)| is_used(value))
         .map(|(name, _)| name.clone())
         .collect();
     for row in rows {
@@ -93,14 +93,14 @@ fn leave_out_idle_columns(rows: &mut [Fields]) {
     }
 }
 
-/// What only reading the records tells.
+/// Statistics that need a read of the records.
 #[derive(Default)]
 struct Live {
     records: Option<u64>,
     bytes: u64,
     /// Stale entries by index name.
     stale: Vec<(String, u64)>,
-    /// Where the bytes of indexes of kind `ps-tree` are, by index name.
+    /// The space of indexes of kind `ps-tree`, by index name.
     spaces: Vec<(String, IndexSpace)>,
 }
 
@@ -146,8 +146,8 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
         if let (Some(sum), Some(next)) = (rows.last_mut(), &index.next) {
             sum.extend(next_fields(next));
         }
-        if let (Some(sum), Some(kept)) = (rows.last_mut(), &index.kept) {
-            sum.extend(kept_fields(kept));
+        if let (Some(sum), Some(figures)) = (rows.last_mut(), &index.ps_tree) {
+            sum.extend(ps_tree_fields(figures));
         }
         if let (Some(sum), Some((_, space))) =
             (rows.last_mut(), live.spaces.iter().find(|(name, _)| *name == index.name))
@@ -172,14 +172,14 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
     rows
 }
 
-/// Bytes on disk for each of the `live_bytes` of so many records. What memtables hold lies in the log, which is not each collection's own:
-/// it counts as so many records of mean length.
+/// Bytes on disk for each of the `live_bytes` of `records` records. Entries of memtables are in the log, which all
+/// collections share: they count with the mean length of the records.
 fn space_amplification(table: &TreeFigures, records: u64, live_bytes: u64) -> f64 {
     let files = (table.disk_bytes + table.sorted_view_file_bytes) as f64;
     files / live_bytes as f64 + table.memtable_entries as f64 / records.max(1) as f64
 }
 
-/// What an index of kind `next` takes in the sstables of the records, and in memory.
+/// The space of an index of kind `next` in the sstables of the records, and in memory.
 fn next_fields(next: &NextFigures) -> Fields {
     vec![
         ("next_sstables".into(), next.sstables.into()),
@@ -192,21 +192,21 @@ fn next_fields(next: &NextFigures) -> Fields {
     ]
 }
 
-/// What an index of kind `ps-tree` takes in memory, and how far its files are behind.
-fn kept_fields(kept: &PsTreeFigures) -> Fields {
+/// The space of an index of kind `ps-tree` in memory, and the lag of its files.
+fn ps_tree_fields(figures: &PsTreeFigures) -> Fields {
     let number = |name: &str, value: u64| (name.to_owned(), Value::from(value));
     vec![
-        ("region".into(), if kept.in_place { "dax" } else { "disk" }.into()),
-        number("region_bytes", kept.region_bytes),
-        number("allocated_bytes", kept.allocated_bytes),
-        number("free_bytes", kept.free_bytes),
-        number("live_bytes_on_disk", kept.disk_live_bytes),
-        number("secondary_keys", kept.keys),
-        number("version_keys", kept.version_keys),
-        number("version_bytes", kept.version_bytes),
-        number("filter_bytes", kept.filter_bytes),
-        number("unwritten_bytes", kept.unwritten_bytes),
-        number("unwritten_sequences", kept.unwritten_sequences),
+        ("region".into(), if figures.in_place { "dax" } else { "disk" }.into()),
+        number("region_bytes", figures.region_bytes),
+        number("allocated_bytes", figures.allocated_bytes),
+        number("free_bytes", figures.free_bytes),
+        number("live_bytes_on_disk", figures.disk_live_bytes),
+        number("secondary_keys", figures.keys),
+        number("version_keys", figures.version_keys),
+        number("version_bytes", figures.version_bytes),
+        number("filter_bytes", figures.filter_bytes),
+        number("unwritten_bytes", figures.unwritten_bytes),
+        number("unwritten_sequences", figures.unwritten_sequences),
     ]
 }
 

@@ -32,13 +32,13 @@ fn advice_follows_the_data_and_the_workload() {
         assert_eq!(advice["records"], 3_000);
         assert!(!advice["reasons"].as_array().unwrap().is_empty());
     }
-    let told = place.ok("index advise db c time --format table").stdout;
-    assert!(told.contains("time:embedded\n  because the attribute follows time"), "{told}");
-    assert!(told.contains("measured: 3000 records"), "{told}");
+    let text = place.ok("index advise db c time --format table").stdout;
+    assert!(text.contains("time:embedded\n  because the attribute follows time"), "{text}");
+    assert!(text.contains("measured: 3000 records"), "{text}");
 }
 
 #[test]
-fn questions_that_make_no_sense_are_refused() {
+fn invalid_workloads_are_refused() {
     let place = place_with_records();
     place.run("index advise db c a..b").expect_status(2, "a bad path");
     place.run("index advise db c user --writes 101").expect_status(2, "a bad share");

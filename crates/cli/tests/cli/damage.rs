@@ -1,4 +1,4 @@
-//! What the program says and does where files are damaged or missing, or somebody else writes them.
+//! Damaged or missing files, and concurrent writers: messages and repairs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn check_names_the_damaged_file() {
 }
 
 #[test]
-fn check_has_damaged_and_missing_sorted_views_built_again() {
+fn check_rebuilds_damaged_and_missing_sorted_views() {
     let place = with_views();
     let before = place.ok("scan db c --format ndjson").stdout;
     for damage in [flip as fn(&Path), |path| std::fs::remove_file(path).unwrap()] {
@@ -78,12 +78,12 @@ fn check_has_damaged_and_missing_sorted_views_built_again() {
     }
 }
 
-/// A collection of many records with an index of kind `composite`, all of it in sstables, and the files of the index.
+/// A collection of many records with an index of kind `composite`, all in sstables, and the files of the index.
 fn with_index(rows: u64) -> (Place, Vec<PathBuf>) {
     with_index_of(rows, "n:composite")
 }
 
-/// As [`with_index`], with an index of this specification; the files of its key index are among those of the index.
+/// As [`with_index`], with an index of this specification; the files of its key index are included.
 fn with_index_of(rows: u64, index: &str) -> (Place, Vec<PathBuf>) {
     let place = Place::new();
     let rows: String = (0..rows).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
@@ -103,7 +103,7 @@ fn with_index_of(rows: u64, index: &str) -> (Place, Vec<PathBuf>) {
 }
 
 #[test]
-fn a_damaged_index_is_named_by_each_verb_and_mended_by_check() {
+fn each_verb_names_a_damaged_index_and_check_repairs_it() {
     let (place, files) = with_index(3000);
     std::fs::remove_file(&files[0]).unwrap();
     let name = name_of(&files[0]);
@@ -124,7 +124,7 @@ fn a_damaged_index_is_named_by_each_verb_and_mended_by_check() {
 }
 
 #[test]
-fn a_query_that_meets_a_damaged_index_names_it() {
+fn a_query_that_reads_a_damaged_index_names_it() {
     let (place, files) = with_index(3000);
     flip(&files[0]);
     for line in ["find db c --eq n=2 --limit 400", "find db c --eq n=2 --count"] {
@@ -154,7 +154,7 @@ fn a_rebuild_of_an_index_whose_key_index_is_damaged_is_refused() {
         std::fs::write(file, whole).unwrap();
         false
     };
-    // The sstable of the index itself is not read by its rebuild, which replaces it.
+    // A rebuild does not read the sstable of the index, which it replaces.
     assert!(files.iter().any(|file| damaged(&file)), "{files:?}");
     place.ok("check db --repair --deep");
     place.ok("check db --deep");
@@ -162,7 +162,7 @@ fn a_rebuild_of_an_index_whose_key_index_is_damaged_is_refused() {
 }
 
 #[test]
-fn check_mends_an_index_whose_damage_it_finds_itself() {
+fn check_repairs_an_index_whose_damage_it_detects() {
     let (place, files) = with_index(3000);
     flip(&files[0]);
     let list = place.ok("index list db").json();
@@ -206,7 +206,7 @@ fn zeroed_files_that_the_manifest_names_are_damage() {
 }
 
 #[test]
-fn a_missing_marker_is_noted_after_a_kill_alone() {
+fn a_missing_marker_is_noted_only_after_a_crash() {
     let place = Place::new();
     place.import("{\"id\":1}\n", "");
     place.ok("put db c 2 {\"id\":2}");
@@ -238,7 +238,7 @@ fn a_missing_marker_is_noted_after_a_kill_alone() {
 }
 
 #[test]
-fn a_database_that_lacks_a_file_is_not_taken_for_none() {
+fn a_database_that_lacks_a_file_is_not_reported_as_missing() {
     let place = Place::new();
     place.import("{\"id\":1}\n", "");
     for name in ["CURRENT", "MANIFEST", ".wal"] {
@@ -261,9 +261,9 @@ fn a_database_that_lacks_a_file_is_not_taken_for_none() {
     }
 }
 
-/// A writer replaces the files of a view that was read from the manifest a moment before.
+/// A writer replaces the files of a view after the manifest was read.
 #[test]
-fn reading_verbs_read_again_where_a_writer_replaced_a_file() {
+fn reading_verbs_retry_if_a_writer_replaced_a_file() {
     let place = Place::new();
     place.import("{\"id\":1,\"n\":1}\n", "--index n:composite");
     place.ok("compact db");
@@ -287,17 +287,17 @@ fn reading_verbs_read_again_where_a_writer_replaced_a_file() {
         assert!(!stderr.contains("error") && !stderr.contains("another process"), "{line}: {stderr}");
         assert!(line.starts_with("stats") || stdout.lines().count() == 1, "{line}: {stdout}");
     }
-    // It gives up.
+    // After the last retry the verb fails.
     take();
     for line in ["get db c 1", "check db"] {
         let run = place.run(line).expect_status(1, line);
         assert!(run.stderr.contains(".sst"), "{line}: {}", run.stderr);
-        assert!(run.stderr.contains("another process has db open to write"), "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("another process has db open for writing"), "{line}: {}", run.stderr);
     }
 }
 
 #[test]
-fn reading_verbs_say_that_somebody_writes() {
+fn reading_verbs_note_a_concurrent_writer() {
     let place = Place::new();
     place.import("{\"id\":1}\n", "");
     place.ok("compact db");
@@ -306,7 +306,7 @@ fn reading_verbs_say_that_somebody_writes() {
     lock.lock().unwrap();
     for line in ["get db c 1", "scan db c", "check db"] {
         let run = place.run(line).expect_status(1, line);
-        assert!(run.stderr.contains("another process has db open to write"), "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("another process has db open for writing"), "{line}: {}", run.stderr);
     }
     let run = place.run("put db c 2 {}").expect_status(1, "put");
     assert!(run.stderr.contains("locked by another process"), "{}", run.stderr);

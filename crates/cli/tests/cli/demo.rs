@@ -1,4 +1,4 @@
-//! `demo`: runs in a pipe, again over itself, and never over anything else.
+//! `demo`: runs in a pipe, again over its own database, and never over another one.
 
 use crate::program::Place;
 
@@ -21,7 +21,7 @@ fn the_demo_answers_and_leaves_a_database() {
 }
 
 #[test]
-fn the_demo_leaves_other_folders_alone() {
+fn the_demo_leaves_other_folders_unchanged() {
     let place = Place::new();
     std::fs::create_dir(place.path("mine")).unwrap();
     place.file("mine/letter.txt", "dear");

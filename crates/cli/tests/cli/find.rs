@@ -18,7 +18,7 @@ fn numbered() -> Place {
 }
 
 #[test]
-fn the_newest_come_first_and_limits_hold() {
+fn the_newest_are_first_and_limits_apply() {
     let place = numbered();
     assert_eq!(place.found("--eq n=3"), ["18", "13", "8", "3"]);
     assert_eq!(place.found("--eq n=3 --limit 2"), ["18", "13"]);
@@ -48,7 +48,7 @@ fn types_matter() {
 }
 
 #[test]
-fn answers_come_as_records_keys_or_a_count() {
+fn answers_are_records_keys_or_a_count() {
     let place = numbered();
     let records = place.ok("find db c --eq n=3 --limit 1 --format ndjson");
     let line = &records.json()[0];
@@ -74,16 +74,16 @@ fn forms_of_output() {
 }
 
 #[test]
-fn a_question_without_an_index_is_a_full_scan_with_a_note() {
+fn a_query_without_an_index_is_a_full_scan_with_a_note() {
     let place = numbered();
     let run = place.ok("find db c --eq id=7 --format ndjson");
     assert_eq!(run.keys(), ["7"]);
-    assert!(run.stderr.contains("no index serves this question"), "{}", run.stderr);
+    assert!(run.stderr.contains("no index serves this query"), "{}", run.stderr);
     assert_eq!(place.ok("find db c --eq n=1").stderr, "");
 }
 
 #[test]
-fn explain_tells_the_plan_on_standard_error() {
+fn explain_prints_the_plan_on_standard_error() {
     let place = numbered();
     let run = place.ok("find db c --eq n=3 --limit 2 --explain");
     assert_eq!(run.stdout.lines().count(), 2);
@@ -108,18 +108,18 @@ fn explain_tells_the_plan_on_standard_error() {
 }
 
 #[test]
-fn explain_tells_programs_the_same_as_json() {
+fn explain_prints_the_same_plan_as_json() {
     let place = numbered();
     let run = place.ok("find db c --eq n=3 --limit 2 --explain=json");
     assert_eq!(run.stdout.lines().count(), 2);
-    let told: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
-    assert_eq!((&told["answers"], &told["records_fetched"]), (&2.into(), &2.into()), "{told}");
-    assert_eq!(told["fetch"]["by_sequence"], true, "{told}");
-    assert!(told["reads"]["tables_skipped"].is_u64() && told["fetch_nanos"].is_u64(), "{told}");
+    let plan: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!((&plan["answers"], &plan["records_fetched"]), (&2.into(), &2.into()), "{plan}");
+    assert_eq!(plan["fetch"]["by_sequence"], true, "{plan}");
+    assert!(plan["reads"]["tables_skipped"].is_u64() && plan["fetch_nanos"].is_u64(), "{plan}");
 }
 
 #[test]
-fn a_limit_per_value_holds_beside_the_limit() {
+fn a_limit_per_value_applies_beside_the_limit() {
     let place = numbered();
     assert_eq!(place.found("--range n=1..3 --limit-per-value 1"), ["18", "17", "16"]);
     assert_eq!(place.found("--range n=1..3 --limit-per-value 1 --order oldest"), ["1", "2", "3"]);
@@ -132,13 +132,13 @@ fn a_limit_per_value_holds_beside_the_limit() {
 #[test]
 fn pages_go_on_from_a_token() {
     let place = numbered();
-    for question in
+    for query in
         ["--eq n=3", "--range n=1..3 --order value-desc", "--range n=..9 --order oldest --keys-only"]
     {
-        let all = place.found(question);
+        let all = place.found(query);
         let (mut paged, mut token) = (Vec::new(), "start".to_owned());
         for _ in 0..20 {
-            let run = place.ok(&format!("find db c {question} --limit 3 --cursor {token} --format ndjson"));
+            let run = place.ok(&format!("find db c {query} --limit 3 --cursor {token} --format ndjson"));
             let mut lines = run.json();
             let next = lines.pop_if(|line| line.get("cursor").is_some());
             paged.extend(lines.iter().map(|line| line["key"].to_string()));
@@ -147,7 +147,7 @@ fn pages_go_on_from_a_token() {
                 None => break,
             }
         }
-        assert_eq!(paged, all, "{question}");
+        assert_eq!(paged, all, "{query}");
         assert!(token != "start");
     }
     // A record that is deleted or written between two pages leaves its place.
@@ -155,20 +155,20 @@ fn pages_go_on_from_a_token() {
     place.ok("delete db c 13");
     let token = page[1]["cursor"].as_str().unwrap();
     assert_eq!(place.found(&format!("--eq n=3 --cursor {token}")), ["8", "3"]);
-    let run = place.run(&format!("find db c --eq n=2 --cursor {token}")).expect_status(2, "other question");
+    let run = place.run(&format!("find db c --eq n=2 --cursor {token}")).expect_status(2, "another query");
     assert!(run.stderr.contains("of another query"), "{}", run.stderr);
     let table = place.ok("find db c --eq n=3 --limit 1 --cursor start --format table");
     assert!(table.stderr.contains("note: more with --cursor "), "{}", table.stderr);
 }
 
 #[test]
-fn selected_values_come_from_the_index_where_it_includes_them() {
+fn selected_values_are_read_from_an_index_that_includes_them() {
     let place = numbered();
     place.ok("index add db c covering=n:composite:maintenance=synchronous,include=id|tags");
     for index in ["n", "covering"] {
-        let question =
+        let query =
             format!("find db c --eq n=3 --limit 2 --index {index} --select id,tags,none --explain");
-        let run = place.ok(&format!("{question} --format ndjson"));
+        let run = place.ok(&format!("{query} --format ndjson"));
         assert_eq!(run.json()[0]["record"], json!({"id": 18, "tags": ["t0", "u0"]}));
         let untouched = run.stderr.contains("records       0 fetched");
         assert!(!untouched, "`none` is not included: {}", run.stderr);
@@ -189,7 +189,7 @@ fn malformed_predicates_are_wrong_usage() {
         assert!(run.stderr.starts_with("error: "), "{predicate}: {}", run.stderr);
     }
     for (wrong, why) in [
-        ("--within n=0,0,1,1", "`n` has no place in space"),
+        ("--within n=0,0,1,1", "`n` is not spatial"),
         ("--within rect(n)=0,0,1", "write MIN_X,MIN_Y,MAX_X,MAX_Y"),
         ("--within rect(n)=1,0,0,1", "above the largest"),
         ("--within rect(n)=170,0,-170,1", "antimeridian"),
@@ -210,7 +210,7 @@ fn malformed_predicates_are_wrong_usage() {
 }
 
 #[test]
-fn places_are_found_by_window_and_by_distance() {
+fn points_are_found_by_window_and_by_distance() {
     let place = Place::new();
     let rows = [
         r#"{"id":1,"lon":0,"lat":0,"box":[0,0,1,1]}"#,
@@ -237,8 +237,8 @@ fn places_are_found_by_window_and_by_distance() {
     assert_eq!(place.found("--nearest rect(box)=0,2 --limit 2"), ["4", "2"]);
     let count = place.ok("find db c --within point(lon,lat)=0,0,0,3 --count --format ndjson");
     assert_eq!(count.json(), [json!({"count": 2})]);
-    let shown = place.ok("find db c --eq id=2 --select rect(box) --format ndjson");
-    assert_eq!(shown.json()[0]["record"], json!({"rect(box)": [[1.0, 1.0, 2.0, 2.0], [8.0, 8.0, 9.0, 9.0]]}));
+    let boxes = place.ok("find db c --eq id=2 --select rect(box) --format ndjson");
+    assert_eq!(boxes.json()[0]["record"], json!({"rect(box)": [[1.0, 1.0, 2.0, 2.0], [8.0, 8.0, 9.0, 9.0]]}));
     let page =
         place.ok("find db c --nearest point(lon,lat)=0,1 --limit 2 --cursor start --format ndjson").json();
     let token = page[2]["cursor"].as_str().unwrap();
@@ -246,7 +246,7 @@ fn places_are_found_by_window_and_by_distance() {
 }
 
 #[test]
-fn unknown_names_say_what_there_is() {
+fn errors_of_unknown_names_list_the_existing_ones() {
     let place = numbered();
     let run = place.run("find db posts --eq n=1").expect_status(1, "find");
     assert!(run.stderr.contains("no collection `posts`: the database has c"), "{}", run.stderr);
@@ -258,7 +258,7 @@ fn unknown_names_say_what_there_is() {
 }
 
 #[test]
-fn who_finds_nothing_under_a_number_is_told_of_texts() {
+fn an_empty_answer_for_a_number_has_a_note_about_texts() {
     let place = numbered();
     let run = place.ok("find db c --eq n=77777 --count");
     assert!(run.stderr.contains("write --eq 'n=\"77777\"'"), "{}", run.stderr);
@@ -269,7 +269,7 @@ fn who_finds_nothing_under_a_number_is_told_of_texts() {
 }
 
 #[test]
-fn indexes_come_and_go() {
+fn indexes_are_added_and_dropped() {
     let place = numbered();
     place.ok("index add db c both=n+id");
     let list = place.ok("index list db c").json();
@@ -278,7 +278,7 @@ fn indexes_come_and_go() {
     assert_eq!(list[2]["attributes"], "n+id");
     assert_eq!(list[1]["maintenance"], "synchronous");
     assert!(list.iter().all(|index| index["state"] == "ready"), "{list:?}");
-    // What it costs: an embedded index lies in the sstables of the records, whose bytes it shares.
+    // Its size: an embedded index is in the sstables of the records, whose bytes it shares.
     place.ok("index add db c m=id:embedded");
     place.ok("compact db c");
     let list = place.ok("index list db c").json();

@@ -15,7 +15,7 @@ fn summary_of(run: &program::Run) -> (u64, u64) {
 }
 
 #[test]
-fn every_format_and_compression_gives_the_same_records() {
+fn every_format_and_compression_yields_the_same_records() {
     let place = Place::new();
     let csv = "id,n\na,1\nb,2\nc,3\n";
     let gz = |text: &str| {
@@ -76,7 +76,7 @@ fn change_streams_delete() {
 }
 
 #[test]
-fn a_bad_row_stops_and_what_came_before_stays() {
+fn a_bad_row_stops_the_import_and_earlier_rows_stay() {
     let place = Place::new();
     place.import("", "");
     let rows = "{\"id\":\"a\",\"n\":1}\n\n{\"id\":\"b\",\"n\":2\n{\"id\":\"c\",\"n\":3}\n";
@@ -103,7 +103,7 @@ fn unknown_operations_are_refused() {
 }
 
 #[test]
-fn a_failed_import_leaves_nothing_new_behind() {
+fn a_failed_import_without_rows_leaves_nothing_new() {
     let place = Place::new();
     place.file("rows.ndjson", "{\"n\":1}\n");
     place.file("open.csv", "id,n\n1,\"x\n2,3\n");
@@ -126,7 +126,7 @@ fn a_failed_import_leaves_nothing_new_behind() {
         assert_eq!(std::fs::read_dir(place.path("empty")).unwrap().count(), 0, "{file}");
         assert_eq!(std::fs::read_dir(place.path("other")).unwrap().count(), 1, "{file}");
     }
-    // A database that was there stays, without the new collection.
+    // An existing database stays, without the new collection.
     place.import(ROWS, "--index n");
     place.run("import db d rows.ndjson --key id").expect_status(1, "import");
     let run = place.run("scan db d").expect_status(1, "scan");
@@ -157,7 +157,7 @@ fn rows_that_a_failed_import_stored_stay() {
     let place = Place::new();
     let rows: String = (0..5000).map(|id| format!("{{\"id\":{id},\"n\":1}}\n")).collect();
     place.file("rows.ndjson", rows + "{\"n\":1}\n");
-    // Into a new database, and into one that is there.
+    // Into a new database, and into an existing one.
     for _ in 0..2 {
         let line = "import db c rows.ndjson --key id --index n --acknowledge --sync always";
         let run = place.run(line).expect_status(1, line);
@@ -205,8 +205,8 @@ fn bad_rows_may_be_skipped_and_are_counted() {
     let run = place.import(&rows.join("\n"), "--bad-rows skip --index n");
     assert_eq!(summary_of(&run), (2, 9));
     for (line, reason) in [(2, "array"), (4, "no key field `id`"), (5, "integer"), (7, "broken JSON")] {
-        let told = run.stderr.lines().find(|text| text.contains(&format!("line {line} of standard input")));
-        assert!(told.is_some_and(|text| text.contains(reason)), "{line}: {}", run.stderr);
+        let reported = run.stderr.lines().find(|text| text.contains(&format!("line {line} of standard input")));
+        assert!(reported.is_some_and(|text| text.contains(reason)), "{line}: {}", run.stderr);
     }
     assert_eq!(place.ok("scan db c").keys(), ["\"a\"", "\"z\""]);
 }
@@ -235,19 +235,19 @@ fn csv_rows_are_checked_against_the_header() {
 }
 
 #[test]
-fn inputs_that_cannot_be_read_say_so() {
+fn errors_of_unreadable_inputs_name_the_cause() {
     let place = Place::new();
     let zst = zstd::encode_all(ROWS.repeat(1000).as_bytes(), 3).unwrap();
-    place.file("cut.ndjson.zst", &zst[..zst.len() / 2]);
+    place.file("truncated.ndjson.zst", &zst[..zst.len() / 2]);
     place.file("no.ndjson.gz", "this is not gzip");
     place.file("rows.txt", ROWS);
     std::fs::create_dir(place.path("folder.csv")).unwrap();
     for (file, status, reason) in [
-        ("cut.ndjson.zst", 1, "cannot read cut.ndjson.zst, after line"),
+        ("truncated.ndjson.zst", 1, "cannot read truncated.ndjson.zst, after line"),
         ("no.ndjson.gz", 1, "cannot read no.ndjson.gz"),
         ("missing.csv", 1, "cannot open missing.csv"),
         ("folder.csv", 1, "it is a directory"),
-        ("rows.txt", 2, "cannot tell the format of rows.txt by its name"),
+        ("rows.txt", 2, "the name rows.txt has no known format"),
     ] {
         let run = place.run(&format!("import db c {file} --key id")).expect_status(status, file);
         assert!(run.stderr.contains(reason), "{file}: {}", run.stderr);
@@ -297,7 +297,7 @@ fn acknowledgements_count_rows() {
 }
 
 #[test]
-fn an_empty_input_makes_an_empty_collection() {
+fn an_empty_input_creates_an_empty_collection() {
     let place = Place::new();
     assert_eq!(summary_of(&place.import("", "--index n")), (0, 0));
     assert_eq!(place.ok("scan db c").stdout, "");
@@ -305,7 +305,7 @@ fn an_empty_input_makes_an_empty_collection() {
 }
 
 #[test]
-fn a_load_goes_on_where_nobody_reads_its_notes() {
+fn a_load_continues_with_standard_error_closed() {
     let place = Place::new();
     place.import(ROWS, "");
     let file =

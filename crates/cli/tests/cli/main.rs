@@ -1,4 +1,4 @@
-//! Runs the program as its users do: every verb, every form of input, every exit status.
+//! Runs the program as a user does: every verb, every form of input, every exit status.
 
 mod advise;
 mod damage;

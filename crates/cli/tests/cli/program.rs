@@ -1,4 +1,4 @@
-//! Runs the program and looks at what it printed.
+//! Runs the program and checks its output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder of its own for one test, with a database that may be made in it.
+/// A temporary folder for one test, with a database that may be created in it.
 pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// What one run of the program left.
+/// The result of one run of the program.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: i32,
@@ -42,7 +42,7 @@ impl Place {
         self.run_with(line, &[], "")
     }
 
-    /// As [`Place::run`], with further arguments that hold blanks, and with standard input.
+    /// As [`Place::run`], with further arguments that contain blanks, and with standard input.
     pub(crate) fn run_with(&self, line: &str, further: &[&str], input: &str) -> Run {
         let mut child = self
             .command()
@@ -75,7 +75,7 @@ impl Place {
         command
     }
 
-    /// Runs what must succeed.
+    /// Runs a command that must succeed.
     pub(crate) fn ok(&self, line: &str) -> Run {
         self.run(line).expect_status(0, line)
     }
@@ -86,7 +86,7 @@ impl Place {
         self.run_with(&line, &[], text).expect_status(0, &line)
     }
 
-    /// The keys that `find` on `db c` gives, as JSON texts.
+    /// The keys that `find` on `db c` returns, as JSON texts.
     pub(crate) fn found(&self, options: &str) -> Vec<String> {
         self.ok(&format!("find db c {options} --format ndjson")).keys()
     }

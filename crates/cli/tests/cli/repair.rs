@@ -1,4 +1,4 @@
-//! `bolide repair`: what it prints, what it refuses, and what the new database holds.
+//! `bolide repair`: its output, its refusals, and the content of the new database.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -38,7 +38,7 @@ fn table_of_records(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn an_intact_database_is_copied_and_stays_as_it_was() {
+fn an_intact_database_is_copied_and_not_changed() {
     let place = place();
     let before = bytes_of(&place.path("db"));
     let scan = place.ok("scan db c --format ndjson").stdout;
@@ -52,7 +52,7 @@ fn an_intact_database_is_copied_and_stays_as_it_was() {
     assert_eq!(rows.len(), 2, "{}", run.stdout);
     assert!(run.stderr.contains("the new database is db-repaired"), "{}", run.stderr);
     assert_eq!(place.ok("scan db-repaired c --format ndjson").stdout, scan);
-    // Sequence numbers included.
+    // Including sequence numbers.
     assert_eq!(place.ok("find db-repaired c --eq n=100 --format ndjson").stdout, found);
     place.ok("check db-repaired --deep");
     assert!(!place.path("db-repaired.incomplete").exists() && !place.path("db-repaired/scratch").exists());
@@ -94,10 +94,10 @@ fn without_current_and_manifest_the_files_identify_themselves() {
 }
 
 #[test]
-fn a_damaged_log_is_read_on_behind_the_damage() {
+fn a_damaged_log_is_read_after_the_damage() {
     let place = place();
     place.run_with("put db c 7", &["{\"id\":7,\"n\":101}"], "").expect_status(0, "put");
-    // The rows of the second import are one record of the last segment but one.
+    // The rows of the second import are the last but one record of the last segment.
     let logs = place.database_files(".wal");
     let [.., path, _] = &logs[..] else { panic!("{logs:?}") };
     flip(path, |_| 200);
@@ -106,7 +106,7 @@ fn a_damaged_log_is_read_on_behind_the_damage() {
     let lost: Vec<_> = run.json().into_iter().filter(|row| row["lost"].is_string()).collect();
     let [loss] = &lost[..] else { panic!("{}", run.stdout) };
     assert_eq!((loss["lost"].as_str(), loss["file"].as_str()), (Some("log"), Some(&*name_of(path))));
-    // The sstables have an older row under each key of the lost record; what follows the record is there.
+    // The sstables have an older row under each key of the lost record; the records after it are read.
     assert_eq!(place.ok("scan db-repaired c --format ndjson").keys().len(), 3000);
     assert_eq!(place.ok("find db-repaired c --eq n=100").keys().len(), 0);
     assert_eq!(place.ok("find db-repaired c --eq n=101").keys(), ["7"]);
@@ -114,7 +114,7 @@ fn a_damaged_log_is_read_on_behind_the_damage() {
 }
 
 #[test]
-fn what_cannot_be_repaired_is_refused() {
+fn invalid_sources_and_targets_are_refused() {
     let place = place();
     std::fs::create_dir(place.path("empty")).unwrap();
     let run = place.run("repair empty").expect_status(1, "repair");
@@ -129,7 +129,7 @@ fn what_cannot_be_repaired_is_refused() {
     assert!(run.stderr.contains("it is a file"), "{}", run.stderr);
     place.run("repair db --to db/new").expect_status(2, "repair");
     place.run("repair db --to db").expect_status(2, "repair");
-    // Whatever the spelling, the damaged database is not changed.
+    // For any spelling of the path, the damaged database is not changed.
     std::fs::rename(place.path("db"), place.path("x.incomplete")).unwrap();
     let before = bytes_of(&place.path("x.incomplete"));
     for to in
@@ -153,7 +153,7 @@ fn what_cannot_be_repaired_is_refused() {
     let run = place.run("repair db").expect_status(1, "repair");
     assert!(run.stderr.contains("open for writing"), "{}", run.stderr);
     drop(lock);
-    // An empty directory is taken.
+    // An empty directory is accepted.
     place.ok("repair db --to empty");
     place.ok("get empty c 1");
     assert!(!place.path("db-repaired").exists());

@@ -7,7 +7,7 @@ use crate::program::Place;
 use serde_json::json;
 
 #[test]
-fn single_records_come_and_go() {
+fn single_records_are_put_and_deleted() {
     let place = Place::new();
     place.run_with("put --create db c first", &["{\"n\": 1}"], "").expect_status(0, "put");
     place.run_with("put db c -5", &["{\"n\":\n 2}"], "").expect_status(0, "put");
@@ -47,7 +47,7 @@ fn a_record_must_be_a_json_object() {
 }
 
 #[test]
-fn only_an_import_and_an_explicit_option_make_a_database() {
+fn only_an_import_and_an_explicit_option_create_a_database() {
     let place = Place::new();
     for line in [
         "put typo.csv c k {}",
@@ -108,7 +108,7 @@ fn stats_name_every_tree() {
     let named = place.ok("stats db c").stdout;
     assert!(named.contains("\"live_records\":3000") && named.contains("\"stale_entries\":0"), "{named}");
 
-    // What only the log has takes space, too.
+    // Entries that only the log has take space, too.
     let space = |place: &Place| {
         let stats = place.ok("stats db c").json();
         let sum = stats.iter().find(|row| row["tree"] == "records" && row["level"] == "all");
@@ -146,7 +146,7 @@ fn layouts_change_and_answers_stay() {
 }
 
 #[test]
-fn compaction_keeps_answers() {
+fn compaction_does_not_change_answers() {
     let place = Place::new();
     let rows: String = (0..2000).map(|id| format!("{{\"id\":{},\"n\":{}}}\n", id % 500, id % 7)).collect();
     place.import(&rows, "--index n");
@@ -159,7 +159,7 @@ fn compaction_keeps_answers() {
 }
 
 #[test]
-fn files_of_another_make_are_refused() {
+fn damaged_and_foreign_files_are_refused() {
     let place = Place::new();
     place.import("{\"id\":1}\n", "");
     std::fs::write(place.path("db/CURRENT"), "MANIFEST-000099\n").unwrap();
@@ -207,8 +207,8 @@ fn indexes_of_kind_next_show_in_stats_dumps_and_plans() {
     assert_eq!((&listed["kind"], &listed["validation"]), (&"next".into(), &"get-lite".into()), "{listed:?}");
     assert_eq!(listed["disk_bytes"], row["index_block_bytes"]);
     let plan = place.ok("find db c --eq n=5 --limit 10 --explain");
-    let told = format!("{}{}", plan.stdout, plan.stderr);
-    assert!(told.contains("met by the global index") && told.contains("10 "), "{told}");
+    let text = format!("{}{}", plan.stdout, plan.stderr);
+    assert!(text.contains("met by the global index") && text.contains("10 "), "{text}");
     let path = place.database_file(".sst");
     let path = path.to_str().unwrap();
     let dump = place.run_with("dump", &[path], "").expect_status(0, path).stdout;
@@ -218,7 +218,7 @@ fn indexes_of_kind_next_show_in_stats_dumps_and_plans() {
 }
 
 #[test]
-fn the_list_shows_how_much_old_data_has_the_blocks_of_a_new_index() {
+fn the_list_shows_the_share_of_old_data_with_blocks_of_a_new_index() {
     let place = Place::new();
     let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 70)).collect();
     place.import(&rows, "");
@@ -243,7 +243,7 @@ fn the_list_shows_how_much_old_data_has_the_blocks_of_a_new_index() {
 fn dumps_show_every_kind_of_file() {
     let place = Place::new();
     let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();
-    place.import(&rows, "--index n:composite --index kept=n");
+    place.import(&rows, "--index n:composite --index in_memory=n");
     place.ok("compact db");
     place.run_with("put db c late", &["{\"n\":1}"], "").expect_status(0, "put");
     let dump = |end: &str| {
@@ -256,7 +256,7 @@ fn dumps_show_every_kind_of_file() {
     assert!(dump(".wal").starts_with("WAL"), "{}", dump(".wal"));
     assert!(dump("CURRENT").contains("manifest"), "{}", dump("CURRENT"));
     assert!(dump(".region").starts_with("page segment"), "{}", dump(".region"));
-    // That of the index says what its entries mean.
+    // The sstable of the index describes its entries.
     let tables = place.database_files(".sst");
     let tables: Vec<String> = tables
         .iter()
@@ -299,7 +299,7 @@ fn a_second_opener_is_refused_while_an_import_runs() {
 }
 
 #[test]
-fn nobody_reading_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     let place = Place::new();
     let rows: String =
         (0..20_000).map(|id| format!("{{\"id\":{id},\"t\":\"{}\"}}\n", "x".repeat(50))).collect();

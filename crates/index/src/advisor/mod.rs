@@ -163,7 +163,7 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     let synchronous = kind == IndexKind::Composite && workload.keys_only && workload.writes < FEW_WRITES;
     if synchronous {
         reasons.push(format!(
-            "writes are {:.0} % of the operations and keys alone are keys_only for: maintenance=synchronous saves \
+            "writes are {:.0} % of the operations and queries select only keys: with maintenance=synchronous \
              they do not read the table",
             workload.writes * 100.0
         ));
@@ -219,8 +219,8 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
             (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
-        IndexKind::Next => "it reads data blocks for every query, also for keys only; it pays if queries select all records of a range or of \
-                            a frequent value"
+        IndexKind::Next => "it reads data blocks for every query, also for keys only; it pays if queries select all records of \
+                            a range or of a frequent value"
             .to_owned(),
         IndexKind::Composite if kind == IndexKind::PsTree => {
             "its entries are in blocks of sstables, and each candidate is validated by a read of the table"

@@ -18,11 +18,11 @@ use super::filter;
 use super::meta_block::{self, Answer, MetaBlock, Wanted};
 use crate::attribute_plan::AttributeValues;
 use crate::check::{CheckedTable, IndexCheck};
-use crate::in_table::check::{check_memtable, for_each_key};
-use crate::in_table::{InTable, TableCollectors, summary};
+use crate::in_sstable::check::{check_memtable, for_each_key};
+use crate::in_sstable::{SstableIndexBase, TableCollectors, summary};
 
 pub(super) fn check(
-    index: &InTable,
+    index: &SstableIndexBase,
     view: &ReadView,
     table: &CheckedTable<'_>,
     report: &mut IndexCheck,
@@ -43,11 +43,11 @@ pub(super) fn check(
     Ok(())
 }
 
-fn check_table(index: &InTable, sstable: &TableComponent, report: &mut IndexCheck) -> Result<()> {
+fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut IndexCheck) -> Result<()> {
     let Some(extractor) = &index.extractor else { return Ok(()) };
     let stored = load(sstable, index)?;
     let bits = u32::from(stored.bits());
-    let member: Arc<dyn crate::in_table::SstableIndex> = Arc::new(Member::with_bits(index, bits));
+    let member: Arc<dyn crate::in_sstable::SstableIndex> = Arc::new(Member::with_bits(index, bits));
     let mut collector = TableCollectors::new(Arc::clone(extractor), [member]).collector();
     let mut values = AttributeValues::new();
     let mut entries = sstable.entries()?;
@@ -95,7 +95,7 @@ fn admits(stored: &MetaBlock, block: u64, key: &[u8], first: &[u8]) -> bool {
 
 /// Compares the meta block and the summary with what the records would make of them.
 fn compare(
-    index: &InTable,
+    index: &SstableIndexBase,
     sstable: &TableComponent,
     stored: &MetaBlock,
     collector: &mut impl MetaCollector,

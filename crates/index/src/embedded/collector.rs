@@ -8,8 +8,8 @@ use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 
 use super::filter;
 use super::meta_block::{self, PartBuilder};
-use crate::in_table::InTable;
-use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
+use crate::in_sstable::SstableIndexBase;
+use crate::in_sstable::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
 use crate::path::AttributePath;
 
 /// Longest filter of one block and of one sstable, in bytes.
@@ -25,12 +25,12 @@ pub(super) struct Member {
 
 impl Member {
     /// As `index` was declared.
-    pub(super) fn new(index: &InTable) -> Self {
+    pub(super) fn new(index: &SstableIndexBase) -> Self {
         Self::with_bits(index, index.spec.bloom_bits())
     }
 
     /// `index` with so many bits of filter for each value.
-    pub(super) fn with_bits(index: &InTable, bits: u32) -> Self {
+    pub(super) fn with_bits(index: &SstableIndexBase, bits: u32) -> Self {
         Self { id: index.id, bits, attributes: index.spec.attributes().to_vec() }
     }
 }

@@ -30,9 +30,9 @@ use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::in_table::matches::{Found, Matches, Question};
-use crate::in_table::memtable_read::{MemtablePart, read_memtable};
-use crate::in_table::{InTable, summary};
+use crate::in_sstable::matches::{Found, Matches, Question};
+use crate::in_sstable::memtable_read::{MemtablePart, read_memtable};
+use crate::in_sstable::{SstableIndexBase, summary};
 use crate::query::Order;
 
 /// Blocks judged at a time.
@@ -79,7 +79,7 @@ pub(super) struct EmbeddedCursor<'v> {
 
 impl<'v> EmbeddedCursor<'v> {
     pub(super) fn new(
-        index: &'v InTable,
+        index: &'v SstableIndexBase,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
         order: Order,
@@ -318,7 +318,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
 }
 
 /// The decoded meta block of `index` in an sstable that has one.
-pub(super) fn load(table: &TableComponent, index: &InTable) -> Result<Arc<MetaBlock>> {
+pub(super) fn load(table: &TableComponent, index: &SstableIndexBase) -> Result<Arc<MetaBlock>> {
     table.attachments().get_or_make(index.id.into(), || {
         let damaged = |what: &str| {
             let (file, name) = (table.meta().number, meta_block::name(index.id));
@@ -335,7 +335,7 @@ pub(super) fn load(table: &TableComponent, index: &InTable) -> Result<Arc<MetaBl
 
 /// What the filters have to hold for a match: the secondary key where there is one, the value of the first
 /// attribute where that is fixed at least.
-pub(super) fn wanted_hash(index: &InTable, access: &Access) -> Option<u64> {
+pub(super) fn wanted_hash(index: &SstableIndexBase, access: &Access) -> Option<u64> {
     if access.point {
         return Some(filter::hash(&access.low));
     }

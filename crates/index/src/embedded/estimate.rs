@@ -22,8 +22,8 @@ use bolide_lsm::store::{Component, TableComponent};
 use super::cursor::{load, wanted_hash};
 use super::meta_block::{Answer, MetaBlock, Wanted};
 use crate::access::Access;
-use crate::in_table::memtable_index::{ATTACHMENT, MemtableIndex};
-use crate::in_table::{InTable, summary};
+use crate::in_sstable::memtable_index::{ATTACHMENT, MemtableIndex};
+use crate::in_sstable::{SstableIndexBase, summary};
 
 /// Blocks of an sstable that are asked, at most.
 const ASKED_BLOCKS: u64 = 64;
@@ -32,7 +32,7 @@ const COUNTED_ENTRIES: usize = 64;
 
 /// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
 /// it by.
-pub(super) fn estimate(index: &InTable, access: &Access, table: &TreeView) -> Result<Option<u64>> {
+pub(super) fn estimate(index: &SstableIndexBase, access: &Access, table: &TreeView) -> Result<Option<u64>> {
     let wanted = Wanted { low: &access.low, end: &access.end, hash: wanted_hash(index, access) };
     let (mut matches, mut known, mut unknown) = (0.0, 0.0, 0.0);
     for component in table.components() {
@@ -75,7 +75,7 @@ pub(super) fn estimate(index: &InTable, access: &Access, table: &TreeView) -> Re
 }
 
 fn of_sstable(
-    index: &InTable,
+    index: &SstableIndexBase,
     access: &Access,
     wanted: &Wanted<'_>,
     sstable: &TableComponent,

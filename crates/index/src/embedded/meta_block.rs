@@ -38,7 +38,7 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
 
 use super::filter::{self, MAX_PROBES};
-use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+use crate::in_sstable::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::spec::MAX_BLOOM_BITS;
 
 const FORMAT: u8 = 1;

@@ -55,7 +55,7 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_table::{InTable, SstableIndex, shown_bound, summary};
+use crate::in_sstable::{SstableIndexBase, SstableIndex, shown_bound, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::IndexSpec;
@@ -67,7 +67,7 @@ pub use costs::EmbeddedCosts;
 
 /// An embedded index; see the [module](self).
 pub struct EmbeddedIndex {
-    base: InTable,
+    base: SstableIndexBase,
 }
 
 impl EmbeddedIndex {
@@ -79,7 +79,7 @@ impl EmbeddedIndex {
         table: TreeId,
         extractor: Option<Arc<dyn AttributeExtractor>>,
     ) -> Self {
-        Self { base: InTable::new(spec, id, table, extractor) }
+        Self { base: SstableIndexBase::new(spec, id, table, extractor) }
     }
 
     /// The number under which sstables keep what is decoded of it; see [`Attachments::remove`].

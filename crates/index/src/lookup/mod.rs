@@ -42,7 +42,7 @@ use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::fetch::FetchOptions;
 use crate::query::{CompiledQuery, Query};
-use crate::scan::{ScanCursor, Skipped};
+use crate::scan::{ScanCursor, ScanSkips};
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
@@ -287,7 +287,7 @@ impl<S: ReadSource> Lookup<'_, S> {
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
         let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
-        let skipped = Skipped::default();
+        let skipped = ScanSkips::default();
         let mut run = Run::new(self, compiled, &table, None, emit);
         run.read_table();
         run.explain.access = "scan";

@@ -4,7 +4,7 @@ use bolide_base::SequenceNumber;
 use bolide_lsm::store::KnownWrite;
 
 use crate::candidate::{Candidate, CandidateOrigin};
-use crate::in_table::matches::MAX_IN_HAND_BYTES;
+use crate::in_sstable::matches::MAX_IN_HAND_BYTES;
 
 /// Candidates of a window at first, where the limit does not say less.
 const FIRST_WINDOW: usize = 64;

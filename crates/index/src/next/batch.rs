@@ -18,7 +18,7 @@ use super::costs::NextCosts;
 use super::global_index::GlobalIndex;
 use super::index_block::Entry;
 use crate::candidate::{Candidate, CandidateOrigin};
-use crate::in_table::matches::{MAX_IN_HAND_BYTES, Question, order_value};
+use crate::in_sstable::matches::{MAX_IN_HAND_BYTES, Question, order_value};
 
 /// Versions that are read, then validated, at once: what they need stays in the nearer caches.
 const READ_AT_ONCE: usize = 256;
@@ -100,7 +100,7 @@ struct HeldBlocks {
 impl HeldBlocks {
     /// Keeps a value of the block at `place`, pinned or copied behind `values`.
     fn keep(&mut self, place: u64, value: &ValueRef, values: &mut Vec<u8>) -> Kept {
-        let more = if self.last == Some(place) { 0 } else { value.retained_bytes() };
+        let more = if self.last == Some(place) { 0 } else { value.pinned_bytes() };
         if self.bytes + more <= MAX_HELD_BYTES {
             self.bytes += more;
             self.last = Some(place);

@@ -17,8 +17,8 @@ use super::global_index::{BlockPlace, GlobalIndex};
 use super::index_block::IndexBlock;
 use super::{NextIndex, collector};
 use crate::check::{CheckedTable, IndexCheck};
-use crate::in_table::check::check_memtable;
-use crate::in_table::{InTable, SstableIndex, TableCollectors, summary};
+use crate::in_sstable::check::check_memtable;
+use crate::in_sstable::{SstableIndexBase, SstableIndex, TableCollectors, summary};
 use crate::space::rect_block::{self, RectBlock};
 
 pub(super) fn check(
@@ -45,7 +45,7 @@ pub(super) fn check(
 }
 
 /// Makes the meta blocks of an sstable again.
-fn check_sstable(index: &InTable, sstable: &TableComponent, report: &mut IndexCheck) -> Result<()> {
+fn check_sstable(index: &SstableIndexBase, sstable: &TableComponent, report: &mut IndexCheck) -> Result<()> {
     let Some(extractor) = &index.extractor else { return Ok(()) };
     let member: Arc<dyn SstableIndex> = Arc::new(collector::Member::new(index));
     let mut collector = TableCollectors::new(Arc::clone(extractor), [member]).collector();
@@ -92,7 +92,7 @@ fn check_sstable(index: &InTable, sstable: &TableComponent, report: &mut IndexCh
 
 /// Asks the global index for each key of each index block.
 fn check_global(
-    index: &InTable,
+    index: &SstableIndexBase,
     tree: &TreeView,
     global: &GlobalIndex,
     report: &mut IndexCheck,

@@ -11,10 +11,10 @@ use super::index_block::{Entry, IndexBlockBuilder};
 use super::key_filter::FilterBuilder;
 use super::secondary_key_sort::Notes;
 use crate::attribute;
-use crate::in_table::InTable;
-use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
-use crate::in_table::secondary_keys::SecondaryKeys;
-use crate::in_table::zone::{lower_bound, upper_bound};
+use crate::in_sstable::SstableIndexBase;
+use crate::in_sstable::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
+use crate::in_sstable::secondary_keys::SecondaryKeys;
+use crate::in_sstable::zone::{lower_bound, upper_bound};
 use crate::path::AttributePath;
 use crate::space::packer;
 use crate::space::rect_block::RectEntry;
@@ -32,7 +32,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(index: &InTable) -> Self {
+    pub(super) fn new(index: &SstableIndexBase) -> Self {
         let spec = &index.spec;
         let (delta, block_bytes) = (spec.delta(), spec.block_bytes() as usize);
         let has_filter = spec.global() != GlobalIndexUse::Off;

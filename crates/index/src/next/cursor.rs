@@ -33,9 +33,9 @@ use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::in_table::InTable;
-use crate::in_table::matches::{Found, Matches, Question};
-use crate::in_table::memtable_read::{MemtablePart, read_memtable};
+use crate::in_sstable::SstableIndexBase;
+use crate::in_sstable::matches::{Found, Matches, Question};
+use crate::in_sstable::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
 use crate::space::rect_block_reader::WindowCodes;
 
@@ -156,7 +156,7 @@ impl<'v> NextCursor<'v> {
     /// # Errors
     /// `Corruption` or `Io` from reading.
     pub(super) fn open(
-        index: &'v InTable,
+        index: &'v SstableIndexBase,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
         order: Order,

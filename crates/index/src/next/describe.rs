@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::directory::{Directory, parse_filter_name, parse_name};
 use super::index_block::IndexBlock;
 use super::key_filter::KeyFilter;
-use crate::in_table::shown_bound;
+use crate::in_sstable::shown_bound;
 use crate::space::Rect;
 use crate::space::rect_block;
 

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! ID is the number of the index, which is never used twice in a database: so blocks of an index that was dropped are never taken
-//! for those of another. Bounds are cut as [`zone`](crate::in_table::zone) says. The ranges of a block do not
+//! for those of another. Bounds are cut as [`zone`](crate::in_sstable::zone) says. The ranges of a block do not
 //! overlap, and those of the next block start where its last one ends, or behind; a key with very many entries is in several blocks.
 //!
 //! Records that cannot be looked into have entries under the empty key, which no value has, in blocks of their own. Every
@@ -35,7 +35,7 @@ use bolide_lsm::attachments::Attachment;
 use super::index_block::IndexBlockBuilder;
 use super::key_filter::KeyFilter;
 use super::split;
-use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+use crate::in_sstable::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::space::Rect;
 use crate::space::rect_directory::{self, RectBlockInfo, RectDirectory};
 

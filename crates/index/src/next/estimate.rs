@@ -10,8 +10,8 @@ use bolide_lsm::TreeView;
 use super::global_index::GlobalIndex;
 use super::intervals::head_of;
 use crate::access::Access;
-use crate::in_table::InTable;
-use crate::in_table::memtable_index::{ATTACHMENT, MemtableIndex};
+use crate::in_sstable::SstableIndexBase;
+use crate::in_sstable::memtable_index::{ATTACHMENT, MemtableIndex};
 
 /// Entries of a memtable's index that are counted one by one.
 const COUNTED_ENTRIES: usize = 64;
@@ -19,7 +19,7 @@ const COUNTED_ENTRIES: usize = 64;
 /// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
 /// it by.
 pub(super) fn estimate(
-    index: &InTable,
+    index: &SstableIndexBase,
     access: &Access,
     table: &TreeView,
     global: &GlobalIndex,

@@ -19,7 +19,7 @@ use bolide_lsm::store::{TableComponent, TablePlace};
 use super::directory::{self, BlockInfo, Directory, SharedDirectory};
 use super::intervals::{Bounds, Intervals};
 use super::key_filter::KeyFilter;
-use crate::in_table::{InTable, summary};
+use crate::in_sstable::{SstableIndexBase, summary};
 use crate::space::Rect;
 use crate::space::packed_tree::{Below, Item, Node, PackedTree};
 use crate::space::rect_directory;
@@ -115,7 +115,7 @@ impl GlobalIndex {
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading directories.
-    pub(crate) fn new(index: &InTable, table: &TreeView, last: Option<&Self>) -> Result<Self> {
+    pub(crate) fn new(index: &SstableIndexBase, table: &TreeView, last: Option<&Self>) -> Result<Self> {
         let mut members: Vec<Member> = last.map(|last| last.members.clone()).unwrap_or_default();
         members.iter_mut().for_each(|member| member.place = None);
         let mut known: Vec<(u64, usize)> =
@@ -145,7 +145,7 @@ impl GlobalIndex {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub(crate) fn unpacked(index: &InTable, table: &TreeView) -> Result<Self> {
+    pub(crate) fn unpacked(index: &SstableIndexBase, table: &TreeView) -> Result<Self> {
         let (mut members, mut without) = (Vec::new(), Vec::new());
         for place in table.table_places() {
             let Some(sstable) = table.table_at(place) else { continue };
@@ -364,7 +364,7 @@ fn owners(members: &[Member], from: usize) -> Vec<(u32, u32)> {
 ///
 /// # Errors
 /// `Corruption` or `Io` from reading it.
-pub(crate) fn load(sstable: &TableComponent, index: &InTable) -> Result<SharedDirectory> {
+pub(crate) fn load(sstable: &TableComponent, index: &SstableIndexBase) -> Result<SharedDirectory> {
     sstable.attachments().get_or_make(index.id.into(), || {
         let filter = read_filter(sstable, index)?;
         Ok(read(sstable, index)?.with_filter(filter))
@@ -372,7 +372,7 @@ pub(crate) fn load(sstable: &TableComponent, index: &InTable) -> Result<SharedDi
 }
 
 /// Reads the filter over the keys of an sstable, if it has one.
-fn read_filter(sstable: &TableComponent, index: &InTable) -> Result<Option<KeyFilter>> {
+fn read_filter(sstable: &TableComponent, index: &SstableIndexBase) -> Result<Option<KeyFilter>> {
     let name = directory::filter_name(index.id);
     let Some(bytes) = sstable.meta_block(&name)? else { return Ok(None) };
     let filter = KeyFilter::decode(&bytes).ok_or_else(|| {
@@ -386,7 +386,7 @@ fn read_filter(sstable: &TableComponent, index: &InTable) -> Result<Option<KeyFi
 }
 
 /// Reads and decodes the directory of `index` in an sstable that has one.
-fn read(sstable: &TableComponent, index: &InTable) -> Result<Directory> {
+fn read(sstable: &TableComponent, index: &SstableIndexBase) -> Result<Directory> {
     let damaged = |what: &str| {
         let (file, name) = (sstable.meta().number, directory::name(index.id));
         Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))

@@ -65,7 +65,7 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_table::{InTable, SstableIndex, summary};
+use crate::in_sstable::{SstableIndexBase, SstableIndex, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::{GlobalIndexUse, IndexSpec};
@@ -84,7 +84,7 @@ pub use packing::Packing;
 
 /// An index of kind `next`; see the [module](self).
 pub struct NextIndex {
-    base: InTable,
+    base: SstableIndexBase,
     /// The global index made last: the next one is made from it.
     last: Mutex<Option<Arc<GlobalIndex>>>,
 }
@@ -98,7 +98,7 @@ impl NextIndex {
         table: TreeId,
         extractor: Option<Arc<dyn AttributeExtractor>>,
     ) -> Self {
-        Self { base: InTable::new(spec, id, table, extractor), last: Mutex::new(None) }
+        Self { base: SstableIndexBase::new(spec, id, table, extractor), last: Mutex::new(None) }
     }
 
     /// The number under which sstables, and sets of them, keep what is in memory of it; see [`Attachments::remove`].

@@ -39,9 +39,9 @@ use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::in_table::InTable;
-use crate::in_table::matches::{MAX_IN_HAND_BYTES, Matches, Question};
-use crate::in_table::memtable_read::{look_up_opaque, visit_entries};
+use crate::in_sstable::SstableIndexBase;
+use crate::in_sstable::matches::{MAX_IN_HAND_BYTES, Matches, Question};
+use crate::in_sstable::memtable_read::{look_up_opaque, visit_entries};
 use crate::query::Order;
 use crate::space::nearness::{DistanceBytes, Near, Nearness, Selection};
 use crate::space::packed_tree::Node;
@@ -124,7 +124,7 @@ impl<'v> NearestCursor<'v> {
     }
 
     pub(super) fn new(
-        index: &'v InTable,
+        index: &'v SstableIndexBase,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
         near: Near,

@@ -22,7 +22,7 @@ pub const MAX_INCLUDED: usize = 16;
 
 /// An option with a fixed set of words as values.
 trait Choice: Copy + Default + PartialEq + 'static {
-    /// The option's name.
+    /// The name of the option.
     const OPTION: &'static str;
     /// All values with their words.
     const WORDS: &'static [(Self, &'static str)];

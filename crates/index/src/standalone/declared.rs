@@ -26,7 +26,7 @@ impl Declared {
 
     /// Validates by the key index in `keys` from now on, if the declaration says `validation=key-index`.
     pub(super) fn use_key_index(&mut self, keys: Option<TreeId>) {
-        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self.keys = KeyIndexValidator::of_spec(&self.spec, keys);
     }
 
     /// The tree of the entries.

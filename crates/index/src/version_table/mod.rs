@@ -1,57 +1,56 @@
-//! The version table of a PS-Tree: which entries are current (Perseid §4.3, made exact).
+//! The version table of a PS-Tree: which index entries are current (Perseid §4.3, made exact).
 //!
-//! Writes to an index are blind: an entry stays when its record is replaced or deleted. The version table knows the
-//! primary keys that may have such obsolete entries, and their newest write, so that a candidate is validated by
-//! one look into memory. It knows nothing of all other keys: every entry of theirs is current.
+//! Index writes are blind: an entry stays when its record is replaced or deleted. The version table holds the primary keys
+//! that may have such obsolete entries, with their newest write. Validating a candidate takes one lookup in memory.
+//! All entries of a key that is not in the table are current.
 //!
 //! ```text
-//! write of a key   in the table        its newest write and its counts change
-//!                  not, but not new    it comes into the table: its older entries are obsolete now
-//!                  not, and new        nothing: the filter of novelty remembers it
-//! question         in the table        current if it is the newest write; obsolete, or too new to tell, else
-//!                  not                 current
-//! entry flagged    the count of obsolete entries falls; at none the key leaves the table
+//! write of a key   in the table           its newest write and its counts change
+//!                  absent, written before the key is inserted: its older entries are obsolete now
+//!                  absent, new            nothing; the novelty_filter filter records the key
+//! query            in the table           current if it is the newest write, else obsolete or too new for the view
+//!                  absent                 current
+//! entry flagged    the count of obsolete entries falls; at zero the key is removed
 //! ```
 //!
-//! # What differs from the paper, and why
-//! * The paper keeps a durable table of every key and a volatile one of the keys with obsolete entries. Here the second
-//!   one is durable, in the region of the index and in the same cut as its entries, and whether a key is new is told
-//!   by a filter of a few bytes a key. So nothing is rebuilt after a restart, and an insert
-//!   touches one cache line for each layer of the filter. [`VersionTableOptions::every_key`] keeps every key, as the paper
-//!   does; `docs/PERFORMANCE.md` compares them.
-//! * Counts are of entries that are not flagged, so only the one who flags an entry lowers them, once. (The paper lowers
-//!   a count at each validation of the same obsolete entry.)
-//! * A delete, and a write without the attribute, are writes with no entries: the entries of the write before become
+//! # Differences from the paper
+//! * The paper has a durable table of every key and a volatile table of the keys with obsolete entries. Here the second
+//!   table is durable: it lies in the region of the index and is part of the same checkpoint as its entries. A filter of a
+//!   few bytes a key records which keys were written before. So a restart rebuilds nothing, and an insert touches one cache
+//!   line per filter layer. With [`VersionTableOptions::every_key`] the table stores every key, as in the paper;
+//!   `docs/PERFORMANCE.md` compares them.
+//! * Counts cover entries that are not flagged. Only the thread that flags an entry lowers the count, once. (The paper
+//!   lowers a count at each validation of the same obsolete entry.)
+//! * A delete, and a write without the attribute, are writes with no entries: the entries of the previous write become
 //!   obsolete.
-//! * Where a count is not known (a key of an index over arrays that was not in the table) it is *inexact*: the key stays
-//!   until a [sweep](VersionTable::forget_through) has looked at all entries. Errors are upward only.
-//! * Most keys that are not there are known not to be from a word of memory for each bucket, which is not durable: see
-//!   the module `presence`.
-//! * Keys are told apart by 128 bits of a hash with a seed of the index's own: see [`hash_key_wide`].
+//! * A count that is unknown is *inexact*: a key of an index over arrays that was not in the table. The key then stays
+//!   until a [sweep](VersionTable::remove_through) has read all entries. Counts are never too low.
+//! * One word of memory per bucket excludes most absent keys. It is volatile: see the module `presence`.
+//! * Keys are identified by 128 bits of a hash with a seed per index: see [`hash_key_wide`].
 //!
 //! # The table of cases
-//! | write of key k at S, before it | k is unknown and new | k is unknown, not new | k has (latest L, n entries, o obsolete) |
+//! | write of key k at S, before it | k is absent and new | k is absent, not new | k has (latest L, n entries, o obsolete) |
 //! |---|---|---|---|
-//! | put with m ≥ 1 entries | filter knows k | (S, m, 1 or inexact) | (S, m, o + n) |
+//! | put with m ≥ 1 entries | filter records k | (S, m, 1 or inexact) | (S, m, o + n) |
 //! | put without the attribute, delete | nothing | (S, 0, 1 or inexact) | (S, 0, o + n) |
 //! | further entry of the same write | nothing | entries + 1 | entries + 1 |
 //! | same value again | as a put | as a put | as a put: the old entry is obsolete |
-//! | obsolete entry flagged, or removed without a flag | — | — | o − 1; at o = 0 and exact k is forgotten |
+//! | obsolete entry flagged, or removed without a flag | — | — | o − 1; at o = 0 and exact k is removed |
 //!
 //! # Concurrency
-//! One thread at a time notes writes, in the order of the log. Any thread asks, without locks, and any thread tells
-//! of flagged entries. Buckets are split and merged one at a time (linear hashing), so no write waits for a table
-//! to be rebuilt. Who asks or writes has the region pinned: a bucket that goes meanwhile is not in other hands.
+//! One thread at a time notes writes, in the order of the log. Any thread reads verdicts, without locks, and any thread
+//! notes flagged entries. Buckets are split and merged one at a time (linear hashing), so no write waits until a table is
+//! rebuilt. Readers and writers pin the region: a bucket that is freed meanwhile is not reused.
 
 mod bucket;
-mod judge;
-mod known;
-mod novelty;
+mod known_keys;
+mod novelty_filter;
 mod place_list;
 mod presence;
 mod recover;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
+mod verdicts;
 
 use std::sync::Arc;
 
@@ -60,13 +59,13 @@ use bolide_base::{Error, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
-use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
-pub use judge::{ExpectedKey, TableMoment};
-use novelty::PIECE_BYTES;
+use bucket::{BUCKET_BYTES, KeyState, LockedChain, SLOTS};
+use novelty_filter::PIECE_BYTES;
 use place_list::PlaceList;
 use presence::Presence;
+pub use verdicts::{LocatedKey, TableStamp};
 
-/// Root slots of the region that the table uses, from this one on.
+/// First root slot of the region that the table uses.
 const FORMAT_SLOT: usize = 16;
 const SEED_SLOT: usize = 17;
 const BUCKETS_SLOT: usize = 18;
@@ -81,27 +80,27 @@ const FORMAT_VERSION: u64 = 1;
 const EVERY_KEY: u64 = 1;
 const MANY_ENTRIES: u64 = 2;
 
-/// Buckets of a segment, which is one allocation.
+/// Buckets of a segment; a segment is one allocation.
 const SEGMENT_BUCKETS: usize = 32;
 const SEGMENT_BYTES: usize = SEGMENT_BUCKETS * BUCKET_BYTES;
-/// A table is split above this many keys a bucket, and merged below a third of them.
+/// A table is split above this many keys per bucket, and merged below a third of it.
 const FULL: u64 = SLOTS as u64 * 3 / 4;
 
-/// Bits of a table's shape that are the number of its buckets.
+/// Low bits of [`VersionTable::resize_state`] that hold the number of buckets.
 const BUCKET_BITS: u32 = 40;
 
-/// How a table is made.
+/// Options of a new table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VersionTableOptions {
-    /// Keeps every key, as the paper's durable table does, and has no filter of novelty.
+    /// Stores every key, as the paper's durable table does, and has no novelty_filter filter.
     pub every_key: bool,
-    /// Whether there are writes with several entries: it is set by the first one.
+    /// Whether there are writes with several entries; the first such write sets it.
     pub many_entries: bool,
     /// The seed of the hash of keys.
     pub seed: u64,
 }
 
-/// What a table takes and holds.
+/// Size and content of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionTableStats {
     /// Keys in the table.
@@ -110,7 +109,7 @@ pub struct VersionTableStats {
     pub buckets: u64,
     /// Bytes of buckets.
     pub table_bytes: u64,
-    /// Keys that the filter of novelty was told of.
+    /// Keys that were added to the novelty_filter filter.
     pub known_keys: u64,
     /// Bytes of the filter.
     pub filter_bytes: u64,
@@ -138,27 +137,27 @@ pub struct VersionTableStats {
 pub struct VersionTable {
     region: Arc<Region>,
     options: VersionTableOptions,
-    /// Whether a write had several entries.
+    /// Whether any write had several entries.
     many_entries: AtomicBool,
     segments: PlaceList,
     pieces: PlaceList,
-    /// Buckets in use, below how often that number changed; see [`buckets_of`].
-    shape: AtomicU64,
+    /// Number of buckets in the low bits, number of resizes above; see [`buckets_of`].
+    resize_state: AtomicU64,
     keys: AtomicU64,
-    /// Keys that the filter was told of.
-    known: AtomicU64,
-    /// Which buckets may have a key.
+    /// Keys that were added to the filter.
+    known_keys: AtomicU64,
+    /// Which buckets may contain a key.
     presence: Presence,
-    /// Held while the number of buckets changes.
+    /// Locked while the number of buckets changes.
     resizing: Mutex<()>,
-    /// How often a key was forgotten.
-    departures: AtomicU64,
-    /// The hash and the write of the entry noted last, if its key was new.
+    /// Number of keys removed since the table was opened.
+    removals: AtomicU64,
+    /// The hash and the write of the last noted entry, if its key was new.
     newest: Mutex<Option<(u128, SequenceNumber)>>,
 }
 
 impl VersionTable {
-    /// An empty table in `region`, which has none.
+    /// Creates an empty table in `region`, which has none.
     ///
     /// # Errors
     /// `NoSpace` at the limit of the region.
@@ -174,7 +173,7 @@ impl VersionTable {
         Self::open(region)
     }
 
-    /// The table that `region` has.
+    /// Opens the table in `region`.
     ///
     /// # Errors
     /// `Corruption` if there is none; `Unsupported` for one of a newer version.
@@ -202,11 +201,11 @@ impl VersionTable {
             options,
             segments,
             pieces,
-            shape: AtomicU64::new(buckets),
+            resize_state: AtomicU64::new(buckets),
             keys: AtomicU64::new(region.root(KEYS_SLOT)?),
-            known: AtomicU64::new(region.root(KNOWN_SLOT)?),
+            known_keys: AtomicU64::new(region.root(KNOWN_SLOT)?),
             resizing: Mutex::new(()),
-            departures: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
             newest: Mutex::new(None),
             presence: Presence::new(),
             region: region.clone(),
@@ -218,33 +217,33 @@ impl VersionTable {
         Ok(table)
     }
 
-    /// How it was made, and what it has met since.
+    /// The options, with what later writes set.
     pub fn options(&self) -> VersionTableOptions {
         VersionTableOptions { many_entries: self.many_entries.load(Ordering::Acquire), ..self.options }
     }
 
-    /// Notes an entry of the write of `key` at `sequence`. Writes come in the order of the log, the entries of one
-    /// write one after the other.
+    /// Notes an entry of the write of `key` at `sequence`. Writes arrive in the order of the log, the entries of one write
+    /// consecutively.
     ///
     /// # Errors
     /// `NoSpace` at the limit of the region; `Corruption`.
     pub fn note_entry(&self, writer: &RegionWriter<'_>, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
-        let mut is_further = false;
-        let note = |record: &mut Record| {
-            is_further = record.latest == sequence && record.entries > 0;
-            record.note(sequence, 1);
+        let mut is_same_write = false;
+        let note = |state: &mut KeyState| {
+            is_same_write = state.latest == sequence && state.entries > 0;
+            state.note(sequence, 1);
         };
         if self.change(writer, hash, note)? {
-            if is_further {
-                self.note_many(writer)?;
+            if is_same_write {
+                self.note_many_entries(writer)?;
             }
         } else {
             if *self.newest.lock() == Some((hash, sequence)) {
-                return self.note_many(writer);
+                return self.note_many_entries(writer);
             }
-            if self.learn(writer, hash)? {
+            if self.add_known(writer, hash)? {
                 *self.newest.lock() = Some((hash, sequence));
                 if !self.options.every_key {
                     return Ok(());
@@ -267,30 +266,29 @@ impl VersionTable {
     ) -> Result<()> {
         let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
-        if !self.change(writer, hash, |record| record.note(sequence, 0))? && self.is_known(hash)? {
+        if !self.change(writer, hash, |state| state.note(sequence, 0))? && self.is_known(hash)? {
             self.insert(writer, hash, sequence, 0)?;
         }
         Ok(())
     }
 
-    /// Takes note that an obsolete entry of `key` was flagged, or was removed without a flag: by the one who did it.
+    /// Notes that an obsolete entry of `key` was flagged, or removed without a flag. Called once, by the thread that did it.
     ///
     /// # Errors
     /// `Corruption`.
     pub fn note_flagged(&self, writer: &RegionWriter<'_>, key: &[u8]) -> Result<()> {
         let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
-        self.change(writer, hash, Record::lower)?;
+        self.change(writer, hash, KeyState::decrement_obsolete)?;
         self.shrink_once(writer).map(drop)
     }
 
-    /// Forgets all keys whose newest write is at or below `floor`, with their counts: every obsolete entry of a write at
-    /// or below it has been flagged or removed, by somebody who looked at all entries after the last write of the
-    /// keys.
+    /// Removes all keys whose newest write is at or below `floor`, with their counts. Precondition: every obsolete entry of a
+    /// write at or below it is flagged or removed, by a sweep over all entries after the last write of the keys.
     ///
     /// # Errors
     /// `Corruption`.
-    pub fn forget_through(&self, writer: &RegionWriter<'_>, floor: SequenceNumber) -> Result<()> {
+    pub fn remove_through(&self, writer: &RegionWriter<'_>, floor: SequenceNumber) -> Result<()> {
         if self.options.every_key {
             return Ok(());
         }
@@ -298,10 +296,10 @@ impl VersionTable {
         let mut bucket = 0;
         while bucket < self.bucket_count() {
             let chain = self.lock(writer, bucket)?;
-            for (place, _, record) in chain.all()? {
-                if record.latest <= floor {
-                    // Before the key goes: see `departures`.
-                    self.departures.fetch_add(1, Ordering::AcqRel);
+            for (place, _, state) in chain.all()? {
+                if state.latest <= floor {
+                    // Before the key is removed: see `removals`.
+                    self.removals.fetch_add(1, Ordering::AcqRel);
                     chain.remove(place)?;
                     self.count_keys(writer, -1)?;
                 }
@@ -313,24 +311,24 @@ impl VersionTable {
         Ok(())
     }
 
-    /// What it takes and holds.
+    /// Returns size and content.
     pub fn stats(&self) -> VersionTableStats {
         VersionTableStats {
             keys: self.keys.load(Ordering::Acquire),
             buckets: self.bucket_count(),
             table_bytes: (self.segments.len() * SEGMENT_BYTES) as u64,
-            known_keys: self.known.load(Ordering::Acquire),
+            known_keys: self.known_keys.load(Ordering::Acquire),
             filter_bytes: (self.pieces.len() * PIECE_BYTES) as u64,
         }
     }
 
-    /// Calls `visit` with the place and the size of every allocation of the table.
+    /// Calls `visit` with place and size in bytes of every allocation of the table.
     ///
     /// # Errors
     /// `Corruption`.
-    pub fn reach(&self, visit: &mut dyn FnMut(Place, usize)) -> Result<()> {
-        self.segments.reach(visit);
-        self.pieces.reach(visit);
+    pub fn visit_allocations(&self, visit: &mut dyn FnMut(Place, usize)) -> Result<()> {
+        self.segments.visit_allocations(visit);
+        self.pieces.visit_allocations(visit);
         (0..self.segments.len()).for_each(|index| visit(self.segments.get(index), SEGMENT_BYTES));
         (0..self.pieces.len()).for_each(|index| visit(self.pieces.get(index), PIECE_BYTES));
         for bucket in 0..self.bucket_count() {
@@ -342,18 +340,18 @@ impl VersionTable {
     }
 }
 
-/// The number of buckets in a word of a table's shape: a power of two, and those of it that were split already. The bits
-/// above count the changes, so a number that came back is told from one that stayed.
+/// The number of buckets in a [`VersionTable::resize_state`]: a power of two, plus those of it that were split. The bits
+/// above count the resizes, which distinguishes an unchanged number from one that changed and changed back.
 #[inline]
-fn buckets_of(shape: u64) -> u64 {
-    shape & ((1 << BUCKET_BITS) - 1)
+fn buckets_of(resize_state: u64) -> u64 {
+    resize_state & ((1 << BUCKET_BITS) - 1)
 }
 
 /// Buckets.
 impl VersionTable {
     #[inline]
     fn bucket_count(&self) -> u64 {
-        buckets_of(self.shape.load(Ordering::Acquire))
+        buckets_of(self.resize_state.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -362,26 +360,26 @@ impl VersionTable {
         segment + (bucket as usize % SEGMENT_BUCKETS * BUCKET_BYTES) as Place
     }
 
-    /// The bucket of a key among `buckets`.
+    /// The bucket of a key in a table of `buckets` buckets.
     fn bucket_of(hash: u128, buckets: u64) -> u64 {
         let mask = u64::MAX >> buckets.leading_zeros();
         let bucket = hash as u64 & mask;
         if bucket < buckets { bucket } else { bucket & mask >> 1 }
     }
 
-    /// Locks a bucket that exists.
+    /// Locks an existing bucket.
     fn lock<'w, 'r>(&'w self, writer: &'w RegionWriter<'r>, bucket: u64) -> Result<LockedChain<'w, 'r>> {
         let (first, presence) = (self.bucket_place(bucket), self.presence.word(bucket)?);
-        let mut turns = 0;
+        let mut spins = 0;
         loop {
             if let Some(chain) = LockedChain::lock(writer, first, presence)? {
                 return Ok(chain);
             }
-            sync::wait(&mut turns);
+            sync::wait(&mut spins);
         }
     }
 
-    /// Locks the bucket of a key; `None` while there is no bucket at all.
+    /// Locks the bucket of a key; `None` while there is no bucket.
     fn lock_of<'w, 'r>(
         &'w self,
         writer: &'w RegionWriter<'r>,
@@ -399,28 +397,28 @@ impl VersionTable {
         }
     }
 
-    /// Changes what is known of a key, and forgets it if nothing need be known; false if it is not there.
+    /// Changes the state of a key, and removes the key if all its entries are current. False if the key is absent.
     fn change(
         &self,
         writer: &RegionWriter<'_>,
         hash: u128,
-        change: impl FnOnce(&mut Record),
+        change: impl FnOnce(&mut KeyState),
     ) -> Result<bool> {
         let Some(chain) = self.lock_of(writer, hash)? else { return Ok(false) };
-        let Some((place, mut record)) = chain.find(hash)? else { return Ok(false) };
-        change(&mut record);
-        if record.is_settled() && !self.options.every_key {
-            // Before the key goes: see `departures`.
-            self.departures.fetch_add(1, Ordering::AcqRel);
+        let Some((place, mut state)) = chain.find(hash)? else { return Ok(false) };
+        change(&mut state);
+        if state.is_clean() && !self.options.every_key {
+            // Before the key is removed: see `removals`.
+            self.removals.fetch_add(1, Ordering::AcqRel);
             chain.remove(place)?;
             self.count_keys(writer, -1)?;
         } else {
-            chain.set(place, record)?;
+            chain.set(place, state)?;
         }
         Ok(true)
     }
 
-    /// Adds a key that was written before, at `sequence` with `entries`.
+    /// Inserts a key that was written before, with its write at `sequence` of `entries` entries.
     fn insert(
         &self,
         writer: &RegionWriter<'_>,
@@ -429,23 +427,23 @@ impl VersionTable {
         entries: u32,
     ) -> Result<()> {
         let is_new = self.options.every_key;
-        let record = Record {
+        let state = KeyState {
             latest: sequence,
             entries,
-            // Of a key that was not here all entries are current, and with one entry a write there is at most one.
+            // All entries of an absent key are current; with one entry per write there is at most one.
             obsolete: u32::from(!is_new),
             inexact: self.many_entries.load(Ordering::Acquire) && !is_new,
         };
         self.grow(writer)?;
         let chain = self.lock_of(writer, hash)?;
         let chain = chain.ok_or_else(|| Error::internal("a version table without buckets"))?;
-        chain.insert(hash, record)?;
+        chain.insert(hash, state)?;
         drop(chain);
         self.count_keys(writer, 1)
     }
 
-    /// Takes note that a write may have several entries.
-    fn note_many(&self, writer: &RegionWriter<'_>) -> Result<()> {
+    /// Notes that a write may have several entries.
+    fn note_many_entries(&self, writer: &RegionWriter<'_>) -> Result<()> {
         if self.many_entries.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -457,17 +455,17 @@ impl VersionTable {
         writer.set_root(KEYS_SLOT, before.wrapping_add(change as u64))
     }
 
-    fn set_buckets(&self, writer: &RegionWriter<'_>, buckets: u64) -> Result<()> {
-        // What was moved is durable before the number says where it is, and that before it goes from where it was.
+    fn set_bucket_count(&self, writer: &RegionWriter<'_>, buckets: u64) -> Result<()> {
+        // Moved keys are durable before the number of buckets, and that number before the keys leave their old bucket.
         writer.fence();
         writer.set_root(BUCKETS_SLOT, buckets)?;
         writer.fence();
-        let turn = (self.shape.load(Ordering::Relaxed) >> BUCKET_BITS).wrapping_add(1);
-        self.shape.store(turn << BUCKET_BITS | buckets, Ordering::Release);
+        let resizes = (self.resize_state.load(Ordering::Relaxed) >> BUCKET_BITS).wrapping_add(1);
+        self.resize_state.store(resizes << BUCKET_BITS | buckets, Ordering::Release);
         Ok(())
     }
 
-    /// Adds a bucket if the others are full: it takes over its keys of the one that they were in so far.
+    /// Adds a bucket if the others are full. It takes its keys from the bucket that it splits.
     fn grow(&self, writer: &RegionWriter<'_>) -> Result<()> {
         if self.keys.load(Ordering::Acquire) < FULL * self.bucket_count() {
             return Ok(());
@@ -478,24 +476,24 @@ impl VersionTable {
             self.segments.push(writer, writer.allocate(SEGMENT_BYTES)?)?;
         }
         if buckets == 0 {
-            return self.set_buckets(writer, 1);
+            return self.set_bucket_count(writer, 1);
         }
         let from = buckets ^ 1 << buckets.ilog2();
         let source = self.lock(writer, from)?;
         let target = self.lock(writer, buckets)?;
-        // What a power cut may have left there.
+        // A power cut may have left keys there.
         target.clear()?;
         let moving = |(_, hash, _): &(_, u128, _)| Self::bucket_of(*hash, buckets + 1) == buckets;
         let moving: Vec<_> = source.all()?.into_iter().filter(moving).collect();
-        for (_, hash, record) in &moving {
-            target.insert(*hash, *record)?;
+        for (_, hash, state) in &moving {
+            target.insert(*hash, *state)?;
         }
-        self.set_buckets(writer, buckets + 1)?;
+        self.set_bucket_count(writer, buckets + 1)?;
         moving.iter().try_for_each(|(place, ..)| source.remove(*place))?;
-        source.tighten()
+        source.compact()
     }
 
-    /// Takes the last bucket away if the others have room for its keys.
+    /// Removes the last bucket if the others have room for its keys.
     fn shrink_once(&self, writer: &RegionWriter<'_>) -> Result<bool> {
         let is_sparse = |buckets: u64| {
             buckets > SEGMENT_BUCKETS as u64 && self.keys.load(Ordering::Acquire) < FULL * buckets / 3
@@ -511,12 +509,12 @@ impl VersionTable {
         let last = buckets - 1;
         let target = self.lock(writer, last ^ 1 << last.ilog2())?;
         let source = self.lock(writer, last)?;
-        for (_, hash, record) in source.all()? {
+        for (_, hash, state) in source.all()? {
             if target.find(hash)?.is_none() {
-                target.insert(hash, record)?;
+                target.insert(hash, state)?;
             }
         }
-        self.set_buckets(writer, last)?;
+        self.set_bucket_count(writer, last)?;
         source.clear()?;
         drop(source);
         if (last as usize).is_multiple_of(SEGMENT_BUCKETS)

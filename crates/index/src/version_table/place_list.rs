@@ -1,4 +1,4 @@
-//! A list of places in a region, with a copy outside of it that is read without a lock.
+//! A list of places in a region, with a volatile copy for reads without a lock.
 //!
 //! ```text
 //! root slot S      place of the first page, 0 for none      page   next page | 511 places
@@ -14,7 +14,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Places on a page.
 const PLACES: usize = PAGE_BYTES / 8 - 1;
-/// The first chunk of the copy has so many places, each further one twice as many.
+/// The first chunk of the copy has this many places, each further one twice as many as the previous.
 pub(super) const FIRST_CHUNK: usize = 1 << 6;
 const CHUNKS: usize = 26;
 
@@ -24,11 +24,11 @@ pub(super) struct PlaceList {
     slot: usize,
     len: AtomicUsize,
     chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
-    /// The pages, in order.
+    /// The pages of the list, in order.
     pages: Mutex<Vec<Place>>,
 }
 
-/// The chunk of an index, and where in it.
+/// The chunk of an index, and the position in it.
 #[inline]
 pub(super) fn chunk_of(index: usize) -> (usize, usize) {
     let chunk = (index / FIRST_CHUNK + 1).ilog2() as usize;
@@ -51,10 +51,10 @@ impl PlaceList {
             page = region.load(page)?;
         }
         for index in 0..len {
-            let damaged = || Error::new(ErrorKind::Corruption, "version table: a list of places is cut off");
+            let damaged = || Error::new(ErrorKind::Corruption, "version table: a list of places is truncated");
             let page = *pages.get(index / PLACES).ok_or_else(damaged)?;
             let place = region.load(page + 8 * (1 + index % PLACES) as Place)?;
-            list.remember(index, place)?;
+            list.cache(index, place)?;
         }
         drop(pages);
         list.len.store(len, Ordering::Release);
@@ -65,7 +65,7 @@ impl PlaceList {
         self.len.load(Ordering::Acquire)
     }
 
-    /// The place at `index`; 0 where there is none.
+    /// The place at `index`; 0 if the list has none.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Place {
         let (chunk, at) = chunk_of(index);
@@ -73,7 +73,7 @@ impl PlaceList {
         chunk.and_then(|chunk| chunk.get(at)).map_or(0, |place| place.load(Ordering::Acquire))
     }
 
-    fn remember(&self, index: usize, place: Place) -> Result<()> {
+    fn cache(&self, index: usize, place: Place) -> Result<()> {
         let (chunk, at) = chunk_of(index);
         let too_long = || Error::internal("version table: a list of places is too long");
         let make = || (0..FIRST_CHUNK << chunk).map(|_| AtomicU64::new(0)).collect();
@@ -82,7 +82,7 @@ impl PlaceList {
         Ok(())
     }
 
-    /// Adds a place at the end.
+    /// Appends a place.
     pub(super) fn push(&self, writer: &RegionWriter<'_>, place: Place) -> Result<()> {
         let mut pages = self.pages.lock();
         let index = self.len();
@@ -99,13 +99,13 @@ impl PlaceList {
         writer.store(at, place)?;
         writer.persist(at, 8)?;
         writer.fence();
-        self.remember(index, place)?;
+        self.cache(index, place)?;
         writer.set_root(self.slot + 1, index as u64 + 1)?;
         self.len.store(index + 1, Ordering::Release);
         Ok(())
     }
 
-    /// Takes the last place off. Its page stays for the next one.
+    /// Removes the last place. Its page stays for the next one.
     pub(super) fn pop(&self, writer: &RegionWriter<'_>) -> Result<Option<Place>> {
         let _pages = self.pages.lock();
         let Some(index) = self.len().checked_sub(1) else { return Ok(None) };
@@ -114,8 +114,8 @@ impl PlaceList {
         Ok(Some(self.get(index)))
     }
 
-    /// Calls `visit` with the place and the size of everything that the list itself takes.
-    pub(super) fn reach(&self, visit: &mut dyn FnMut(Place, usize)) {
+    /// Calls `visit` with place and size in bytes of every page of the list.
+    pub(super) fn visit_allocations(&self, visit: &mut dyn FnMut(Place, usize)) {
         self.pages.lock().iter().for_each(|&page| visit(page, PAGE_BYTES));
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_has_a_place_of_its_own() {
+    fn every_index_has_its_own_place() {
         let mut expected = (0, 0);
         for index in 0..5_000 {
             assert_eq!(chunk_of(index), expected, "{index}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_found_again() {
+    fn a_reopened_list_has_the_same_places() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let list = PlaceList::open(&region, 20).unwrap();
         let writer = region.writer();

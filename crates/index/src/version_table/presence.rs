@@ -1,11 +1,11 @@
-//! Which buckets may have a key, told from a word of memory for each.
+//! Presence words: which buckets may contain a key, from one word of memory per bucket.
 //!
-//! Most keys that a question asks for are not in the table: every entry of theirs is current. A word beside each bucket
-//! has a bit for six bits of the tag of every key of its chain, so five of six such keys are settled without
-//! a look at the bucket. The words of a table are a sixtieth of its buckets, and so lie in the cache where these do not.
+//! Most keys that a query looks up are absent: all their entries are current. The presence word of a bucket has a bit for
+//! six bits of the tag of every key of its chain. It excludes five of six absent keys without a read of the bucket. The
+//! words are a sixtieth of the size of the buckets, so they stay in the processor's cache.
 //!
-//! The words are volatile. Who holds the lock of a chain changes its word: the bit of a key is set before the key is there
-//! for readers to miss, and goes after the key has gone.
+//! The words are volatile. The holder of the lock of a chain changes its word. The bit of a key is set before the key is
+//! inserted, and cleared after the key was removed.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use bolide_base::{Error, Result};
 use super::place_list::chunk_of;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Chunks of the list, each twice as long as the one before: as many buckets as segments have, and more.
+/// Chunks of the list, each twice as long as the previous one: at least as many words as segments have buckets.
 const CHUNKS: usize = 34;
 
 /// See the [module](self).
@@ -23,14 +23,14 @@ pub(super) struct Presence {
     chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
 }
 
-/// The bit of a key with this tag: buckets are not chosen by it, and it is read from the first line of a bucket.
+/// The bit of a key with this tag. The tag does not select the bucket, and lies in the first cache line of a bucket.
 #[inline]
 pub(super) fn bit_of(tag: u8) -> u64 {
     1 << (tag & 63)
 }
 
 impl Presence {
-    /// Of a table without buckets.
+    /// The words of a table without buckets.
     pub(super) fn new() -> Self {
         Self { chunks: [const { OnceLock::new() }; CHUNKS] }
     }
@@ -43,11 +43,11 @@ impl Presence {
         word.is_none_or(|word| word.load(Ordering::Acquire) & bit_of(tag) != 0)
     }
 
-    /// The word of `bucket`: to be changed by who holds the lock of its chain.
+    /// The word of `bucket`. Only the holder of the lock of its chain may change it.
     pub(super) fn word(&self, bucket: u64) -> Result<&AtomicU64> {
         let (chunk, at) = chunk_of(bucket as usize);
         let too_long = || Error::internal("version table: there are too many buckets");
-        // Nothing is known of them.
+        // All bits until the bucket is read.
         let make =
             || (0..super::place_list::FIRST_CHUNK << chunk).map(|_| AtomicU64::new(u64::MAX)).collect();
         self.chunks.get(chunk).ok_or_else(too_long)?.get_or_init(make).get(at).ok_or_else(too_long)

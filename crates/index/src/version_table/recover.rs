@@ -1,12 +1,11 @@
-//! Putting a table right that a power cut left in the middle of a change.
+//! Recovery of a table after a power cut in the middle of a change.
 //!
-//! Only a region that is changed in place needs it. What a crash leaves:
+//! Only a region that is changed in place needs it. A crash may leave:
 //!
-//! * a bucket whose turn is odd: who changed it is gone;
-//! * keys in a bucket that they were being moved out of or into, beside the bucket where they count, and keys twice in
-//!   the chain of a bucket;
-//! * buckets behind those in use with anything in them;
-//! * a number of keys that is off.
+//! * a bucket with an odd lock version, whose lock holder is gone;
+//! * keys that were being moved, in their old or new bucket beside the bucket where they count, and duplicate keys in a chain;
+//! * arbitrary bytes in buckets behind those in use;
+//! * a wrong number of keys.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +17,8 @@ use super::{KEYS_SLOT, SEGMENT_BUCKETS, VersionTable};
 use crate::sync::Ordering;
 
 impl VersionTable {
-    /// Puts right what a power cut may have left, before anybody else uses the table. Space that buckets behind those in
-    /// use had is left to a reclamation of the region. Cost: reads the table once.
+    /// Repairs what a power cut may have left, before any other use of the table. Buckets behind those in use are zeroed; the
+    /// space of their overflow buckets is left to a reclamation of the region. Cost: reads the table once.
     ///
     /// # Errors
     /// `Corruption`.
@@ -39,7 +38,7 @@ impl VersionTable {
             let chain = self.lock(writer, bucket)?;
             let mut seen = BTreeSet::new();
             for (place, hash, _) in chain.all()? {
-                // Of a key that was being moved within its chain the first one counts.
+                // A key that was being moved within its chain counts where it occurs first.
                 if Self::bucket_of(hash, buckets) == bucket && seen.insert(hash) {
                     keys += 1;
                 } else {
@@ -74,8 +73,8 @@ mod tests {
         /// Entries that are not flagged, by key.
         entries: BTreeMap<u64, Vec<SequenceNumber>>,
         latest: BTreeMap<u64, SequenceNumber>,
-        /// The write that is being noted.
-        begun: Option<Write>,
+        /// The write that is being applied.
+        in_progress: Option<Write>,
     }
 
     fn apply(region: &Arc<Region>, table: &VersionTable, (key, sequence, has_entry): Write) {
@@ -97,21 +96,21 @@ mod tests {
             }
         }
 
-        fn check(&self, table: &VersionTable, told: &str) {
+        fn check(&self, table: &VersionTable, context: &str) {
             for (&key, entries) in &self.entries {
                 for &at in entries {
                     let verdict = table.verdict(&key.to_be_bytes(), at, SequenceNumber::MAX).unwrap();
                     let expected = if at == self.latest[&key] { Verdict::Current } else { Verdict::Obsolete };
-                    assert_eq!(verdict, expected, "{told}: key {key} at {at}, latest {}", self.latest[&key]);
+                    assert_eq!(verdict, expected, "{context}: key {key} at {at}, latest {}", self.latest[&key]);
                 }
             }
         }
     }
 
-    /// Any power cut, then the write that was cut off done again, then further ones: every verdict holds.
+    /// After any power cut, the interrupted write is applied again, then next writes: every verdict holds.
     #[test]
-    fn every_power_cut_leaves_a_table_that_errs_upwards_only() {
-        let mut cuts = 0;
+    fn counts_are_never_too_low_after_a_power_cut() {
+        let mut crashes = 0;
         for seed in 0..6 {
             let mut rng = SimRng::new(seed);
             let region = Arc::new(Region::simulated(RegionOptions::new()).unwrap());
@@ -136,7 +135,7 @@ mod tests {
             for sequence in 1..700 {
                 let key = rng.below(250);
                 if rng.one_in(3) {
-                    // A reader flags an obsolete entry: the flag is durable before the table is told.
+                    // A reader flags an obsolete entry: the flag is durable before the table notes it.
                     let mut now = state.lock().unwrap();
                     let latest = now.latest.get(&key).copied().unwrap_or(0);
                     let entries = now.entries.entry(key).or_default();
@@ -151,31 +150,31 @@ mod tests {
                     continue;
                 }
                 let write = (key, sequence, !rng.one_in(5));
-                state.lock().unwrap().begun = Some(write);
+                state.lock().unwrap().in_progress = Some(write);
                 apply(&region, &table, write);
                 state.lock().unwrap().note(write);
                 for (crash, mut model) in std::mem::take(&mut *found.lock().unwrap()) {
-                    cuts += 1;
-                    let told = format!("seed {seed}, cut in the write at {sequence}");
+                    crashes += 1;
+                    let context = format!("seed {seed}, cut in the write at {sequence}");
                     let crash = Arc::new(crash);
                     let table = VersionTable::open(&crash).unwrap();
                     table.recover(&crash.writer()).unwrap();
-                    if let Some(write) = model.begun {
+                    if let Some(write) = model.in_progress {
                         apply(&crash, &table, write);
                         model.note(write);
                     }
-                    model.check(&table, &told);
-                    for further in 0..30 {
-                        let write = (rng.below(250), sequence + 1 + further, true);
+                    model.check(&table, &context);
+                    for next in 0..30 {
+                        let write = (rng.below(250), sequence + 1 + next, true);
                         apply(&crash, &table, write);
                         model.note(write);
                     }
-                    model.check(&table, &format!("{told}, written since"));
+                    model.check(&table, &format!("{context}, written since"));
                 }
             }
             region.set_fence_hook(None);
             state.lock().unwrap().check(&table, "without a cut");
         }
-        assert!(cuts > 100, "only {cuts} power cuts");
+        assert!(crashes > 100, "only {crashes} power cuts");
     }
 }

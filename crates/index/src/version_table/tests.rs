@@ -1,4 +1,4 @@
-//! The version table against a model that keeps every entry.
+//! The version table against a model that stores every entry.
 #![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use bolide_storage::pmem::RegionOptions;
 use super::*;
 use crate::validation::Verdict;
 
-/// All entries of all keys that are still there: when written, and whether flagged. The newest write of a key, too.
+/// All entries of all keys that are not removed: when written, and whether flagged. Also the newest write of each key.
 #[derive(Default)]
 struct Model {
     entries: BTreeMap<u64, Vec<(SequenceNumber, bool)>>,
@@ -34,7 +34,7 @@ fn table(options: VersionTableOptions) -> (Arc<Region>, VersionTable) {
     (region, table)
 }
 
-fn check(table: &VersionTable, model: &Model, view: SequenceNumber, told: &str) {
+fn check(table: &VersionTable, model: &Model, view: SequenceNumber, context: &str) {
     for (&key, entries) in &model.entries {
         for &(at, flagged) in entries.iter().filter(|(_, flagged)| !flagged) {
             let verdict = table.verdict(&key_of(key), at, view).unwrap();
@@ -46,14 +46,14 @@ fn check(table: &VersionTable, model: &Model, view: SequenceNumber, told: &str) 
             };
             assert_eq!(
                 verdict, expected,
-                "{told}: key {key} at {at}, latest {latest}, view {view}, {flagged}"
+                "{context}: key {key} at {at}, latest {latest}, view {view}, {flagged}"
             );
         }
     }
 }
 
 #[test]
-fn every_entry_is_judged_as_the_model_does() {
+fn every_verdict_is_that_of_the_model() {
     for seed in 0..24 {
         let mut rng = SimRng::new(seed);
         let options = VersionTableOptions {
@@ -68,7 +68,7 @@ fn every_entry_is_judged_as_the_model_does() {
             let key = rng.below(keys);
             let writer = region.writer();
             if rng.one_in(3) {
-                // Somebody flags an obsolete entry.
+                // A reader flags an obsolete entry.
                 let is_obsolete = |at: SequenceNumber| at < model.latest.get(&key).copied().unwrap_or(0);
                 let found = model.entries.get_mut(&key).and_then(|entries| {
                     entries.iter_mut().find(|(at, flagged)| !*flagged && is_obsolete(*at))
@@ -112,7 +112,7 @@ fn every_entry_is_judged_as_the_model_does() {
 }
 
 #[test]
-fn keys_leave_when_their_obsolete_entries_are_flagged() {
+fn a_key_is_removed_when_its_obsolete_entries_are_flagged() {
     let (region, table) = table(VersionTableOptions::default());
     let writer = region.writer();
     let keys = 40_000;
@@ -121,7 +121,7 @@ fn keys_leave_when_their_obsolete_entries_are_flagged() {
             table.note_entry(&writer, &key_of(key), 1 + round * keys + key).unwrap();
         }
     }
-    // All but those that the filter took for known at once are there once.
+    // All keys are in the table once, except for false positives of the filter.
     assert!((keys..keys + keys / 100).contains(&table.stats().keys.max(keys)), "{:?}", table.stats());
     let full = table.stats();
     for key in 0..keys {
@@ -129,9 +129,9 @@ fn keys_leave_when_their_obsolete_entries_are_flagged() {
     }
     let empty = table.stats();
     assert!(empty.keys < keys / 100, "{empty:?}");
-    assert!(empty.table_bytes * 8 < full.table_bytes, "memory comes back: {full:?}, {empty:?}");
-    // What the filter made of new keys is forgotten by a sweep.
-    table.forget_through(&writer, 2 * keys).unwrap();
+    assert!(empty.table_bytes * 8 < full.table_bytes, "memory is freed: {full:?}, {empty:?}");
+    // A sweep removes keys that false positives of the filter inserted.
+    table.remove_through(&writer, 2 * keys).unwrap();
     assert_eq!(table.stats().keys, 0);
     assert_eq!(table.verdict(&key_of(7), keys + 8, 2 * keys).unwrap(), Verdict::Current);
 }
@@ -149,14 +149,14 @@ fn an_array_of_a_new_key_is_no_update() {
     for _ in 0..2 {
         table.note_flagged(&writer, b"k").unwrap();
     }
-    // Nobody knows how many entries the write at 7 had: the key stays.
+    // The number of entries of the write at 7 is unknown: the key stays.
     assert_eq!(table.verdict(b"k", 7, 9).unwrap(), Verdict::Obsolete);
-    table.forget_through(&writer, 9).unwrap();
+    table.remove_through(&writer, 9).unwrap();
     assert_eq!(table.stats().keys, 0);
 }
 
 #[test]
-fn a_delete_makes_the_only_entry_obsolete_and_one_of_an_unknown_key_does_nothing() {
+fn a_delete_makes_the_only_entry_obsolete_and_does_nothing_for_a_new_key() {
     let (region, table) = table(VersionTableOptions::default());
     let writer = region.writer();
     table.note_entry(&writer, b"k", 3).unwrap();
@@ -166,7 +166,7 @@ fn a_delete_makes_the_only_entry_obsolete_and_one_of_an_unknown_key_does_nothing
     assert_eq!(table.verdict(b"k", 3, 5).unwrap(), Verdict::Obsolete);
     table.note_flagged(&writer, b"k").unwrap();
     assert_eq!(table.stats().keys, 0);
-    // Put back: the old entry is flagged, the new one current.
+    // Written again: the old entry is flagged, the new one is current.
     table.note_entry(&writer, b"k", 8).unwrap();
     assert_eq!(table.verdict(b"k", 8, 8).unwrap(), Verdict::Current);
 }
@@ -191,13 +191,13 @@ fn readers_see_each_key_while_buckets_split_and_merge() {
                     let _pin = region.pin();
                     let key = rng.below(200);
                     assert_eq!(table.verdict(&key_of(key), 1, 9).unwrap(), Verdict::Obsolete, "key {key}");
-                    let moment = table.moment();
-                    match table.suspect(&moment, &key_of(key)) {
-                        Some(suspect) => {
-                            table.look_closer(&suspect);
-                            assert_eq!(table.verdict_of(&suspect, 1, 9).unwrap(), Verdict::Obsolete);
+                    let stamp = table.stamp();
+                    match table.probe(&stamp, &key_of(key)) {
+                        Some(located) => {
+                            table.prefetch_slot_of(&located);
+                            assert_eq!(table.verdict_of(&located, 1, 9).unwrap(), Verdict::Obsolete);
                         }
-                        None => assert!(!table.stands(&moment), "key {key}"),
+                        None => assert!(!table.is_unchanged_since(&stamp), "key {key}"),
                     }
                 }
             });
@@ -216,34 +216,34 @@ fn readers_see_each_key_while_buckets_split_and_merge() {
 }
 
 #[test]
-fn a_moment_ends_when_a_key_is_forgotten_and_when_buckets_came_and_went() {
+fn a_stamp_is_stale_after_a_removal_and_after_a_resize_and_back() {
     let (region, table) = table(VersionTableOptions::default());
-    let empty = table.moment();
+    let empty = table.stamp();
     let writer = region.writer();
-    // In nobody's way: with no key in the table none is looked for.
-    assert!(table.suspect(&empty, b"k").is_none() && table.stands(&empty));
+    // An empty table is not searched, and may change meanwhile.
+    assert!(table.probe(&empty, b"k").is_none() && table.is_unchanged_since(&empty));
     for key in 0..100 {
         table.note_entry(&writer, &key_of(key), 1 + key).unwrap();
         table.note_entry(&writer, &key_of(key), 1_000 + key).unwrap();
     }
-    let moment = table.moment();
-    assert!(!table.stands(&empty) && table.stands(&moment));
-    let suspect = table.suspect(&moment, &key_of(7)).expect("it is there");
-    assert_eq!(table.verdict_of(&suspect, 8, 5_000).unwrap(), Verdict::Obsolete);
-    assert_eq!(table.verdict_of(&suspect, 1_007, 5_000).unwrap(), Verdict::Current);
+    let stamp = table.stamp();
+    assert!(!table.is_unchanged_since(&empty) && table.is_unchanged_since(&stamp));
+    let located = table.probe(&stamp, &key_of(7)).expect("it is there");
+    assert_eq!(table.verdict_of(&located, 8, 5_000).unwrap(), Verdict::Obsolete);
+    assert_eq!(table.verdict_of(&located, 1_007, 5_000).unwrap(), Verdict::Current);
     table.note_flagged(&writer, &key_of(7)).unwrap();
-    assert!(table.has_forgotten(&moment) && !table.stands(&moment));
-    assert_eq!(table.verdict_of(&suspect, 1_007, 5_000).unwrap(), Verdict::Current);
-    // As many buckets as before, but not the same ones.
-    let (moment, buckets) = (table.moment(), table.stats().buckets);
-    table.set_buckets(&writer, buckets + 1).unwrap();
-    table.set_buckets(&writer, buckets).unwrap();
+    assert!(table.has_removals_since(&stamp) && !table.is_unchanged_since(&stamp));
+    assert_eq!(table.verdict_of(&located, 1_007, 5_000).unwrap(), Verdict::Current);
+    // As many buckets as before, but others.
+    let (stamp, buckets) = (table.stamp(), table.stats().buckets);
+    table.set_bucket_count(&writer, buckets + 1).unwrap();
+    table.set_bucket_count(&writer, buckets).unwrap();
     assert_eq!(table.stats().buckets, buckets);
-    assert!(!table.stands(&moment) && !table.has_forgotten(&moment));
+    assert!(!table.is_unchanged_since(&stamp) && !table.has_removals_since(&stamp));
 }
 
 #[test]
-fn what_the_table_takes_is_reached_and_nothing_else() {
+fn exactly_the_allocations_of_the_table_are_visited() {
     let (region, table) = table(VersionTableOptions::default());
     let writer = region.writer();
     for round in 0..2 {
@@ -253,7 +253,7 @@ fn what_the_table_takes_is_reached_and_nothing_else() {
     }
     let mut reached = 0;
     table
-        .reach(&mut |place, bytes| {
+        .visit_allocations(&mut |place, bytes| {
             assert!(place > 0);
             reached += bytes.next_multiple_of(256) as u64;
         })

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::leveled::{FANOUT, RUN_TRIGGER, Targets};
+use super::leveled::{FANOUT, RUN_TRIGGER, LevelTargets};
 use super::partitioned::{append, full_partitions, merge_tallest};
 use super::policy::{CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, VersionShape};
 use crate::version::LAST_LEVEL;
@@ -83,7 +83,7 @@ fn boundaries_of(shape: &VersionShape<'_>, level: usize) -> Vec<Vec<u8>> {
 
 impl CompactionPolicy for Fragmented {
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
-        let base = Targets::of(shape).base;
+        let base = LevelTargets::of(shape).base;
         let runs = shape.runs(0).len();
         if runs >= RUN_TRIGGER {
             // While level 0 waits for busy files, no compaction below starts that it would have to wait for again.

@@ -1,4 +1,4 @@
-//! Showing a page segment to people.
+//! A text description of a page segment.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::Vfs;
 
-use super::format::{RecordKind, Root};
+use super::format::{PageRecordKind, Root};
 use super::scan::SegmentScan;
 
-/// Writes a description of the page segment at `path` to `out`, one line a record. The identity is taken
-/// from the file itself, so any single file can be shown.
+/// Writes a description of the page segment at `path` to `out`, one line for each record. Reads the identity from the
+/// file itself, so that it describes a file without its database.
 ///
-/// What follows the last root may be the beginning of a cut that was not finished. Damage ends the
-/// description with a line that says where; it is not an error.
+/// The records after the last root may be the start of an unfinished checkpoint. Damage ends the description with a line
+/// that contains the position; it is not an error.
 ///
 /// # Errors
-/// Those of opening the file and reading its header; Internal if `out` fails.
+/// Those of opening the file and reading its header; `Internal` if `out` fails.
 pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
     let text = |_| Error::internal("the description could not be written");
     let file = vfs.open(path)?;
@@ -29,14 +29,14 @@ pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
         let line = match scan.next_record() {
             Ok(None) => break,
             Ok(Some(found)) => {
-                let (offset, cut, bytes) = (found.offset, found.record.cut, found.record.body.len());
+                let (offset, checkpoint, bytes) = (found.offset, found.record.checkpoint, found.record.body.len());
                 match found.record.kind {
-                    RecordKind::Page => {
-                        format!("@{offset} cut {cut} page {} of {bytes} bytes", found.record.page)
+                    PageRecordKind::Page => {
+                        format!("@{offset} checkpoint {checkpoint} page {} of {bytes} bytes", found.record.page)
                     }
-                    RecordKind::Root => match Root::decode(found.record.body) {
+                    PageRecordKind::Root => match Root::decode(found.record.body) {
                         Some(root) => format!(
-                            "@{offset} cut {cut} root: sequence {}, {} pages in segments {}",
+                            "@{offset} checkpoint {checkpoint} root: sequence {}, {} pages in segments {}",
                             root.sequence,
                             root.pages,
                             root.segments
@@ -45,12 +45,12 @@ pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
                                 .collect::<Vec<_>>()
                                 .join(", ")
                         ),
-                        None => format!("@{offset} cut {cut} root that cannot be decoded"),
+                        None => format!("@{offset} checkpoint {checkpoint} root that cannot be decoded"),
                     },
                 }
             }
             Err(error) if error.is_corruption() => {
-                writeln!(out, "damaged, unless no root names what follows: {error}").map_err(text)?;
+                writeln!(out, "damaged, unless no root refers to the rest: {error}").map_err(text)?;
                 return Ok(());
             }
             Err(error) => return Err(error),

@@ -8,7 +8,7 @@
 //!        0    8  magic "BolidPAG"
 //!        8    4  format version (2)
 //!       12    4  zero
-//!       16    8  feature bits; an unknown bit refuses to open
+//!       16    8  feature bits; a file with an unknown bit is not opened
 //!       24    8  tag of this file: a random number
 //!       32    8  number of this file
 //!       40    8  region id
@@ -20,33 +20,33 @@
 //!        8    1  kind: 1 = page, 2 = root
 //!        9    3  zero
 //!       12    4  length of the body
-//!       16    8  number of the cut that wrote it
+//!       16    8  number of the checkpoint that wrote it
 //!       24    8  page: its number; root: zero
-//!       32    …  page: the page without the zeros at its end, whole words; root: below
+//!       32    …  page: the page without trailing zeros, in whole words; root: below
 //!
 //! root body (varints): region id, sequence number, pages, segments,
-//!                      for each segment: its number less the number before, length that counts, tag (8 bytes)
+//!                      for each segment: its number minus the previous number, valid length, tag (8 bytes)
 //! ```
 //!
-//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: a record that is whole but
-//! lies in another place or file fails. The tag of a root's file is named where the root is, and the root has
-//! the tags of all its segments: a segment of the same number in a copy of the database fails. A file belongs to one region, so that a page of another
-//! region fails too.
+//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: a whole record at another offset or in
+//! another file is invalid. The pointer to a root has the tag of its file, and the root has the tags of all its segments,
+//! so that a segment of equal number in a copy of the database is invalid. A file belongs to one region, so that a page of
+//! another region is invalid too.
 //!
-//! Invariants: numbers of cuts do not fall within a file; segments of a root ascend, and the last is the
-//! file of the root itself, which counts up to the root.
+//! Invariants: checkpoint numbers do not decrease within a file; segments of a root ascend, and the last one is the file of
+//! the root itself, which is valid up to the root.
 
 use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint};
 use bolide_base::{Error, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_storage::pmem::PAGE_BYTES;
 
-/// A segment is followed by a new one when it has grown over this, in bytes.
+/// The size in bytes from which on a segment is followed by a new one.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// The format version that this code writes, and the only one that it reads.
 const FORMAT_VERSION: u32 = 2;
-/// The feature bits that this code understands.
+/// The supported feature bits.
 const KNOWN_FEATURES: u64 = 0;
 const MAGIC: [u8; 8] = *b"BolidPAG";
 /// Length of the file header in bytes: the offset of the first record.
@@ -56,14 +56,14 @@ pub(super) const RECORD_HEADER_BYTES: usize = 32;
 /// The longest body of a root, in bytes.
 const MAX_ROOT_BYTES: usize = 16 << 20;
 
-/// What a record holds.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKind {
+pub(super) enum PageRecordKind {
     Page,
     Root,
 }
 
-impl RecordKind {
+impl PageRecordKind {
     fn byte(self) -> u8 {
         match self {
             Self::Page => 1,
@@ -95,17 +95,17 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads the header of the file called `name`. Without `expected` its own identity is taken.
+    /// Decodes the header of a file; errors name it `name`. Without `expected`, any identity is accepted.
     pub(super) fn decode(bytes: &[u8], name: &str, expected: Option<Self>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
-        let cut_short = || damaged(0, "the file header is cut short");
-        let covered = bytes.get(..HEADER_BYTES - 8).ok_or_else(cut_short)?;
-        // The manifest names the file, so other bytes are damage and no foreign file.
+        let truncated = || damaged(0, "the file header is truncated");
+        let covered = bytes.get(..HEADER_BYTES - 8).ok_or_else(truncated)?;
+        // The manifest refers to the file, so other bytes are damage and not a foreign file.
         if !bytes.starts_with(&MAGIC) {
-            return Err(damaged(0, "the first bytes are not those of a page segment"));
+            return Err(damaged(0, "the first bytes are not the magic number of a page segment"));
         }
         let mut decoder = Decoder::new(bytes.get(8..).unwrap_or_default());
-        let mut number = || decoder.u64().ok_or_else(cut_short);
+        let mut number = || decoder.u64().ok_or_else(truncated);
         let version = number()? as u32;
         let (features, tag, file_number, region) = (number()?, number()?, number()?, number()?);
         let (_zero, checksum) = (number()?, number()?);
@@ -124,7 +124,7 @@ impl SegmentHeader {
         if let Some(expected) = expected {
             check_tag(name, 24, header.identity.tag, expected.identity.tag)?;
             if header.identity != expected.identity {
-                return Err(damaged(32, "the file is another one under this name"));
+                return Err(damaged(32, "the file number is not that of the file name"));
             }
             if header.region != expected.region {
                 return Err(damaged(40, "the file belongs to another region"));
@@ -134,32 +134,32 @@ impl SegmentHeader {
     }
 }
 
-/// A record as it lies in a file.
+/// A record of a segment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record<'a> {
-    pub(super) kind: RecordKind,
-    pub(super) cut: u64,
+pub(super) struct PageRecord<'a> {
+    pub(super) kind: PageRecordKind,
+    pub(super) checkpoint: u64,
     pub(super) page: u64,
     pub(super) body: &'a [u8],
 }
 
-impl<'a> Record<'a> {
-    /// Appends the record, which will lie at `offset` of the file `identity`.
+impl<'a> PageRecord<'a> {
+    /// Appends the record for `offset` of the file `identity`.
     pub(super) fn put(&self, out: &mut Vec<u8>, offset: u64, identity: FileIdentity) {
         let start = out.len();
         put_u64(out, 0);
         put_u32(out, u32::from(self.kind.byte()));
         put_u32(out, self.body.len() as u32);
-        put_u64(out, self.cut);
+        put_u64(out, self.checkpoint);
         put_u64(out, self.page);
         out.extend_from_slice(self.body);
         let checksum = identity.checksum(offset + 8, out.get(start + 8..).unwrap_or_default());
-        if let Some(place) = out.get_mut(start..start + 8) {
-            place.copy_from_slice(&checksum.to_le_bytes());
+        if let Some(target) = out.get_mut(start..start + 8) {
+            target.copy_from_slice(&checksum.to_le_bytes());
         }
     }
 
-    /// The length of the whole record whose header `bytes` begins with, if that can be a record's.
+    /// The length of the record whose header is at the start of `bytes`; `None` if the header is invalid.
     pub(super) fn len_of(bytes: &[u8]) -> Option<usize> {
         let mut decoder = Decoder::new(bytes.get(8..RECORD_HEADER_BYTES)?);
         let limit = match decoder.u32()? {
@@ -171,13 +171,13 @@ impl<'a> Record<'a> {
         (body <= limit).then_some(RECORD_HEADER_BYTES + body)
     }
 
-    /// Reads a whole record, `bytes`, which lies at `offset` of the file `identity`. In words what is wrong.
+    /// Decodes the whole record `bytes` at `offset` of the file `identity`. The error describes the defect.
     pub(super) fn decode(
         bytes: &'a [u8],
         offset: u64,
         identity: FileIdentity,
     ) -> std::result::Result<Self, &'static str> {
-        const SHORT: &str = "a record is cut short";
+        const SHORT: &str = "a record is truncated";
         if Self::len_of(bytes) != Some(bytes.len()) {
             return Err("the header of a record is not valid");
         }
@@ -186,14 +186,14 @@ impl<'a> Record<'a> {
         if identity.checksum(offset + 8, decoder.rest()) != checksum {
             return Err("the checksum of a record does not match");
         }
-        let kind = if decoder.u32().ok_or(SHORT)? == 1 { RecordKind::Page } else { RecordKind::Root };
+        let kind = if decoder.u32().ok_or(SHORT)? == 1 { PageRecordKind::Page } else { PageRecordKind::Root };
         let _len = decoder.u32().ok_or(SHORT)?;
-        let (cut, page) = (decoder.u64().ok_or(SHORT)?, decoder.u64().ok_or(SHORT)?);
-        Ok(Self { kind, cut, page, body: decoder.rest() })
+        let (checkpoint, page) = (decoder.u64().ok_or(SHORT)?, decoder.u64().ok_or(SHORT)?);
+        Ok(Self { kind, checkpoint, page, body: decoder.rest() })
     }
 }
 
-/// Where a root lies: what the manifest keeps of it.
+/// The location of a root, as stored in the manifest.
 ///
 /// ```
 /// use bolide_base::FileIdentity;
@@ -205,14 +205,14 @@ impl<'a> Record<'a> {
 pub struct RootPointer {
     /// The segment.
     pub file: FileIdentity,
-    /// The offset of the root's record in it, in bytes.
+    /// The offset of the root's record in the segment, in bytes.
     pub offset: u64,
     /// The length of the record, in bytes.
     pub len: u64,
 }
 
 impl RootPointer {
-    /// The pointer as three varints and the tag of the segment.
+    /// Encodes the pointer as three varints and the tag of the segment.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let numbers = [self.file.file_number, self.offset, self.len];
@@ -221,7 +221,7 @@ impl RootPointer {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Decodes the output of [`encode`](Self::encode); `None` for other bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let [file_number, offset, len] = [decoder.varint()?, decoder.varint()?, decoder.varint()?];
@@ -229,22 +229,22 @@ impl RootPointer {
         (decoder.is_empty() && root.is_plausible()).then_some(root)
     }
 
-    /// Whether there can be a root of this length at this offset.
+    /// Whether a root of this length at this offset is possible.
     pub(super) fn is_plausible(&self) -> bool {
         let lens = RECORD_HEADER_BYTES as u64..=(RECORD_HEADER_BYTES + MAX_ROOT_BYTES) as u64;
         self.offset >= HEADER_BYTES as u64 && lens.contains(&self.len) && self.offset < 1 << 62
     }
 }
 
-/// What a root says.
+/// The content of a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) region: u64,
-    /// The cut has every change up to this sequence number and none above.
+    /// The checkpoint has every change up to this sequence number and none above.
     pub(super) sequence: SequenceNumber,
-    /// How many pages have a record.
+    /// The number of pages with a record.
     pub(super) pages: u64,
-    /// Segments by number, and the length up to which each counts.
+    /// The segments by number, with their valid lengths.
     pub(super) segments: Vec<(FileIdentity, u64)>,
 }
 
@@ -263,13 +263,13 @@ impl Root {
         out
     }
 
-    /// Reads a root's body; `None` unless it is one.
+    /// Decodes the body of a root; `None` if it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let region = decoder.varint()?;
         let sequence = decoder.varint().filter(|&sequence| sequence <= MAX_SEQUENCE)?;
         let pages = decoder.varint()?;
-        // Ten bytes each at least.
+        // At least ten bytes each.
         let count = decoder.varint().filter(|&count| count <= decoder.rest().len() as u64 / 10)?;
         let mut segments = Vec::with_capacity(count as usize);
         let mut before = 0_u64;
@@ -283,7 +283,7 @@ impl Root {
     }
 }
 
-/// A page without the zeros at its end, in whole words.
+/// A page without trailing zeros, in whole words.
 pub(super) fn trimmed(page: &[u8]) -> &[u8] {
     let end = page.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     page.get(..end.next_multiple_of(8)).unwrap_or(page)

@@ -1,4 +1,4 @@
-//! The decoder of page segments, opened to fuzzing.
+//! Entry point of the page segment decoder for fuzzing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use bolide_base::{ErrorKind, FileIdentity};
 use bolide_storage::pmem::RegionOptions;
 use bolide_storage::{MemVfs, Vfs};
 
-use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
+use super::format::{PageRecord, PageRecordKind, Root, RootPointer, SegmentHeader};
 use super::{PageLog, describe_segment};
 use crate::file_name::FileName;
 
 const REGION: u64 = 7;
 const FILE: FileIdentity = FileIdentity { file_number: 3, tag: 0xb0 };
 
-/// Reads `input` as a segment, and then as the records of one whose checksums are good: pages and roots, cut apart at each byte
-/// FEh, each with its kind, its cut and its page number in the first three bytes. The last root of that, and one that names
-/// everything before it, is loaded and checked.
+/// Reads `input` as a segment, and then as the records of a segment with valid checksums: pages and roots, separated by
+/// bytes FEh, each with its kind, checkpoint and page number in the first three bytes. Loads and verifies each root, and a
+/// final root over all previous records.
 ///
 /// # Panics
-/// If anything but a region or an error for the user comes of it.
+/// If the result is neither a region nor a regular error.
 #[doc(hidden)]
 pub fn fuzz_segment(input: &[u8]) {
     let dir = Path::new("/db");
@@ -61,30 +61,30 @@ pub fn fuzz_segment(input: &[u8]) {
 
     let mut bytes = SegmentHeader { identity: FILE, region: REGION }.encode();
     let mut pages = std::collections::BTreeSet::new();
-    let mut last_cut = 0;
-    let put = |bytes: &mut Vec<u8>, kind, cut: u64, page: u64, body: &[u8]| {
+    let mut last_checkpoint = 0;
+    let put = |bytes: &mut Vec<u8>, kind, checkpoint: u64, page: u64, body: &[u8]| {
         let offset = bytes.len() as u64;
-        Record { kind, cut, page, body }.put(bytes, offset, FILE);
+        PageRecord { kind, checkpoint, page, body }.put(bytes, offset, FILE);
         RootPointer { file: FILE, offset, len: bytes.len() as u64 - offset }
     };
     for piece in input.split(|&byte| byte == 0xfe) {
-        let Some((&[kind, cut, page], body)) = piece.split_first_chunk::<3>() else { continue };
-        let (cut, page) = (u64::from(cut), u64::from(page));
+        let Some((&[kind, checkpoint, page], body)) = piece.split_first_chunk::<3>() else { continue };
+        let (checkpoint, page) = (u64::from(checkpoint), u64::from(page));
         if kind % 4 == 0 {
-            let root = put(&mut bytes, RecordKind::Root, cut, 0, body);
+            let root = put(&mut bytes, PageRecordKind::Root, checkpoint, 0, body);
             load(&bytes, root);
         } else {
-            // Whole words, as a writer leaves them, but for one in a few.
+            // Mostly whole words, as written.
             let body = if kind & 64 == 0 { body.get(..body.len() / 8 * 8).unwrap_or_default() } else { body };
-            put(&mut bytes, RecordKind::Page, cut, page, body);
+            put(&mut bytes, PageRecordKind::Page, checkpoint, page, body);
             pages.insert(page);
         }
-        last_cut = last_cut.max(cut);
+        last_checkpoint = last_checkpoint.max(checkpoint);
     }
     let here = bytes.len() as u64;
     let root = Root { region: REGION, sequence: 9, pages: pages.len() as u64, segments: vec![(FILE, here)] };
     assert_eq!(Root::decode(&root.encode()), Some(root.clone()));
-    let root = put(&mut bytes, RecordKind::Root, last_cut, 0, &root.encode());
+    let root = put(&mut bytes, PageRecordKind::Root, last_checkpoint, 0, &root.encode());
     load(&bytes, root);
     describe(&bytes);
 }
@@ -93,9 +93,9 @@ pub fn fuzz_segment(input: &[u8]) {
 mod tests {
     use super::*;
 
-    /// What `cargo fuzz run page_segment` does, for a moment and with random bytes.
+    /// A short run of the target `page_segment` with random bytes.
     #[test]
-    fn any_segment_is_loaded_or_refused() {
+    fn any_segment_is_loaded_or_rejected() {
         let mut state = 11_u64;
         let mut next = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,23 +1,21 @@
-//! The segments of one region: appending cuts, installing their roots, emptying old segments.
+//! The segments of one region: appending checkpoints, installing their roots, garbage collection.
 //!
-//! # The order of things
-//! 1. [`PageLog::append_cut`] appends the pages of a cut and a root, and syncs. The log of writes must be
-//!    synced through the cut's sequence number before the root is named anywhere.
-//! 2. The caller makes the manifest name [`PendingCut::root`].
-//! 3. [`PageLog::install`] takes the cut for the state, and hands back the segments that are of no use any
-//!    more; the caller finishes the cut of the region.
+//! # Protocol
+//! 1. [`PageLog::append_checkpoint`] appends the pages of a checkpoint and a root, and syncs. The write-ahead log must be
+//!    synced through the checkpoint's sequence number before the manifest refers to the root.
+//! 2. The caller writes [`PendingCheckpoint::root`] to the manifest.
+//! 3. [`PageLog::install`] makes the checkpoint the current state and returns the obsolete segments; the caller finishes
+//!    the checkpoint of the region.
 //!
-//! If a step fails, the caller drops the pending cut and the region's cut, whose pages are dirty again. Segments
-//! that the pending cut began may be removed then; they are not used again.
-//! Records of a cut that was not installed may count later, as parts of the segment that they lie in. They
-//! do no harm: each of their pages is written again by the next cut, and a page that was moved has the same
-//! content in both places.
+//! If a step fails, the caller drops the pending checkpoint and the checkpoint of the region, whose pages become dirty
+//! again. Segments that the pending checkpoint created may be removed then; they are not used again.
+//! Records of a checkpoint that was not installed may become valid later, as parts of their segment. This is harmless: the
+//! next checkpoint writes each of their pages again, and a moved page has the same content at both locations.
 //!
-//! # Emptying
-//! Pages that were written again leave old records behind. When these take more than a third of all bytes,
-//! each cut moves live pages out of the segment that has the least of them, at most twice as many bytes as it
-//! writes itself. So the cost of a cut stays in proportion to what changed, and space in proportion to what
-//! is there.
+//! # Garbage collection
+//! Rewritten pages leave old records. If these take more than a third of all bytes, each checkpoint moves live pages out
+//! of the segment with the smallest live share, at most twice as many bytes as it writes itself. So the cost of a
+//! checkpoint is proportional to the changes, and the space is proportional to the live pages.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -28,20 +26,20 @@ use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
 use bolide_storage::pmem::{Cut, Region};
 use bolide_storage::{File, Vfs};
 
-use super::format::{HEADER_BYTES, Record, RecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};
-use super::segment_output::{OpenSegment, Placed, SegmentOutput, SegmentShape};
+use super::format::{HEADER_BYTES, PageRecord, PageRecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};
+use super::segment_output::{OpenSegment, RecordLocation, SegmentOutput, SegmentOptions};
 use crate::file_name::FileName;
 
-/// When segments end and when they are emptied.
+/// The limits for the size of segments and for garbage collection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// A segment is followed by a new one when it has grown over this, in bytes.
+    /// The size in bytes from which on a segment is followed by a new one.
     pub(super) segment_bytes: u64,
-    /// Bytes of old records that are left alone however small the region is.
-    pub(super) external_garbage_bytes: u64,
-    /// Segments that are left alone however little is in them.
-    pub(super) kept_segments: u64,
-    /// Bytes that every cut may move, however small it is.
+    /// The bytes of old records that do not start a collection, even for a small region.
+    pub(super) tolerated_garbage_bytes: u64,
+    /// The number of segments that does not start a collection, even if they are small.
+    pub(super) retained_segments: u64,
+    /// The bytes that every checkpoint may move, even a small one.
     pub(super) min_moved_bytes: u64,
 }
 
@@ -49,37 +47,37 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES,
-            external_garbage_bytes: 1 << 20,
-            kept_segments: 8,
+            tolerated_garbage_bytes: 1 << 20,
+            retained_segments: 8,
             min_moved_bytes: 256 << 10,
         }
     }
 }
 
-/// Figures of the segments of a region.
+/// Statistics of the segments of a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageLogStats {
-    /// Segments of the root in force.
+    /// Segments of the current root.
     pub segments: u64,
-    /// Bytes of them that count.
+    /// Their valid bytes.
     pub total_bytes: u64,
     /// Bytes of the newest records of pages.
     pub live_bytes: u64,
-    /// Pages that have a record.
+    /// Pages with a record.
     pub pages: u64,
-    /// Bytes of pages written because they had changed, since the log was opened.
+    /// Bytes of changed pages written since the log was opened.
     pub written_bytes: u64,
-    /// Bytes of pages moved out of old segments since then.
+    /// Bytes of pages moved by garbage collection since the log was opened.
     pub moved_bytes: u64,
 }
 
-/// A segment of the root in force.
+/// A segment of the current root.
 #[derive(Debug, Clone)]
-pub(super) struct Segment {
+pub(super) struct LogSegment {
     pub(super) file: Arc<dyn File>,
     pub(super) identity: FileIdentity,
-    /// Bytes that count.
+    /// Valid bytes.
     pub(super) len: u64,
     pub(super) live_bytes: u64,
 }
@@ -90,12 +88,12 @@ pub struct PageLog {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
     region: u64,
-    /// The number of the last cut that was begun.
-    cut: u64,
-    /// Where the newest record of each page lies, by page.
-    pages: Vec<Option<Placed>>,
-    segments: BTreeMap<u64, Segment>,
-    /// What is appended to; not in `segments` before a root of it is installed.
+    /// The number of the last started checkpoint.
+    checkpoint: u64,
+    /// The location of the newest record of each page, by page number.
+    pages: Vec<Option<RecordLocation>>,
+    segments: BTreeMap<u64, LogSegment>,
+    /// The segment for appends; in `segments` only once a root in it is installed.
     open: Option<OpenSegment>,
     root: Option<RootPointer>,
     written_bytes: u64,
@@ -103,49 +101,49 @@ pub struct PageLog {
     pub(super) limits: Limits,
 }
 
-/// A cut that is durable, but that nothing names yet.
+/// A durable checkpoint whose root is not in the manifest yet.
 #[derive(Debug)]
-#[must_use = "install it once the manifest names its root"]
-pub struct PendingCut {
+#[must_use = "install it once its root is in the manifest"]
+pub struct PendingCheckpoint {
     root: RootPointer,
     sequence: SequenceNumber,
-    changes: BTreeMap<u64, Placed>,
-    /// The segments of the root, with lengths and live bytes.
-    segments: BTreeMap<u64, Segment>,
+    changes: BTreeMap<u64, RecordLocation>,
+    /// The segments of the root.
+    segments: BTreeMap<u64, LogSegment>,
     written_bytes: u64,
     moved_bytes: u64,
 }
 
-impl PendingCut {
-    /// What the manifest is to name.
+impl PendingCheckpoint {
+    /// The root to write to the manifest.
     pub fn root(&self) -> RootPointer {
         self.root
     }
 
-    /// The sequence number through which the cut has every change.
+    /// The sequence number through which the checkpoint has every change.
     pub fn sequence(&self) -> SequenceNumber {
         self.sequence
     }
 
-    /// The numbers of the files that the root needs.
+    /// The numbers of the files of the root.
     pub fn files(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.keys().copied()
     }
 
-    /// Bytes that the cut appended: pages that had changed, and pages that were moved.
+    /// The bytes appended by the checkpoint: changed and moved pages.
     pub fn appended_bytes(&self) -> u64 {
         self.written_bytes + self.moved_bytes
     }
 }
 
 impl PageLog {
-    /// The log of a new region, without files. They will lie in `dir`.
+    /// The log of a new region in directory `dir`, without files.
     pub fn create(vfs: Arc<dyn Vfs>, dir: &Path, region: u64) -> Self {
         Self {
             vfs,
             dir: dir.into(),
             region,
-            cut: 0,
+            checkpoint: 0,
             pages: Vec::new(),
             segments: BTreeMap::new(),
             open: None,
@@ -156,46 +154,46 @@ impl PageLog {
         }
     }
 
-    /// The log as a root says.
-    pub(super) fn restored(mut self, root: RootPointer, cut: u64, segments: BTreeMap<u64, Segment>) -> Self {
-        self.cut = cut;
+    /// Sets the state of a loaded root.
+    pub(super) fn restored(mut self, root: RootPointer, checkpoint: u64, segments: BTreeMap<u64, LogSegment>) -> Self {
+        self.checkpoint = checkpoint;
         self.root = Some(root);
         self.segments = segments;
         self
     }
 
-    /// Takes note of the record of a page that is newer than those noted before.
-    pub(super) fn note(&mut self, page: u64, placed: Placed) {
+    /// Records the location of a page, which replaces the previous one.
+    pub(super) fn record_page(&mut self, page: u64, location: RecordLocation) {
         let index = page as usize;
         if self.pages.len() <= index {
             self.pages.resize(index + 1, None);
         }
-        let before = self.pages.get_mut(index).and_then(|place| place.replace(placed));
-        if let Some(segment) = self.segments.get_mut(&placed.file) {
-            segment.live_bytes += u64::from(placed.len);
+        let before = self.pages.get_mut(index).and_then(|slot| slot.replace(location));
+        if let Some(segment) = self.segments.get_mut(&location.file) {
+            segment.live_bytes += u64::from(location.len);
         }
         if let Some(segment) = before.and_then(|before| self.segments.get_mut(&before.file)) {
             segment.live_bytes -= u64::from(before.map_or(0, |before| before.len));
         }
     }
 
-    /// How many pages have a record.
+    /// The number of pages with a record.
     pub(super) fn page_count(&self) -> u64 {
         self.pages.iter().flatten().count() as u64
     }
 
-    /// File system, directory and region.
-    pub(super) fn home(&self) -> (Arc<dyn Vfs>, &Path, u64) {
+    /// The file system, the directory and the region.
+    pub(super) fn location(&self) -> (Arc<dyn Vfs>, &Path, u64) {
         (Arc::clone(&self.vfs), &self.dir, self.region)
     }
 
-    /// The root in force; `None` before the first was installed.
+    /// The current root; `None` before the first installation.
     pub fn root(&self) -> Option<RootPointer> {
         self.root
     }
 
-    /// The numbers of the files that must be kept: those of the root in force and the one in use. Files of
-    /// a pending cut come on top.
+    /// The numbers of the required files: those of the current root and the open segment. Files of a pending checkpoint are
+    /// required too.
     pub fn live_files(&self) -> Vec<u64> {
         let open = self.open.iter().map(|segment| segment.header.identity.file_number);
         let mut files: Vec<u64> = self.segments.keys().copied().chain(open).collect();
@@ -204,7 +202,7 @@ impl PageLog {
         files
     }
 
-    /// Figures of this moment.
+    /// The current statistics.
     pub fn stats(&self) -> PageLogStats {
         PageLogStats {
             segments: self.segments.len() as u64,
@@ -216,28 +214,28 @@ impl PageLog {
         }
     }
 
-    /// Lets the next cut begin a segment of its own, so that the files so far do not grow any more.
+    /// Closes the open segment, so that the current files do not grow any more. The next checkpoint starts a new one.
     pub fn close_segment(&mut self) {
         self.open = None;
     }
 
-    /// Appends the pages of `cut` and a root that says that the region has every change through `sequence`
-    /// and none above. On success all of it is durable.
+    /// Appends the pages of `checkpoint` and a root with `sequence`: the region has every change through this sequence number
+    /// and none above. On success everything is durable.
     ///
-    /// `new_file` returns a file number that was never used, ascending, with a tag that was drawn for it; it is
-    /// called for every segment that is begun. Cost: the pages of the cut, at most twice as many bytes of pages moved, one or two syncs.
+    /// `new_file` returns unused, ascending file numbers, each with a random tag; it is called for every new segment. Cost:
+    /// the pages of the checkpoint, at most twice as many bytes of moved pages, one or two syncs.
     ///
     /// # Errors
-    /// Those of the file system and of `new_file`; `Corruption` if a page to be moved is damaged. The state is
-    /// as before, and the next cut begins a new segment.
-    pub fn append_cut<R: Deref<Target = Region>>(
+    /// Those of the file system and of `new_file`; `Corruption` if a page to be moved is damaged. The state is unchanged, and
+    /// the next checkpoint starts a new segment.
+    pub fn append_checkpoint<R: Deref<Target = Region>>(
         &mut self,
-        cut: &mut Cut<R>,
+        checkpoint: &mut Cut<R>,
         sequence: SequenceNumber,
         new_file: &mut dyn FnMut() -> Result<FileIdentity>,
-    ) -> Result<PendingCut> {
-        self.cut += 1;
-        // The store removes what a cut began that was not installed.
+    ) -> Result<PendingCheckpoint> {
+        self.checkpoint += 1;
+        // The store removes the segments of a checkpoint that was not installed.
         self.open = self.open.take().filter(|open| self.is_listed(open));
         let newest = self.live_files().last().copied().unwrap_or(0);
         let mut ascending = || match new_file()? {
@@ -248,9 +246,9 @@ impl PageLog {
         };
         let vfs = Arc::clone(&self.vfs);
         let dir = self.dir.clone();
-        let shape = SegmentShape { region: self.region, limit_bytes: self.limits.segment_bytes };
-        let mut output = SegmentOutput::new(&*vfs, &dir, shape, self.open.take(), &mut ascending);
-        match self.append_to(&mut output, cut, sequence) {
+        let options = SegmentOptions { region: self.region, limit_bytes: self.limits.segment_bytes };
+        let mut output = SegmentOutput::new(&*vfs, &dir, options, self.open.take(), &mut ascending);
+        match self.append_to(&mut output, checkpoint, sequence) {
             Ok(pending) => {
                 self.open = output.into_segment();
                 Ok(pending)
@@ -265,35 +263,38 @@ impl PageLog {
     fn append_to<R: Deref<Target = Region>>(
         &self,
         output: &mut SegmentOutput<'_>,
-        cut: &mut Cut<R>,
+        checkpoint: &mut Cut<R>,
         sequence: SequenceNumber,
-    ) -> Result<PendingCut> {
+    ) -> Result<PendingCheckpoint> {
         let mut changes = BTreeMap::new();
-        while let Some((page, bytes)) = cut.next_page() {
+        while let Some((page, bytes)) = checkpoint.next_page() {
             let body = trimmed(bytes);
-            changes.insert(page, output.put(&Record { kind: RecordKind::Page, cut: self.cut, page, body })?);
+            let record =
+                PageRecord { kind: PageRecordKind::Page, checkpoint: self.checkpoint, page, body };
+            changes.insert(page, output.put(&record)?);
         }
         let written_bytes = output.written_bytes();
         self.move_pages(output, &mut changes)?;
         let moved_bytes = output.written_bytes() - written_bytes;
-        let (identity, offset) = output.next_place()?;
+        let (identity, offset) = output.next_location()?;
         let file = identity.file_number;
         let mut live = self.live_after(&changes);
-        // The file of the root is needed even without a live page.
+        // The file of the root is required even without a live page.
         live.entry(file).or_insert(0);
         let lens = live.keys().map(|&number| match number == file {
             true => Ok((identity, offset)),
             false => self.len_after(output, number),
         });
         let segments: Vec<(FileIdentity, u64)> = lens.collect::<Result<_>>()?;
-        let new_pages = changes.keys().filter(|&&page| self.place(page).is_none()).count() as u64;
+        let new_pages = changes.keys().filter(|&&page| self.location_of(page).is_none()).count() as u64;
         let pages = self.page_count() + new_pages;
         let root = Root { region: self.region, sequence, pages, segments: segments.clone() };
         let body = root.encode();
-        let (file, placed) =
-            output.finish(&Record { kind: RecordKind::Root, cut: self.cut, page: 0, body: &body })?;
-        let root = RootPointer { file, offset: placed.offset, len: u64::from(placed.len) };
-        let mut kept = BTreeMap::new();
+        let record =
+            PageRecord { kind: PageRecordKind::Root, checkpoint: self.checkpoint, page: 0, body: &body };
+        let (file, location) = output.finish(&record)?;
+        let root = RootPointer { file, offset: location.offset, len: u64::from(location.len) };
+        let mut retained = BTreeMap::new();
         for (identity, len) in segments {
             let number = identity.file_number;
             let path = FileName::Region(number).path(&self.dir);
@@ -302,21 +303,21 @@ impl PageLog {
                 None => self.vfs.open(&path)?,
             };
             let live_bytes = live.get(&number).copied().unwrap_or(0);
-            kept.insert(number, Segment { file, identity, len, live_bytes });
+            retained.insert(number, LogSegment { file, identity, len, live_bytes });
         }
-        Ok(PendingCut { root, sequence, changes, segments: kept, written_bytes, moved_bytes })
+        Ok(PendingCheckpoint { root, sequence, changes, segments: retained, written_bytes, moved_bytes })
     }
 
-    /// Takes `pending` for the state: something durable names its root. Returns the numbers of the segments
-    /// that are of no use any more, to be removed.
-    pub fn install(&mut self, pending: PendingCut) -> Vec<u64> {
-        for (page, placed) in pending.changes {
+    /// Makes `pending` the current state; its root must be durable in the manifest. Returns the numbers of the obsolete
+    /// segments, which the caller removes.
+    pub fn install(&mut self, pending: PendingCheckpoint) -> Vec<u64> {
+        for (page, location) in pending.changes {
             let index = page as usize;
             if self.pages.len() <= index {
                 self.pages.resize(index + 1, None);
             }
-            if let Some(place) = self.pages.get_mut(index) {
-                *place = Some(placed);
+            if let Some(slot) = self.pages.get_mut(index) {
+                *slot = Some(location);
             }
         }
         let before = std::mem::replace(&mut self.segments, pending.segments);
@@ -326,32 +327,32 @@ impl PageLog {
         before.into_keys().filter(|number| !self.segments.contains_key(number)).collect()
     }
 
-    /// Whether the root in force needs the segment.
+    /// Whether the current root has the segment.
     fn is_listed(&self, segment: &OpenSegment) -> bool {
         self.segments.contains_key(&segment.header.identity.file_number)
     }
 
-    fn place(&self, page: u64) -> Option<Placed> {
+    fn location_of(&self, page: u64) -> Option<RecordLocation> {
         self.pages.get(page as usize).copied().flatten()
     }
 
-    /// Live bytes by segment once `changes` count; segments without any are left out.
-    fn live_after(&self, changes: &BTreeMap<u64, Placed>) -> BTreeMap<u64, u64> {
+    /// The live bytes by segment after `changes`; without segments that have none.
+    fn live_after(&self, changes: &BTreeMap<u64, RecordLocation>) -> BTreeMap<u64, u64> {
         let mut live: BTreeMap<u64, u64> =
             self.segments.iter().map(|(&number, segment)| (number, segment.live_bytes)).collect();
-        for (&page, placed) in changes {
-            if let Some(before) = self.place(page)
+        for (&page, location) in changes {
+            if let Some(before) = self.location_of(page)
                 && let Some(bytes) = live.get_mut(&before.file)
             {
                 *bytes -= u64::from(before.len);
             }
-            *live.entry(placed.file).or_insert(0) += u64::from(placed.len);
+            *live.entry(location.file).or_insert(0) += u64::from(location.len);
         }
         live.retain(|_, bytes| *bytes > 0);
         live
     }
 
-    /// A segment that is not in use any more, and the length up to which it will count.
+    /// The identity and the valid length of a closed segment.
     fn len_after(&self, output: &SegmentOutput<'_>, number: u64) -> Result<(FileIdentity, u64)> {
         let mut finished = output.finished().iter();
         if let Some(segment) = finished.find(|segment| segment.header.identity.file_number == number) {
@@ -361,46 +362,46 @@ impl PageLog {
         segment.ok_or_else(|| Error::internal(format!("no page segment {number}")))
     }
 
-    /// Moves live pages out of segments that hold little of them.
-    fn move_pages(&self, output: &mut SegmentOutput<'_>, changes: &mut BTreeMap<u64, Placed>) -> Result<()> {
+    /// Moves live pages out of segments with a small live share.
+    fn move_pages(&self, output: &mut SegmentOutput<'_>, changes: &mut BTreeMap<u64, RecordLocation>) -> Result<()> {
         let mut budget = (2 * output.written_bytes()).max(self.limits.min_moved_bytes);
         let mut visited = Vec::new();
-        while let Some(victim) = self.emptiest(output, changes, &visited) {
+        while let Some(victim) = self.collection_victim(output, changes, &visited) {
             visited.push(victim);
-            let mut left: Vec<(u64, Placed)> = (0..)
+            let mut left: Vec<(u64, RecordLocation)> = (0..)
                 .zip(&self.pages)
-                .filter_map(|(page, place)| Some((page, (*place)?)))
-                .filter(|(page, place)| place.file == victim && !changes.contains_key(page))
+                .filter_map(|(page, location)| Some((page, (*location)?)))
+                .filter(|(page, location)| location.file == victim && !changes.contains_key(page))
                 .collect();
-            left.sort_unstable_by_key(|(_, place)| place.offset);
-            for (page, place) in left {
-                let Some(rest) = budget.checked_sub(u64::from(place.len)) else { return Ok(()) };
+            left.sort_unstable_by_key(|(_, location)| location.offset);
+            for (page, location) in left {
+                let Some(rest) = budget.checked_sub(u64::from(location.len)) else { return Ok(()) };
                 budget = rest;
-                changes.insert(page, self.move_page(output, page, place)?);
+                changes.insert(page, self.move_page(output, page, location)?);
             }
         }
         Ok(())
     }
 
-    fn move_page(&self, output: &mut SegmentOutput<'_>, page: u64, place: Placed) -> Result<Placed> {
-        let path = FileName::Region(place.file).path(&self.dir);
-        let damaged = |what| Error::corruption(path.display(), place.offset, what);
-        let segment = self.segments.get(&place.file).ok_or_else(|| damaged("the segment is not open"))?;
-        let mut bytes = vec![0; place.len as usize];
-        segment.file.read_exact_at(place.offset, &mut bytes)?;
-        let record = Record::decode(&bytes, place.offset, segment.identity).map_err(damaged)?;
-        if record.kind != RecordKind::Page || record.page != page {
+    fn move_page(&self, output: &mut SegmentOutput<'_>, page: u64, location: RecordLocation) -> Result<RecordLocation> {
+        let path = FileName::Region(location.file).path(&self.dir);
+        let damaged = |what| Error::corruption(path.display(), location.offset, what);
+        let segment = self.segments.get(&location.file).ok_or_else(|| damaged("the segment is not open"))?;
+        let mut bytes = vec![0; location.len as usize];
+        segment.file.read_exact_at(location.offset, &mut bytes)?;
+        let record = PageRecord::decode(&bytes, location.offset, segment.identity).map_err(damaged)?;
+        if record.kind != PageRecordKind::Page || record.page != page {
             return Err(damaged("the record is that of another page"));
         }
-        output.put(&Record { cut: self.cut, ..record })
+        output.put(&PageRecord { checkpoint: self.checkpoint, ..record })
     }
 
-    /// The segment to be emptied next, if any is to be: the one with the smallest share of live bytes, while
-    /// old records take too much or segments are too many.
-    fn emptiest(
+    /// The next segment to collect: the one with the smallest share of live bytes, as long as old records take too much space
+    /// or there are too many segments.
+    fn collection_victim(
         &self,
         output: &SegmentOutput<'_>,
-        changes: &BTreeMap<u64, Placed>,
+        changes: &BTreeMap<u64, RecordLocation>,
         visited: &[u64],
     ) -> Option<u64> {
         let live = self.live_after(changes);
@@ -412,8 +413,8 @@ impl PageLog {
             total += self.segments.get(number).map_or(0, |segment| segment.len - HEADER_BYTES as u64);
         }
         let garbage = total.saturating_sub(alive);
-        let too_much = garbage > self.limits.external_garbage_bytes.max(total / 3);
-        let too_many = live.len() as u64 > self.limits.kept_segments + 2 * alive / self.limits.segment_bytes;
+        let too_much = garbage > self.limits.tolerated_garbage_bytes.max(total / 3);
+        let too_many = live.len() as u64 > self.limits.retained_segments + 2 * alive / self.limits.segment_bytes;
         if !too_much && !too_many {
             return None;
         }

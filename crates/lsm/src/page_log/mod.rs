@@ -1,19 +1,19 @@
-//! The pages of a region on disk: append-only segments, and roots that say what counts.
+//! The page log: the pages of a region on disk, in append-only segments with roots.
 //!
-//! A region in memory is written down by cuts. A cut appends the pages that changed to the segment in use
-//! and then a *root*, which lists the segments and how far each of them counts. Whoever names a root, the
-//! manifest, names a whole state of the region: the newest record of each page in the listed parts. Nothing
-//! is ever overwritten, so the root before stays whole, and segments can be linked into a checkpoint.
+//! A region in memory is persisted by checkpoints. A region checkpoint appends the changed pages to the open segment and
+//! then a *root*, which lists the segments with their valid lengths. A root, which the manifest refers to, defines a
+//! whole state of the region: the newest record of each page in the listed parts. Nothing is overwritten, so the
+//! previous root stays valid, and segments can be hard-linked into a copy of the database.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `format` | the bytes of headers, page records and roots |
-//! | `scan` | reading a segment from its beginning |
-//! | `segment_output` | appending a cut to segments |
-//! | `log` | one region's segments: cuts, installing, emptying old segments |
-//! | `load` | a region from a root; checking one |
-//! | `gather` | reading all segments of a root, by several threads |
-//! | `describe` | a segment for people |
+//! | `scan` | sequential reads of a segment |
+//! | `segment_output` | appending a checkpoint to segments |
+//! | `log` | the segments of a region: checkpoints, installation, garbage collection |
+//! | `load` | loading and verifying a region from a root |
+//! | `read_segments` | reading all segments of a root with several threads |
+//! | `describe` | a text description of a segment |
 
 mod describe;
 mod format;
@@ -32,4 +32,4 @@ pub use format::{RootPointer, SEGMENT_BYTES};
 #[doc(hidden)]
 pub use fuzzing::fuzz_segment;
 pub use load::{LoadedRegion, RootSummary};
-pub use log::{PageLog, PageLogStats, PendingCut};
+pub use log::{PageLog, PageLogStats, PendingCheckpoint};

@@ -1,8 +1,8 @@
-//! Reading all segments of a root, by several threads where there are some.
+//! Reads all segments of a root with several threads.
 //!
-//! Segments are dealt out whole. Of the records of a page the last one of the newest segment holds, whatever order they
-//! are come by in: beside each page stands where its record lies, under a lock that it shares with other pages, and an
-//! older record leaves it as it is.
+//! Each segment is read by one thread. The valid record of a page is the last one of the newest segment, in whatever order
+//! the records are read: the threads share the location of each page's newest record under striped locks, and ignore older
+//! records.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,96 +12,96 @@ use bolide_storage::Runtime;
 use bolide_storage::pmem::{Region, RegionRestore};
 use parking_lot::Mutex;
 
-use super::format::{Record, RecordKind};
+use super::format::{PageRecord, PageRecordKind};
 use super::scan::SegmentScan;
-use super::segment_output::Placed;
+use super::segment_output::RecordLocation;
 use crate::file_name::FileName;
 
-/// Locks over the pages: by the last digits of their numbers.
-const SHELVES: usize = 64;
-/// More threads than this wait for the same memory and the same disk.
+/// The number of locks over the pages, selected by page number.
+const LOCK_STRIPES: usize = 64;
+/// The maximum number of threads. More threads are limited by the same memory and disk.
 const MAX_THREADS: usize = 4;
 
-/// What counts in the segments of a root.
+/// Bounds for the records of a root.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counting {
-    /// The number of the root's cut.
-    pub(super) last_cut: u64,
-    /// Pages have numbers below this.
+pub(super) struct RecordBounds {
+    /// The number of the root's checkpoint.
+    pub(super) last_checkpoint: u64,
+    /// The exclusive bound of page numbers.
     pub(super) page_limit: u64,
 }
 
-/// What the readers share.
+/// The state shared by the threads.
 #[derive(Debug)]
-struct Gathering {
+struct SharedRead {
     dir: PathBuf,
-    counting: Counting,
-    /// Segments that nobody reads yet, the next one last.
+    bounds: RecordBounds,
+    /// The segments that are not read yet, the next one last.
     waiting: Mutex<Vec<SegmentScan>>,
-    /// Where the newest record of each page lies that was come by: page `p` on shelf `p % SHELVES`.
-    shelves: Vec<Mutex<Vec<Option<Placed>>>>,
-    /// What the pages go to, if they are to be kept.
+    /// The location of the newest record of each page so far: page `p` is in stripe `p % LOCK_STRIPES`.
+    stripes: Vec<Mutex<Vec<Option<RecordLocation>>>>,
+    /// The target of the pages; `None` for a verification.
     restore: Option<RegionRestore>,
-    /// The first problem, by the number of its file.
-    problem: Mutex<Option<(u64, Error)>>,
+    /// The error in the file with the smallest number.
+    first_error: Mutex<Option<(u64, Error)>>,
 }
 
-/// What was read.
+/// The result.
 #[derive(Debug)]
-pub(super) struct Gathered {
-    /// The region, if it was to be kept.
+pub(super) struct SegmentContents {
+    /// The region; `None` for a verification.
     pub(super) region: Option<Region>,
-    /// The pages and the places of their newest records, in no particular order.
-    pub(super) pages: Vec<(u64, Placed)>,
+    /// The pages with the locations of their newest records, in unspecified order.
+    pub(super) pages: Vec<(u64, RecordLocation)>,
 }
 
-/// Reads `scans` and checks every byte; what they hold goes to `restore`. With a `runtime`, as many of its threads take
-/// part as can run at once, at most four; the caller is one of them.
+/// Reads `scans`, verifies every byte, and writes the pages to `restore`. With a `runtime`, uses as many of its threads as
+/// can run at once, at most four, including the caller.
 ///
 /// # Errors
 /// `Corruption` with file and offset; those of the file system and of `restore`.
-pub(super) fn gather(
+pub(super) fn read_all(
     dir: &Path,
-    counting: Counting,
+    bounds: RecordBounds,
     mut scans: Vec<SegmentScan>,
     restore: Option<RegionRestore>,
     runtime: Option<&Arc<dyn Runtime>>,
-) -> Result<Gathered> {
+) -> Result<SegmentContents> {
     let threads = runtime.map_or(1, |runtime| runtime.parallelism()).min(MAX_THREADS).min(scans.len());
     scans.reverse();
-    let gathering = Arc::new(Gathering {
+    let shared_read = Arc::new(SharedRead {
         dir: dir.to_owned(),
-        counting,
+        bounds,
         waiting: Mutex::new(scans),
-        shelves: (0..SHELVES).map(|_| Mutex::default()).collect(),
+        stripes: (0..LOCK_STRIPES).map(|_| Mutex::default()).collect(),
         restore,
-        problem: Mutex::default(),
+        first_error: Mutex::default(),
     });
-    let mut others = Vec::new();
+    let mut helpers = Vec::new();
     for _ in 1..threads {
-        let shared = gathering.clone();
-        // Without further threads it takes longer, and that is all.
-        let other =
+        let shared = shared_read.clone();
+        // A failure to spawn a thread only makes the read slower.
+        let helper =
             runtime.and_then(|runtime| runtime.spawn("bolide-load", Box::new(move || shared.work())).ok());
-        others.extend(other);
+        helpers.extend(helper);
     }
-    gathering.work();
-    others.into_iter().try_for_each(|other| other.join())?;
+    shared_read.work();
+    helpers.into_iter().try_for_each(|helper| helper.join())?;
     let all =
-        Arc::into_inner(gathering).ok_or_else(|| Error::internal("a reader of segments has not ended"))?;
+        Arc::into_inner(shared_read).ok_or_else(|| Error::internal("a thread that reads segments has not ended"))?;
     all.finish()
 }
 
-impl Gathering {
-    /// Reads segments until there are none left, or one is damaged.
+impl SharedRead {
+    /// Reads segments until there are none left or an error occurs.
     fn work(&self) {
-        while self.problem.lock().is_none() {
+        while self.first_error.lock().is_none() {
             let Some(scan) = self.waiting.lock().pop() else { return };
             let file = scan.header().identity.file_number;
             if let Err(error) = self.read(scan) {
-                let mut problem = self.problem.lock();
-                if problem.as_ref().is_none_or(|(before, _)| file < *before) {
-                    *problem = Some((file, error));
+                let mut first_error = self.first_error.lock();
+                if first_error.as_ref().is_none_or(|(before, _)| file < *before) {
+                    *first_error = Some((file, error));
                 }
             }
         }
@@ -109,58 +109,58 @@ impl Gathering {
 
     fn read(&self, mut scan: SegmentScan) -> Result<()> {
         let file = scan.header().identity.file_number;
-        let mut cut = 0;
+        let mut checkpoint = 0;
         loop {
             let position = scan.position();
             let Some(found) = scan.next_record()? else { return Ok(()) };
-            let Record { kind, page, body, cut: here } = found.record;
-            let placed = Placed { file, offset: found.offset, len: found.len as u32 };
-            if here < cut || here > self.counting.last_cut || page >= self.counting.page_limit {
+            let PageRecord { kind, page, body, checkpoint: here } = found.record;
+            let location = RecordLocation { file, offset: found.offset, len: found.len as u32 };
+            if here < checkpoint || here > self.bounds.last_checkpoint || page >= self.bounds.page_limit {
                 let path = FileName::Region(file).path(&self.dir);
-                let what = "the record is of a cut or a page that cannot be here";
+                let what = "the record has an impossible checkpoint or page number";
                 return Err(Error::corruption(path.display(), position, what));
             }
-            cut = here;
-            if kind == RecordKind::Page {
-                self.put(page, body, placed)?;
+            checkpoint = here;
+            if kind == PageRecordKind::Page {
+                self.put(page, body, location)?;
             }
         }
     }
 
-    fn put(&self, page: u64, body: &[u8], placed: Placed) -> Result<()> {
-        let index = page as usize / SHELVES;
-        let mut shelf = match self.shelves.get(page as usize % SHELVES) {
-            Some(shelf) => shelf.lock(),
-            None => return Err(Error::internal("a page without a shelf")),
+    fn put(&self, page: u64, body: &[u8], location: RecordLocation) -> Result<()> {
+        let index = page as usize / LOCK_STRIPES;
+        let mut stripe = match self.stripes.get(page as usize % LOCK_STRIPES) {
+            Some(stripe) => stripe.lock(),
+            None => return Err(Error::internal("a page without a stripe")),
         };
-        let before = shelf.get(index).copied().flatten();
-        if before.is_some_and(|before| (before.file, before.offset) > (placed.file, placed.offset)) {
+        let before = stripe.get(index).copied().flatten();
+        if before.is_some_and(|before| (before.file, before.offset) > (location.file, location.offset)) {
             return Ok(());
         }
         if let Some(restore) = &self.restore {
             restore.put_page(page, body)?;
         }
-        if shelf.len() <= index {
-            shelf.resize(index + 1, None);
+        if stripe.len() <= index {
+            stripe.resize(index + 1, None);
         }
-        if let Some(place) = shelf.get_mut(index) {
-            *place = Some(placed);
+        if let Some(slot) = stripe.get_mut(index) {
+            *slot = Some(location);
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Gathered> {
-        if let Some((_, error)) = self.problem.into_inner() {
+    fn finish(self) -> Result<SegmentContents> {
+        if let Some((_, error)) = self.first_error.into_inner() {
             return Err(error);
         }
         let mut pages = Vec::new();
-        for (shelf, places) in (0..).zip(self.shelves) {
-            let numbered = (0..).zip(places.into_inner());
+        for (stripe, locations) in (0..).zip(self.stripes) {
+            let numbered = (0..).zip(locations.into_inner());
             pages.extend(
                 numbered
-                    .filter_map(|(index, place): (u64, _)| Some((index * SHELVES as u64 + shelf, place?))),
+                    .filter_map(|(index, location): (u64, _)| Some((index * LOCK_STRIPES as u64 + stripe, location?))),
             );
         }
-        Ok(Gathered { region: self.restore.map(RegionRestore::finish).transpose()?, pages })
+        Ok(SegmentContents { region: self.restore.map(RegionRestore::finish).transpose()?, pages })
     }
 }

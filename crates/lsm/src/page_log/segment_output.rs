@@ -1,4 +1,4 @@
-//! Appending the records of a cut to segments.
+//! Appends the records of a checkpoint to segments.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::{File, Vfs};
 
-use super::format::{HEADER_BYTES, RECORD_HEADER_BYTES, Record, SegmentHeader};
+use super::format::{HEADER_BYTES, RECORD_HEADER_BYTES, PageRecord, SegmentHeader};
 use crate::file_name::FileName;
 
-/// Bytes that are given to the file system at a time.
+/// The size of one append to a file in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The segment that cuts are appended to.
+/// The segment for appends.
 #[derive(Debug, Clone)]
 pub(super) struct OpenSegment {
     pub(super) header: SegmentHeader,
@@ -21,52 +21,52 @@ pub(super) struct OpenSegment {
     pub(super) len: u64,
 }
 
-/// Where a record was put.
+/// The location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(super) struct RecordLocation {
     pub(super) file: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
 }
 
-/// What new segments are like.
+/// The options of new segments.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SegmentShape {
-    /// The region that they belong to.
+pub(super) struct SegmentOptions {
+    /// The region of the segments.
     pub(super) region: u64,
-    /// A segment is followed by a new one when it has grown over this, in bytes.
+    /// The size in bytes from which on a segment is followed by a new one.
     pub(super) limit_bytes: u64,
 }
 
-/// A cut on its way to disk.
+/// The output of a checkpoint.
 pub(super) struct SegmentOutput<'a> {
     vfs: &'a dyn Vfs,
     dir: &'a Path,
-    shape: SegmentShape,
+    options: SegmentOptions,
     new_file: &'a mut dyn FnMut() -> Result<FileIdentity>,
     segment: Option<OpenSegment>,
-    /// Records that follow the segment's bytes and were not given to the file yet.
+    /// Records that are not appended to the file yet.
     buffer: Vec<u8>,
-    /// Segments that this cut began.
+    /// The numbers of the segments that this checkpoint created.
     created: Vec<u64>,
-    /// Segments that this cut appended to and left behind, with their lengths.
+    /// The segments that this checkpoint appended to and closed.
     finished: Vec<OpenSegment>,
     written_bytes: u64,
 }
 
 impl<'a> SegmentOutput<'a> {
-    /// Goes on with `segment`, or begins one when there is something to write.
+    /// Appends to `segment`, or creates a segment for the first record if it is `None`.
     pub(super) fn new(
         vfs: &'a dyn Vfs,
         dir: &'a Path,
-        shape: SegmentShape,
+        options: SegmentOptions,
         segment: Option<OpenSegment>,
         new_file: &'a mut dyn FnMut() -> Result<FileIdentity>,
     ) -> Self {
         Self {
             vfs,
             dir,
-            shape,
+            options,
             new_file,
             segment,
             buffer: Vec::new(),
@@ -76,13 +76,13 @@ impl<'a> SegmentOutput<'a> {
         }
     }
 
-    /// Adds a record.
-    pub(super) fn put(&mut self, record: &Record<'_>) -> Result<Placed> {
+    /// Appends a record.
+    pub(super) fn put(&mut self, record: &PageRecord<'_>) -> Result<RecordLocation> {
         let end = |segment: &OpenSegment, buffer: &[u8]| segment.len + buffer.len() as u64;
-        if self.segment.as_ref().is_none_or(|segment| end(segment, &self.buffer) >= self.shape.limit_bytes) {
+        if self.segment.as_ref().is_none_or(|segment| end(segment, &self.buffer) >= self.options.limit_bytes) {
             self.begin_segment()?;
         }
-        let Some(segment) = &self.segment else { return Err(Error::internal("a cut without a segment")) };
+        let Some(segment) = &self.segment else { return Err(Error::internal("a checkpoint without a segment")) };
         let (identity, offset) = (segment.header.identity, end(segment, &self.buffer));
         record.put(&mut self.buffer, offset, identity);
         let len = RECORD_HEADER_BYTES + record.body.len();
@@ -90,31 +90,30 @@ impl<'a> SegmentOutput<'a> {
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush()?;
         }
-        Ok(Placed { file: identity.file_number, offset, len: len as u32 })
+        Ok(RecordLocation { file: identity.file_number, offset, len: len as u32 })
     }
 
-    /// Bytes of records so far.
+    /// The bytes of all records so far.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// The segment that the next record goes to, and where it will lie there, so that a root can name its
-    /// own place.
-    pub(super) fn next_place(&mut self) -> Result<(FileIdentity, u64)> {
+    /// The segment and the offset of the next record, so that a root can contain its own location.
+    pub(super) fn next_location(&mut self) -> Result<(FileIdentity, u64)> {
         if self.segment.is_none() {
             self.begin_segment()?;
         }
-        let Some(segment) = &self.segment else { return Err(Error::internal("a cut without a segment")) };
+        let Some(segment) = &self.segment else { return Err(Error::internal("a checkpoint without a segment")) };
         Ok((segment.header.identity, segment.len + self.buffer.len() as u64))
     }
 
-    /// The segments that this cut left behind, and their lengths.
+    /// The segments that this checkpoint closed.
     pub(super) fn finished(&self) -> &[OpenSegment] {
         &self.finished
     }
 
-    /// Puts the root, at the place that `next_place` named, and makes everything durable.
-    pub(super) fn finish(&mut self, root: &Record<'_>) -> Result<(FileIdentity, Placed)> {
+    /// Appends the root, at the location from `next_location`, and makes everything durable.
+    pub(super) fn finish(&mut self, root: &PageRecord<'_>) -> Result<(FileIdentity, RecordLocation)> {
         let Some(segment) = &self.segment else { return Err(Error::internal("a root without a segment")) };
         let (identity, offset) = (segment.header.identity, segment.len + self.buffer.len() as u64);
         root.put(&mut self.buffer, offset, identity);
@@ -123,19 +122,19 @@ impl<'a> SegmentOutput<'a> {
             segment.file.sync()?;
         }
         let len = (RECORD_HEADER_BYTES + root.body.len()) as u32;
-        Ok((identity, Placed { file: identity.file_number, offset, len }))
+        Ok((identity, RecordLocation { file: identity.file_number, offset, len }))
     }
 
-    /// The segment that the next cut goes on with.
+    /// The open segment for the next checkpoint.
     pub(super) fn into_segment(self) -> Option<OpenSegment> {
         self.segment
     }
 
-    /// Removes what a failed cut began: no root names it.
+    /// Removes the segments that a failed checkpoint created: no root refers to them.
     pub(super) fn remove_created(self) {
         drop(self.segment);
         for number in self.created {
-            // What stays is removed as an unknown file when the database is opened.
+            // A remaining file is removed as an unknown file when the database is opened.
             let _ = self.vfs.remove(&FileName::Region(number).path(self.dir));
         }
     }
@@ -150,7 +149,7 @@ impl<'a> SegmentOutput<'a> {
         Ok(())
     }
 
-    /// Makes the segment in use durable and begins the next.
+    /// Makes the open segment durable and creates the next one.
     fn begin_segment(&mut self) -> Result<()> {
         self.flush()?;
         if let Some(segment) = self.segment.take() {
@@ -158,7 +157,7 @@ impl<'a> SegmentOutput<'a> {
             self.finished.push(segment);
         }
         let identity = (self.new_file)()?;
-        let header = SegmentHeader { identity, region: self.shape.region };
+        let header = SegmentHeader { identity, region: self.options.region };
         let number = identity.file_number;
         let path = FileName::Region(number).path(self.dir);
         let file = self.vfs.create(&path)?;

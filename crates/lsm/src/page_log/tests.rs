@@ -1,4 +1,4 @@
-//! Cuts, crashes, faults and damage against a model of what the region holds.
+//! Checkpoints, crashes, faults and damage, compared with a model of the region's content.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
 const REGION: u64 = 5;
 const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: 77 };
 const SMALL: Limits =
-    Limits { segment_bytes: 60_000, external_garbage_bytes: 20_000, kept_segments: 4, min_moved_bytes: 10_000 };
+    Limits { segment_bytes: 60_000, tolerated_garbage_bytes: 20_000, retained_segments: 4, min_moved_bytes: 10_000 };
 
 /// Live blocks with their bytes.
 type Blocks = BTreeMap<Place, Vec<u8>>;
@@ -36,7 +36,7 @@ fn manifest_path() -> std::path::PathBuf {
     FileName::Manifest(1).path(dir())
 }
 
-/// A region with its log, and a manifest that names roots.
+/// A region with its log, and a manifest with roots.
 struct Machine {
     vfs: SimVfs,
     rng: SimRng,
@@ -46,14 +46,14 @@ struct Machine {
     blocks: Blocks,
     next_file: u64,
     sequence: u64,
-    /// What every root that may have become durable stands for, by sequence number.
+    /// The content of every root that may be durable, by sequence number.
     states: BTreeMap<u64, Blocks>,
     /// The sequence number of the last root that was installed.
     installed: u64,
     /// The low half of the tags of its files.
     seed: u64,
-    /// Whether the next cut is not to be installed.
-    refuse: bool,
+    /// Whether the next checkpoint is not installed.
+    skip_install: bool,
 }
 
 impl Machine {
@@ -77,7 +77,7 @@ impl Machine {
             states: BTreeMap::new(),
             installed: 0,
             seed,
-            refuse: false,
+            skip_install: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Machine {
         self.sequence += 1;
     }
 
-    /// One checkpoint with writes in the middle. On an error the region's cut is given up.
+    /// A checkpoint with concurrent writes. On an error the region's checkpoint is dropped.
     fn checkpoint(&mut self, writes: u64) -> Result<()> {
         self.states.insert(self.sequence, self.blocks.clone());
         let sequence = self.sequence;
@@ -97,15 +97,15 @@ impl Machine {
         }
         let first = self.next_file;
         let (next_file, seed) = (&mut self.next_file, self.seed);
-        let pending = self.log.append_cut(&mut cut, sequence, &mut || {
+        let pending = self.log.append_checkpoint(&mut cut, sequence, &mut || {
             *next_file += 1;
             Ok(FileIdentity { file_number: *next_file, tag: *next_file << 32 | seed })
         })?;
         assert_eq!(pending.sequence(), sequence);
         let root = pending.root().encode();
         let files: Vec<u64> = pending.files().collect();
-        if std::mem::take(&mut self.refuse) {
-            // Nothing names the root: what the cut began is removed.
+        if std::mem::take(&mut self.skip_install) {
+            // The root is not in the manifest: removes the segments that the checkpoint created.
             for number in files.into_iter().filter(|&number| number > first) {
                 self.vfs.remove(&FileName::Region(number).path(dir())).unwrap();
             }
@@ -161,7 +161,7 @@ fn assert_holds(region: &Region, blocks: &Blocks, what: &str) {
     assert_eq!(region.stats().allocated_bytes, expected as u64, "{what}");
 }
 
-/// The last root that the manifest names.
+/// The last root in the manifest.
 fn last_root(vfs: &SimVfs) -> Option<RootPointer> {
     let file = vfs.open(&manifest_path()).ok()?;
     let mut reader = LogReader::open(file, "manifest", LogRole::Manifest, Some(MANIFEST)).ok()?;
@@ -210,7 +210,7 @@ fn load_shared(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
 }
 
 #[test]
-fn several_threads_read_what_one_reads_and_name_the_same_damage() {
+fn several_threads_load_the_same_region_and_report_the_same_damage() {
     for seed in 0..6 {
         let mut machine = Machine::new(seed);
         for _ in 0..40 {
@@ -226,7 +226,7 @@ fn several_threads_read_what_one_reads_and_name_the_same_damage() {
             assert_eq!((many.sequence, many.log.root()), (one.sequence, one.log.root()), "seed {seed}");
             assert_holds(&many.region, &machine.states[&many.sequence], &format!("seed {seed}"));
         }
-        // A flipped bit in two of the segments: the older one is named.
+        // A flipped bit in two of the segments: the error names the older one.
         let files = one.log.live_files();
         for &file in files.iter().take(files.len() - 1).rev().step_by(2) {
             machine.vfs.damage(&FileName::Region(file).path(dir()), |bytes| bytes[500] ^= 1).unwrap();
@@ -242,7 +242,7 @@ fn several_threads_read_what_one_reads_and_name_the_same_damage() {
     }
 }
 
-/// What a boot from this disk finds is a state that was cut, no older than `installed`.
+/// Checks that a boot from this disk loads the state of a checkpoint, no older than `installed`.
 fn assert_boots(vfs: &SimVfs, states: &BTreeMap<u64, Blocks>, installed: u64, what: &str) {
     let Some(root) = last_root(vfs) else {
         assert_eq!(installed, 0, "{what}: no root is left");
@@ -260,7 +260,7 @@ fn assert_boots(vfs: &SimVfs, states: &BTreeMap<u64, Blocks>, installed: u64, wh
 }
 
 #[test]
-fn cuts_come_back_over_many_sessions_and_space_stays_bounded() {
+fn checkpoints_are_loaded_after_many_restarts_and_space_is_bounded() {
     for seed in 0..4 {
         let mut machine = Machine::new(seed);
         let mut moved = 0;
@@ -269,16 +269,16 @@ fn cuts_come_back_over_many_sessions_and_space_stays_bounded() {
                 machine.change();
             }
             let writes = machine.rng.below(10);
-            machine.refuse = machine.rng.one_in(4);
+            machine.skip_install = machine.rng.one_in(4);
             machine.checkpoint(writes).unwrap();
             let what = format!("seed {seed}, round {round}");
             assert_boots(&machine.vfs, &machine.states, machine.installed, &what);
             let stats = machine.log.stats();
             assert!(stats.total_bytes <= 2 * stats.live_bytes + 200_000, "{what}: {stats:?}");
-            assert!(stats.segments <= SMALL.kept_segments + 2 * stats.live_bytes / SMALL.segment_bytes + 4);
+            assert!(stats.segments <= SMALL.retained_segments + 2 * stats.live_bytes / SMALL.segment_bytes + 4);
             let root = last_root(&machine.vfs);
             if let Some(root) = root.filter(|_| machine.rng.one_in(4)) {
-                // Another session, from the root. What was written after it is gone.
+                // A restart from the root, without later writes.
                 let loaded = load(&machine.vfs, root).unwrap();
                 let before = machine.log.stats();
                 moved += before.moved_bytes;
@@ -295,10 +295,10 @@ fn cuts_come_back_over_many_sessions_and_space_stays_bounded() {
 }
 
 #[test]
-fn a_power_cut_at_any_call_leaves_the_last_root_or_the_one_before() {
+fn a_power_cut_at_any_call_leaves_the_last_or_the_previous_root() {
     for seed in 0..3 {
         let mut machine = Machine::new(seed);
-        // Rounds before, so that segments are emptied and removed under the images.
+        // Enough rounds for garbage collection and removals of segments during the images.
         for round in 0..14 {
             for _ in 0..25 {
                 machine.change();
@@ -321,7 +321,7 @@ fn a_power_cut_at_any_call_leaves_the_last_root_or_the_one_before() {
 }
 
 #[test]
-fn failures_lose_nothing_and_the_next_cut_has_it_all() {
+fn after_a_failure_the_next_checkpoint_has_all_changes() {
     for fault in Fault::EACH {
         for at in 1.. {
             let mut machine = Machine::new(at);
@@ -337,7 +337,7 @@ fn failures_lose_nothing_and_the_next_cut_has_it_all() {
             let sticky = at % 2 == 0;
             machine.vfs.set_fault(Some(FaultPlan { fault, at, sticky }));
             let result = machine.checkpoint(2);
-            let met = machine.vfs.eligible_calls(fault) >= at;
+            let triggered = machine.vfs.eligible_calls(fault) >= at;
             machine.vfs.set_fault(None);
             let what = format!("{fault:?} at {at}, sticky {sticky}: {result:?}");
             if let Err(error) = &result {
@@ -355,7 +355,7 @@ fn failures_lose_nothing_and_the_next_cut_has_it_all() {
                 assert_eq!(machine.installed, machine.sequence);
                 assert_boots(&machine.vfs.crash(CrashMode::None), &machine.states, machine.installed, &what);
             }
-            if !met {
+            if !triggered {
                 break;
             }
         }
@@ -363,7 +363,7 @@ fn failures_lose_nothing_and_the_next_cut_has_it_all() {
 }
 
 #[test]
-fn every_flipped_bit_is_found_and_named() {
+fn every_flipped_bit_is_detected_with_its_file() {
     let mut machine = Machine::new(3);
     for _ in 0..6 {
         for _ in 0..12 {
@@ -376,7 +376,7 @@ fn every_flipped_bit_is_found_and_named() {
     let mut rng = SimRng::new(9);
     for &(FileIdentity { file_number: number, .. }, len) in &summary.segments {
         let path = FileName::Region(number).path(dir());
-        // The root lies behind what counts of its segment.
+        // The root is after the valid length of its segment.
         let len = if number == root.file.file_number { root.offset + root.len } else { len };
         let offsets: Vec<u64> =
             (0..64).chain((0..300).map(|_| rng.below(len))).chain(len - 40..len).collect();
@@ -390,9 +390,9 @@ fn every_flipped_bit_is_found_and_named() {
             let verified = PageLog::verify(Arc::new(vfs), dir(), REGION, root);
             assert_eq!(verified.unwrap_err().message(), error.message());
         }
-        for cut in [0, 10, 63, 64, len / 2, len - 1] {
+        for end in [0, 10, 63, 64, len / 2, len - 1] {
             let vfs = machine.vfs.clone_disk();
-            vfs.damage(&path, |bytes| bytes.truncate(cut as usize)).unwrap();
+            vfs.damage(&path, |bytes| bytes.truncate(end as usize)).unwrap();
             let error = load(&vfs, root).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
             assert!(error.message().contains(&path.display().to_string()), "{error}");
@@ -404,7 +404,7 @@ fn every_flipped_bit_is_found_and_named() {
 }
 
 #[test]
-fn files_in_the_wrong_place_are_refused() {
+fn files_of_another_database_region_or_number_are_rejected() {
     let mut machine = Machine::new(4);
     machine.change();
     machine.checkpoint(0).unwrap();
@@ -420,7 +420,7 @@ fn files_in_the_wrong_place_are_refused() {
     machine.vfs.hard_link(&from, &to).unwrap();
     let renamed = RootPointer { file: FileIdentity { file_number: 99, ..root.file }, ..root };
     let renamed = PageLog::load(vfs(), dir(), renamed, options()).unwrap_err();
-    assert!(renamed.message().contains("another one under this name"), "{renamed}");
+    assert!(renamed.message().contains("the file number is not that of the file name"), "{renamed}");
     for wrong in [
         RootPointer { offset: root.offset + 1, ..root },
         RootPointer { len: root.len - 1, ..root },
@@ -437,7 +437,7 @@ fn files_in_the_wrong_place_are_refused() {
 }
 
 #[test]
-fn a_copy_by_links_stays_what_it_was() {
+fn a_copy_by_hard_links_does_not_change() {
     let mut machine = Machine::new(5);
     for _ in 0..50 {
         machine.change();
@@ -461,7 +461,7 @@ fn a_copy_by_links_stays_what_it_was() {
 }
 
 #[test]
-fn a_cut_costs_what_changed() {
+fn the_cost_of_a_checkpoint_is_proportional_to_the_changes() {
     let mut machine = Machine::new(6);
     machine.log.limits = Limits::default();
     let at = machine.region.writer().allocate(1 << 20).unwrap();
@@ -474,12 +474,12 @@ fn a_cut_costs_what_changed() {
     machine.sequence = 2;
     machine.checkpoint(0).unwrap();
     let written = machine.log.stats().written_bytes - before.written_bytes;
-    // The page, and the header page for the roots is not dirty.
+    // One page; the header page for the roots is not dirty.
     assert_eq!(written, 4096 + 32);
 }
 
 #[test]
-fn a_segment_is_shown_record_by_record() {
+fn the_description_of_a_segment_has_a_line_for_each_record() {
     let mut machine = Machine::new(7);
     machine.change();
     machine.checkpoint(0).unwrap();
@@ -489,10 +489,10 @@ fn a_segment_is_shown_record_by_record() {
     let mut text = String::new();
     describe_segment(&machine.vfs, &path, &mut text).unwrap();
     assert!(
-        text.starts_with("page segment 3 of region 5, tag 0000000300000007\n@64 cut 1 page 0 of "),
+        text.starts_with("page segment 3 of region 5, tag 0000000300000007\n@64 checkpoint 1 page 0 of "),
         "{text}"
     );
-    assert!(text.contains("cut 2 root: sequence 2, "), "{text}");
+    assert!(text.contains("checkpoint 2 root: sequence 2, "), "{text}");
     assert!(text.ends_with(" end\n"), "{text}");
     machine.vfs.damage(&path, |bytes| bytes[200] ^= 1).unwrap();
     text.clear();

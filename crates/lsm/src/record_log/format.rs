@@ -7,17 +7,17 @@
 //!   offset size
 //!        0    8  magic: "BolidWAL" or "BolidMAN"
 //!        8    4  format version: 2 for a manifest, 4 for a WAL segment
-//!       12    4  feature bits; an unknown bit refuses to open
+//!       12    4  feature bits; a file with an unknown bit is not opened
 //!       16    8  tag of this file: a random number
 //!       24    8  number of this file
-//!       32   16  the boot of the machine during which the file was created; 0 if not known, and in a manifest
-//!       48    8  the mount of the file system at that moment; 0 if not known, and in a manifest
+//!       32   16  boot id of the machine at the creation of the file; 0 if unknown, and in a manifest
+//!       48    8  mount id of the file system at that moment; 0 if unknown, and in a manifest
 //!       56    8  checksum of bytes 0..56 at offset 0
 //!
 //! record, at any offset
-//!        0    4  low half of the checksum of all other bytes at this record's offset; of a long one without its payload;
-//!                of a follower linked with what it does not say
-//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 4 and 5 = a follower; 0 is never written
+//!        0    4  low half of the checksum of all other bytes at this record's offset; without the payload in a long
+//!                record; linked with the omitted fields in a delta-encoded record
+//!        4    1  kind: 1 = long; 2 = short; 3 = short with a packed payload; 4 and 5 = delta-encoded; 0 is never written
 //!  long  5    8  checksum of the payload at the payload's offset
 //!       13    4  payload length
 //!       17    8  synced through
@@ -28,34 +28,35 @@
 //! packed …    v  first 8 bytes of the payload
 //!        …    v  next 4 bytes of it
 //!        …    …  the rest
-//! follower
-//!        5    v  kind 5 alone: length of the key
-//!        …    v  kind 5 alone, and where the record before has a value: length of the value
+//! delta-encoded
+//!        5    v  only kind 5: length of the key
+//!        …    v  only kind 5, if the previous record has a value: length of the value
 //!        …    …  key, value
 //! ```
 //!
-//! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more in a short record and 5 in a follower, as nearly all
-//! of a load are.
+//! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more in a short record, and 5 bytes more in a
+//! delta-encoded record. Nearly all records of a load are delta-encoded.
 //!
-//! What a follower does not say is as in the record before it, and its number is one more: [`Predecessor`](super::Predecessor).
+//! The omitted fields of a delta-encoded record equal those of the previous record; its sequence number is one more. See
+//! [`Predecessor`](super::Predecessor).
 //!
-//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover the file's tag
-//! and the offset, so a record that is whole but lies elsewhere fails.
+//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover the file's tag and the
+//! offset, so that a whole record at another offset or in another file is invalid.
 //!
-//! The record's header has a checksum of its own for one reason: after an invalid record, the search
-//! for a later one must try every offset, and a header is checked in constant time however long its
-//! payload claims to be. A valid header is proof enough that its offset "synced through" was durable. A short record is checked
-//! whole, which takes no longer than its 4 KiB do: it is proof where all of it landed. A follower is none.
+//! The header of a long record has its own checksum: the search for a valid record after an invalid one tries every
+//! offset, and this checksum makes a try constant in time, whatever payload length the header claims. A valid header
+//! proves that its offset "synced through" was durable. A short record has one checksum over at most 4 KiB: it is a proof
+//! only as a whole. A delta-encoded record is no proof.
 //!
-//! Invariants: `synced through` is at most the record's own offset and never falls from one record to
-//! the next; payloads are at most [`MAX_PAYLOAD_BYTES`].
+//! Invariants: `synced through` is at most the record's own offset and never decreases from one record to the next;
+//! payloads have at most [`MAX_PAYLOAD_BYTES`].
 
 use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint, varint_len};
 use bolide_base::limits::MAX_BATCH_BYTES;
 use bolide_base::{Error, FileIdentity, Result};
 
-/// The feature bits that this code understands.
+/// The supported feature bits.
 pub const KNOWN_FEATURES: u32 = 0;
 /// Length of the file header in bytes: the offset of the first record.
 pub const HEADER_BYTES: usize = 64;
@@ -69,20 +70,21 @@ pub const KIND_DATA: u8 = 1;
 const KIND_SHORT: u8 = 2;
 /// The kind of a short record whose payload begins with two varints for 8 and 4 bytes.
 const KIND_PACKED: u8 = 3;
-/// The kind of a follower with the lengths of the record before.
+/// The kind of a delta-encoded record with the lengths of the previous record.
 pub(super) const KIND_DELTA: u8 = 4;
-/// The kind of a follower with lengths of its own.
+/// The kind of a delta-encoded record with its own lengths.
 pub(super) const KIND_DELTA_LENGTHS: u8 = 5;
-/// Most bytes of the payload of a short record as it is written.
+/// The maximum length of the stored payload of a short record in bytes.
 const SHORT_PAYLOAD_BYTES: usize = 4096;
-/// Fewest bytes of a record.
+/// The minimum length of a record in bytes.
 pub const MIN_RECORD_BYTES: usize = 5;
-/// So many bytes from its start are enough to decode the header of any record: most bytes of a short record or a follower.
+/// The maximum length of a short or delta-encoded record in bytes. So many bytes from its start are sufficient to decode
+/// the header of any record.
 pub const SHORT_RECORD_BYTES: usize = 5 + 3 + 10 + SHORT_PAYLOAD_BYTES;
-/// Bytes that are packed at the beginning of a payload: a u64 and a u32.
+/// The bytes at the start of a payload that are packed: a u64 and a u32.
 const PACKED_BYTES: usize = 12;
 
-/// What a record log is for.
+/// The use of a record log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRole {
     /// A segment of the write-ahead log.
@@ -92,7 +94,7 @@ pub enum LogRole {
 }
 
 impl LogRole {
-    /// The first eight bytes of such a file.
+    /// The first eight bytes of a file of this role.
     pub fn magic(self) -> [u8; 8] {
         match self {
             Self::Wal => *b"BolidWAL",
@@ -100,7 +102,7 @@ impl LogRole {
         }
     }
 
-    /// The format version of such files: the one that is written, and the only one that is read.
+    /// The format version of files of this role: the one that is written, and the only one that is read.
     pub fn version(self) -> u32 {
         match self {
             Self::Wal => 4,
@@ -119,35 +121,35 @@ impl LogRole {
 /// The header of a record log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHeader {
-    /// What the file is for.
+    /// The use of the file.
     pub role: LogRole,
     /// The number and the tag of the file.
     pub identity: FileIdentity,
-    /// When it was created.
+    /// The boot during which it was created.
     pub boot: Boot,
 }
 
 /// The boot of the machine and the mount of the file system during which a file was created.
 ///
-/// A later opening under the same two follows the end of a process; under others, a power cut or a shutdown must be
-/// presumed. The presumption only words reports: no decision depends on it.
+/// If both are equal at a later opening, a process has ended in between; otherwise a power cut or a shutdown is presumed.
+/// Only the wording of reports depends on this.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Boot {
-    /// The boot; 0 if it is not known.
+    /// The boot id; 0 if unknown.
     pub id: u128,
-    /// The mount; 0 if it is not known.
+    /// The mount id; 0 if unknown.
     pub mount: u64,
 }
 
 impl Boot {
-    /// True if both are known, and both are those of `other`.
+    /// Whether both ids are known and equal to those of `other`.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other && self.id != 0 && self.mount != 0
     }
 }
 
 impl LogHeader {
-    /// The header as it is written.
+    /// Encodes the header.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&self.role.magic());
@@ -162,28 +164,28 @@ impl LogHeader {
         out
     }
 
-    /// Reads a header from the first bytes of the file called `name`.
+    /// Decodes a header from the first bytes of a file. Errors name the file `name`.
     ///
-    /// `expected` is the identity that the caller knows from elsewhere; without it the header's own is
-    /// taken (for showing a file to people).
+    /// `expected` is the identity that the header must have; without it, any identity is accepted (to describe a single
+    /// file).
     ///
     /// # Errors
-    /// Unsupported for another format version, an unknown feature bit and, without `expected`, another kind of file;
-    /// Corruption for damage and for a log with another tag or number.
+    /// `Unsupported` for another format version, an unknown feature bit and, without `expected`, another kind of file;
+    /// `Corruption` for damage and for a log with another tag or number.
     pub fn decode(bytes: &[u8], name: &str, role: LogRole, expected: Option<FileIdentity>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
-        let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| damaged(0, "the file header is cut short"))?;
-        let fields = LogHeaderFields::read(bytes).ok_or_else(|| damaged(0, "the file header is cut short"))?;
+        let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| damaged(0, "the file header is truncated"))?;
+        let fields = LogHeaderFields::read(bytes).ok_or_else(|| damaged(0, "the file header is truncated"))?;
         let identity = FileIdentity { file_number: fields.file_number, tag: fields.tag };
         let mut covered = [0; HEADER_BYTES - 8];
         covered.copy_from_slice(bytes.get(..HEADER_BYTES - 8).unwrap_or(&[0; HEADER_BYTES - 8]));
         covered[..8].copy_from_slice(&role.magic());
         let intact = identity.checksum(0, &covered) == fields.checksum;
         if fields.magic != role.magic() {
-            // A file that the manifest names is damaged, and so is our own header with damaged first bytes, or our own
-            // file of another kind; anything else is a foreign file.
+            // A file that the manifest names is damaged. So is a Bolide header with damaged first bytes, and a Bolide file
+            // of another kind. Any other file is foreign.
             if expected.is_some() || intact || fields.magic.starts_with(b"Bolid") {
-                return Err(damaged(0, "the first bytes are not those of this kind of file"));
+                return Err(damaged(0, "the first bytes are not the magic number of this kind of file"));
             }
             return Err(Error::unsupported(name, format!("not a Bolide {}", role.noun())));
         }
@@ -207,17 +209,17 @@ impl LogHeader {
     }
 }
 
-/// Where the header has the file's tag.
+/// The offset of the file's tag in the header.
 const TAG_OFFSET: u64 = 16;
-/// Where the header has the file's number.
+/// The offset of the file's number in the header.
 const NUMBER_OFFSET: u64 = 24;
 
-/// Fails if the file called `name` has another number in its header than in its name.
+/// Fails if the number in the header of the file `name` differs from the expected one.
 pub(crate) fn check_number(name: &str, found: u64, expected: u64) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    let what = format!("the file is another one under this name: its number is {found}, not {expected}");
+    let what = format!("the file number is {found}, not {expected}");
     Err(Error::corruption(name, NUMBER_OFFSET, what))
 }
 
@@ -248,49 +250,49 @@ impl LogHeaderFields {
     }
 }
 
-/// How a payload is written.
+/// The encoding of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadEncoding {
-    /// As it is.
+    /// Unchanged.
     Plain,
-    /// With its first bytes packed; see [`unpack`].
+    /// The first bytes are packed; see [`unpack`].
     Packed,
-    /// Without what it shares with the record before; see [`Predecessor`](super::Predecessor).
+    /// Only the differences to the previous record; see [`Predecessor`](super::Predecessor).
     Delta {
-        /// So many bytes are the key, the rest is the value.
+        /// The length of the key in bytes; the rest is the value.
         key_len: u16,
     },
 }
 
-/// What is known of a record before its payload.
+/// The decoded header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Checksum of the payload at its offset; `None` where the payload was checked with the header.
+    /// The checksum of the payload at its offset; `None` if it was verified with the header.
     pub payload_checksum: Option<u64>,
-    /// Where the payload starts, in bytes from the start of the record.
+    /// The offset of the payload from the start of the record, in bytes.
     pub header_bytes: usize,
-    /// Length of the payload in the file, in bytes.
+    /// The length of the stored payload in bytes.
     pub payload_len: u32,
-    /// How the payload is written.
-    pub form: PayloadEncoding,
-    /// What the payload is.
+    /// The encoding of the payload.
+    pub encoding: PayloadEncoding,
+    /// The kind of the record.
     pub kind: u8,
-    /// The log was known to be durable up to this offset when the record was written.
+    /// The offset up to which the log was known to be durable when the record was written.
     pub synced_through: u64,
 }
 
 impl RecordHeader {
-    /// Reads the header of a full record at `offset` of the file `identity` from the first [`SHORT_RECORD_BYTES`] there, or as
-    /// many as the file has.
+    /// Decodes the header of a full record at `offset` of the file `identity` from the first [`SHORT_RECORD_BYTES`] there, or
+    /// as many as the file has.
     ///
-    /// `None` unless its checksum and its bounds hold. Time: constant, or that of a checksum of 4 KiB.
+    /// `None` if its checksum or its bounds are invalid. Time: constant, or that of a checksum of 4 KiB.
     pub fn decode(bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
         Self::decode_past(bytes, offset, identity, 0)
     }
 
-    /// The same; `None` also for a header that was written when nothing past `durable` was known to be durable.
+    /// As [`decode`](Self::decode); also `None` if the header's `synced_through` is less than `durable`.
     pub fn decode_past(bytes: &[u8], offset: u64, identity: FileIdentity, durable: u64) -> Option<Self> {
-        // The cheap bounds come first: they reject nearly all offsets of a search.
+        // The cheap checks come first: they reject nearly all offsets of a search.
         let plausible = |header: &Self| {
             (durable..=offset).contains(&header.synced_through)
                 && header.kind != 0
@@ -320,7 +322,7 @@ impl RecordHeader {
             payload_checksum: Some(payload_checksum),
             header_bytes: RECORD_HEADER_BYTES,
             payload_len,
-            form: PayloadEncoding::Plain,
+            encoding: PayloadEncoding::Plain,
             kind,
             synced_through,
         })
@@ -336,24 +338,24 @@ impl RecordHeader {
             payload_checksum: None,
             header_bytes,
             payload_len,
-            form: if kind == KIND_PACKED { PayloadEncoding::Packed } else { PayloadEncoding::Plain },
+            encoding: if kind == KIND_PACKED { PayloadEncoding::Packed } else { PayloadEncoding::Plain },
             kind: KIND_DATA,
             synced_through,
         })
     }
 }
 
-/// Whether a record of this kind can be read only behind the one before it.
+/// Whether a record of this kind is delta-encoded: readable only after the previous record.
 pub(super) fn is_delta(kind: u8) -> bool {
     matches!(kind, KIND_DELTA | KIND_DELTA_LENGTHS)
 }
 
-/// Whether `bytes` begin with the low half of `checksum`.
+/// Whether `bytes` start with the low half of `checksum`.
 pub(super) fn is_sum(bytes: &[u8], checksum: u64) -> bool {
     bytes.first_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == checksum as u32)
 }
 
-/// Puts into `out` the payload that was packed to `bytes`; `None` for bytes that no payload is packed to.
+/// Unpacks `bytes` to `out`; `None` if they are not a packed payload.
 pub fn unpack(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut decoder = Decoder::new(bytes);
     let (first, second) = (decoder.varint()?, decoder.varint()?);
@@ -364,8 +366,7 @@ pub fn unpack(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Appends a full record that will lie at `offset` of the file `identity`. The payload must be at most
-/// [`MAX_PAYLOAD_BYTES`] long.
+/// Appends a full record for `offset` of the file `identity`. The payload must have at most [`MAX_PAYLOAD_BYTES`].
 pub fn put_record(
     out: &mut Vec<u8>,
     offset: u64,
@@ -417,7 +418,7 @@ fn put_long(out: &mut Vec<u8>, offset: u64, identity: FileIdentity, synced_throu
     out.extend_from_slice(payload);
 }
 
-/// Fills in the checksum of the record that starts at `start` of `out` and ends there.
+/// Sets the checksum of the record from `start` to the end of `out`.
 fn put_sum(out: &mut [u8], start: usize, offset: u64, identity: FileIdentity) {
     if let Some(record) = out.get_mut(start..)
         && let Some((sum, covered)) = record.split_first_chunk_mut::<4>()
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_newer_files_are_refused_with_their_reason() {
+    fn foreign_and_newer_files_are_rejected_with_their_reason() {
         let rewrite = |version: u32, features: u32| {
             let mut bytes = header().encode();
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
@@ -475,7 +476,7 @@ mod tests {
         assert!(feature.message().contains("0x4"));
         let foreign = LogHeader::decode(&[b'x'; 64], "x", LogRole::Wal, None).unwrap_err();
         assert_eq!(foreign.kind(), ErrorKind::Unsupported);
-        // The manifest names it: then it is damage.
+        // With an expected identity, it is damage.
         for bytes in [[b'x'; 64], [0; 64]] {
             assert!(
                 LogHeader::decode(&bytes, "x", LogRole::Wal, Some(IDENTITY)).unwrap_err().is_corruption()
@@ -488,7 +489,7 @@ mod tests {
         assert!(error.is_corruption());
         assert!(error.message().contains("tag is 000000000000004d, not 000000000000004e"), "{error}");
         let error = decode(FileIdentity { file_number: 6, ..IDENTITY }).unwrap_err();
-        assert!(error.is_corruption() && error.message().contains("another one"), "{error}");
+        assert!(error.is_corruption() && error.message().contains("file number is 5, not 6"), "{error}");
     }
 
     #[test]
@@ -505,7 +506,7 @@ mod tests {
             put_record(&mut out, 64, IDENTITY, 64, payload);
             let header = RecordHeader::decode(&out, 64, IDENTITY).unwrap();
             assert_eq!((header.kind, header.synced_through), (KIND_DATA, 64));
-            assert_eq!(header.form == PayloadEncoding::Packed, is_packed);
+            assert_eq!(header.encoding == PayloadEncoding::Packed, is_packed);
             assert_eq!(header.header_bytes + header.payload_len as usize, out.len());
             let mut unpacked = out[header.header_bytes..].to_vec();
             if is_packed {
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_in_a_full_record_takes_seventeen_bytes_more_than_key_and_value() {
+    fn a_full_record_of_a_put_has_seventeen_bytes_besides_key_and_value() {
         let mut batch = crate::batch::StoreBatch::new();
         batch.put(1, &[b'k'; 16], &[b'v'; 120]).unwrap();
         batch.assign(5_000_000);
@@ -529,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_bytes_that_are_cut_short_are_refused() {
+    fn truncated_packed_bytes_are_rejected() {
         let mut out = Vec::new();
         assert_eq!(unpack(&[], &mut out), None);
         assert_eq!(unpack(&[5], &mut out), None);

@@ -1,12 +1,12 @@
 //! The framing that the WAL and the manifest share: a file header, then checksummed records.
 //!
 //! * [`mod@format`] has the byte layout and its constants.
-//! * [`Predecessor`] leaves out of a record what the one before it says.
+//! * [`Predecessor`] encodes a record as the difference to the previous one.
 //! * [`LogWriter`] appends many records with one file append and tracks what is durable.
-//! * [`LogReader`] yields the records and says how the log ends: cleanly, torn, or damaged.
+//! * [`LogReader`] yields the records and classifies the end of the log: clean, torn, or damaged.
 //!
-//! What tells a torn tail from damage is written in each record: the offset up to which the log was
-//! known to be durable when the record was written. See [`LogReader::classify_end`].
+//! To distinguish a torn tail from damage, each record contains the offset up to which the log was known to be durable
+//! when the record was written. See [`LogReader::classify_end`].
 
 mod describe;
 pub mod format;

@@ -1,16 +1,16 @@
-//! Records that say only what the record before them does not.
+//! Delta encoding of records against the previous record.
 //!
-//! Records are read in order from the file's header on, so whoever reads or writes one knows the one before it. A
-//! *follower* is a record whose payload has a [shape](super::single_operation), whose number is one more than that of the record before, and
-//! which has the flags, the tree and `synced through` of that one. It says none of these, and its lengths only where they
-//! differ. All other records are *full* and say everything.
+//! Records are read in order from the file's header on, so the reader and the writer of a record have the previous one. A
+//! record can be *delta-encoded* if its payload is a [single operation](super::single_operation), its sequence number is
+//! one more than that of the previous record, and its flags, tree and `synced through` are equal. It omits these fields,
+//! and its lengths unless they differ. All other records are *full*.
 //!
 //! # Rules
-//! 1. A follower is no proof of what was durable: the search for a proof tries every offset, and knows no record before.
-//! 2. So that proofs lie close, a record is full wherever `synced through` changes, and a follower ends at most
-//!    [`MAX_DELTA_SPAN_BYTES`] behind the start of the last full record.
-//! 3. The checksum of a follower covers what it takes from the record before: behind another one it fails.
-//! 4. A record without a shape has no follower, nor has the header of the file.
+//! 1. A delta-encoded record proves no durability: the search for a proof tries every offset, without a previous record.
+//! 2. So that proofs are close, a record is full if `synced through` changes, and a delta-encoded record ends at most
+//!    [`MAX_DELTA_SPAN_BYTES`] after the start of the last full record.
+//! 3. The checksum of a delta-encoded record covers the omitted fields: after another record it is invalid.
+//! 4. The record after the file header, and after a record that is not a single operation, is full.
 
 use bolide_base::FileIdentity;
 use bolide_base::checksum::linked_checksum;
@@ -21,35 +21,36 @@ use super::format::{
 };
 use super::single_operation::{OperationShape, SingleOperation};
 
-/// In so many bytes of a log at least one full record starts, unless a longer record fills them.
+/// In any this many bytes of a log, at least one full record starts, unless a longer record fills them.
 const MAX_DELTA_SPAN_BYTES: u64 = 4096;
-/// The checksum of a follower.
+/// The bytes of the checksum of a delta-encoded record.
 const SUM_BYTES: usize = 4;
-/// Most that a follower has beside its key and its value: checksum, kind and two lengths.
+/// The maximum bytes of a delta-encoded record before its key and value: checksum, kind and two lengths.
 const MAX_HEAD_BYTES: usize = SUM_BYTES + 1 + 4;
-/// Keeps lengths and numbers apart in their sum. Part of the format.
+/// Separates lengths and sequence numbers in their sum. Part of the format.
 const LENGTHS_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is known of the record before the next one of a log. The default is that of a log without records.
+/// The state of the delta encoding: the previous record of a log, if the next one can be encoded against it. The default
+/// is that of a log without records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Predecessor(Option<DeltaBase>);
 
-/// A record that may have a follower.
+/// A record that a delta-encoded record may follow.
 #[derive(Debug, Clone, Copy)]
 struct DeltaBase {
     number: u64,
     shape: OperationShape,
     synced_through: u64,
-    /// [`OperationShape::base_checksum`]; followers have the same.
+    /// The [`OperationShape::base_checksum`], which is equal for all delta-encoded records after this one.
     base_checksum: u64,
-    /// Followers end here or before.
+    /// The maximum end offset of delta-encoded records.
     deltas_end: u64,
 }
 
 impl Predecessor {
-    /// Appends the next record of the log `header` to `out`, where it will lie at `offset`: a follower where it can be one.
+    /// Appends the next record of the log `header`, for file offset `offset`, to `out`. Delta-encodes it if possible.
     ///
-    /// The payload must be at most [`MAX_PAYLOAD_BYTES`](super::format::MAX_PAYLOAD_BYTES) long.
+    /// The payload must have at most [`MAX_PAYLOAD_BYTES`](super::format::MAX_PAYLOAD_BYTES).
     pub fn put_next(
         &mut self,
         header: &LogHeader,
@@ -67,7 +68,7 @@ impl Predecessor {
         self.put_full(header, out, offset, synced_through, payload, operation);
     }
 
-    /// As [`put_next`](Self::put_next) for a payload that is in its parts. `payload` is room to put it together.
+    /// As [`put_next`](Self::put_next) for a single operation. `payload` is a buffer for the assembled payload.
     pub(super) fn put_next_single(
         &mut self,
         header: &LogHeader,
@@ -84,7 +85,7 @@ impl Predecessor {
         self.put_full(header, out, offset, synced_through, payload, Some(*operation));
     }
 
-    /// True if the record could be a follower, and now is one.
+    /// Appends a delta-encoded record, if possible. Returns whether it did.
     #[inline]
     fn put_delta(
         &mut self,
@@ -115,10 +116,10 @@ impl Predecessor {
         self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
     }
 
-    /// Reads the header of a follower at `offset` of the same file from the first
+    /// Decodes the header of a delta-encoded record at `offset` of the same file from the first
     /// [`SHORT_RECORD_BYTES`](super::format::SHORT_RECORD_BYTES) there, or as many as the file has.
     ///
-    /// `None` unless it is one of this record, and whole. Time: that of a checksum of 4 KiB.
+    /// `None` unless it is whole and encoded against this record. Time: that of a checksum of 4 KiB.
     pub(super) fn decode(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
         let known = self.0?;
         let mut decoder = Decoder::new(bytes.get(4..)?);
@@ -133,7 +134,7 @@ impl Predecessor {
             payload_checksum: None,
             header_bytes,
             payload_len: u32::from(shape.key_len) + u32::from(shape.value_len),
-            form: PayloadEncoding::Delta { key_len: shape.key_len },
+            encoding: PayloadEncoding::Delta { key_len: shape.key_len },
             kind: KIND_DATA,
             synced_through: known.synced_through,
         };
@@ -141,9 +142,9 @@ impl Predecessor {
         is_sum(bytes, linked_checksum(next.link(), offset, covered)).then_some(header)
     }
 
-    /// Goes on to the follower whose key, of `key_len` bytes, and value are `bytes`, and puts its payload into `payload`.
-    /// `None` where [`decode`](Self::decode) has not found one.
-    pub(super) fn follow(&mut self, key_len: u16, bytes: &[u8], payload: &mut Vec<u8>) -> Option<()> {
+    /// Applies a delta-encoded record, whose key, of `key_len` bytes, and value are `bytes`: writes its payload to `payload`
+    /// and makes it the previous record. `None` if [`decode`](Self::decode) has not returned it.
+    pub(super) fn apply_delta(&mut self, key_len: u16, bytes: &[u8], payload: &mut Vec<u8>) -> Option<()> {
         let known = self.0?;
         let (key, value) = bytes.split_at_checked(key_len.into())?;
         let next = known.next(known.shape.with_lengths(key_len, u16::try_from(value.len()).ok()?));
@@ -152,7 +153,7 @@ impl Predecessor {
         Some(())
     }
 
-    /// Goes on to a full record that was read at `offset` of the log `header`.
+    /// Makes a full record, read at `offset` of the log `header`, the previous record.
     pub(super) fn record_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
         let operation = SingleOperation::of(payload);
         self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
@@ -166,13 +167,13 @@ impl DeltaBase {
         Self { number, shape, synced_through, base_checksum, deltas_end: offset + MAX_DELTA_SPAN_BYTES }
     }
 
-    /// What a follower of `shape` is.
+    /// The state after a delta-encoded record of `shape`.
     #[inline(always)]
     fn next(&self, shape: OperationShape) -> Self {
         Self { number: self.number.wrapping_add(1), shape, ..*self }
     }
 
-    /// Whether the record of this payload at `offset` can be a follower.
+    /// Whether the record of this operation at `offset` can be delta-encoded.
     #[inline(always)]
     fn can_precede(&self, operation: &SingleOperation<'_>, offset: u64, synced_through: u64) -> bool {
         let longest = MAX_HEAD_BYTES + operation.key.len() + operation.value.len();
@@ -182,7 +183,7 @@ impl DeltaBase {
             && offset + longest as u64 <= self.deltas_end
     }
 
-    /// Appends the follower of this payload and goes on to it.
+    /// Appends the delta-encoded record of this operation and makes it the previous record.
     #[inline(always)]
     fn put_delta(&mut self, operation: &SingleOperation<'_>, out: &mut Vec<u8>, offset: u64) {
         let same_lengths = operation.shape == self.shape;
@@ -195,7 +196,7 @@ impl DeltaBase {
         }
     }
 
-    /// What the checksum of this record, a follower, covers beside its bytes: all that it does not say.
+    /// The input of the checksum of this delta-encoded record besides its bytes: the omitted fields.
     #[inline(always)]
     fn link(&self) -> u64 {
         let lengths = u64::from(self.shape.lengths()).wrapping_mul(LENGTHS_FACTOR);
@@ -203,7 +204,7 @@ impl DeltaBase {
     }
 }
 
-/// Appends the follower that says these lengths of its own: so many bytes, the first one lowest.
+/// Appends a delta-encoded record; `lengths` are its encoded lengths, first byte lowest, in `lengths_bytes` bytes.
 #[inline(always)]
 fn put(
     kind: u8,

@@ -1,4 +1,4 @@
-//! Followers: what they say, what they cost, and that they are read behind no other record than their own.
+//! Delta-encoded records: their content, their size, and that they are valid only after their own predecessor.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn delete(sequence: u64, tree: u32, key_len: usize) -> Vec<u8> {
     batch(sequence, |batch| batch.delete(tree, &vec![b'k'; key_len]))
 }
 
-/// A log of records, each with the offset that is said to be synced.
+/// A log of records.
 struct Log {
     bytes: Vec<u8>,
     predecessor: Predecessor,
@@ -48,7 +48,7 @@ impl Log {
         Self { bytes, predecessor: Predecessor::default(), payloads: Vec::new(), offsets: Vec::new() }
     }
 
-    /// Appends a record and says how many bytes and which kind it takes.
+    /// Appends a record with this `synced_through`. Returns its length in bytes and its kind.
     fn add(&mut self, synced: u64, payload: Vec<u8>) -> (usize, u8) {
         let start = self.bytes.len();
         self.predecessor.put_next(&header(), &mut self.bytes, start as u64, synced, &payload);
@@ -80,11 +80,11 @@ fn read(file: Arc<dyn File>) -> Result<(Vec<Vec<u8>>, TailEnd, u64)> {
 }
 
 #[test]
-fn a_put_like_the_one_before_takes_five_bytes_more_than_key_and_value() {
+fn a_delta_encoded_put_has_five_bytes_besides_key_and_value() {
     let mut log = Log::new();
     assert_eq!(log.add(64, put(5_000_000, 1, 16, 120)), (136 + 17, 3));
     assert_eq!(log.add(64, put(5_000_001, 1, 16, 120)), (136 + 5, 4));
-    // Other lengths: said once.
+    // Different lengths are stored once.
     assert_eq!(log.add(64, put(5_000_002, 1, 16, 100)), (116 + 7, 5));
     assert_eq!(log.add(64, put(5_000_003, 1, 16, 100)), (116 + 5, 4));
     assert_eq!(log.add(64, put(5_000_004, 1, 200, 1000)), (1200 + 9, 5));
@@ -97,7 +97,7 @@ fn a_put_like_the_one_before_takes_five_bytes_more_than_key_and_value() {
 }
 
 #[test]
-fn whatever_does_not_follow_is_a_full_record() {
+fn a_record_that_differs_in_other_fields_is_full() {
     let two =
         |sequence| batch(sequence, |batch| batch.put(1, b"k", b"v").and_then(|()| batch.put(1, b"l", b"w")));
     let retained = |sequence| {
@@ -107,22 +107,22 @@ fn whatever_does_not_follow_is_a_full_record() {
     let next: [(&str, u64, Vec<u8>); 11] = [
         ("another tree", 64, put(101, 2, 1, 1)),
         ("the same number", 64, put(100, 1, 1, 1)),
-        ("a number left out", 64, put(102, 1, 1, 1)),
-        ("a number of before", 64, put(99, 1, 1, 1)),
+        ("a skipped number", 64, put(102, 1, 1, 1)),
+        ("an earlier number", 64, put(99, 1, 1, 1)),
         ("another kind", 64, delete(101, 1, 1)),
         ("two operations", 64, two(101)),
-        ("kept back", 64, retained(101)),
-        ("synced since", 65, put(101, 1, 1, 1)),
-        ("too long for what one full record is followed by", 64, put(101, 1, 1, 4080)),
-        ("no batch", 64, b"payload".to_vec()),
-        ("nothing", 64, Vec::new()),
+        ("retained", 64, retained(101)),
+        ("another synced offset", 65, put(101, 1, 1, 1)),
+        ("too long for the span after a full record", 64, put(101, 1, 1, 4080)),
+        ("not a batch", 64, b"payload".to_vec()),
+        ("empty", 64, Vec::new()),
     ];
     for (what, synced, payload) in next {
         let mut log = Log::new();
         log.add(64, put(100, 1, 1, 1));
         let (_, kind) = log.add(synced, payload.clone());
         assert!(!is_delta(kind), "{what}");
-        // What follows such a record is read, too.
+        // The records after it are readable too.
         let number = payload.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         log.add(synced, put(number + 1, 1, 1, 1));
         log.add(synced, put(number + 2, 1, 1, 1));
@@ -130,13 +130,13 @@ fn whatever_does_not_follow_is_a_full_record() {
     }
 }
 
-/// A segment as the program wrote it when its version was introduced.
+/// A segment in the format of version 4.
 const STORED: &str = "426f6c696457414c04000000000000000900000000000000030000000000000000000000000000000000000000000000\
     0000000000000000684fa63a3cb5f3a258e34755030e4001014101036b6b6b0576767676763ea96583046b6b6b767676\
     767665e8e6660503066b6b6b76767676767678d2578803087204014001036b6b6b8015350b02017278";
 
 #[test]
-fn a_stored_segment_is_read_and_would_be_written_again() {
+fn a_stored_segment_is_readable_and_the_format_is_unchanged() {
     let payloads = [put(1, 1, 3, 5), put(2, 1, 3, 5), put(3, 1, 3, 6), delete(4, 1, 3), b"x".to_vec()];
     let (mut bytes, mut predecessor, mut synced) = (header().encode(), Predecessor::default(), START);
     for (count, payload) in payloads.iter().enumerate() {
@@ -163,7 +163,7 @@ fn a_full_record_starts_in_every_four_kibibytes() {
         if is_delta(kind) {
             assert!(end - last_full <= MAX_DELTA_SPAN_BYTES);
         } else {
-            // Not more often than that.
+            // Full records are not more frequent than that.
             assert!(number == 0 || end + 4 > last_full + MAX_DELTA_SPAN_BYTES, "{number}: {len}");
             last_full = end - len as u64;
         }
@@ -171,7 +171,7 @@ fn a_full_record_starts_in_every_four_kibibytes() {
     assert_eq!(read(file_of(&log.bytes)).unwrap().0, log.payloads);
 }
 
-/// Two synced runs, each a full record and followers with and without lengths.
+/// Two synced runs, each a full record and delta-encoded records with and without lengths.
 fn runs() -> (Log, u64) {
     let mut log = Log::new();
     for number in 1..=4 {
@@ -187,7 +187,7 @@ fn runs() -> (Log, u64) {
 }
 
 #[test]
-fn every_bit_flip_in_a_run_is_damage_if_a_later_full_record_says_so_and_else_a_torn_tail() {
+fn a_bit_flip_is_damage_if_a_later_full_record_proves_it_and_else_a_torn_tail() {
     let (log, synced) = runs();
     for bit in HEADER_BYTES * 8..log.bytes.len() * 8 {
         let mut damaged = log.bytes.clone();
@@ -222,8 +222,8 @@ fn every_truncation_of_a_run_is_a_torn_tail_at_the_last_whole_record() {
 }
 
 #[test]
-fn a_follower_is_no_proof_and_the_full_record_before_it_is() {
-    // In every run of followers, however long, one full record is enough.
+fn full_records_prove_durability_and_delta_encoded_records_do_not() {
+    // One full record in any run of delta-encoded records is sufficient.
     let mut log = Log::new();
     log.add(START, put(1, 1, 16, 120));
     let synced = log.bytes.len() as u64;
@@ -240,23 +240,23 @@ fn a_follower_is_no_proof_and_the_full_record_before_it_is() {
         assert!(read(file_of(&bytes)).unwrap_err().is_corruption(), "{count} full records torn");
         bytes[log.offsets[record] as usize] ^= 1;
     }
-    // The followers that landed whole tell nobody that the first record was durable.
+    // Whole delta-encoded records do not prove that the first record was durable.
     assert_eq!(read(file_of(&bytes)).unwrap(), (Vec::new(), TailEnd::Torn, START));
 }
 
 #[test]
-fn a_follower_behind_another_record_than_its_own_is_none() {
-    let followed_by = |first: Vec<u8>, synced: u64| {
+fn a_delta_encoded_record_after_another_predecessor_is_invalid() {
+    let log_of = |first: Vec<u8>, synced: u64| {
         let mut log = Log::new();
         log.add(synced, first);
         let offset = log.bytes.len() as u64;
         (log, offset)
     };
-    let (mut own, offset) = followed_by(put(100, 1, 16, 120), 64);
+    let (mut own, offset) = log_of(put(100, 1, 16, 120), 64);
     let (len, kind) = own.add(64, put(101, 1, 16, 120));
     assert_eq!((len, kind), (141, KIND_DELTA));
-    let follower = &own.bytes[offset as usize..];
-    let others = [
+    let delta = &own.bytes[offset as usize..];
+    let other_predecessors = [
         ("number", put(101, 1, 16, 120), 64),
         ("tree", put(100, 2, 16, 120), 64),
         ("lengths", put(100, 1, 17, 119), 64),
@@ -264,26 +264,26 @@ fn a_follower_behind_another_record_than_its_own_is_none() {
         ("synced", put(100, 1, 16, 120), 63),
     ];
     assert!(own.predecessor.0.is_some());
-    for (what, first, synced) in others {
-        let (log, end) = followed_by(first, synced);
+    for (what, first, synced) in other_predecessors {
+        let (log, end) = log_of(first, synced);
         assert_eq!(end, offset, "{what}");
-        assert_eq!(log.predecessor.decode(follower, offset), None, "{what}");
+        assert_eq!(log.predecessor.decode(delta, offset), None, "{what}");
     }
-    let (log, _) = followed_by(put(100, 1, 16, 120), 64);
-    assert!(log.predecessor.decode(follower, offset).is_some());
-    assert_eq!(log.predecessor.decode(follower, offset + 1), None);
-    assert_eq!(Predecessor::default().decode(follower, offset), None);
+    let (log, _) = log_of(put(100, 1, 16, 120), 64);
+    assert!(log.predecessor.decode(delta, offset).is_some());
+    assert_eq!(log.predecessor.decode(delta, offset + 1), None);
+    assert_eq!(Predecessor::default().decode(delta, offset), None);
     let in_file = |identity| {
         let header = LogHeader { identity, ..header() };
         let mut predecessor = Predecessor::default();
         predecessor.record_full(&header, START, 64, &put(100, 1, 16, 120));
-        predecessor.decode(follower, offset)
+        predecessor.decode(delta, offset)
     };
     assert!(in_file(IDENTITY).is_some());
     assert_eq!(in_file(FileIdentity { tag: 8, ..IDENTITY }), None);
 }
 
-/// Payloads that are often like the one before.
+/// Random payloads, often similar to the previous one.
 struct Payloads {
     rng: SimRng,
     number: u64,
@@ -318,13 +318,13 @@ impl Payloads {
             (4, _) | (_, 1) => 2,
             _ => 1,
         };
-        // Now and then something that is no batch.
+        // Sometimes a payload that is not a batch.
         if what == 5 { value } else { payload }
     }
 }
 
 #[test]
-fn any_payloads_come_back_whatever_is_synced_and_whatever_finds_no_space() {
+fn any_payloads_round_trip_with_any_syncs_and_failed_appends() {
     let mut kinds = [0; 6];
     for seed in 0..300 {
         let vfs = SimVfs::new(seed);
@@ -350,10 +350,10 @@ fn any_payloads_come_back_whatever_is_synced_and_whatever_finds_no_space() {
                     let error: Error = writer.append(all).unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::LimitExceeded, "seed {seed}");
                 }
-                doing => {
+                action => {
                     writer.append(group.iter().map(Vec::as_slice)).unwrap();
                     written.extend(group);
-                    if doing == 2 {
+                    if action == 2 {
                         writer.sync().unwrap();
                         synced = written.len();
                     }

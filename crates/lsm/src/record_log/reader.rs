@@ -1,4 +1,4 @@
-//! Reading a record log, and available how it ends.
+//! Reads a record log and classifies its end.
 
 mod resync;
 
@@ -13,37 +13,37 @@ use super::format::{
 };
 use super::predecessor::Predecessor;
 
-/// How many bytes are read at a time.
+/// The bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 
 /// One record of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// Where the record starts in its file, in bytes.
+    /// The offset of the record in its file, in bytes.
     pub offset: u64,
-    /// Where the record ends.
+    /// The offset of the end of the record.
     pub end: u64,
-    /// When it was written, the log was known to be durable up to here.
+    /// The offset up to which the log was known to be durable when the record was written.
     pub synced_through: u64,
-    /// What was appended.
+    /// The payload as appended.
     pub payload: &'a [u8],
 }
 
-/// Why [`LogReader::next_record`] has no further record.
+/// The reason for the end of the records of a [`LogReader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStop {
-    /// The file (or the part of it that counts) ends after a whole record.
+    /// The file, or its valid part, ends after a whole record.
     End,
-    /// What follows is not a record; the text says in which way.
+    /// The next bytes are not a record; the text is the reason.
     Invalid(&'static str),
 }
 
-/// How a log ends that nobody sealed, once the bytes after its last whole record have been judged.
+/// The classified end of an unsealed log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TailEnd {
-    /// After a whole record, or with zeros after it (space that was reserved and not used).
+    /// After a whole record, possibly followed by zeros (reserved and unused space).
     Clean,
-    /// With an append that did not become durable before the power went. It was never acknowledged.
+    /// With an append that did not become durable before a power cut. It was never acknowledged.
     Torn,
 }
 
@@ -53,14 +53,14 @@ pub struct LogReader {
     file: Arc<dyn File>,
     name: String,
     header: LogHeader,
-    /// Where the records end: the length of the file, or less where a seal says so.
+    /// The end of the records: the length of the file, or less if sealed.
     limit: u64,
-    /// Start of the record that comes next.
+    /// The start of the next record.
     position: u64,
-    /// Bytes of the file from `buffer_start` on.
+    /// The bytes of the file from `buffer_start` on.
     buffer: Vec<u8>,
     buffer_start: u64,
-    /// The payload of the last record, if it was packed or a follower.
+    /// The payload of the last record, if it was packed or delta-encoded.
     unpacked: Vec<u8>,
     /// The last record.
     predecessor: Predecessor,
@@ -68,9 +68,9 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log in `file`, called `name` in messages.
+    /// Opens the log in `file`. Errors name it `name`.
     ///
-    /// With `expected`, its identity must be that; without, the file's own header is believed.
+    /// With `expected`, the log must have this identity; without, any identity is accepted.
     ///
     /// # Errors
     /// Those of [`LogHeader::decode`] and of the file system.
@@ -103,8 +103,8 @@ impl LogReader {
         }
     }
 
-    /// Says that the records end at `end` bytes, and that all of them are durable: a whole record must
-    /// end there, and what lies after it does not count.
+    /// Sets the end of the records to `end` bytes, all of which are durable: a whole record must end there, and later bytes
+    /// are ignored.
     ///
     /// # Errors
     /// Corruption if the file is shorter.
@@ -118,8 +118,8 @@ impl LogReader {
         Ok(())
     }
 
-    /// True if nothing but zeros follows the file's header: no record was ever appended, or none landed.
-    /// Reads no further than the first other byte's window.
+    /// Whether only zeros follow the file's header: no record was appended, or none became durable. Stops reading at the
+    /// first other byte.
     ///
     /// # Errors
     /// Those of the file system.
@@ -127,7 +127,7 @@ impl LogReader {
         self.only_zeros_from(HEADER_BYTES as u64)
     }
 
-    /// True if all bytes from `start` to the end of the part that is read are zero.
+    /// Whether all bytes from `start` to the [limit](Self::limit) are zero.
     ///
     /// # Errors
     /// Those of the file system.
@@ -140,26 +140,26 @@ impl LogReader {
         &self.header
     }
 
-    /// The file's name, as in messages.
+    /// The file's name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The end of the last record that was read (the length of the header before the first).
+    /// The end of the last record read; the length of the header before the first.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The length of the part of the file that is read, in bytes.
+    /// The length of the readable part of the file in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The next record; `None` at the end and before anything that is not a record. Then
-    /// [`stop`](Self::stop) says which, and further calls answer `None` again.
+    /// The next record; `None` at the end and before bytes that are not a record. Then [`stop`](Self::stop) returns the
+    /// reason, and further calls return `None`.
     ///
     /// # Errors
-    /// Those of the file system; Unsupported for a record of a kind that this program does not know.
+    /// Those of the file system; `Unsupported` for a record of an unknown kind.
     pub fn next_record(&mut self) -> Result<Option<LogRecord<'_>>> {
         if self.stop.is_some() {
             return Ok(None);
@@ -187,17 +187,17 @@ impl LogReader {
         let mut unpacked = std::mem::take(&mut self.unpacked);
         let mut predecessor = self.predecessor;
         let bytes = self.window(payload_start, payload_len);
-        let is_whole = match header.form {
+        let is_whole = match header.encoding {
             PayloadEncoding::Plain => Some(()),
             PayloadEncoding::Packed => unpack(bytes, &mut unpacked),
-            PayloadEncoding::Delta { key_len } => predecessor.follow(key_len, bytes, &mut unpacked),
+            PayloadEncoding::Delta { key_len } => predecessor.apply_delta(key_len, bytes, &mut unpacked),
         };
         self.unpacked = unpacked;
         if is_whole.is_none() {
-            let what = "a record's checksum holds, and its payload is not one";
+            let what = "a record with a valid checksum has an invalid payload";
             return Err(Error::corruption(&self.name, offset, what));
         }
-        if !matches!(header.form, PayloadEncoding::Delta { .. }) {
+        if !matches!(header.encoding, PayloadEncoding::Delta { .. }) {
             let payload = self.payload(&header, payload_start);
             predecessor.record_full(&self.header, offset, header.synced_through, payload);
         }
@@ -207,16 +207,16 @@ impl LogReader {
         Ok(Some(LogRecord { offset, end, synced_through: header.synced_through, payload }))
     }
 
-    /// Why there is no further record; `None` before the last was read.
+    /// The reason for the end of the records; `None` before the end.
     pub fn stop(&self) -> Option<LogStop> {
         self.stop
     }
 
-    /// The error for a log in which nothing may be invalid (sealed, or synced whole before the next one
-    /// was started), if it ended otherwise than after a whole record.
+    /// Requires that the log ends after a whole record, for a log that must be valid as a whole: one that is sealed, or was
+    /// synced before the next one was started.
     ///
     /// # Errors
-    /// Corruption that names the file and the offset.
+    /// `Corruption` with the file and the offset.
     pub fn require_clean_end(&self) -> Result<()> {
         match self.stop {
             Some(LogStop::Invalid(what)) => Err(Error::corruption(&self.name, self.position, what)),
@@ -224,18 +224,18 @@ impl LogReader {
         }
     }
 
-    /// Judges what lies after the last whole record of a log that nobody sealed. Call it when
-    /// [`next_record`](Self::next_record) has answered `None`.
+    /// Classifies the bytes after the last whole record of an unsealed log. Call it after
+    /// [`next_record`](Self::next_record) has returned `None`.
     ///
-    /// The rest of the file is searched for a record header: one that was written when the log was
-    /// already durable past the invalid offset proves that the bytes there were once good, so they are
-    /// damaged. Without such proof they are an append that never became durable, even where whole
-    /// records of the same append follow (sectors reach the disk in any order).
+    /// Searches the rest of the file for a record header that was written when the log was already durable past the invalid
+    /// offset. Such a header proves that the bytes there were once valid, so they are damaged. Without such a proof they are
+    /// an append that never became durable, even if whole records of the same append follow (sectors reach the disk in any
+    /// order).
     ///
     /// Cost: one pass over the rest of the file.
     ///
     /// # Errors
-    /// Corruption that names the file, the offset and the proof; those of the file system.
+    /// `Corruption` with the file, the offset and the proof; those of the file system.
     pub fn classify_end(&mut self) -> Result<TailEnd> {
         let Some(LogStop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
         let bad = self.position;
@@ -243,12 +243,12 @@ impl LogReader {
         let mut all_zero = true;
         let mut offset = bad;
         while offset < self.limit {
-            let ahead = (self.limit - offset).min(READ_BYTES as u64) as usize;
-            self.fill(offset, ahead)?;
-            let window = self.window(offset, ahead);
+            let window_bytes = (self.limit - offset).min(READ_BYTES as u64) as usize;
+            self.fill(offset, window_bytes)?;
+            let window = self.window(offset, window_bytes);
             let is_zero = window.iter().all(|&byte| byte == 0);
             all_zero = all_zero && is_zero;
-            // Space that was reserved and not used holds no header.
+            // Reserved and unused space has no header.
             let candidates = if is_zero { 0 } else { window.len() };
             for start in 0..candidates {
                 let here = offset + start as u64;
@@ -263,9 +263,9 @@ impl LogReader {
                     return Err(Error::corruption(&self.name, bad, what));
                 }
             }
-            // The next window starts early enough for a header that crosses the border.
+            // The next window overlaps this one, for a header that crosses the boundary.
             let step = window.len().saturating_sub(SHORT_RECORD_BYTES - 1);
-            if step == 0 || ahead < READ_BYTES {
+            if step == 0 || window_bytes < READ_BYTES {
                 break;
             }
             offset += step as u64;
@@ -281,7 +281,7 @@ impl LogReader {
             return Ok(None);
         }
         if left < MIN_RECORD_BYTES as u64 {
-            self.stop = Some(LogStop::Invalid("the header of a record is cut short"));
+            self.stop = Some(LogStop::Invalid("the header of a record is truncated"));
             return Ok(None);
         }
         let available = left.min(SHORT_RECORD_BYTES as u64) as usize;
@@ -298,17 +298,17 @@ impl LogReader {
         Ok(header)
     }
 
-    /// Makes `len` bytes from `offset` (all before `limit`) present in the buffer.
+    /// Reads `len` bytes from `offset` into the buffer, unless present. All of them must be before `limit`.
     fn fill(&mut self, offset: u64, len: usize) -> Result<()> {
         let end = offset + len as u64;
         if offset >= self.buffer_start && end <= self.buffer_start + self.buffer.len() as u64 {
             return Ok(());
         }
-        let wanted = (len.max(READ_BYTES) as u64).min(self.limit - offset) as usize;
+        let read_bytes = (len.max(READ_BYTES) as u64).min(self.limit - offset) as usize;
         self.buffer_start = offset;
         self.buffer.clear();
         self.buffer.shrink_to(READ_BYTES);
-        self.buffer.resize(wanted, 0);
+        self.buffer.resize(read_bytes, 0);
         if let Err(error) = self.file.read_exact_at(offset, &mut self.buffer) {
             self.buffer.clear();
             return Err(error);
@@ -316,22 +316,22 @@ impl LogReader {
         Ok(())
     }
 
-    /// The payload of a record that was read.
+    /// The payload of a decoded record.
     fn payload(&self, header: &RecordHeader, start: u64) -> &[u8] {
-        match header.form {
+        match header.encoding {
             PayloadEncoding::Plain => self.window(start, header.payload_len as usize),
             PayloadEncoding::Packed | PayloadEncoding::Delta { .. } => &self.unpacked,
         }
     }
 
-    /// Bytes that [`fill`](Self::fill) made present.
+    /// Bytes that [`fill`](Self::fill) has read.
     fn window(&self, offset: u64, len: usize) -> &[u8] {
         let start = (offset - self.buffer_start) as usize;
         self.buffer.get(start..start + len).unwrap_or_default()
     }
 }
 
-/// True if all bytes of `file` from `start` to `end` are zero.
+/// Whether all bytes of `file` from `start` to `end` are zero.
 ///
 /// # Errors
 /// Those of the file system.
@@ -375,7 +375,7 @@ mod tests {
         LogHeader { role: LogRole::Wal, identity: IDENTITY, boot: Boot::default() }
     }
 
-    /// A log whose records (payload, synced) are written one by one; `synced` syncs before the append.
+    /// A log of records (payload, synced), appended one by one; `synced` syncs before the append.
     fn log(records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
         let mut bytes = header().encode();
         let mut synced = HEADER_BYTES as u64;
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_flip_is_detected_but_in_the_last_record() {
+    fn every_bit_flip_before_the_last_record_is_detected() {
         let second = b"a second one that is packed";
         let (bytes, offsets) = log(&[(b"first", false), (second, true), (b"third", true)]);
         let last = offsets[2] as usize;
@@ -463,7 +463,7 @@ mod tests {
                     assert!(error.message().contains("000003.wal"), "{error}");
                 }
                 Ok((payloads, end, position)) => {
-                    // The one exception: nothing can prove that the last record was ever whole.
+                    // The exception: no proof exists that the last record was ever whole.
                     assert!(bit / 8 >= last, "bit {bit} was not detected");
                     assert_eq!((payloads.len(), end, position), (2, TailEnd::Torn, offsets[2]));
                 }
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_records_of_the_same_unsynced_append_do_not_save_a_torn_one() {
+    fn whole_records_of_the_same_unsynced_append_do_not_prove_damage() {
         let (mut bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", false)]);
         bytes[offsets[2] as usize - 1] ^= 1;
         let (payloads, end, position) = read(&bytes).unwrap();
@@ -490,7 +490,7 @@ mod tests {
         for gap in [READ_BYTES - 90, READ_BYTES - 30, READ_BYTES - 10, READ_BYTES, 3 * READ_BYTES + 5] {
             let filler = vec![0x5a; gap];
             let long = vec![0x5b; 5000];
-            // The header of a long record is proof enough; a short one has to be whole.
+            // The header of a long record is a proof; a short record must be whole.
             for (third, is_whole) in
                 [(&long[..], false), (b"third", true), (b"a third one that is packed", true)]
             {
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_log_ends_where_the_seal_says() {
+    fn a_sealed_log_ends_at_the_seal() {
         let (bytes, offsets) = log(&[(b"first", false), (b"second", true)]);
         let open = |end| {
             let mut reader = LogReader::open(file_of(&bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();

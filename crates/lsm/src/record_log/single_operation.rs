@@ -1,27 +1,27 @@
-//! The shape of a payload of one operation: what it says beside its number and its own bytes.
+//! Payloads of one operation, split into sequence number, shape, key and value.
 //!
 //! ```text
-//! payload with a shape: a write batch of one operation
+//! payload of one operation: a write batch
 //!    0    8  number (first sequence)
 //!    8    4  1
 //!   12    1  flags
 //!    …    s  tree
 //!    …    s  length of the key, the key
-//!    …    s  length of the value, the value: both or neither
+//!    …    s  length of the value, the value: both or none
 //! ```
 //!
-//! `s` is a varint of one byte or two, as short as it can be. Only these bytes count, not what they mean: a payload of any
-//! other meaning that happens to be of this form comes back byte for byte.
+//! `s` is a varint of one or two bytes, of minimal length. Only this format matters, not the meaning: any other payload of
+//! the same format round-trips byte for byte.
 
 use bolide_base::coding::{Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};
 use bolide_base::{FileIdentity, TreeId};
 
 use crate::batch::PUT_FLAGS;
 
-/// Most that a varint of two bytes says.
+/// The maximum of a varint of two bytes.
 const MAX_SHORT: u16 = (1 << 14) - 1;
 
-/// What payloads may have in common.
+/// The fields of an operation besides its sequence number, key and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OperationShape {
     flags: u8,
@@ -32,7 +32,7 @@ pub(super) struct OperationShape {
     pub(super) value_len: u16,
 }
 
-/// A payload with a shape, in its parts.
+/// The parts of a payload of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SingleOperation<'a> {
     /// The sequence number.
@@ -44,7 +44,7 @@ pub(crate) struct SingleOperation<'a> {
 }
 
 impl<'a> SingleOperation<'a> {
-    /// The parts of `payload`; `None` if it has no shape.
+    /// The parts of `payload`; `None` if it is not a payload of one operation.
     #[inline(always)]
     pub(super) fn of(payload: &'a [u8]) -> Option<Self> {
         let (&[n0, n1, n2, n3, n4, n5, n6, n7, 1, 0, 0, 0, flags], rest) =
@@ -62,7 +62,8 @@ impl<'a> SingleOperation<'a> {
         (value.len() == usize::from(value_len)).then_some(Self { number, shape, key, value })
     }
 
-    /// The payload of a batch that puts `value` under `key` of `tree` with this sequence number; `None` if it has no shape.
+    /// The payload of a batch that puts `value` under `key` of `tree` with this sequence number; `None` if a length or the
+    /// tree is too large for the format.
     #[inline]
     pub(crate) fn of_put(number: u64, tree: TreeId, key: &'a [u8], value: &'a [u8]) -> Option<Self> {
         let short = |length: usize| u16::try_from(length).ok().filter(|length| *length <= MAX_SHORT);
@@ -76,7 +77,7 @@ impl<'a> SingleOperation<'a> {
         Some(Self { number, shape, key, value })
     }
 
-    /// Length of the payload in bytes.
+    /// The length of the payload in bytes.
     #[inline]
     pub(crate) fn payload_bytes(&self) -> usize {
         let OperationShape { tree, key_len, value_len, has_value, .. } = self.shape;
@@ -85,7 +86,7 @@ impl<'a> SingleOperation<'a> {
         13 + lengths + self.key.len() + value_length + self.value.len()
     }
 
-    /// Puts the payload into `out`.
+    /// Writes the payload to `out`.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.clear();
         put_u64(out, self.number);
@@ -99,7 +100,7 @@ impl<'a> SingleOperation<'a> {
     }
 }
 
-/// Splits off a varint of one byte or two; `None` for a longer one, and for one that is longer than it must be.
+/// Splits off a varint of one or two bytes; `None` for a longer one, and for one that is not minimal.
 #[inline(always)]
 fn read_short(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (&low, rest) = bytes.split_first()?;
@@ -110,7 +111,7 @@ fn read_short(bytes: &[u8]) -> Option<(u16, &[u8])> {
     (1..0x80).contains(&high).then_some((u16::from(low & 0x7f) | u16::from(high) << 7, rest))
 }
 
-/// What [`read_short`] reads, first byte lowest, and how many bytes it is.
+/// The inverse of [`read_short`]: the bytes, first byte lowest, and their number.
 #[inline(always)]
 fn write_short(number: u16) -> (u32, usize) {
     let (low, high) = (u32::from(number & 0x7f), u32::from(number >> 7));
@@ -118,25 +119,25 @@ fn write_short(number: u16) -> (u32, usize) {
 }
 
 impl OperationShape {
-    /// True if only the lengths may differ.
+    /// Whether the shapes differ at most in their lengths.
     #[inline(always)]
     pub(super) fn is_compatible_with(&self, other: &Self) -> bool {
         self.flags == other.flags && self.tree == other.tree && self.has_value == other.has_value
     }
 
-    /// The same with other lengths, in bytes.
+    /// This shape with other lengths in bytes.
     pub(super) fn with_lengths(self, key_len: u16, value_len: u16) -> Self {
         Self { key_len, value_len, ..self }
     }
 
-    /// The same with the lengths that a record says, the value's only if there is one.
+    /// This shape with the lengths from a record; the length of the value is present only if there is a value.
     pub(super) fn read_lengths(self, decoder: &mut Decoder<'_>) -> Option<Self> {
         let mut length = || u16::try_from(decoder.varint()?).ok();
         let key_len = length()?;
         Some(self.with_lengths(key_len, if self.has_value { length()? } else { 0 }))
     }
 
-    /// What [`read_lengths`](Self::read_lengths) reads, first byte lowest, and how many bytes it is.
+    /// The inverse of [`read_lengths`](Self::read_lengths): the bytes, first byte lowest, and their number.
     #[inline(always)]
     pub(super) fn write_lengths(&self) -> (u32, usize) {
         let (key, key_bytes) = write_short(self.key_len);
@@ -144,8 +145,8 @@ impl OperationShape {
         (key | value << (8 * key_bytes), key_bytes + value_bytes)
     }
 
-    /// The checksum, at offset 0 of the file `identity`, of what kin have in common and of `synced_through`: flags, 1 or 0 for
-    /// a value, tree (two bytes), `synced_through` (eight).
+    /// The checksum, at offset 0 of the file `identity`, of the fields that compatible shapes share and of `synced_through`:
+    /// flags, 1 or 0 for a value, tree (two bytes), `synced_through` (eight bytes).
     pub(super) fn base_checksum(&self, identity: FileIdentity, synced_through: u64) -> u64 {
         let mut bytes = [0; 12];
         bytes[0] = self.flags;
@@ -155,7 +156,7 @@ impl OperationShape {
         identity.checksum(0, &bytes)
     }
 
-    /// Both lengths in one number: the key's in the low half, the value's in the high one.
+    /// Both lengths in one number: the key's in the low half, the value's in the high half.
     #[inline(always)]
     pub(super) fn lengths(&self) -> u32 {
         u32::from(self.key_len) | u32::from(self.value_len) << 16
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_one_operation_have_a_shape_and_come_back() {
+    fn batches_of_one_operation_round_trip() {
         let mut shapes = Vec::new();
         for payload in [
             sealed(|batch| batch.put(3, b"key", b"value").unwrap()),
@@ -187,9 +188,9 @@ mod tests {
         ] {
             let operation = SingleOperation::of(&payload).unwrap();
             assert_eq!(operation.number, 77);
-            let mut back = vec![1];
-            operation.put(&mut back);
-            assert_eq!(back, payload);
+            let mut copy = vec![1];
+            operation.put(&mut copy);
+            assert_eq!(copy, payload);
             shapes.push(operation.shape);
         }
         assert_eq!(shapes[0], shapes[1]);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_a_shape_comes_back_and_the_rest_has_none() {
+    fn payloads_of_one_operation_round_trip_and_others_are_rejected() {
         let put = sealed(|batch| batch.put(3, b"key", b"value").unwrap());
         let two = sealed(|batch| {
             batch.put(3, b"key", b"value").unwrap();
@@ -213,10 +214,10 @@ mod tests {
         assert_eq!(SingleOperation::of(&longer_varint), None);
         assert_eq!(SingleOperation::of(&sealed(|batch| batch.put(16_384, b"key", b"value").unwrap())), None);
         for len in 0..put.len() {
-            // Cut where its key ends, it is of the form of a delete.
+            // Truncated at the end of its key, it has the format of a delete.
             assert_eq!(SingleOperation::of(&put[..len]).is_some(), len == 18, "{len}");
         }
-        // Any byte may be any other.
+        // Any byte may have any value.
         for position in 0..put.len() {
             for byte in 0..=255 {
                 let mut payload = put.clone();
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_covers_what_kin_have_in_common() {
+    fn the_checksum_covers_the_fields_of_compatible_shapes() {
         let identity = FileIdentity { file_number: 3, tag: 9 };
         let shape = OperationShape { flags: 65, has_value: true, tree: 1, key_len: 16, value_len: 120 };
         let sums = [

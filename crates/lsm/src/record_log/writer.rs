@@ -1,4 +1,4 @@
-//! Writing a record log.
+//! Appends to a record log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::predecessor::Predecessor;
 use super::single_operation::SingleOperation;
 use crate::sync_marker::SyncMarker;
 
-/// The buffer of an append is given back to the system when it has grown over this.
+/// The size to which the buffer of an append shrinks if it has grown larger.
 const RETAINED_BUFFER_BYTES: usize = 1 << 20;
 
 /// Appends records to a new log.
 ///
 /// # Threads
-/// All methods take `&self`. Appends exclude each other, and so do syncs, but an append may run while a
-/// sync does: a sync covers what was appended before it was called, and says so by [`synced_through`].
+/// All methods take `&self`. Appends exclude each other, and so do syncs, but an append may run during a sync. A sync
+/// covers all appends before its call, and advances [`synced_through`].
 ///
 /// # After a failure
-/// A failed append or sync poisons the writer for good: what the file holds is in doubt, so every later
-/// append and sync fails with [`ErrorKind::Poisoned`]. The exception is a full disk found by an append:
-/// nothing was appended then, and the writer may go on.
+/// A failed append or sync poisons the writer permanently: the content of the file is in doubt, so every later append and
+/// sync fails with [`ErrorKind::Poisoned`]. The exception is an append that fails because the disk is full: nothing was
+/// appended then, and the writer stays usable.
 ///
 /// [`synced_through`]: LogWriter::synced_through
 #[derive(Debug)]
@@ -34,35 +34,35 @@ pub struct LogWriter {
     header: LogHeader,
     name: String,
     tail: Mutex<WriterState>,
-    /// Takes the length after each sync; none for a log that nothing has to find again.
+    /// Receives the length after each sync, for recovery.
     marker: Option<Arc<SyncMarker>>,
-    /// Serialises syncs: a sync that runs beside a failing one could take its dropped pages for clean.
+    /// Serialises syncs: a sync concurrent with a failing one could consider its dropped pages clean.
     syncing: Mutex<()>,
-    /// End of the last whole record in the file. Written under the lock of `tail`.
+    /// The end of the last whole record in the file. Written under the lock of `tail`.
     appended: AtomicU64,
     /// Everything before this offset is durable.
     synced: AtomicU64,
     poisoned: AtomicBool,
 }
 
-/// Where appends go on.
+/// The state of appends.
 #[derive(Debug, Default)]
 struct WriterState {
-    /// The records of one append; kept for its memory.
+    /// The records of one append; reused.
     buffer: Vec<u8>,
-    /// A payload that came in its parts; kept for its memory.
+    /// The assembled payload of a single operation; reused.
     payload: Vec<u8>,
-    /// The last record that was appended.
+    /// The last appended record.
     predecessor: Predecessor,
 }
 
 impl LogWriter {
-    /// Creates the file at `path`, writes its header, and makes both durable (two syncs: the file and
-    /// the directory), so that a damaged header of a longer file is never a torn one. `marker` takes its
-    /// length after each later sync.
+    /// Creates the file at `path`, writes its header, and makes both durable (two syncs: the file and the directory), so that
+    /// an invalid header of a longer file is damage and never a torn write. `marker` receives the length after each later
+    /// sync.
     ///
     /// # Errors
-    /// Conflict if the file exists; those of the file system.
+    /// `Conflict` if the file exists; those of the file system.
     pub fn create(
         vfs: &dyn Vfs,
         path: &Path,
@@ -91,12 +91,11 @@ impl LogWriter {
         })
     }
 
-    /// Appends one record for each payload, all with one append to the file. Nothing is durable before
-    /// [`sync`](Self::sync).
+    /// Appends one record for each payload, with one append to the file. They are not durable before [`sync`](Self::sync).
     ///
     /// # Errors
-    /// LimitExceeded if a payload is over [`MAX_PAYLOAD_BYTES`], and NoSpace: nothing was appended.
-    /// Any other error poisons the writer.
+    /// `LimitExceeded` if a payload is longer than [`MAX_PAYLOAD_BYTES`], and `NoSpace`: nothing was appended. Any other error
+    /// poisons the writer.
     pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
         self.append_with(|tail, start, synced| {
             for payload in payloads {
@@ -111,7 +110,7 @@ impl LogWriter {
         })
     }
 
-    /// As [`append`](Self::append), for the one payload that is in its parts.
+    /// As [`append`](Self::append), for a single operation.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -123,8 +122,8 @@ impl LogWriter {
         })
     }
 
-    /// Appends to the file what `fill` puts into the buffer of the tail, given where that will lie in the file, and through where it
-    /// is synced.
+    /// Appends the records that `fill` writes to the buffer. The arguments of `fill` are the state, the file offset of the
+    /// buffer, and the offset up to which the file is synced.
     #[inline(always)]
     fn append_with(&self, fill: impl FnOnce(&mut WriterState, u64, u64) -> Result<()>) -> Result<()> {
         let mut tail = self.tail.lock();
@@ -134,7 +133,7 @@ impl LogWriter {
         let synced = self.synced.load(Ordering::Acquire);
         tail.buffer.clear();
         let filled = fill(&mut tail, start, synced).and_then(|()| self.append_buffer(&mut tail, start));
-        // Whatever fails, the last record that was appended stays the one before the next.
+        // On a failure, the next record is encoded against the last appended one.
         filled.inspect_err(|_| tail.predecessor = last)
     }
 
@@ -165,7 +164,7 @@ impl LogWriter {
         if self.synced_through() >= target {
             return Ok(());
         }
-        // What was appended while this call waited is covered too.
+        // The sync also covers appends during the wait.
         let target = self.len();
         if let Err(error) = self.file.sync() {
             self.poisoned.store(true, Ordering::Release);
@@ -176,29 +175,29 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Stores in the marker how much of the log is durable. [`sync`](Self::sync) does so too.
+    /// Stores the durable length of the log in the marker, as [`sync`](Self::sync) does.
     pub fn store_synced_length(&self) {
         if let Some(marker) = &self.marker {
             marker.note(self.header.role, self.header.identity, self.synced_through());
         }
     }
 
-    /// The offset at which the last whole record ends, in bytes: the length of the log.
+    /// The end offset of the last whole record in bytes: the length of the log.
     pub fn len(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// True while the log holds no record.
+    /// Whether the log has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == HEADER_BYTES as u64
     }
 
-    /// Everything before this offset is durable.
+    /// The offset up to which the log is durable.
     pub fn synced_through(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// The header that the log was created with.
+    /// The header of the log.
     pub fn header(&self) -> &LogHeader {
         &self.header
     }
@@ -208,7 +207,7 @@ impl LogWriter {
         &self.name
     }
 
-    /// True once an append or a sync has failed.
+    /// Whether an append or a sync has failed.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
     }
@@ -222,8 +221,8 @@ impl LogWriter {
     }
 }
 
-/// The error of a sync that failed: what it was to make durable may or may not be. A full disk is not
-/// reported as such, since that kind promises that nothing was written.
+/// The error for a failed sync, whose data may or may not be durable. Maps `NoSpace` to `Io`, since `NoSpace` guarantees
+/// that nothing was written.
 pub(crate) fn in_doubt(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NoSpace => Error::new(ErrorKind::Io, error.message()),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{EntryHead, BufferedEntry, InternalCursor, PinnedBlock, ValueRef};
+use bolide_table::{BufferedEntry, EntryHead, InternalCursor, PinnedBlock, ValueRef};
 
 use super::run_prefetch::{self, runs_from, runs_of};
 use super::contradiction;

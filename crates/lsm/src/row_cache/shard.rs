@@ -190,7 +190,7 @@ impl RowShard {
                 _ => self.clear(row.key.bucket_hash, slot),
             }
         }
-        let bytes = row_bytes(row.key.key.len(), row.value.len());
+        let bytes = row_bytes(row.key.user_key.len(), row.value.len());
         if bytes > self.ring_bytes / 8 || self.buckets.is_empty() {
             return;
         }

@@ -1,13 +1,12 @@
-//! Many point reads of one tree at once.
+//! Batched point reads of one tree.
 //!
-//! The keys of a chunk go through the components together: first all of them through each memtable, then
-//! through the filters of all runs, then, each in the newest run that may have it, through index, cache and
-//! block. Every step asks for the memory of the next one for all keys, so that they wait for it together
-//! instead of one after the other. A key that a filter let pass in vain goes on to its next run in
-//! another round.
+//! The keys of a chunk go through the components together: first through each memtable, then through the filters of all
+//! runs. Then each key is read in the newest run that may have it, through index, cache and block. Every step
+//! prefetches the memory of the next step for all keys, so that cache misses overlap. After a false positive of a
+//! filter, the key goes to its next run in another round.
 //!
-//! The answers are those of single reads: the newest component with a version of the key decides. A [`SearchScope`] may
-//! leave components out.
+//! The results are those of single reads: the newest component with a version of the key decides. A [`SearchScope`] may
+//! exclude components.
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber, Trailer};
@@ -16,38 +15,38 @@ use bolide_table::{PointRead, ReadCounters, ValueRef, read_many};
 use super::tree::TreeState;
 use crate::version::TableHandle;
 
-/// Keys that go through the components together. More would push each other out of the nearest cache.
+/// Keys that are searched together. More would evict each other from the L1 cache.
 const CHUNK: usize = 32;
 
-/// Which components are asked for each key of a list, and for which of its versions. Keys are told by their places in the
+/// The components and versions to be searched for each key of a list. Keys are identified by their positions in the
 /// list.
 pub(super) trait SearchScope {
-    /// Whether it ever leaves a component out because of its sequence numbers.
+    /// True if it may exclude components by their sequence numbers.
     const BY_SEQUENCE: bool;
 
-    /// Only versions at or below this number are looked for.
-    fn max_sequence(&self, place: usize) -> SequenceNumber;
+    /// The largest sequence number of versions to be found.
+    fn max_sequence(&self, position: usize) -> SequenceNumber;
 
-    /// Whether a component with sequence numbers from `smallest` to `largest` is asked.
-    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool;
+    /// True if a component with sequence numbers from `smallest` to `largest` must be searched.
+    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool;
 
-    /// Whether what is looked for is there, so that the only sstable that may hold it does.
+    /// True if the version is known to exist: the filter of the only sstable that may contain it is skipped.
     fn must_exist(&self) -> bool;
 }
 
-/// The newest version that a view at this number sees, wherever it lies.
-struct Newest(SequenceNumber);
+/// The newest version that a view at this number sees, in any component.
+struct NewestVersion(SequenceNumber);
 
-impl SearchScope for Newest {
+impl SearchScope for NewestVersion {
     const BY_SEQUENCE: bool = false;
 
     #[inline]
-    fn max_sequence(&self, _place: usize) -> SequenceNumber {
+    fn max_sequence(&self, _position: usize) -> SequenceNumber {
         self.0
     }
 
     #[inline]
-    fn may_hold(&self, _place: usize, _smallest: SequenceNumber, _largest: SequenceNumber) -> bool {
+    fn may_hold(&self, _position: usize, _smallest: SequenceNumber, _largest: SequenceNumber) -> bool {
         true
     }
 
@@ -57,14 +56,14 @@ impl SearchScope for Newest {
     }
 }
 
-/// A value where it was found.
+/// A value in its memtable or block.
 pub(super) enum FoundValue<'a> {
     Memtable(&'a [u8]),
     Table(ValueRef),
 }
 
 impl FoundValue<'_> {
-    /// The value where it lies.
+    /// The value, borrowed.
     pub(super) fn value(&self) -> &[u8] {
         match self {
             FoundValue::Memtable(value) => value,
@@ -72,7 +71,7 @@ impl FoundValue<'_> {
         }
     }
 
-    /// The value, to keep.
+    /// The value, owned.
     pub(super) fn into_value(self) -> ValueRef {
         match self {
             FoundValue::Memtable(value) => ValueRef::from(value),
@@ -81,43 +80,42 @@ impl FoundValue<'_> {
     }
 }
 
-/// An sstable that may hold a key.
-struct Lead<'a> {
-    /// Which key of the chunk.
+/// An sstable that may contain a key.
+struct CandidateTable<'a> {
+    /// Position of the key in the chunk.
     key: usize,
     table: &'a TableHandle,
-    /// What its filter is to be asked for; `None` where that is not worth it.
+    /// Hash for the filter; `None` to skip the filter.
     hash: Option<u64>,
     tried: bool,
 }
 
 impl TreeState {
-    /// As [`get`](Self::get) for each of `keys`; the answers are appended to `out` in their order.
+    /// As [`get`](Self::get) for each of `keys`; results are appended to `out` in their order.
     pub(super) fn get_many(
         &self,
         keys: &[&[u8]],
         sequence: SequenceNumber,
         out: &mut Vec<Option<(SequenceNumber, ValueRef)>>,
     ) -> Result<()> {
-        self.find_many(keys, sequence, &Newest(sequence), true, |found| {
-            out.push(found.map(|(written, held)| (written, held.into_value())));
+        self.find_many(keys, sequence, &NewestVersion(sequence), true, |found| {
+            out.push(found.map(|(written, value)| (written, value.into_value())));
         })
     }
 
-    /// As [`newest_sequence`](Self::newest_sequence) for each of `keys`; the answers are appended to `out` in
-    /// their order.
+    /// As [`newest_sequence`](Self::newest_sequence) for each of `keys`; results are appended to `out` in their order.
     pub(super) fn newest_sequences(
         &self,
         keys: &[&[u8]],
         sequence: SequenceNumber,
         out: &mut Vec<Option<SequenceNumber>>,
     ) -> Result<()> {
-        let scope = Newest(sequence);
+        let scope = NewestVersion(sequence);
         self.find_many(keys, sequence, &scope, false, |found| out.push(found.map(|(written, _)| written)))
     }
 
-    /// Calls `emit` for each of `keys`, in order, with the newest version that is within `scope`, if the view at
-    /// `sequence` sees that one.
+    /// Calls `emit` for each of `keys`, in order, with the newest version within `scope`, if it is visible at
+    /// `sequence`.
     pub(super) fn find_many<'a, R: SearchScope>(
         &'a self,
         keys: &[&[u8]],
@@ -134,15 +132,15 @@ impl TreeState {
             });
             self.find_in_tables(keys, first, scope, values, &mut found)?;
             for (key, found) in keys.iter().zip(found) {
-                let shown = found.filter(|(trailer, _)| self.is_visible(key, *trailer, sequence));
-                emit(shown.map(|(trailer, held)| (trailer.sequence(), held)));
+                let visible = found.filter(|(trailer, _)| self.is_visible(key, *trailer, sequence));
+                emit(visible.map(|(trailer, value)| (trailer.sequence(), value)));
             }
         }
         Ok(())
     }
 
-    /// Fills the places of `found` with the newest versions in memtables. The first of `keys` has the place `first`
-    /// in the whole list; so for the methods below.
+    /// Sets `found` to the newest versions in memtables. The first of `keys` has the position `first` in the whole
+    /// list, here and in the methods below.
     fn find_in_memtables<'a, R: SearchScope>(
         &'a self,
         keys: &[&[u8]],
@@ -160,17 +158,17 @@ impl TreeState {
                 memtable.get_many(keys, scope.max_sequence(first), &mut found[..keys.len()]);
                 continue;
             }
-            let may_hold = |place: usize| scope.may_hold(first + place, smallest, largest);
-            let skipped = (0..keys.len()).filter(|&place| !may_hold(place)).count();
+            let may_hold = |position: usize| scope.may_hold(first + position, smallest, largest);
+            let skipped = (0..keys.len()).filter(|&position| !may_hold(position)).count();
             ReadCounters::count(|counters| counters.memtables_skipped += skipped as u64);
             if skipped < keys.len() {
-                let max_sequence = |place: usize| may_hold(place).then(|| scope.max_sequence(first + place));
+                let max_sequence = |position: usize| may_hold(position).then(|| scope.max_sequence(first + position));
                 memtable.get_many_at(keys, max_sequence, &mut found[..keys.len()]);
             }
         }
     }
 
-    /// Fills the empty places of `found` with the newest versions in sstables.
+    /// Fills the empty elements of `found` with the newest versions in sstables.
     fn find_in_tables<R: SearchScope>(
         &self,
         keys: &[&[u8]],
@@ -180,58 +178,58 @@ impl TreeState {
         found: &mut [Option<(Trailer, FoundValue<'_>)>; CHUNK],
     ) -> Result<()> {
         if self.views.serve_reads() {
-            for (place, key) in keys.iter().enumerate() {
-                let is_open = found[place].is_none() && scope.may_hold(first + place, 0, MAX_SEQUENCE);
-                if is_open
+            for (position, key) in keys.iter().enumerate() {
+                let is_missing = found[position].is_none() && scope.may_hold(first + position, 0, MAX_SEQUENCE);
+                if is_missing
                     && let Some((trailer, value)) =
-                        self.find_through_views(key, scope.max_sequence(first + place))?
+                        self.find_through_views(key, scope.max_sequence(first + position))?
                 {
-                    found[place] = Some((trailer, FoundValue::Table(value)));
+                    found[position] = Some((trailer, FoundValue::Table(value)));
                 }
             }
             return Ok(());
         }
-        let mut leads = self.leads(keys, first, scope, found);
+        let mut candidates = self.candidate_tables(keys, first, scope, found);
         let mut reads = Vec::with_capacity(keys.len());
-        let mut places = Vec::with_capacity(keys.len());
+        let mut positions = Vec::with_capacity(keys.len());
         loop {
             let mut last = None;
-            for lead in &mut leads {
-                // The runs of a key stand side by side, newest first: one of them a round.
-                if lead.tried || last == Some(lead.key) || found[lead.key].is_some() {
+            for candidate in &mut candidates {
+                // The tables of a key are adjacent, newest first; each round reads one of them.
+                if candidate.tried || last == Some(candidate.key) || found[candidate.key].is_some() {
                     continue;
                 }
-                (last, lead.tried) = (Some(lead.key), true);
-                let max_sequence = scope.max_sequence(first + lead.key);
-                reads.push(PointRead::new(lead.table.reader()?, keys[lead.key], max_sequence));
-                places.push(lead.key);
+                (last, candidate.tried) = (Some(candidate.key), true);
+                let max_sequence = scope.max_sequence(first + candidate.key);
+                reads.push(PointRead::new(candidate.table.reader()?, keys[candidate.key], max_sequence));
+                positions.push(candidate.key);
             }
             if reads.is_empty() {
                 return Ok(());
             }
             read_many(&mut reads, values)?;
-            for (read, place) in reads.drain(..).zip(places.drain(..)) {
-                found[place] = read.take().map(|(trailer, value)| (trailer, FoundValue::Table(value)));
+            for (read, position) in reads.drain(..).zip(positions.drain(..)) {
+                found[position] = read.take().map(|(trailer, value)| (trailer, FoundValue::Table(value)));
             }
         }
     }
 
-    /// The sstables that may hold the keys without an answer so far: by key, then newest first.
-    fn leads<R: SearchScope>(
+    /// The sstables that may contain the keys without a result so far: by key, then newest first.
+    fn candidate_tables<R: SearchScope>(
         &self,
         keys: &[&[u8]],
         first: usize,
         scope: &R,
         found: &[Option<(Trailer, FoundValue<'_>)>; CHUNK],
-    ) -> Vec<Lead<'_>> {
+    ) -> Vec<CandidateTable<'_>> {
         let runs = self.version.runs();
-        let mut leads: Vec<Lead<'_>> =
+        let mut candidates: Vec<CandidateTable<'_>> =
             Vec::with_capacity(keys.len() * if R::BY_SEQUENCE { 2 } else { runs.len() });
         let (mut tables_skipped, mut filters_skipped) = (0, 0);
-        for (place, key) in keys.iter().enumerate().filter(|(place, _)| found[*place].is_none()) {
-            let before = leads.len();
+        for (position, key) in keys.iter().enumerate().filter(|(position, _)| found[*position].is_none()) {
+            let before = candidates.len();
             for run in runs {
-                let may_hold = |smallest, largest| scope.may_hold(first + place, smallest, largest);
+                let may_hold = |smallest, largest| scope.may_hold(first + position, smallest, largest);
                 if !may_hold(run.smallest_sequence(), run.largest_sequence()) {
                     tables_skipped += 1;
                     continue;
@@ -241,16 +239,16 @@ impl TreeState {
                     tables_skipped += 1;
                     continue;
                 }
-                leads.push(Lead { key: place, table, hash: None, tried: false });
+                candidates.push(CandidateTable { key: position, table, hash: None, tried: false });
             }
-            if scope.must_exist() && leads.len() == before + 1 {
+            if scope.must_exist() && candidates.len() == before + 1 {
                 filters_skipped += 1;
                 continue;
             }
             let hash = hash_key(key);
-            for lead in leads.iter_mut().skip(before) {
-                lead.hash = Some(hash);
-                if let Some(reader) = lead.table.opened_reader() {
+            for candidate in candidates.iter_mut().skip(before) {
+                candidate.hash = Some(hash);
+                if let Some(reader) = candidate.table.opened_reader() {
                     reader.prefetch_filter(hash);
                 }
             }
@@ -261,11 +259,11 @@ impl TreeState {
                 counters.filters_skipped += filters_skipped;
             });
         }
-        // A file that nobody has read yet is opened only where the search comes to it.
-        leads.retain(|lead| match (lead.hash, lead.table.opened_reader()) {
+        // A file that was never read is opened only when the search reaches it.
+        candidates.retain(|candidate| match (candidate.hash, candidate.table.opened_reader()) {
             (Some(hash), Some(reader)) => reader.may_contain_hash(hash),
             _ => true,
         });
-        leads
+        candidates
     }
 }

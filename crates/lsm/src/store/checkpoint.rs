@@ -41,7 +41,7 @@ impl Store {
     fn write_checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
         // Files that the noted state names must stay until they are linked.
-        let _removing = inner.removing.lock();
+        let _locked = inner.file_removal.lock();
         let mut log = inner.log.lock();
         log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
         let (current, len) = (log.number(), log.len());
@@ -64,7 +64,7 @@ impl Store {
                 let number = inner.versions.lock().new_file_number();
                 (inner.new_identity(number), FileName::Region(number).path(dir))
             };
-            let root = copy.write(&inner.keeper_files(dir, &name))?;
+            let root = copy.write(&inner.external_files(dir, &name))?;
             state.set_external_root(tree, root);
         }
         for number in state.tables() {

@@ -344,12 +344,12 @@ impl StoreInner {
     /// Inserts the operations of a payload into the memtables.
     fn apply(&self, log: &mut LogState, payload: &[u8]) -> Result<()> {
         let number = log.number();
-        for operation in BatchReader::new(payload)? {
-            let operation = operation?;
-            let target = self.written_target(&mut log.targets, number, operation.tree)?;
+        for placed in BatchReader::new(payload)? {
+            let placed = placed?;
+            let target = self.written_target(&mut log.targets, number, placed.tree)?;
             match target.tree.external_tree.get() {
-                Some(external_tree) => self.apply_external(&**external_tree, &operation)?,
-                None => operation.operation.insert_into(&target.logged.memtable, operation.sequence),
+                Some(external_tree) => self.apply_external(&**external_tree, &placed)?,
+                None => placed.operation.insert_into(&target.logged.memtable, placed.sequence),
             }
         }
         self.count_growth(&mut log.targets);
@@ -359,11 +359,11 @@ impl StoreInner {
 
 impl StoreInner {
     /// Applies a write to the external tree of its tree.
-    fn apply_external(&self, external_tree: &dyn ExternalTree, operation: &PlacedOperation<'_>) -> Result<()> {
-        let Operation::Entry { kind, key, value } = operation.operation else {
-            return Err(Error::internal(format!("a range of tree {}, which has an external tree, is deleted", operation.tree)));
+    fn apply_external(&self, external_tree: &dyn ExternalTree, placed: &PlacedOperation<'_>) -> Result<()> {
+        let Operation::Entry { kind, key, value } = placed.operation else {
+            return Err(Error::internal(format!("a range of tree {}, which has an external tree, is deleted", placed.tree)));
         };
-        let trailer = Trailer::new(operation.sequence, kind);
+        let trailer = Trailer::new(placed.sequence, kind);
         external_tree.apply(ExternalWrite { key, trailer, value }, &|| self.snapshots.oldest())
     }
 }
@@ -464,7 +464,7 @@ pub(super) struct CommitLeader<'a> {
 impl Drop for CommitLeader<'_> {
     fn drop(&mut self) {
         for ticket in self.followers.drain(..) {
-            let error = Error::internal("the writer that has_leader this commit panicked");
+            let error = Error::internal("the leader of this commit panicked");
             poison(self.store, &error);
             ticket.finish(Err(error));
         }

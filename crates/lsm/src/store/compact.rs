@@ -19,7 +19,7 @@ use crate::drop_listener::DropCollector;
 use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
 /// How many entries are merged between two looks whether the work is still wanted.
-const LOOK_EVERY: u64 = 1024;
+const CHECK_INTERVAL: u64 = 1024;
 
 impl StoreInner {
     /// Carries out `plan`.
@@ -83,7 +83,7 @@ impl StoreInner {
         let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
         cursor.seek_to_first()?;
         let merge = Merge { end: None, retention, filter, oldest };
-        let (FinishedOutput { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.cut_at(cuts))?;
+        let (FinishedOutput { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.split_at(cuts))?;
         Ok(Merged { tables, drops, bytes_read, dropped })
     }
 
@@ -99,7 +99,7 @@ impl StoreInner {
         let mut output = FilteredOutput::new(output, filter, oldest);
         let mut entries = 0_u64;
         while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
-            if entries.is_multiple_of(LOOK_EVERY) && self.is_abandoned(tree) {
+            if entries.is_multiple_of(CHECK_INTERVAL) && self.is_abandoned(tree) {
                 return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
             }
             entries += 1;

@@ -1,9 +1,9 @@
-//! Neutral hook: the memtables and sstables that a view of a tree consists of, one by one.
+//! Hook: the memtables and sstables of a view of a tree, one by one.
 //!
-//! Ordinary reads see a tree as one sorted sequence. Whoever knows more about single components (a filter on
-//! something else than the key, say) goes over them here: the newest first, each with the range of its
-//! sequence numbers, sstables block by block. What is found so may be out of date;
-//! [`TreeView::are_current`] says, and asks only the components that are newer.
+//! Ordinary reads see a tree as one sorted sequence. A caller with more information about single components (such as a
+//! filter on something other than the key) iterates over them: the newest first, each with the range of its sequence
+//! numbers, sstables block by block. The versions found may be out of date; [`TreeView::are_current`] checks that in
+//! the newer components only.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -37,8 +37,7 @@ impl Component {
         }
     }
 
-    /// The largest sequence number of its entries. A memtable may get larger ones, which the view does
-    /// not see.
+    /// The largest sequence number of its entries. A memtable may later get larger ones, which the view does not see.
     pub fn largest_sequence(&self) -> SequenceNumber {
         match self {
             Self::Memtable(memtable) => memtable.largest,
@@ -56,7 +55,7 @@ pub struct MemtableComponent {
 }
 
 impl MemtableComponent {
-    /// The memtable. It may hold entries that the view does not see.
+    /// The memtable. It may contain entries that the view does not see.
     pub fn memtable(&self) -> &Arc<Memtable> {
         &self.logged.memtable
     }
@@ -66,12 +65,12 @@ impl MemtableComponent {
         self.smallest
     }
 
-    /// The largest sequence number of its entries. It may get larger ones, which the view does not see.
+    /// The largest sequence number of its entries. Later entries may have larger ones, which the view does not see.
     pub fn largest_sequence(&self) -> SequenceNumber {
         self.largest
     }
 
-    /// What the layer above keeps with it; freed with the memtable.
+    /// Attachments of the layer above; freed with the memtable.
     pub fn attachments(&self) -> &Attachments {
         &self.logged.attachments
     }
@@ -87,17 +86,17 @@ impl fmt::Debug for MemtableComponent {
 #[derive(Debug, Clone)]
 pub struct TableComponent {
     handle: Arc<TableHandle>,
-    /// How many sorted runs of the view are newer than the one that it is in.
+    /// Number of sorted runs of the view that are newer than the one of the sstable.
     run: u32,
 }
 
 impl TableComponent {
-    /// What the manifest says of it, its attachment included.
+    /// Its entry in the manifest, with its attachment.
     pub fn meta(&self) -> &TableMeta {
         self.handle.meta()
     }
 
-    /// What the layer above keeps with it; freed when no version contains the sstable any more.
+    /// Attachments of the layer above; freed when no version contains the sstable any more.
     pub fn attachments(&self) -> &Attachments {
         self.handle.attachments()
     }
@@ -110,7 +109,7 @@ impl TableComponent {
         self.handle.reader()?.meta_block(name)
     }
 
-    /// The number of the meta block `name` among all of the sstable; `None` if there is none. Opens the file.
+    /// The number of the meta block `name` in the sstable; `None` if there is none. Opens the file.
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening the file.
@@ -127,7 +126,7 @@ impl TableComponent {
         self.handle.reader()?.cached_meta_block(number)
     }
 
-    /// How many data blocks it has. Opens the file.
+    /// The number of data blocks. Opens the file.
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening the file.
@@ -135,7 +134,7 @@ impl TableComponent {
         Ok(self.handle.reader()?.properties().data_blocks)
     }
 
-    /// A cursor over all entries, whoever sees them. Opens the file; blocks are not put into the cache.
+    /// A cursor over all entries, whether the view sees them or not. Opens the file; blocks are not put into the cache.
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening the file.
@@ -143,85 +142,85 @@ impl TableComponent {
         Ok(self.handle.reader()?.cursor(false))
     }
 
-    /// A reader of single blocks, as a view at `sequence` sees them. Opens the file.
+    /// A reader of single blocks, at `sequence`. Opens the file.
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening the file.
     pub fn blocks(&self, sequence: SequenceNumber) -> Result<BlockReader> {
         let cursor = self.handle.reader()?.cursor(true);
-        let (newest_of, has_newest) = (Vec::new(), false);
-        Ok(BlockReader { cursor, sequence, run: self.run, block: 0, newest_of, has_newest })
+        let (last_key, has_last_key) = (Vec::new(), false);
+        Ok(BlockReader { cursor, sequence, run: self.run, block: 0, last_key, has_last_key })
     }
 }
 
-/// Where an sstable is in a view: the number of its sorted run, the newest first, and its place in the run by key.
+/// The location of an sstable in a view: the number of its sorted run, newest first, and its position by key in the
+/// run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TablePlace {
     pub(super) run: u32,
     pub(super) position: u32,
 }
 
-/// What is at a place in a block that a version of a record was said to be at.
+/// The result of a lookup of a version at a location in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionAt {
-    /// The version, and none of its block that the view sees is newer. It is a put.
+    /// The version. It is a put, and the newest of its key in the block that the view sees.
     Newest,
-    /// The version; a newer one of its block, which the view sees, has replaced it.
+    /// The version. A newer one in the block, which the view sees, has replaced it.
     Replaced,
-    /// Something else.
+    /// Another entry, or none.
     Other,
 }
 
-/// Walks through the puts of single blocks of an sstable, as a view sees them: of the versions of a key in
-/// one block only the newest that the view sees, and that only if it is a put.
+/// Iterates over the puts of single blocks of an sstable, as a view sees them: of each key only the newest version in
+/// the block that the view sees, and only if it is a put.
 ///
-/// What it shows may still be hidden by another block or component: by a newer version, a tombstone or a
-/// range tombstone.
+/// A newer version, a tombstone or a range tombstone in another block or component may still hide it.
 #[derive(Debug)]
 pub struct BlockReader {
     cursor: TableCursor,
     sequence: SequenceNumber,
     run: u32,
     block: u64,
-    /// The last key of which the newest visible version was met.
-    newest_of: Vec<u8>,
-    has_newest: bool,
+    /// The last key whose newest visible version was found.
+    last_key: Vec<u8>,
+    has_last_key: bool,
 }
 
 impl BlockReader {
-    /// Goes to the first visible put of block number `block`; see [`valid`](Self::valid). At most one block
-    /// is read, through the cache.
+    /// Moves to the first visible put of block number `block`; see [`valid`](Self::valid). Reads at most one block,
+    /// through the cache.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading it.
     pub fn enter(&mut self, block: u64) -> Result<()> {
         self.block = block;
-        self.has_newest = false;
+        self.has_last_key = false;
         self.cursor.seek_position(TablePosition { block, entry: 0 })?;
-        self.settle()
+        self.seek_visible()
     }
 
-    /// Goes to entry number `entry` of block number `block`, which is said to be a put at `sequence` that the view sees. At
-    /// most one block is read, through the cache, and none if the reader is in that block.
+    /// Moves to entry number `entry` of block number `block`, where a put at `sequence` that the view sees is expected.
+    /// Reads at most one block, through the cache, and none if the reader is in that block.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading it.
     pub fn enter_version(&mut self, block: u64, entry: u32, sequence: SequenceNumber) -> Result<VersionAt> {
         self.block = block;
-        self.has_newest = false;
+        self.has_last_key = false;
         self.cursor.seek_position(TablePosition { block, entry })?;
         let trailer = self.cursor.trailer();
         if !self.cursor.valid() || trailer.sequence() != sequence || trailer.kind() != Some(EntryKind::Put) {
             return Ok(VersionAt::Other);
         }
-        // The versions of a key stand newest first: all before the one before are newer still.
+        // Versions of a key are sorted newest first, so the previous entry is the oldest of the newer versions.
         match self.cursor.newer_in_block()? {
             Some(newer) if newer <= self.sequence => Ok(VersionAt::Replaced),
             _ => Ok(VersionAt::Newest),
         }
     }
 
-    /// True while it stands on a put of the block it entered.
+    /// True while the reader is at a put of the block.
     #[inline]
     pub fn valid(&self) -> bool {
         self.cursor.position().is_some_and(|position| position.block == self.block)
@@ -239,7 +238,7 @@ impl BlockReader {
         self.cursor.value()
     }
 
-    /// The value, pinned: it outlives the reader's next step without a copy.
+    /// The value, pinned: it outlives the next step of the reader without a copy.
     pub fn value_ref(&self) -> ValueRef {
         self.cursor.value_ref()
     }
@@ -250,31 +249,31 @@ impl BlockReader {
         self.cursor.trailer().sequence()
     }
 
-    /// How many sorted runs may hold a newer version that the view sees, besides memtables: those newer than the
-    /// sstable's own. The own one counts too where the versions of the key began in the block before.
+    /// The number of sorted runs, besides memtables, that may have a newer version that the view sees: those newer than
+    /// the run of the sstable, and that run itself if the versions of the key begin in the previous block.
     #[inline]
     pub fn newer_runs(&self) -> u32 {
         self.run + u32::from(self.cursor.continues_block_before())
     }
 
-    /// Goes to the next visible put of the block.
+    /// Moves to the next visible put of the block.
     ///
     /// # Errors
-    /// `Corruption` where the block contradicts itself.
+    /// `Corruption` if the block is inconsistent.
     pub fn advance(&mut self) -> Result<()> {
         self.cursor.next_in_block()?;
-        self.settle()
+        self.seek_visible()
     }
 
-    /// Goes on until it stands on a visible put or the block ends.
-    fn settle(&mut self) -> Result<()> {
+    /// Moves forward to a visible put or the end of the block.
+    fn seek_visible(&mut self) -> Result<()> {
         while self.valid() {
             let trailer = self.cursor.trailer();
             let is_visible = trailer.sequence() <= self.sequence;
-            if is_visible && !(self.has_newest && self.newest_of == self.cursor.key()) {
-                self.has_newest = true;
-                self.newest_of.clear();
-                self.newest_of.extend_from_slice(self.cursor.key());
+            if is_visible && !(self.has_last_key && self.last_key == self.cursor.key()) {
+                self.has_last_key = true;
+                self.last_key.clear();
+                self.last_key.extend_from_slice(self.cursor.key());
                 if trailer.kind() == Some(EntryKind::Put) {
                     return Ok(());
                 }
@@ -286,7 +285,7 @@ impl BlockReader {
 }
 
 impl TreeView {
-    /// Its memtables that have entries, the newest first. No I/O.
+    /// Its memtables with entries, newest first. No I/O.
     pub fn memtable_components(&self) -> impl Iterator<Item = MemtableComponent> {
         self.state.memtables().filter_map(|logged| {
             let smallest = logged.memtable.smallest_sequence()?;
@@ -295,7 +294,7 @@ impl TreeView {
         })
     }
 
-    /// The places of its sstables, in the order of their runs.
+    /// The locations of its sstables, in the order of their runs.
     pub fn table_places(&self) -> impl Iterator<Item = TablePlace> {
         let runs = (0..).zip(self.state.version.runs());
         runs.flat_map(|(run, sorted)| {
@@ -303,8 +302,8 @@ impl TreeView {
         })
     }
 
-    /// The sstable at `place`, which is one of [`table_places`](Self::table_places) of this view or of another one with the
-    /// same [`version_attachments`](Self::version_attachments); `None` where there is none.
+    /// The sstable at `place`, which is one of [`table_places`](Self::table_places) of this view or of another one with
+    /// the same [`version_attachments`](Self::version_attachments); `None` if there is none.
     #[inline]
     pub fn table_at(&self, place: TablePlace) -> Option<TableComponent> {
         let sorted = self.state.version.runs().get(place.run as usize)?;
@@ -312,13 +311,13 @@ impl TreeView {
         Some(TableComponent { handle, run: place.run })
     }
 
-    /// What the layer above keeps with the set of sstables that the view reads, the same for all views of that set.
+    /// Attachments of the layer above to the set of sstables that the view reads, shared by all views of that set.
     pub fn version_attachments(&self) -> &Attachments {
         self.state.version.attachments()
     }
 
-    /// Its components, by their largest sequence number, the newest first. Some may be too new to hold anything
-    /// that the view sees. No I/O.
+    /// Its components by their largest sequence number, newest first. Some may be too new to contain anything that the
+    /// view sees. No I/O.
     pub fn components(&self) -> Vec<Component> {
         let memtables = self.memtable_components().map(Component::Memtable);
         let tables = (0..).zip(self.state.version.runs()).flat_map(|(run, sorted)| {
@@ -332,7 +331,7 @@ impl TreeView {
 }
 
 impl Store {
-    /// Lets the attachments `key` of all sstables of `tree`, and of their set, go.
+    /// Removes the attachments `key` of all sstables of `tree`, and of their set.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -345,7 +344,7 @@ impl Store {
         Ok(())
     }
 
-    /// Shows `visit` what is attached to the present set of sstables of `tree`. No I/O.
+    /// Calls `visit` with the attachments of the current set of sstables of `tree`. No I/O.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -354,7 +353,7 @@ impl Store {
         Ok(())
     }
 
-    /// Shows `visit` all sstables of `tree` with their attachments. No I/O.
+    /// Calls `visit` for all sstables of `tree` with their attachments. No I/O.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.

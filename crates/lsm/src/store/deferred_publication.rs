@@ -1,22 +1,23 @@
-//! When readers see what a flush into partitions brought.
+//! Deferred publication: when readers see the sstables of a flush into partitions.
 //!
-//! Where a tree is read, they see the sstables together with the views over them (see `sorted_view`). Until then they go on with
-//! the full memtables and the views from before, instead of asking each new sstable by itself.
+//! If a tree has readers, the sstables are published together with the views over them (see `sorted_view`). Until then
+//! readers use the full memtables and the old views, which is cheaper than a search of each new sstable.
 //!
 //! ```text
-//! manifest      before | sstables        | views
-//! readers       memtables, views from before   | sstables, views
+//! manifest      before | sstables              | views
+//! readers       memtables, old views           | sstables, views
 //! ```
 //!
-//! # Why it is right
-//! The state from before says the same as the one that follows; it only takes more memory. Nobody else changes the sstables of the
-//! tree meanwhile: no compaction runs beside such a flush, and another layout waits for it. What else says something of them in the
-//! manifest (views that somebody was renewing, deleted ranges that are to be forgotten) looks at [`Tree::publication_pending`] first,
-//! under the lock of the versions, as the state of the tree is not what the manifest says. A crash finds what that says.
+//! # Correctness
+//! The old state has the same contents as the new one; it only takes more memory. No other thread changes the sstables
+//! of the tree meanwhile: no compaction runs during such a flush, and a change of the layout waits for it. Other edits
+//! about these sstables (views that another thread was rebuilding, the removal of range tombstones) check
+//! [`Tree::publication_pending`] first, under the lock of the versions, because the state of the tree differs from the
+//! manifest. After a crash the manifest counts.
 //!
-//! # Writers hardly wait for it
-//! As soon as so many further memtables are full that writers would have to wait for the next one, the sstables are shown as they
-//! are. It is looked at between partitions.
+//! # Cost for writers
+//! Publication is no longer deferred once so many more memtables are full that writers would wait for the next one.
+//! This is checked between partitions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,12 +1,12 @@
-//! Trees that a [`ExternalTree`] keeps.
+//! Trees whose writes an [`ExternalTree`] stores.
 //!
-//! A kept tree has memtables like every other, but once its keeper is set they stay empty: they only note which log
-//! segments the keeper has not made durable yet, so that segments, their floors and the order of flushes need no rules
-//! of their own. A flush of such a tree is a cut of its keeper.
+//! Such a tree has memtables, but once its external tree is set they stay empty: they only record the log segments that
+//! the external tree has not made durable yet. So segments, their floors and the order of flushes need no special
+//! rules. A flush of such a tree is a checkpoint of the external tree.
 //!
-//! # Before the keeper is set
-//! Writes go into memtables, and from there into sstables if they grow: while the log is replayed at an opening, and
-//! while an index is built. [`Store::set_external_tree`] hands all of it over; the next cut frees the sstables.
+//! # Before the external tree is set
+//! Writes go into memtables, and from there into sstables if they grow: during replay, and during an index build.
+//! [`Store::set_external_tree`] transfers all of them; the next checkpoint removes the sstables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,45 +26,45 @@ use crate::file_name::FileName;
 use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalWrite, ExternalTree};
 use crate::version::VersionEdit;
 
-/// The oldest writes of a tree behind some place, as many as fit into memory.
+/// The oldest writes of a tree above a position, as many as fit into memory.
 struct OldestWrites {
     writes: BTreeMap<(SequenceNumber, Vec<u8>), (Trailer, Vec<u8>)>,
     bytes: usize,
-    /// Most bytes of keys and values.
+    /// Maximum bytes of keys and values.
     limit: usize,
-    /// True once one was left out.
-    is_cut_off: bool,
+    /// True once a write did not fit.
+    is_truncated: bool,
 }
 
 impl OldestWrites {
     fn new(limit: usize) -> Self {
-        Self { writes: BTreeMap::new(), bytes: 0, limit, is_cut_off: false }
+        Self { writes: BTreeMap::new(), bytes: 0, limit, is_truncated: false }
     }
 
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        let place = (trailer.sequence(), key.to_vec());
-        if self.is_cut_off && self.writes.last_key_value().is_some_and(|(last, _)| *last < place) {
+        let position = (trailer.sequence(), key.to_vec());
+        if self.is_truncated && self.writes.last_key_value().is_some_and(|(last, _)| *last < position) {
             return;
         }
         self.bytes += key.len() + value.len();
-        self.writes.insert(place, (trailer, value.to_vec()));
+        self.writes.insert(position, (trailer, value.to_vec()));
         while self.bytes > self.limit && self.writes.len() > 1 {
             let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
             self.bytes -= key.len() + value.len();
-            self.is_cut_off = true;
+            self.is_truncated = true;
         }
     }
 }
 
 impl StoreInner {
-    /// Hands what the tree has in memtables and sstables, above `behind` and through `through`, to `keeper`, in the order of
-    /// the log, and says how many bytes of keys and values that was. Memory is bounded by
+    /// Applies the writes of the tree in memtables and sstables, above sequence number `above` and through `through`,
+    /// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
     /// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
     fn hand_over(
         &self,
         state: &TreeState,
         external_tree: &dyn ExternalTree,
-        behind: SequenceNumber,
+        above: SequenceNumber,
         through: SequenceNumber,
     ) -> Result<u64> {
         let limit = self.options.hand_over_bytes;
@@ -73,13 +73,13 @@ impl StoreInner {
         let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
         loop {
             let mut oldest = OldestWrites::new(limit);
-            let mut cursor = MergingCursor::new(state.sources_above(behind));
+            let mut cursor = MergingCursor::new(state.sources_above(above));
             cursor.seek_to_first()?;
             while cursor.valid() {
                 let (key, trailer) = (cursor.key(), cursor.trailer());
-                let place = (trailer.sequence(), key);
-                let is_within = behind < place.0 && place.0 <= through;
-                if is_within && done.as_ref().is_none_or(|(sequence, key)| place > (*sequence, key)) {
+                let position = (trailer.sequence(), key);
+                let is_within = above < position.0 && position.0 <= through;
+                if is_within && done.as_ref().is_none_or(|(sequence, key)| position > (*sequence, key)) {
                     oldest.add(key, trailer, cursor.value());
                 }
                 cursor.next()?;
@@ -89,14 +89,14 @@ impl StoreInner {
                 external_tree.reserve(1, key.len() + value.len())?;
                 external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
             }
-            if !oldest.is_cut_off {
+            if !oldest.is_truncated {
                 return Ok(bytes);
             }
-            done = oldest.writes.pop_last().map(|(place, _)| place);
+            done = oldest.writes.pop_last().map(|(position, _)| position);
         }
     }
 
-    /// Makes what the keeper of `tree` holds durable, and lets go of the log that was kept for it.
+    /// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
     pub(super) fn flush_external(&self, tree: &Arc<Tree>, external_tree: &Arc<dyn ExternalTree>) -> Result<()> {
         let state = tree.state();
         let flushed = state.immutables.clone();
@@ -105,23 +105,24 @@ impl StoreInner {
         }
         self.check_writable()?;
         external_tree.collect_garbage(&|| self.snapshots.oldest())?;
-        self.cut_kept(tree, external_tree, &flushed)
+        self.checkpoint_external(tree, external_tree, &flushed)
     }
 
-    /// Has the keeper of `tree` collect garbage in a pause of the writes, until the tree is to be flushed or the store closed.
+    /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
     pub(super) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
         let Some(external_tree) = tree.external_tree.get() else { return Ok(()) };
         self.check_writable()?;
-        let goes_on = || !self.is_stopping() && self.flushes_due(tree) == 0;
-        match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &goes_on) {
-            // Nobody needs it now: the next cut tries again.
+        let may_continue = || !self.is_stopping() && self.flushes_due(tree) == 0;
+        match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &may_continue) {
+            // Not urgent: the next checkpoint tries again.
             Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
-            tidied => tidied,
+            collected => collected,
         }
     }
 
-    /// Cuts the kept trees that changed, at the end of a clean close: then the next opening has nothing of theirs to do
-    /// again. What fails is left to the log, which is kept until a cut has it; the first failure but of a full disk is the result.
+    /// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
+    /// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
+    /// full disk.
     pub(super) fn checkpoint_before_close(&self) -> Result<()> {
         let mut result = Ok(());
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
@@ -130,9 +131,9 @@ impl StoreInner {
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
             if has_changed && external_tree.is_closing_checkpoint_due() && self.check_writable().is_ok() {
-                match self.cut_kept(&tree, external_tree, &memtables) {
+                match self.checkpoint_external(&tree, external_tree, &memtables) {
                     Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
-                    cut => result = result.and(cut),
+                    checkpoint => result = result.and(checkpoint),
                 }
             }
         }
@@ -140,41 +141,41 @@ impl StoreInner {
         result
     }
 
-    /// Has `keeper` write down its state, which has all of `flushed`, and names it in the manifest.
-    fn cut_kept(
+    /// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
+    fn checkpoint_external(
         &self,
         tree: &Arc<Tree>,
         external_tree: &Arc<dyn ExternalTree>,
         flushed: &[Arc<LoggedMemtable>],
     ) -> Result<()> {
-        let mut cut = {
-            // Nobody applies meanwhile, so the state is that of one sequence number.
+        let mut checkpoint = {
+            // No write is applied meanwhile, so the state is that of one sequence number.
             let log = self.log.lock();
             external_tree.checkpoint(log.applied)?
         };
-        let made = Mutex::new(Vec::new());
-        let name = || self.name_kept_file(&made);
-        let files = self.keeper_files(&self.options.dir, &name);
-        let root = cut.write(&files);
-        let written = cut.written_bytes();
-        let installed = root.and_then(|root| self.install_cut(tree, flushed, root, written));
+        let created = Mutex::new(Vec::new());
+        let name = || self.new_external_file(&created);
+        let files = self.external_files(&self.options.dir, &name);
+        let root = checkpoint.write(&files);
+        let written = checkpoint.written_bytes();
+        let installed = root.and_then(|root| self.install_checkpoint(tree, flushed, root, written));
         match installed {
             Ok(()) => {
                 tree.written_bytes.fetch_add(written, Ordering::Relaxed);
-                cut.installed();
+                checkpoint.installed();
                 Ok(())
             }
             Err(error) => {
-                let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-                if is_certain.contains(&error.kind()) || self.check_writable().is_ok() {
-                    made.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
+                let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+                if not_written.contains(&error.kind()) || self.check_writable().is_ok() {
+                    created.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
                 }
                 Err(error)
             }
         }
     }
 
-    pub(super) fn keeper_files<'s>(
+    pub(super) fn external_files<'s>(
         &'s self,
         dir: &'s Path,
         name: &'s dyn Fn() -> (FileIdentity, PathBuf),
@@ -182,27 +183,27 @@ impl StoreInner {
         ExternalFiles { vfs: &self.vfs, dir, name }
     }
 
-    fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
+    fn new_external_file(&self, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
         let number = self.versions.lock().new_file_number();
         let name = FileName::Region(number);
-        made.lock().push(name);
+        created.lock().push(name);
         (self.new_identity(number), name.path(&self.options.dir))
     }
 
-    /// Names the root of a cut in the manifest.
-    fn install_cut(
+    /// Names the root of a checkpoint in the manifest.
+    fn install_checkpoint(
         &self,
         tree: &Arc<Tree>,
         flushed: &[Arc<LoggedMemtable>],
         root: ExternalRoot,
         written: u64,
     ) -> Result<()> {
-        // The root has everything that was applied before it: the log has to have it, too.
+        // The checkpoint contains all writes applied before it: they must be in the log too.
         self.sync_log()?;
         let mut edit = VersionEdit::new();
         edit.set_external_root(tree.id, root);
         edit.note_written(tree.id, written);
-        // Those from before the tree had a keeper; nothing adds or removes any since.
+        // Sstables from before the external tree was set; none were added or removed since.
         for table in tree.state().version.tables() {
             edit.remove_table(tree.id, table.meta().number);
         }
@@ -212,24 +213,25 @@ impl StoreInner {
         self.install(tree, edit, flushed)
     }
 
-    /// Whether a new segment of the log is the moment to cut the kept tree `tree`; `None` for other trees.
+    /// True if a checkpoint of the external tree of `tree` is due at a new log segment; `None` without an external
+    /// tree.
     pub(super) fn is_checkpoint_due(&self, tree: &Tree) -> Option<bool> {
         let external_tree = tree.external_tree.get()?;
         let logged = self.counters.log_bytes();
-        let held = tree.state_guard().active.log_bytes_held(logged);
-        Some(held.is_some_and(|held| external_tree.is_checkpoint_due(held)))
+        let retained = tree.state_guard().active.log_bytes_since_first(logged);
+        Some(retained.is_some_and(|retained| external_tree.is_checkpoint_due(retained)))
     }
 }
 
 impl Store {
-    /// What the keeper of `tree` held durably when the store was opened, or at its last cut; `None` where it never had
-    /// one.
+    /// The durable root of the external tree of `tree`, at the opening or at its last checkpoint; `None` if it never
+    /// had one.
     pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
         self.inner.versions.lock().external_root(tree)
     }
 
-    /// Names what the keeper of `tree` is about to hold, before it begins: for keepers with a file that a root does not
-    /// list. The log that the tree needs stays what it is.
+    /// Sets the root of an external tree before it is set itself: for external trees with a file that a root does not
+    /// list. The log of the tree is retained.
     ///
     /// # Errors
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
@@ -244,9 +246,10 @@ impl Store {
         inner.apply_edit(&mut versions, edit)
     }
 
-    /// Removes the sstables of `tree` and what a keeper held, and gives the tree `descriptor`, in one edit. Memtables stay:
-    /// the tree then holds the writes that recovery replayed and later ones. For the time between an opening with
-    /// [`start_paused`](crate::StoreOptions::start_paused) and [`start`](Self::start); the tree must not have a keeper.
+    /// Removes the sstables of `tree` and the root of its external tree, and sets the descriptor of the tree, in one
+    /// edit. Memtables remain: the tree then contains the replayed writes and later ones. Only between an opening with
+    /// [`start_paused`](crate::StoreOptions::start_paused) and [`start`](Self::start); the external tree must not be
+    /// set.
     ///
     /// # Errors
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
@@ -267,30 +270,30 @@ impl Store {
         })
     }
 
-    /// What the file of a keeper is called.
+    /// The path of a file of an external tree.
     pub fn external_file_path(&self, number: u64) -> PathBuf {
         FileName::Region(number).path(&self.inner.options.dir)
     }
 
-    /// Lets `keeper` keep the writes of `tree` from now on, and hands it those that are there already: it has to hold
-    /// what [`external_root`](Self::external_root) names. Writers wait for what they write meanwhile, and for no more. Writes at numbers that
-    /// are in use already must have come to an end.
+    /// Sets the external tree of `tree` and transfers all existing writes to it: before, it must be in the state of
+    /// [`external_root`](Self::external_root). Writers wait only for the transfer of writes since the call began.
+    /// Writes with explicit sequence numbers that are already in use must have ended.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` where it has a keeper; `Corruption` or `Io` from reading the tree; those of the keeper. The
-    /// tree then goes on without it.
+    /// `NotFound`; `Conflict` if the tree has one already; `Corruption` or `Io` from reading the tree; errors of the
+    /// external tree. The tree then continues without it.
     pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
-        // Compactions leave the tree as it is meanwhile.
+        // Excludes compactions of the tree meanwhile.
         inner.with_reserved(tree.id, || {
-            // Most of it while writers go on.
+            // Most of the transfer is concurrent with writers.
             let view = ReadView::latest(inner.shared());
             if external_tree.is_durable_at_once() {
                 inner.sync_log()?;
             }
             let mut handed_over = inner.hand_over(&tree.state(), &*external_tree, 0, view.sequence())?;
-            // From here on nobody commits.
+            // From here on commits are excluded.
             let mut log = inner.log.lock();
             if external_tree.is_durable_at_once() && log.is_open() {
                 log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
@@ -299,7 +302,7 @@ impl Store {
             handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
             tree.row_gate.close();
             tree.external_tree.set(external_tree.clone()).map_err(|_| {
-                Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
+                Error::new(ErrorKind::Conflict, format!("tree {} has an external tree already", tree.id))
             })?;
             tree.replace_state(TreeState::without_entries);
             log.targets.clear();
@@ -309,7 +312,7 @@ impl Store {
             if !is_due || !log.is_open() {
                 return Ok(());
             }
-            // The sstables go with the first cut, and so does the log that was done again.
+            // The first checkpoint removes the sstables, and releases the replayed log.
             tree.state_guard().active.note_log(log.number(), 0);
             inner.rotate(&mut log, Rotate::Tree(tree.id))
         })

@@ -68,7 +68,7 @@ impl StoreInner {
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
         let operator = tree.merge_operator.read().clone();
-        let visibility = tree.visibility(flushed, &in_use);
+        let visibility = tree.flush_visibility(flushed, &in_use);
         let cursors = flushed.iter().map(|logged| logged.memtable.cursor(visibility)).collect();
         let mut cursor = MergingCursor::new(cursors);
         // Entries that the filter of the layer above drops are dropped by compactions only. During replay it is not

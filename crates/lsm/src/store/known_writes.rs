@@ -45,20 +45,20 @@ struct Exact<'w> {
 }
 
 impl Exact<'_> {
-    fn sequence(&self, place: usize) -> SequenceNumber {
-        self.writes.get(place).map_or(0, |write| write.sequence)
+    fn sequence(&self, position: usize) -> SequenceNumber {
+        self.writes.get(position).map_or(0, |write| write.sequence)
     }
 }
 
 impl SearchScope for Exact<'_> {
     const BY_SEQUENCE: bool = true;
 
-    fn max_sequence(&self, place: usize) -> SequenceNumber {
-        self.sequence(place)
+    fn max_sequence(&self, position: usize) -> SequenceNumber {
+        self.sequence(position)
     }
 
-    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
-        let sequence = self.sequence(place);
+    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
+        let sequence = self.sequence(position);
         (smallest..=largest).contains(&sequence) && sequence <= self.view
     }
 
@@ -76,12 +76,12 @@ struct NotOlder<'w> {
 impl SearchScope for NotOlder<'_> {
     const BY_SEQUENCE: bool = true;
 
-    fn max_sequence(&self, _place: usize) -> SequenceNumber {
+    fn max_sequence(&self, _position: usize) -> SequenceNumber {
         self.view
     }
 
-    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
-        smallest <= self.view && self.writes.get(place).is_some_and(|write| largest >= write.sequence)
+    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
+        smallest <= self.view && self.writes.get(position).is_some_and(|write| largest >= write.sequence)
     }
 
     fn must_exist(&self) -> bool {

@@ -208,7 +208,7 @@ impl StoreInner {
             let waits = self.flushes_due(tree) == 0;
             let is_stale = |logged: &Arc<LoggedMemtable>| {
                 let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
-                (!logged.is_of_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
+                (!logged.is_from_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
             };
             // What was flushed and is about to go holds nothing back.
             let is_going = tree.publication_pending.load(Ordering::Acquire);

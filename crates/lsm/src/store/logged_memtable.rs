@@ -52,7 +52,7 @@ impl LoggedMemtable {
     }
 
     /// An empty one that needs the segments of the log that `others` need.
-    pub(super) fn needing_logs_of<'m>(others: impl Iterator<Item = &'m Arc<Self>> + Clone) -> Self {
+    pub(super) fn requiring_logs_of<'m>(others: impl Iterator<Item = &'m Arc<Self>> + Clone) -> Self {
         let noted = |of: fn(&Self) -> &AtomicU64| {
             let with_entries = others.clone().filter(|other| other.first_log().is_some());
             with_entries.map(move |other| of(other).load(Ordering::Acquire))
@@ -68,7 +68,7 @@ impl LoggedMemtable {
     /// `memtable`, with what is still visible of `inputs`.
     pub(super) fn compacted(memtable: Memtable, inputs: &[Arc<Self>]) -> Self {
         let origin = Origin::MemoryCompaction;
-        Self { memtable: Arc::new(memtable), origin, ..Self::needing_logs_of(inputs.iter()) }
+        Self { memtable: Arc::new(memtable), origin, ..Self::requiring_logs_of(inputs.iter()) }
     }
 
     /// Notes where its entries are, all of which were kept back.
@@ -89,7 +89,7 @@ impl LoggedMemtable {
     }
 
     /// True for one that was filled by writers: once full, it waits to be flushed.
-    pub(super) fn is_of_writers(&self) -> bool {
+    pub(super) fn is_from_writers(&self) -> bool {
         self.origin == Origin::Writers
     }
 
@@ -115,7 +115,7 @@ impl LoggedMemtable {
     }
 
     /// Bytes of log since its first entry, of `logged` that the store has written; `None` while it is empty.
-    pub(super) fn log_bytes_held(&self, logged: u64) -> Option<u64> {
+    pub(super) fn log_bytes_since_first(&self, logged: u64) -> Option<u64> {
         self.first_log().map(|_| logged.saturating_sub(self.logged_before.load(Ordering::Relaxed)))
     }
 

@@ -1,33 +1,34 @@
-//! Compaction in memory: what is still visible of full memtables becomes one memtable, and nothing is written.
+//! Compaction in memory: the visible versions of full memtables become one memtable, and nothing is written.
 //!
-//! Where records are written again and again, most of a full memtable are versions that a newer one hides. A flush drops these,
-//! but writes the newest of each, which the next flush or compaction writes again. Here they stay in memory until they are many or old.
-//! Accordion (Bortnikov et al., VLDB 2018) does so for HBase.
+//! If records are overwritten often, most entries of a full memtable are hidden by newer versions. A flush drops these,
+//! but writes the newest version of each key, and the next flush or compaction writes the key again. A compaction in
+//! memory retains them in memory until they are many or old. Accordion (Bortnikov et al., VLDB 2018) does the same for
+//! HBase.
 //!
 //! ```text
-//! full memtables      [writers, newest] [writers] [compacted]  [kept back]      of one tree, by age
-//! becomes             [compacted                            ]  [kept back]
+//! full memtables      [writers, newest] [writers] [compacted]  [retained]      of one tree, by age
+//! becomes             [compacted                            ]  [retained]
 //! ```
 //!
-//! # When
-//! As soon as a memtable is full, if at least [`HIDDEN_PERCENT`] of what writers put into it since are versions that newer
-//! ones of their key stand before, and what is left of all is expected to take no more than one full memtable. It is a guess, by
-//! numbers of keys: views that are open keep more, and keys that several memtables have are fewer than their sum.
-//! What comes out larger is flushed at once, with all else that waits.
+//! # Conditions
+//! As soon as a memtable is full, if at least [`HIDDEN_PERCENT`] of the entries of writers since the last compaction
+//! are hidden by newer versions, and the rest is expected to fit into one memtable. This is an estimate by numbers of
+//! keys: open views retain more versions, and several memtables may have the same keys. If the output is larger than a
+//! memtable, it is flushed at once, together with all pending memtables.
 //!
-//! # Why nothing is lost
-//! The log is not touched: what is put together goes on to need every segment that its inputs need. After a crash
-//! all versions come back, hidden as they were. It is flushed like any full memtable, with the next ones or once it
-//! holds back too many segments (see `log`), so recovery has no more to replay than a quiet memtable may cause.
+//! # Durability
+//! The log does not change: the output needs every segment that its inputs need. After a crash all versions come back,
+//! with the same visibility. The output is flushed like any full memtable, with the next ones or once it retains too
+//! many segments (see `log`), so recovery replays no more than for a quiet memtable.
 //!
-//! # Why readers see the same
-//! The rules are those of a flush (see [`retention`](crate::compaction::Retention)): of each key the newest version of each stripe stays, decided by the numbers in
-//! use before. A reader has the state from before, or registered its number by then, or reads at a later one.
-//! Sstables do not change, so cached rows do not either.
+//! # Visibility
+//! The rules are those of a flush (see [`retention`](crate::compaction::Retention)): of each key the newest version of
+//! each stripe remains, for the sequence numbers in use before. A reader has the old state, or has registered its
+//! number by then, or reads at a later one. Sstables do not change, so cached rows do not either.
 //!
-//! # What is left out
-//! Memtables with operands of merges, since these do not hide each other; trees with a keeper, which have other ways to do this; and trees with
-//! collectors, since what an index says of a memtable would have to be made anew.
+//! # Exclusions
+//! Memtables with merge operands, since these do not hide each other; trees with an external tree, which compacts by
+//! itself; and trees with collectors, since the memtable indexes would have to be rebuilt.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,16 +44,16 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::memtable::Memtable;
 
-/// Percent of the entries of memtables that writers filled which have to be hidden.
+/// Minimum percentage of hidden entries in memtables filled by writers.
 const HIDDEN_PERCENT: usize = 25;
 
-/// After so many entries it is looked whether the work is still wanted.
-const LOOK_EVERY: u64 = 1 << 12;
+/// Number of entries between two checks whether the work was abandoned.
+const CHECK_INTERVAL: u64 = 1 << 12;
 
-/// Takes what is kept.
+/// The output of a compaction in memory.
 struct MemtableOutput {
     memtable: Memtable,
-    /// Is told what is left out, if anybody wants to know.
+    /// Receives the dropped versions; `None` without a listener.
     drops: Option<Box<dyn DropCollector>>,
 }
 
@@ -69,8 +70,8 @@ impl EntrySink for MemtableOutput {
     }
 }
 
-/// The full memtables of `state` that had better be put together than flushed; empty if there are none. They are the newest ones
-/// down to what was put together last.
+/// The full memtables of `state` to be compacted in memory instead of flushed; empty if there are none. They are the
+/// newest ones, down to the last output.
 fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
     let (mut inputs, mut written, mut keys, mut left_bytes) = (0, 0, 0, 0);
     for (position, logged) in state.immutables.iter().enumerate() {
@@ -79,7 +80,7 @@ fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
         if logged.is_retained() || memtable.has_operands() || left_bytes > memtable_bytes {
             break;
         }
-        if logged.is_of_writers() {
+        if logged.is_from_writers() {
             written += memtable.entries();
             keys += memtable.keys();
         }
@@ -89,19 +90,19 @@ fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
         }
     }
     let (inputs, others) = state.immutables.split_at(inputs);
-    // Two that were put together would take more memory than one may.
+    // Two outputs would exceed the memory of one memtable.
     if others.iter().any(|logged| logged.is_compacted()) { &[] } else { inputs }
 }
 
 impl StoreInner {
-    /// A tree whose full memtables had better be compacted in memory than flushed.
+    /// A compaction in memory of a tree, if one is worth it.
     pub(super) fn pick_memory_compaction(&self, work: &WorkState) -> Option<BackgroundJob> {
         if !self.options.memory_compaction {
             return None;
         }
         let trees = self.trees.load();
-        let due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && self.compacts_in_memory(tree);
-        trees.values().find(due).map(|tree| BackgroundJob::CompactMemory(tree.clone()))
+        let is_due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && self.compacts_in_memory(tree);
+        trees.values().find(is_due).map(|tree| BackgroundJob::CompactMemory(tree.clone()))
     }
 
     fn compacts_in_memory(&self, tree: &Tree) -> bool {
@@ -110,19 +111,19 @@ impl StoreInner {
             && !tree.flush_all.load(Ordering::Acquire)
             && tree.external_tree.get().is_none()
             && tree.collectors.read().is_none()
-            // Who allows for one full memtable has no memory for what is left of it and the next one.
+            // With a limit of one full memtable, there is no memory for an output and the next full memtable.
             && self.options.max_immutable_memtables > 1
             && !inputs(&state, self.options.memtable_bytes).is_empty()
     }
 
-    /// Puts together what is visible of the full memtables of `tree`.
+    /// Compacts full memtables of `tree` into one with their visible versions.
     pub(super) fn compact_memory(&self, tree: &Arc<Tree>) -> Result<()> {
         let state = tree.state();
         let inputs = inputs(&state, self.options.memtable_bytes);
-        let MemtableOutput { memtable, drops } = self.visible_in(tree, inputs)?;
+        let MemtableOutput { memtable, drops } = self.merge_visible(tree, inputs)?;
         memtable.index_points_as(inputs.iter().map(|logged| &*logged.memtable));
         let entries: usize = inputs.iter().map(|logged| logged.memtable.entries()).sum();
-        let left_out = entries.saturating_sub(memtable.entries());
+        let dropped_entries = entries.saturating_sub(memtable.entries());
         let is_large = memtable.memory_bytes() > self.options.memtable_bytes;
         if !tree.compact_immutables(inputs, LoggedMemtable::compacted(memtable, inputs)) {
             return Ok(());
@@ -131,30 +132,30 @@ impl StoreInner {
             tree.flush_all.store(true, Ordering::Release);
         }
         self.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
-        self.counters.entries_dropped_in_memory.fetch_add(left_out as u64, Ordering::Relaxed);
+        self.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
         let Some(drops) = drops else { return Ok(()) };
-        // What hides them may be in the log alone: it has to be safe before anybody relies on it.
+        // The writes that hide them may only be in the log: they must be durable before the listener relies on them.
         self.sync_log()?;
         drops.installed();
         Ok(())
     }
 
-    /// What some view may see of `inputs`.
-    fn visible_in(&self, tree: &Arc<Tree>, inputs: &[Arc<LoggedMemtable>]) -> Result<MemtableOutput> {
+    /// Merges the versions of `inputs` that some view may see.
+    fn merge_visible(&self, tree: &Arc<Tree>, inputs: &[Arc<LoggedMemtable>]) -> Result<MemtableOutput> {
         let drops = tree.drop_listener.read().as_ref().map(|listener| listener.begin());
-        // In this order: no range tombstone at or below the first number in use is missing then.
+        // In this order, no range tombstone at or below the first number in use is missing.
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
-        let shown = tree.shown(inputs, &in_use);
+        let visibility = tree.flush_visibility(inputs, &in_use);
         let mut output =
             MemtableOutput { memtable: Memtable::with_budget(self.options.memtable_bytes), drops };
         let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);
         let mut cursor =
-            MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(shown)).collect());
+            MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(visibility)).collect());
         cursor.seek_to_first()?;
         for entry in 0_u64.. {
-            if entry.is_multiple_of(LOOK_EVERY) && self.is_abandoned(tree) {
-                return Err(Error::new(ErrorKind::Closed, "the memtables are not wanted any more"));
+            if entry.is_multiple_of(CHECK_INTERVAL) && self.is_abandoned(tree) {
+                return Err(Error::new(ErrorKind::Closed, "the compaction in memory was abandoned"));
             }
             if !cursor.valid() {
                 break;
@@ -178,7 +179,7 @@ mod tests {
     use crate::version::{RetainedLog, Version};
 
     #[test]
-    fn what_was_compacted_takes_the_place_of_its_inputs_or_none() {
+    fn a_compacted_memtable_replaces_all_inputs_or_none() {
         let full = || Arc::new(LoggedMemtable::default());
         let (newest, middle, oldest) = (full(), full(), full());
         let of = |immutables: &[&Arc<LoggedMemtable>]| TreeState {
@@ -201,20 +202,20 @@ mod tests {
         assert!(of(&[&newest]).compacted_in_memory(&[], compacted).is_none());
     }
 
-    /// What was kept back lies in a part of the log that the manifest names, in a segment that newer writes may be in as well.
+    /// Retained entries are in a part of the log that the manifest names, in a segment that may contain newer writes.
     #[test]
-    fn what_was_kept_back_is_no_input() {
-        let filled = |mut logged: LoggedMemtable, is_kept_back: bool| {
+    fn retained_entries_are_not_compacted_in_memory() {
+        let filled = |mut logged: LoggedMemtable, is_retained: bool| {
             for sequence in 1..=10 {
                 logged.memtable.insert(b"key", Trailer::new(sequence, EntryKind::Put), b"value");
             }
-            if is_kept_back {
+            if is_retained {
                 logged.note_retained(RetainedLog { segment: 3, start: 64, end: 100 });
             }
             Arc::new(logged)
         };
         let [newest, older] = [(); 2].map(|()| filled(LoggedMemtable::default(), false));
-        let kept_back = filled(LoggedMemtable::retained(), true);
+        let retained = filled(LoggedMemtable::retained(), true);
         let compacted = filled(LoggedMemtable::compacted(Memtable::new(), &[]), false);
         let count = |immutables: &[&Arc<LoggedMemtable>]| {
             let immutables = immutables.iter().map(|&logged| logged.clone()).collect();
@@ -222,14 +223,14 @@ mod tests {
             let views = Default::default();
             inputs(&TreeState { active: Arc::default(), immutables, version, views }, 1 << 20).len()
         };
-        assert_eq!(count(&[&newest, &older, &kept_back]), 2);
-        assert_eq!(count(&[&newest, &compacted, &kept_back]), 2);
-        assert_eq!((count(&[&kept_back]), count(&[&compacted]), count(&[])), (0, 0, 0));
+        assert_eq!(count(&[&newest, &older, &retained]), 2);
+        assert_eq!(count(&[&newest, &compacted, &retained]), 2);
+        assert_eq!((count(&[&retained]), count(&[&compacted]), count(&[])), (0, 0, 0));
     }
 
-    /// Recovery needs all that its inputs need, and their numbers tell what a flush of it has.
+    /// Recovery needs all segments of the inputs, and their numbers determine the floor after a flush.
     #[test]
-    fn what_was_compacted_needs_the_log_of_all_inputs() {
+    fn a_compacted_memtable_needs_the_log_of_all_inputs() {
         let of_segments = |first: u64, last: u64| {
             let logged = LoggedMemtable::default();
             logged.note_log(first, 100 * first);
@@ -239,8 +240,8 @@ mod tests {
         let inputs = [of_segments(6, 7), Arc::default(), of_segments(2, 5), of_segments(3, 3)];
         let compacted = LoggedMemtable::compacted(Memtable::new(), &inputs);
         assert_eq!((compacted.first_log(), compacted.last_log()), (Some(2), 7));
-        assert_eq!(compacted.log_bytes_held(1_000), Some(800));
-        assert!(compacted.is_compacted() && !compacted.is_of_writers() && !compacted.is_retained());
+        assert_eq!(compacted.log_bytes_since_first(1_000), Some(800));
+        assert!(compacted.is_compacted() && !compacted.is_from_writers() && !compacted.is_retained());
         assert_eq!(LoggedMemtable::compacted(Memtable::new(), &inputs[1..2]).first_log(), None);
     }
 }

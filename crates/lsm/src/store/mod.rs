@@ -1,51 +1,61 @@
-//! The store: trees over one log and one manifest, with everything that keeps them going.
+//! The store: trees over one log and one manifest, and their background work.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `commit`, `commit_put` | group commit: log, memtables, publication; and the short way of a single put |
-//! | `targets` | the memtables that writes go to, at hand |
-//! | `kept` | trees that somebody else keeps |
-//! | `log` | segments of the log and their rotation |
+//! | `commit`, `commit_put` | group commit: log, memtables, publication; the fast path of a single put |
+//! | `commit_targets` | a cache of the memtables that writes go to |
+//! | `external` | trees whose writes an external tree stores |
+//! | `log`, `logged_memtable` | segments of the log and their rotation; a memtable with its log segments |
 //! | `tree` | one tree's current memtables and version |
-//! | `read_view`, `snapshots` | consistent reads, and which versions they need |
-//! | `batch_read`, `get_lite` | many point reads at once; what memory alone says |
-//! | `components`, `newer` | the memtables and sstables of a view one by one; what is newer than one of them |
-//! | `versions_at` | versions of records read where they are said to be |
-//! | `tree_reader` | looking into a tree from a compaction filter |
-//! | `flush`, `compact` | memtables to sstables, sstables to sstables |
-//! | `partition_flush`, `retained` | memtables to partitions, and what they keep back |
-//! | `tree_views`, `sorted_view` | the sorted views of a tree, and how they are renewed |
-//! | `layout` | another layout for a tree in use |
-//! | `scheduler`, `workers`, `pressure` | background threads, and how writers are slowed down |
-//! | `open`, `recovery` | from files to a store |
-//! | `reserve` | space that a full disk leaves to what frees space |
-//! | `obsolete_files`, `spent_ranges` | which files and range tombstones may go |
-//! | `checkpoint`, `stats`, `verify` | copies, figures and checks |
+//! | `read_view`, `snapshots` | consistent reads, and the versions that they need |
+//! | `batch_read`, `get_lite` | many point reads at once; visibility checks in memory |
+//! | `newest_reads`, `row_gate` | reads of the newest version through the row cache |
+//! | `components`, `newer_versions` | the memtables and sstables of a view one by one; checks for newer versions |
+//! | `known_writes`, `versions_at` | reads of writes with a known sequence number; reads at known locations |
+//! | `estimate` | the number of entries in a range |
+//! | `tree_reader` | reads of a tree outside of any view, for compaction filters |
+//! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
+//! | `partition_flush`, `retained` | flushes into partitions, and the entries that they retain |
+//! | `deferred_publication` | when readers see a flush into partitions |
+//! | `memory_compaction` | compaction of full memtables in memory |
+//! | `table_output` | the sstables that a flush or a compaction writes |
+//! | `tree_views`, `sorted_view` | the sorted views of a tree, and their rebuilds |
+//! | `layout` | change of the layout of a tree in use |
+//! | `scheduler`, `workers`, `pressure` | background threads, and write throttling |
+//! | `idle`, `idle_work` | idle detection, and work that waits for idle writes |
+//! | `open`, `recovery` | opening of a store |
+//! | `reserve` | reserved disk space for operations that free space |
+//! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
+//! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
 //!
 //! # Lock order
-//! forgetting → log → versions → a tree's `replacing` → work → old logs. A thread may skip some, never go back.
+//! `tombstone_removal` → log → versions → a tree's `state_lock` → work → old logs. A thread may skip locks, but never
+//! goes back.
 
 mod batch_read;
 mod checkpoint;
 mod commit;
 mod commit_put;
+mod commit_targets;
 mod compact;
 mod components;
+mod deferred_publication;
 mod estimate;
+mod external;
 mod flush;
 mod get_lite;
-mod external;
+mod idle;
+mod idle_work;
 mod known_writes;
 mod layout;
 mod log;
 mod logged_memtable;
-mod idle;
 mod memory_compaction;
 mod newer_versions;
+mod newest_reads;
 mod obsolete_files;
 mod open;
 mod partition_flush;
-mod pauses;
 mod pressure;
 mod read_view;
 mod recovery;
@@ -53,15 +63,12 @@ mod reserve;
 mod retained;
 mod rewrite;
 mod row_gate;
-mod newest_reads;
 mod scheduler;
-mod deferred_publication;
 mod snapshots;
 mod sorted_view;
-mod spent_ranges;
+mod spent_tombstones;
 mod stats;
 mod table_output;
-mod commit_targets;
 mod tree;
 mod tree_reader;
 mod tree_views;
@@ -113,7 +120,7 @@ use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
-/// The objects that a store works with, apart from its settings.
+/// The dependencies of a store, apart from its settings.
 #[derive(Debug, Clone)]
 pub struct StoreComponents {
     /// The file system.
@@ -124,14 +131,14 @@ pub struct StoreComponents {
     pub cache: Arc<BlockCache>,
 }
 
-/// A tree as the catalogue of a store knows it.
+/// A tree in the catalogue of a store.
 #[derive(Debug, Clone)]
 pub struct TreeInfo {
     /// Its number, never reused.
     pub id: TreeId,
     /// Its settings.
     pub options: TreeOptions,
-    /// What the layer above keeps with it.
+    /// Opaque bytes of the layer above.
     pub descriptor: Arc<[u8]>,
 }
 
@@ -143,57 +150,57 @@ pub struct Store {
     workers: Workers,
 }
 
-/// What handles, views and background threads share.
+/// The state that handles, views and background threads share.
 pub(crate) struct StoreInner {
     options: StoreOptions,
     vfs: Arc<dyn Vfs>,
     runtime: Arc<dyn Runtime>,
     table_files: Arc<TableFiles>,
     database_id: u64,
-    /// The boot and the mount under which the store was opened.
+    /// Boot and mount at the time of the opening.
     boot: Boot,
     trees: ArcSwap<BTreeMap<TreeId, Arc<Tree>>>,
     snapshots: Snapshots,
     commits: CommitQueue,
     log: Mutex<LogState>,
     versions: Mutex<VersionSet>,
-    /// Finished segments that some memtable may still need, ascending.
+    /// Finished segments that memtables may still need, ascending.
     old_logs: Mutex<Vec<u64>>,
-    /// The segment that is written.
+    /// Number of the segment that is written.
     current_log: AtomicU64,
-    /// Held while spent range tombstones are looked for and removed.
-    forgetting: Mutex<()>,
-    /// Held while files are removed, or while none may be.
-    removing: Mutex<()>,
-    /// Bytes of the writable memtables, kept up to date by whoever writes the log.
+    /// Serialises the removal of spent range tombstones.
+    tombstone_removal: Mutex<()>,
+    /// Locked while files are removed, or must not be removed.
+    file_removal: Mutex<()>,
+    /// Bytes of the writable memtables. Updated under the lock of the log.
     active_bytes: AtomicUsize,
     work: Mutex<WorkState>,
     work_signal: Condvar,
     pressure: Pressure,
     counters: Counters,
-    /// Records that were asked for more than once.
+    /// Rows of records that were read more than once.
     rows: RowCache,
     reserve: Reserve,
-    /// Held while the reserve is taken or released.
-    reserving: Mutex<()>,
+    /// Locked while the reserve is allocated or released.
+    reserve_lock: Mutex<()>,
     poisoned: OnceLock<Error>,
     itself: Weak<StoreInner>,
-    /// Held until the store is dropped; `None` when opened read-only.
+    /// The lock of the directory; `None` if opened read-only.
     lock: Option<Box<dyn FileLock>>,
 }
 
-/// Refuses all further writes of this handle because of `cause`.
+/// Rejects all further writes of this handle because of `cause`.
 fn poison(store: &StoreInner, cause: &Error) {
     let message = format!("an earlier write failed, so this handle refuses to write: {cause}");
     let _ = store.poisoned.set(Error::new(ErrorKind::Poisoned, message));
-    // First of all those who wait are woken: the cause may be a panic in what follows.
+    // Waiting threads are woken first: the cause may be a panic in the calls below.
     drop(store.work.lock());
     store.work_signal.notify_all();
     store.wake_workers();
 }
 
 impl StoreInner {
-    /// Fails where no write may happen.
+    /// Fails if writes are not allowed.
     fn check_writable(&self) -> Result<()> {
         if let Some(error) = self.poisoned.get() {
             return Err(error.clone());
@@ -204,8 +211,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Fails where the directory is no longer the one that was opened: what is written would be lost, and another process may have
-    /// opened the one that is there now.
+    /// Fails if the directory was replaced since the opening: writes would be lost, and another process may have opened
+    /// the new directory.
     fn check_directory(&self) -> Result<()> {
         self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
     }
@@ -218,7 +225,7 @@ impl StoreInner {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {id} (any more)")))
     }
 
-    /// The identity of a file that is about to be created, with a tag that is drawn now.
+    /// The identity of a file to be created, with a new random tag.
     fn new_identity(&self, file_number: u64) -> FileIdentity {
         FileIdentity { file_number, tag: self.runtime.random_u64() }
     }
@@ -227,7 +234,7 @@ impl StoreInner {
         self.boot
     }
 
-    /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.
+    /// Makes an edit durable. A full disk leaves the store unchanged; any other failure poisons it.
     fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
         self.check_writable()?;
         let mut apply = || versions.apply(edit.clone()).map(drop);
@@ -238,7 +245,7 @@ impl StoreInner {
         })
     }
 
-    /// A counted reference to itself, for views that outlive the call.
+    /// A counted reference to the store, for views that outlive the call.
     fn shared(&self) -> Arc<StoreInner> {
         // A method can only run while a counted reference exists.
         self.itself.upgrade().unwrap_or_else(|| unreachable!("a live store refers to itself"))
@@ -249,13 +256,13 @@ impl StoreInner {
         self.active_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts further bytes of writable memtables. Only who writes the log calls this.
+    /// Adds bytes to those of writable memtables. The caller holds the lock of the log.
     #[inline]
     fn add_active_bytes(&self, bytes: usize) {
         self.active_bytes.store(self.active_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Counts the writable memtables anew. The caller has cleared the targets.
+    /// Recounts the bytes of the writable memtables. The caller has cleared the targets.
     fn reset_active_bytes(&self) {
         let trees = self.trees.load();
         let bytes = trees.values().map(|tree| tree.state_guard().active.memtable.memory_bytes()).sum();
@@ -266,8 +273,8 @@ impl StoreInner {
 impl Store {
     /// Commits `batch` atomically and returns its last sequence number.
     ///
-    /// When it returns, the batch is in the log (synced as `sync` says) and visible to every view made
-    /// later. `stage` runs inside the commit.
+    /// When it returns, the batch is in the log (synced according to `sync`) and visible to every later view. `stage`
+    /// runs inside the commit.
     ///
     /// # Errors
     /// `NotFound` for an unknown tree; `NoSpace` if the disk is full, with nothing written; `Poisoned`
@@ -286,8 +293,8 @@ impl Store {
         ReadView::latest(self.inner.clone())
     }
 
-    /// Has the next write take a sequence number above `through`: for a store that takes over entries under the numbers that they
-    /// have ([`StoreBatch::put_at`]). Nothing changes if larger numbers were taken already.
+    /// Raises the last sequence number to at least `through`: for a store that imports entries with their sequence
+    /// numbers ([`StoreBatch::put_at`]).
     ///
     /// # Errors
     /// `LimitExceeded` for a number without a successor; `ReadOnly`, `Poisoned`.
@@ -305,7 +312,7 @@ impl Store {
         self.inner.snapshots.published()
     }
 
-    /// The oldest sequence number at which somebody reads, or may read from now on. Takes a lock.
+    /// The oldest sequence number of current and future readers. Takes a lock.
     pub fn oldest_in_use(&self) -> SequenceNumber {
         self.inner.snapshots.oldest()
     }
@@ -343,7 +350,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Drops a tree. Its files go when the last view that reads them is dropped.
+    /// Drops a tree. Its files are removed when the last view that reads them is dropped.
     ///
     /// # Errors
     /// `NotFound`; as [`create_tree`](Self::create_tree).
@@ -351,25 +358,24 @@ impl Store {
         self.drop_with(id, VersionEdit::new())
     }
 
-    /// Drops a tree, and replaces what the layer above keeps with another one, its heir: both, or where it fails
-    /// neither. After a crash, too, both or neither has happened.
+    /// Drops a tree and sets the descriptor of another tree, `replacement`, in one atomic edit.
     ///
     /// # Errors
     /// As [`drop_tree`](Self::drop_tree).
-    pub fn drop_tree_for(&self, id: TreeId, heir: TreeId, descriptor: &[u8]) -> Result<()> {
-        let heir_tree = self.inner.tree(heir)?;
+    pub fn drop_tree_for(&self, id: TreeId, replacement: TreeId, descriptor: &[u8]) -> Result<()> {
+        let replacement_tree = self.inner.tree(replacement)?;
         let mut edit = VersionEdit::new();
-        edit.set_descriptor(heir, descriptor.to_vec());
+        edit.set_descriptor(replacement, descriptor.to_vec());
         self.drop_with(id, edit)?;
-        *heir_tree.descriptor.write() = descriptor.into();
+        *replacement_tree.descriptor.write() = descriptor.into();
         Ok(())
     }
 
-    /// Drops a tree in the edit that does `edit` as well.
+    /// Drops a tree as a part of `edit`.
     fn drop_with(&self, id: TreeId, mut edit: VersionEdit) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
-        // Nobody commits while the tree goes.
+        // Excludes commits during the removal.
         let mut log = inner.log.lock();
         let tree = inner.tree(id)?;
         let mut versions = inner.versions.lock();
@@ -389,14 +395,14 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces what the layer above keeps with a tree. Durable when it returns.
+    /// Sets the descriptor of a tree. Durable when it returns.
     ///
     /// # Errors
     /// `NotFound`; as [`create_tree`](Self::create_tree).
     pub fn set_descriptor(&self, id: TreeId, descriptor: &[u8]) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
-        // In this order: the tree is not dropped in between, which would be taken for a broken manifest.
+        // In this order, the tree is not dropped in between; that would look like a damaged manifest.
         let mut versions = inner.versions.lock();
         let tree = inner.tree(id)?;
         let mut edit = VersionEdit::new();
@@ -406,7 +412,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets compactions of `tree` drop what `filter` has no use for.
+    /// Sets a filter of the entries that compactions of `tree` write.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -417,7 +423,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets flushes and compactions of `tree` merge the operands that were written to it.
+    /// Sets an operator that merges operands in flushes and compactions of `tree`.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -428,8 +434,8 @@ impl Store {
         Ok(())
     }
 
-    /// Lets `factory` watch the entries of all sstables that `tree` writes from now on; `None` for nobody.
-    /// What is being written goes on with what was there when it began.
+    /// Sets the collectors of all sstables that `tree` writes from now on; `None` removes them. Sstables that are being
+    /// written are not affected.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -442,8 +448,8 @@ impl Store {
         Ok(())
     }
 
-    /// Tells `listener` of the versions that flushes and compactions of `tree` leave out from now on; `None` for
-    /// nobody.
+    /// Sets a listener that receives the versions that flushes and compactions of `tree` drop from now on; `None`
+    /// removes it.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -463,7 +469,7 @@ impl Store {
         trees.values().map(info).collect()
     }
 
-    /// Syncs the log: everything acknowledged so far is safe from a power cut when it returns.
+    /// Syncs the log: all acknowledged writes survive a power cut when it returns.
     ///
     /// # Errors
     /// `Io`; a failed sync poisons the handle.

@@ -1,20 +1,18 @@
-//! Whether versions that were found in sorted runs are current, by what is newer alone.
+//! Checks whether versions found in sorted runs are current, by the newer components alone.
 //!
-//! Whoever reads single components knows where a version lies. All that could replace it lies in newer ones: for one
-//! key, every version in a newer component is newer than every version in an older one (see `tree`). So its own run
-//! and all older ones need not be asked. This is LevelDB++'s `GetLite` (§3.2, Algorithm 5) with the level of
-//! the record, where each memtable and each run of a level counts as a level of its own.
+//! A reader of single components knows where a version lies. For one key, every version in a newer component is newer
+//! than every version in an older one (see `tree`). So only components newer than its run can replace it. This is
+//! LevelDB++'s `GetLite` (§3.2, Algorithm 5) with the level of the record; each memtable and each run of a level counts
+//! as a level.
 //!
 //! # Algorithm
 //! 1. A version of the key in a memtable that the view sees replaces it.
-//! 2. So does one in a newer run. Of a run only the sstable around the key is asked, and that only if its range of
-//!    sequence numbers reaches beyond the version and begins before the view's end, and its filter knows the
-//!    key. These tests are in memory. A filter may be wrong: where it says maybe, the sstable is read, so no
-//!    bit of a filter ever drops a row.
-//! 3. A range tombstone that the view sees and that is newer deletes it.
+//! 2. So does a version in a newer run. Of a run only the sstable around the key is checked: its range of sequence
+//!    numbers must extend beyond the version and begin within the view, and its filter must contain the key. These
+//!    checks are in memory. After a positive filter the sstable is read, so a false positive never drops a row.
+//! 3. A newer range tombstone that the view sees deletes it.
 //!
-//! Nothing is newer than a version whose run is the newest with its key and sequence range, and the verdict costs a
-//! comparison a run.
+//! If no newer run has the key and its sequence range, the cost is one comparison a run.
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{Result, SequenceNumber};
@@ -23,25 +21,25 @@ use super::read_view::TreeView;
 use super::tree::TreeState;
 use crate::version::TableHandle;
 
-/// Versions that are judged together: their searches wait for memory together.
+/// Versions that are checked together: the cache misses of their searches overlap.
 const CHUNK: usize = 32;
 
-/// A version of a key that was found in an sstable of a view, the newest there that the view sees.
+/// A version of a key found in an sstable of a view: the newest one there that the view sees.
 #[derive(Debug, Clone, Copy)]
 pub struct FoundInRun<'k> {
     /// The key.
     pub key: &'k [u8],
     /// The sequence number of the write.
     pub sequence: SequenceNumber,
-    /// How many of the view's sorted runs, the newest first, may hold a newer version; as
-    /// [`BlockReader::newer_runs`](super::BlockReader::newer_runs) says.
+    /// The number of the newest sorted runs of the view that may have a newer version; see
+    /// [`BlockReader::newer_runs`](super::BlockReader::newer_runs).
     pub newer_runs: u32,
 }
 
-/// A filter that is to be asked.
-struct Lead<'a> {
-    /// Which version of the chunk.
-    place: usize,
+/// An sstable whose filter is to be checked.
+struct FilterProbe<'a> {
+    /// Position of the version in the chunk.
+    position: usize,
     hash: u64,
     table: &'a TableHandle,
 }
@@ -55,27 +53,27 @@ impl TreeState {
     ) -> Result<u64> {
         let mut read = 0;
         let has_ranges = self.has_range_tombstones();
-        let mut leads = Vec::new();
+        let mut probes = Vec::new();
         for found in found.chunks(CHUNK) {
             let mut current = [true; CHUNK];
-            self.prefetch_memtables(found, view, &mut current);
+            self.check_memtables(found, view, &mut current);
             if self.views.serve_reads() {
-                read += self.prefetch_views(found, view, &mut current)?;
+                read += self.check_views(found, view, &mut current)?;
             } else {
-                self.find_leads(found, view, &current, &mut leads);
+                self.collect_probes(found, view, &current, &mut probes);
             }
-            for lead in leads.drain(..) {
-                let Some((found, current)) = found.get(lead.place).zip(current.get_mut(lead.place)) else {
+            for probe in probes.drain(..) {
+                let Some((found, current)) = found.get(probe.position).zip(current.get_mut(probe.position)) else {
                     continue;
                 };
-                // Runs of one key stand side by side, newest first: the first with a version decides.
+                // The probes of one key are adjacent, newest first: the first with a version decides.
                 if !*current
-                    || lead.table.opened_reader().is_some_and(|reader| !reader.may_contain_hash(lead.hash))
+                    || probe.table.opened_reader().is_some_and(|reader| !reader.may_contain_hash(probe.hash))
                 {
                     continue;
                 }
                 read += 1;
-                let newest = lead.table.reader()?.newest_hashed(found.key, lead.hash, view)?;
+                let newest = probe.table.reader()?.newest_hashed(found.key, probe.hash, view)?;
                 *current = newest.is_none_or(|newest| newest.sequence() <= found.sequence);
             }
             for (found, current) in found.iter().zip(current) {
@@ -87,12 +85,12 @@ impl TreeState {
         Ok(read)
     }
 
-    /// Notes which of `found` have versions in memtables that the view sees.
-    fn prefetch_memtables(&self, found: &[FoundInRun<'_>], view: SequenceNumber, current: &mut [bool; CHUNK]) {
-        let may_show = |smallest: SequenceNumber| smallest <= view;
+    /// Clears `current` for versions with a newer one in a memtable that the view sees.
+    fn check_memtables(&self, found: &[FoundInRun<'_>], view: SequenceNumber, current: &mut [bool; CHUNK]) {
+        let is_old_enough = |smallest: SequenceNumber| smallest <= view;
         let mut memtables = self
             .memtables()
-            .filter(|logged| logged.memtable.smallest_sequence().is_some_and(may_show))
+            .filter(|logged| logged.memtable.smallest_sequence().is_some_and(is_old_enough))
             .peekable();
         if memtables.peek().is_none() {
             return;
@@ -111,9 +109,9 @@ impl TreeState {
         }
     }
 
-    /// Notes which of `found` are not the newest versions in sstables that the view sees, where sorted views say so: one
-    /// search tells of all runs. Answers how many it looked for.
-    fn prefetch_views(
+    /// Clears `current` for versions that are not the newest in sstables, by searches in sorted views: one search
+    /// covers all runs. Returns the number of searches.
+    fn check_views(
         &self,
         found: &[FoundInRun<'_>],
         view: SequenceNumber,
@@ -131,17 +129,17 @@ impl TreeState {
         Ok(read)
     }
 
-    /// The sstables that may hold newer versions, as far as their metas say, and asks the processor for the
-    /// places of the keys in their filters.
-    fn find_leads<'a>(
+    /// Collects the sstables that may have newer versions, by their metadata, and prefetches the filter blocks of the
+    /// keys.
+    fn collect_probes<'a>(
         &'a self,
         found: &[FoundInRun<'_>],
         view: SequenceNumber,
         current: &[bool; CHUNK],
-        leads: &mut Vec<Lead<'a>>,
+        probes: &mut Vec<FilterProbe<'a>>,
     ) {
         let runs = self.version.runs();
-        for ((place, found), _) in found.iter().enumerate().zip(current).filter(|(_, current)| **current) {
+        for ((position, found), _) in found.iter().enumerate().zip(current).filter(|(_, current)| **current) {
             let mut hash = None;
             let newer = runs.iter().take(found.newer_runs as usize);
             for run in newer.filter(|run| run.largest_sequence() > found.sequence) {
@@ -154,22 +152,23 @@ impl TreeState {
                 if let Some(reader) = table.opened_reader() {
                     reader.prefetch_filter(hash);
                 }
-                leads.push(Lead { place, hash, table });
+                probes.push(FilterProbe { position, hash, table });
             }
         }
     }
 }
 
 impl TreeView {
-    /// Whether each of `found`, read from the components of this very view (see
-    /// [`components_id`](Self::components_id)), is the newest version of its key that it sees, and not deleted: appended
-    /// to `out` in their order. Returns how many sstables had to be read because of what their filters said.
+    /// For each of `found`, which were read from the components of this view (see
+    /// [`components_id`](Self::components_id)): true if it is the newest version of its key that the view sees, and not
+    /// deleted. Results are appended to `out` in their order. Returns the number of sstables that were read after a
+    /// positive filter.
     ///
-    /// Costs a search in each memtable, for several keys at once, and a filter's cache line in each newer run
-    /// whose keys and sequence numbers leave it open; a point read where the filter says maybe.
+    /// Cost: a search in each memtable, for several keys at once; a cache line of a filter for each newer run that the
+    /// ranges of keys and sequence numbers do not exclude; a point read after a positive filter.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading an sstable; `out` then has fewer answers than there are versions.
+    /// `Corruption` or `Io` from reading an sstable; `out` then has fewer results than there are versions.
     pub fn are_current(&self, found: &[FoundInRun<'_>], out: &mut Vec<bool>) -> Result<u64> {
         self.state().are_current(found, self.sequence(), out)
     }

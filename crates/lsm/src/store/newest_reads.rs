@@ -1,24 +1,24 @@
-//! Reading the newest version of a single key, through the cache of rows.
+//! Reads of the newest version of a key, through the row cache.
 //!
-//! # What a row is worth
-//! A row of a tree says what the newest version of its key is, memtables left aside. A reader asks the memtables first; what
-//! they do not have is what the row says, if the reader sees its number.
+//! # Contents of a row
+//! A row contains the newest version of its key in the sstables of a tree. A reader searches the memtables first. If
+//! they have no version of the key, the row is the result, provided that the reader sees its sequence number.
 //!
-//! # Why it is right
-//! Compactions do not change what is newest; only flushes bring newer versions to sstables. So:
+//! # Correctness
+//! Compactions do not change the newest version of a key; only flushes add newer versions to sstables. So:
 //!
-//! 1. A flush, before readers see what it wrote, hands the newest version of each of its keys to the cache: a row takes it
-//!    over, and goes if the key is deleted. Nothing is wrong in between: who reads the state from before finds that version in
-//!    the memtables, or must not see it and then does not take the row either.
-//! 2. A reader makes a row of what it found in sstables only if no flush has begun since it came, which it looks at
-//!    under the lock of the row. A flush that begins afterwards gets to the row by the same lock.
-//! 3. A reader whose state is older than the last flush never makes a row, for the same reason.
-//! 4. Deleted ranges are asked as for any version that was found. Flushed ones vanish one day, with all that they
-//!    deleted in sstables; so a flush that brings one gives up all rows of the tree.
+//! 1. A flush passes the newest version of each of its keys to the cache before it is published: a row is updated, or
+//!    removed if the key is deleted. Meanwhile no result is wrong: a reader of the old state finds that version in the
+//!    memtables, or must not see it and then ignores the row too.
+//! 2. A reader inserts a row from sstables only if no flush has begun since its read began, which it checks under the
+//!    lock of the row. A flush that begins later updates the row under the same lock.
+//! 3. A reader whose state is older than the last flush never inserts a row, for the same reason.
+//! 4. Range tombstones are checked as for any version. Flushed tombstones are removed one day, with all that they
+//!    deleted in sstables; so a flush with range tombstones invalidates all rows of the tree.
 //!
 //! Trees whose compactions drop or merge entries by rules of the layer above have no rows.
 //!
-//! Only reads of the newest state go through the cache: a view may be older than what rows say.
+//! Only reads of the newest state use the cache: a view may be older than the rows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
 use super::logged_memtable::LoggedMemtable;
-use super::row_gate::{Renewing, RowGate};
+use super::row_gate::{RowGate, RowUpdate};
 use super::tree::{Tree, TreeState};
 use super::tree_views::note_get;
 use super::{Store, StoreInner};
@@ -36,11 +36,11 @@ use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
 use crate::row_cache::{HashedKey, RowCache, RowLookup};
 
-/// Keys whose rows a flush asks for ahead of the one at hand.
-const KEYS_AHEAD: usize = 16;
+/// Number of keys whose rows a flush prefetches in advance.
+const PREFETCH_DISTANCE: usize = 16;
 
 impl Store {
-    /// The newest visible value of `key` in `tree`. Registers nothing, and takes no lock but that of a few cached rows.
+    /// The newest visible value of `key` in `tree`. Registers nothing; takes only the lock of a shard of the row cache.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
@@ -56,11 +56,11 @@ impl Store {
     }
 }
 
-/// Who reads single keys of a tree as it is.
+/// A reader of single keys in the newest state of a tree.
 struct NewestReader<'s> {
     rows: &'s RowCache,
     gate: &'s RowGate,
-    /// As counted before the state was looked at.
+    /// The count of flushes before the state was read.
     flushes: u64,
 }
 
@@ -71,54 +71,54 @@ impl NewestReader<'_> {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        // Behind the state: who sees a state without a deleted range has the owner since.
+        // Read after the state: a reader of a state without a range tombstone has the owner since its removal.
         let Some(owner) = self.gate.owner(self.rows).filter(|_| !self.rows.is_off()) else {
             return state.get(key, sequence);
         };
-        let of_key = HashedKey { owner, key, hash: hash_key(key) };
-        self.rows.prefetch(of_key.hash);
-        if let Some((trailer, value)) = state.newest_in_memtables(key, of_key.hash, sequence) {
-            self.rows.record_request(of_key.hash);
-            let shown = state.is_visible(key, trailer, sequence);
-            return Ok(shown.then(|| (trailer.sequence(), ValueRef::from(value))));
+        let hashed_key = HashedKey { owner, key, hash: hash_key(key) };
+        self.rows.prefetch(hashed_key.hash);
+        if let Some((trailer, value)) = state.newest_in_memtables(key, hashed_key.hash, sequence) {
+            self.rows.record_request(hashed_key.hash);
+            let visible = state.is_visible(key, trailer, sequence);
+            return Ok(visible.then(|| (trailer.sequence(), ValueRef::from(value))));
         }
-        let is_ghost = match self.rows.get(of_key, sequence) {
+        let is_ghost = match self.rows.get(hashed_key, sequence) {
             RowLookup::Hit(written, value) => {
                 note_get(false);
-                let shown = state.is_put_visible(key, written, sequence);
-                return Ok(shown.then(|| (written, ValueRef::from(value))));
+                let visible = state.is_put_visible(key, written, sequence);
+                return Ok(visible.then(|| (written, ValueRef::from(value))));
             }
             RowLookup::Miss { is_ghost } => is_ghost,
         };
-        let found = state.newest_in_tables(key, of_key.hash, sequence)?;
-        let shown = found.filter(|(trailer, _)| state.is_visible(key, *trailer, sequence));
+        let found = state.newest_in_tables(key, hashed_key.hash, sequence)?;
+        let visible = found.filter(|(trailer, _)| state.is_visible(key, *trailer, sequence));
         if is_ghost
-            && let Some((trailer, value)) = &shown
+            && let Some((trailer, value)) = &visible
             && trailer.kind() == Some(EntryKind::Put)
         {
-            self.rows.put(of_key, trailer.sequence(), value, || self.gate.is_as_of(self.flushes));
+            self.rows.put(hashed_key, trailer.sequence(), value, || self.gate.is_unchanged_since(self.flushes));
         }
-        Ok(shown.map(|(trailer, value)| (trailer.sequence(), value)))
+        Ok(visible.map(|(trailer, value)| (trailer.sequence(), value)))
     }
 }
 
 impl StoreInner {
-    /// Hands the newest versions in `flushed`, newest memtable first, to the rows of `tree`. What is returned is to be kept until
-    /// the tree has a state in which they are in sstables.
+    /// Updates the rows of `tree` with the newest versions in `flushed`, newest memtable first. The result must be held
+    /// until the state of the tree has the versions in sstables.
     pub(super) fn update_rows<'t>(
         &self,
         tree: &'t Tree,
         flushed: &[Arc<LoggedMemtable>],
-    ) -> Option<Renewing<'t>> {
+    ) -> Option<RowUpdate<'t>> {
         let gate = &tree.row_gate;
         if flushed.is_empty() || self.rows.is_off() {
             return None;
         }
-        let row_update = Renewing::begin(gate);
+        let row_update = RowUpdate::begin(gate);
         let Some(owner) = gate.owner(&self.rows) else { return Some(row_update) };
         let has_ranges = flushed.iter().any(|logged| logged.memtable.has_range_tombstones());
         if has_ranges || !self.rows.is_untouched() && self.update_rows_of_owner(owner, flushed).is_err() {
-            gate.give_up(&self.rows);
+            gate.invalidate(&self.rows);
         }
         Some(row_update)
     }
@@ -127,17 +127,17 @@ impl StoreInner {
     fn update_rows_of_owner(&self, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
         for logged in flushed.iter().rev() {
             let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
-            let (mut cursor, mut next_state) = (newest(), newest());
+            let (mut cursor, mut prefetch_cursor) = (newest(), newest());
             cursor.seek_to_first()?;
-            next_state.seek_to_first()?;
-            // Those of the keys between the two.
-            let mut hashes = VecDeque::with_capacity(KEYS_AHEAD);
+            prefetch_cursor.seek_to_first()?;
+            // Hashes of the keys between the two cursors.
+            let mut hashes = VecDeque::with_capacity(PREFETCH_DISTANCE);
             while cursor.valid() {
-                while hashes.len() < KEYS_AHEAD && next_state.valid() {
-                    let hash = hash_key(next_state.key());
+                while hashes.len() < PREFETCH_DISTANCE && prefetch_cursor.valid() {
+                    let hash = hash_key(prefetch_cursor.key());
                     self.rows.prefetch(hash);
                     hashes.push_back(hash);
-                    next_state.next()?;
+                    prefetch_cursor.next()?;
                 }
                 let (key, trailer) = (cursor.key(), cursor.trailer());
                 let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
@@ -151,7 +151,7 @@ impl StoreInner {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "threads beside each other are what is tested")]
+#[allow(clippy::disallowed_methods, reason = "the test needs concurrent threads")]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -196,7 +196,7 @@ mod tests {
         store.get_latest(tree, key).unwrap().map(|(_, value)| value.to_vec())
     }
 
-    /// Asks often enough for a row.
+    /// Reads a key often enough to insert its row.
     fn warm(store: &Store, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
         get(store, tree, key);
         get(store, tree, key);
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn the_third_get_of_a_flushed_key_finds_its_row() {
+    fn the_third_get_of_a_flushed_key_hits_its_row() {
         let (store, tree) = open(0, Layout::Leveled);
         write(&store, |batch| batch.put(tree, b"a", b"one"));
         store.flush().unwrap();
         assert_eq!(warm(&store, tree, b"a"), Some(b"one".to_vec()));
         let stats = store.stats().rows;
         assert_eq!((stats.hits, stats.misses, stats.inserts, stats.rows), (1, 2, 1, 1));
-        // A newer one in the memtable comes first, and takes the row over with the flush.
+        // A newer version in the memtable hides the row, and the flush updates the row.
         write(&store, |batch| batch.put(tree, b"a", b"two"));
         assert_eq!(get(&store, tree, b"a"), Some(b"two".to_vec()));
         store.flush().unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_deleted_ranges_do_not_come_back_when_the_ranges_are_forgotten() {
+    fn rows_of_deleted_ranges_stay_invalid_after_the_removal_of_the_tombstone() {
         let (store, tree) = open(0, Layout::Leveled);
         for key in [b"a", b"b", b"c"] {
             write(&store, |batch| batch.put(tree, key, key));
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!((get(&store, tree, b"b"), get(&store, tree, b"c")), (None, Some(b"c".to_vec())));
         store.flush().unwrap();
         assert_eq!((get(&store, tree, b"b"), get(&store, tree, b"c")), (None, Some(b"c".to_vec())));
-        // Nothing is left of the range, nor of what it deleted.
+        // The range tombstone is removed, and all that it deleted.
         store.compact(tree).unwrap();
         assert!(!store.tree_reader(tree).unwrap().has_range_tombstones());
         assert_eq!((warm(&store, tree, b"a"), warm(&store, tree, b"b")), (None, None));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_go_past_rows_that_are_newer() {
+    fn snapshots_ignore_newer_rows() {
         let (store, tree) = open(0, Layout::Leveled);
         write(&store, |batch| batch.put(tree, b"a", b"one"));
         let view = store.read_view();
@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(get(&store, tree, b"a"), Some(b"two".to_vec()));
     }
 
-    /// What a reader found before a flush is no row after it, whether it was current when it came or not.
+    /// A version read before a flush is not inserted after it, whether it was current at the read or not.
     #[test]
-    fn a_reader_from_before_a_flush_makes_no_row() {
+    fn a_reader_that_began_before_a_flush_inserts_no_row() {
         let (store, tree) = open(0, Layout::Leveled);
         write(&store, |batch| batch.put(tree, b"a", b"one"));
         store.flush().unwrap();
@@ -269,14 +269,14 @@ mod tests {
         write(&store, |batch| batch.put(tree, b"a", b"two"));
         let reader = NewestReader { rows: &store.inner.rows, gate: &handle.row_gate, flushes };
         store.flush().unwrap();
-        // The note of the first question had the flush make a row of the new version: it is not for this reader.
+        // The first read left a ghost, so the flush inserted a row of the new version: this reader must not use it.
         assert_eq!(store.stats().rows.rows, 1);
         assert_eq!(&*reader.get(&state, b"a", sequence).unwrap().unwrap().1, b"one");
         assert_eq!(get(&store, tree, b"a"), Some(b"two".to_vec()));
-        // Nor while a flush runs.
+        // Likewise during a flush.
         write(&store, |batch| batch.put(tree, b"b", b"one"));
         store.flush().unwrap();
-        let row_update = Renewing::begin(&handle.row_gate);
+        let row_update = RowUpdate::begin(&handle.row_gate);
         let flushes = handle.row_gate.flushes();
         let reader = NewestReader { rows: &store.inner.rows, gate: &handle.row_gate, flushes };
         for _ in 0..3 {
@@ -289,52 +289,52 @@ mod tests {
         assert_eq!(store.stats().rows.rows, 2);
     }
 
-    /// Readers never see less than what was committed when they asked, while flushes and compactions go on beside them.
+    /// Readers see at least the writes that were committed before the read, concurrently with flushes and compactions.
     #[test]
-    fn readers_beside_flushes_see_what_was_committed() {
+    fn concurrent_readers_see_committed_writes_during_flushes() {
         const KEYS: usize = 64;
         let layouts = [Layout::Leveled, Layout::Partitioned];
         for (layout, in_memory) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
             let (store, tree) = open_with(2, layout, in_memory);
             let committed: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-            let (ends, rounds) = (AtomicBool::new(false), 60_000_u64);
+            let (stopped, rounds) = (AtomicBool::new(false), 60_000_u64);
             std::thread::scope(|scope| {
                 let reader = |seed: u64| {
-                    let (store, committed, ends) = (&store, &committed, &ends);
+                    let (store, committed, stopped) = (&store, &committed, &stopped);
                     move || {
                         let mut number = seed;
-                        while !ends.load(Ordering::Relaxed) {
+                        while !stopped.load(Ordering::Relaxed) {
                             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
                             let key = (number >> 33) as usize % KEYS;
-                            let at_least = committed[key].load(Ordering::Acquire);
+                            let min_version = committed[key].load(Ordering::Acquire);
                             let found = store.get_latest(tree, &key.to_be_bytes()).unwrap();
                             let (sequence, value) = match found {
                                 Some((sequence, value)) => (sequence, value),
                                 None => {
                                     assert!(
-                                        at_least == 0
-                                            || at_least % 7 == 0
-                                            || is_newer(committed, key, at_least)
+                                        min_version == 0
+                                            || min_version % 7 == 0
+                                            || is_newer(committed, key, min_version)
                                     );
                                     continue;
                                 }
                             };
                             let version = u64::from_be_bytes(*value.first_chunk().unwrap());
                             assert!(
-                                version >= at_least,
-                                "key {key}: {version} at {sequence} behind {at_least}"
+                                version >= min_version,
+                                "key {key}: {version} at {sequence} is older than {min_version}"
                             );
                         }
                     }
                 };
                 let readers = [scope.spawn(reader(3)), scope.spawn(reader(5))];
                 for version in 1..=20 * rounds {
-                    // Readers may have to wait for a processor: until they have met a row.
-                    let is_met = || in_memory || store.stats().rows.hits > 0;
-                    if version > rounds && version % 1_024 == 0 && is_met() {
+                    // Readers may wait for a processor: writes go on until they have hit a row.
+                    let has_hit = || in_memory || store.stats().rows.hits > 0;
+                    if version > rounds && version % 1_024 == 0 && has_hit() {
                         break;
                     }
-                    // A few keys are written rarely, so that they are rows most of the time.
+                    // A few keys are written rarely, so that they have rows most of the time.
                     let key = (version * version % 31) as usize + if version % 64 == 0 { 32 } else { 0 };
                     write(&store, |batch| match version % 7 {
                         0 => batch.delete(tree, &key.to_be_bytes()),
@@ -342,20 +342,20 @@ mod tests {
                     });
                     committed[key].store(version, Ordering::Release);
                 }
-                ends.store(true, Ordering::Relaxed);
+                stopped.store(true, Ordering::Relaxed);
                 readers.into_iter().for_each(|reader| reader.join().unwrap());
             });
             let stats = store.stats();
-            // Where memtables are compacted in memory, all keys may be there at all times.
-            let meets = if in_memory { stats.writes.memory_compactions > 3 } else { stats.rows.hits > 0 };
-            assert!(meets && stats.writes.flushes > 3, "{stats:?}");
+            // With compaction in memory, all keys may always be in memtables.
+            let is_covered = if in_memory { stats.writes.memory_compactions > 3 } else { stats.rows.hits > 0 };
+            assert!(is_covered && stats.writes.flushes > 3, "{stats:?}");
             store.close().unwrap();
         }
     }
 
-    /// Whether `key` was written again since `version` was committed.
+    /// True if `key` was written again after `version` was committed.
     fn is_newer(committed: &[AtomicU64], key: usize, version: u64) -> bool {
-        // The write is visible a moment before it is noted.
+        // A write is visible shortly before it is recorded.
         std::thread::sleep(std::time::Duration::from_millis(50));
         committed[key].load(Ordering::Acquire) > version
     }

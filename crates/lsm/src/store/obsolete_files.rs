@@ -21,7 +21,7 @@ impl StoreInner {
             return;
         }
         // A checkpoint links files by name while it runs.
-        let Some(_removing) = self.removing.try_lock() else { return };
+        let Some(_locked) = self.file_removal.try_lock() else { return };
         for name in self.table_files.obsolete.take() {
             if let FileName::Table(number) = name {
                 self.table_files.pool.close(number);

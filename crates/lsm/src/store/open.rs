@@ -36,7 +36,7 @@ use crate::row_cache::RowCache;
 use crate::version::{OpenMode, VersionSet, VersionSetOptions, no_database};
 
 impl Store {
-    /// Opens the database in `options.dir`, creating it if asked to.
+    /// Opens the database in `options.dir`, and creates it if the options require it.
     ///
     /// Cost: reads the manifest and the log segments that hold unflushed writes; sstables are opened
     /// when first read.
@@ -46,7 +46,7 @@ impl Store {
     /// `Corruption` with file and offset; `Unsupported` for files of a newer version; `Io`.
     pub fn open(options: StoreOptions, components: StoreComponents) -> Result<Self> {
         let lock = lock_directory(&options, &components)?;
-        // That there is a database is known.
+        // The database exists: `lock_directory` has checked that.
         Self::open_files(options, components, lock).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(
                 ErrorKind::Corruption,
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// Whether the database in `dir` is open to write just now, in this process or another one.
+    /// True if the database in `dir` is open for writing, in this process or another one.
     ///
     /// # Errors
     /// Those of the file system.
@@ -70,7 +70,7 @@ impl Store {
         lock: Option<Box<dyn FileLock>>,
     ) -> Result<Self> {
         if lock.is_some() && options.reserve_bytes > 0 {
-            // Opening may need the space; it is taken again at the end.
+            // The opening may need the space; it is allocated again at the end.
             match components.vfs.remove(&FileName::Reserve.path(&options.dir)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -94,7 +94,7 @@ impl Store {
     }
 }
 
-/// Takes the lock file, after creating the directory if asked to.
+/// Takes the lock file, after creating the directory if the options require it.
 fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Result<Option<Box<dyn FileLock>>> {
     let vfs = &components.vfs;
     let exists = vfs.exists(&FileName::Current.path(&options.dir))?;
@@ -110,21 +110,21 @@ fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Resul
     vfs.lock(&FileName::Lock.path(&options.dir)).map(Some)
 }
 
-/// Creates the directory and those above it that are missing, and makes their names survive a power cut.
+/// Creates the directory and its missing parents, and makes their names survive a power cut.
 pub(super) fn create_directory(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
-    let mut made = Vec::new();
+    let mut missing = Vec::new();
     for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
         if vfs.exists(path)? {
             break;
         }
-        made.push(path);
+        missing.push(path);
     }
-    if made.is_empty() {
-        // It may have been made just before the power went, by a creation that did not get further.
-        made.push(dir);
+    if missing.is_empty() {
+        // A creation that was interrupted by a power cut may have made it without a sync.
+        missing.push(dir);
     }
     vfs.create_dir_all(dir)?;
-    made.iter().rev().filter_map(|path| path.parent()).try_for_each(|parent| vfs.sync_dir(parent))
+    missing.iter().rev().filter_map(|path| path.parent()).try_for_each(|parent| vfs.sync_dir(parent))
 }
 
 impl StoreInner {
@@ -164,8 +164,8 @@ impl StoreInner {
             current_log: AtomicU64::new(0),
             versions: Mutex::new(versions),
             old_logs: Mutex::new(Vec::new()),
-            forgetting: Mutex::new(()),
-            removing: Mutex::new(()),
+            tombstone_removal: Mutex::new(()),
+            file_removal: Mutex::new(()),
             active_bytes: AtomicUsize::new(0),
             work: Mutex::new(WorkState::new(options.start_paused)),
             work_signal: Condvar::new(),
@@ -173,7 +173,7 @@ impl StoreInner {
             counters: Counters::default(),
             rows: RowCache::new(options.row_cache_bytes),
             reserve: Reserve::new(options.reserve_bytes),
-            reserving: Mutex::new(()),
+            reserve_lock: Mutex::new(()),
             poisoned: OnceLock::new(),
             itself: itself.clone(),
             options,
@@ -184,7 +184,7 @@ impl StoreInner {
     }
 }
 
-/// The trees that the manifest names. The memtable of each may take `budget_bytes`.
+/// The trees in the manifest. Each memtable has a budget of `budget_bytes`.
 fn open_trees(versions: &VersionSet, budget_bytes: usize) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
     let mut trees = BTreeMap::new();
     for entry in versions.trees() {

@@ -1,16 +1,16 @@
-//! Flushes of the partitioned layout: full memtables go straight into partitions (REMIX §4.2).
+//! Flushes of the partitioned layout: full memtables are written straight into partitions (REMIX §4.2).
 //!
 //! # Algorithm
-//! 1. The new entries of each partition are counted, and a pure plan says what becomes of them: nothing, an abort, or a
+//! 1. The new entries of each partition are counted, and a pure function plans its action: nothing, an abort, or a
 //!    minor, major or split compaction; see [`partitioned`].
-//! 2. Each partition that is written to is a task. The thread that flushes takes one after the other, and so does every idle one.
-//! 3. Entries of aborted partitions are kept back; see `retained`.
-//! 4. One edit installs all of it, with the floor of the log. When readers see it: `shown`.
+//! 2. Each partition that is written to is a task. The flush thread and all idle threads take tasks.
+//! 3. Entries of aborted partitions are retained; see `retained`.
+//! 4. One edit installs all outputs and the floor of the log. `deferred_publication` publishes them.
 //!
-//! # Why it is in order
-//! One flush of a tree runs at a time, and no compaction of the tree beside it, so partitions are what they were when it was
-//! planned. All levels above the partitions are empty: what is flushed is newer than everything in sstables.
-//! It takes all memtables but the writable one, those that were kept back before included.
+//! # Order
+//! One flush of a tree runs at a time, and no compaction of the tree runs beside it, so partitions do not change after
+//! planning. All levels above the partitions are empty: flushed entries are newer than all entries in sstables. A flush
+//! takes all memtables but the writable one, including those of retained entries.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -36,68 +36,68 @@ use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
 use crate::version::{LAST_LEVEL, Partition, TableMeta, Version, VersionEdit, boundaries_between};
 
-/// What an entry takes in the log beside its key and value, at most.
+/// Maximum bytes of an entry in the log, without key and value.
 const ENTRY_BYTES: u64 = 32;
 
-/// A range of keys.
-pub(super) type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
+/// The bounds of a partition: an inclusive start and an exclusive end.
+pub(super) type PartitionRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// What one partition is to get.
+/// Totals of the new entries of one partition.
 #[derive(Debug, Default)]
-struct Counted {
+struct NewEntryTotals {
     bytes: u64,
     entries: u64,
     smallest: Vec<u8>,
     largest: Vec<u8>,
 }
 
-/// One partition that is written to.
+/// A partition that is written to.
 #[derive(Debug)]
-struct Task {
-    range: KeyRange,
+struct PartitionTask {
+    range: PartitionRange,
     inputs: BTreeSet<u64>,
-    /// Where outputs end besides: where sstables begin that stay.
-    cuts: Vec<Vec<u8>>,
+    /// The first keys of sstables that remain: outputs do not cross them.
+    split_keys: Vec<Vec<u8>>,
     splits: bool,
     /// True if all sstables of the partition are inputs.
     bottom: bool,
 }
 
-/// What came of a task.
-struct Written {
+/// The outputs of a task.
+struct TaskOutput {
     finished: FinishedOutput,
     bytes_read: u64,
     dropped: u64,
 }
 
-/// The tasks of one flush, which several threads share.
+/// A running flush: its tasks are shared by several threads.
 pub(super) struct PartitionFlush {
     tree: Arc<Tree>,
     state: Arc<TreeState>,
     flushed: Vec<Arc<LoggedMemtable>>,
     in_use: Vec<SequenceNumber>,
-    /// Which versions of the memtables are looked at.
-    shown: Visibility,
+    /// The versions of the memtables that are read.
+    visibility: Visibility,
     ranges: Arc<RangeTombstones>,
     filter: Option<Arc<dyn CompactionFilter>>,
     operator: Option<Arc<dyn MergeOperator>>,
-    tasks: Vec<Task>,
-    progress: Mutex<Progress>,
+    tasks: Vec<PartitionTask>,
+    progress: Mutex<TaskProgress>,
     done: Condvar,
 }
 
 #[derive(Default)]
-struct Progress {
+struct TaskProgress {
     next: usize,
     running: usize,
     failed: bool,
-    written: Vec<(usize, Result<Written>)>,
+    written: Vec<(usize, Result<TaskOutput>)>,
 }
 
-/// Counts a task as ended, also where it panics.
-struct Running<'r>(&'r PartitionFlush);
+/// Counts a task as ended when dropped, also during a panic.
+struct RunningTask<'r>(&'r PartitionFlush);
 
-impl Drop for Running<'_> {
+impl Drop for RunningTask<'_> {
     fn drop(&mut self) {
         self.0.progress.lock().running -= 1;
         self.0.done.notify_all();
@@ -105,13 +105,13 @@ impl Drop for Running<'_> {
 }
 
 impl PartitionFlush {
-    /// True while there is a task that nobody has taken.
+    /// True while tasks wait.
     pub(super) fn has_tasks(&self) -> bool {
         let progress = self.progress.lock();
         !progress.failed && progress.next < self.tasks.len()
     }
 
-    fn take(&self) -> Option<(usize, &Task)> {
+    fn take(&self) -> Option<(usize, &PartitionTask)> {
         let mut progress = self.progress.lock();
         let position = progress.next;
         let task = self.tasks.get(position).filter(|_| !progress.failed)?;
@@ -120,10 +120,10 @@ impl PartitionFlush {
         Some((position, task))
     }
 
-    /// Does tasks until none is left.
+    /// Runs tasks until none waits.
     pub(super) fn work(&self, store: &StoreInner) {
         while let Some((position, task)) = self.take() {
-            let running = Running(self);
+            let running = RunningTask(self);
             let written = store.write_partition(self, task);
             let mut progress = self.progress.lock();
             progress.failed |= written.is_err();
@@ -133,8 +133,8 @@ impl PartitionFlush {
         }
     }
 
-    /// Waits for tasks that others took. What was written, in the order of the tasks.
-    fn finish(&self) -> Vec<Result<Written>> {
+    /// Waits for tasks of other threads. Returns the outputs in the order of the tasks.
+    fn finish(&self) -> Vec<Result<TaskOutput>> {
         let mut progress = self.progress.lock();
         while progress.running > 0 {
             self.done.wait(&mut progress);
@@ -149,8 +149,8 @@ impl PartitionFlush {
 }
 
 impl StoreInner {
-    /// Writes the full memtables of `tree` into its partitions and installs that. Entries may be kept back, unless
-    /// `flush_all`.
+    /// Writes the full memtables of `tree` into its partitions and installs the outputs. Entries may be retained,
+    /// unless `flush_all`.
     pub(super) fn flush_into_partitions(&self, tree: &Arc<Tree>, flush_all: bool) -> Result<()> {
         let state = tree.state();
         let flushed = state.immutables.clone();
@@ -159,31 +159,31 @@ impl StoreInner {
         }
         self.check_writable()?;
         let in_use = self.snapshots.in_use();
-        let shown = tree.shown(&flushed, &in_use);
+        let visibility = tree.flush_visibility(&flushed, &in_use);
         let partitions = state.version.partitions(LAST_LEVEL);
-        let counted = count(&flushed, shown, &partitions)?;
+        let counted = count_new_entries(&flushed, visibility, &partitions)?;
         let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
-        let may_keep = if flush_all || has_operands { 0 } else { self.may_keep_back(tree) };
+        let max_retained = if flush_all || has_operands { 0 } else { self.max_retained_bytes(tree) };
         let target = tree.options().target_file_bytes;
         let actions =
-            partitioned::plan(&loads(&partitions, &counted), target, self.options.partition_tables, may_keep);
+            partitioned::plan(&partition_loads(&partitions, &counted), target, self.options.partition_tables, max_retained);
         let range = |partition: &Partition<'_>| {
             (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
         };
         let planned = || partitions.iter().zip(&actions);
-        let tasks: Vec<Task> =
-            planned().filter_map(|(partition, action)| task(partition, action, range(partition))).collect();
-        let kept_back: Vec<KeyRange> =
+        let tasks: Vec<PartitionTask> =
+            planned().filter_map(|(partition, action)| plan_task(partition, action, range(partition))).collect();
+        let retained_ranges: Vec<PartitionRange> =
             planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
         drop(partitions);
-        // In this order: no range tombstone at or below the first number in use is missing then.
+        // In this order, no range tombstone at or below the first number in use is missing.
         let ranges = tree.state().merged_range_tombstones()?;
-        let round = self.share(PartitionFlush {
+        let flush = self.run_shared(PartitionFlush {
             tree: tree.clone(),
             state,
             flushed,
             in_use,
-            shown,
+            visibility,
             ranges,
             filter: tree.filter.read().clone(),
             operator: tree.merge_operator.read().clone(),
@@ -191,44 +191,44 @@ impl StoreInner {
             progress: Mutex::default(),
             done: Condvar::new(),
         });
-        let written = self.gather(round.finish())?;
+        let written = self.gather(flush.finish())?;
         let mut numbers: Vec<u64> = Vec::new();
         for one in &written {
             numbers.extend(one.finished.tables.iter().map(|table| table.number));
         }
-        let retained = self.install_partitions(&round, &written, &kept_back, &numbers)?;
-        let flushed = FlushedMemtables { memtables: &round.flushed, retained: retained.as_ref() };
-        let shown = self.publish_flush(tree, flushed);
-        self.count_round(tree, &round, &actions, written);
-        shown
+        let retained = self.install_partitions(&flush, &written, &retained_ranges, &numbers)?;
+        let flushed = FlushedMemtables { memtables: &flush.flushed, retained: retained.as_ref() };
+        let published = self.publish_flush(tree, flushed);
+        self.count_flush(tree, &flush, &actions, written);
+        published
     }
 
-    /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.
-    fn may_keep_back(&self, tree: &Arc<Tree>) -> u64 {
+    /// The bytes that flushes of `tree` may retain, given the retained bytes of other trees.
+    fn max_retained_bytes(&self, tree: &Arc<Tree>) -> u64 {
         let all = self.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
         let trees = self.trees.load();
         let others = trees.values().filter(|other| other.id != tree.id);
-        let kept: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
-        (all as u64).saturating_sub(kept)
+        let retained: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
+        (all as u64).saturating_sub(retained)
     }
 
-    /// Does the tasks, with the help of idle threads.
-    fn share(&self, round: PartitionFlush) -> Arc<PartitionFlush> {
-        let round = Arc::new(round);
-        let is_shared = round.tasks.len() > 1 && self.options.background_threads > 1;
+    /// Runs the tasks, with the help of idle threads.
+    fn run_shared(&self, flush: PartitionFlush) -> Arc<PartitionFlush> {
+        let flush = Arc::new(flush);
+        let is_shared = flush.tasks.len() > 1 && self.options.background_threads > 1;
         if is_shared {
-            self.work.lock().partition_flushes.push(round.clone());
+            self.work.lock().partition_flushes.push(flush.clone());
             self.work_signal.notify_all();
         }
-        round.work(self);
+        flush.work(self);
         if is_shared {
-            self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &round));
+            self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &flush));
         }
-        round
+        flush
     }
 
-    /// All that was written; if a task failed, its error, and what the others wrote is given up.
-    fn gather(&self, results: Vec<Result<Written>>) -> Result<Vec<Written>> {
+    /// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
+    fn gather(&self, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
         let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
         for result in results {
             match result {
@@ -243,21 +243,21 @@ impl StoreInner {
         Err(error)
     }
 
-    fn write_partition(&self, round: &PartitionFlush, task: &Task) -> Result<Written> {
-        let tree = &round.tree;
-        let (mut sources, bytes_read) = round.state.input_sources(&task.inputs)?;
-        let cursor = |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(round.shown));
-        sources.splice(0..0, round.flushed.iter().map(cursor));
+    fn write_partition(&self, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
+        let tree = &flush.tree;
+        let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
+        let cursor = |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
+        sources.splice(0..0, flush.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();
-        let retention = Retention::new(round.in_use.clone(), round.ranges.clone(), task.bottom);
-        let retention = MergingRetention::new(retention, round.operator.clone(), is_flush);
-        // What the layer above would drop is dropped only where sstables are rewritten.
-        let filter = round.filter.clone().filter(|_| !is_flush);
-        let is_filtered = !is_flush || (round.filter.is_none() && round.operator.is_none());
+        let retention = Retention::new(flush.in_use.clone(), flush.ranges.clone(), task.bottom);
+        let retention = MergingRetention::new(retention, flush.operator.clone(), is_flush);
+        // Entries that the filter of the layer above drops are dropped only where sstables are rewritten.
+        let filter = flush.filter.clone().filter(|_| !is_flush);
+        let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
         let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
         let target = tree.options().target_file_bytes;
-        let output = TableOutput::new(self, tree, target, filtered_through).cut_at(task.cuts.clone());
-        let oldest = round.in_use.first().copied().unwrap_or(0);
+        let output = TableOutput::new(self, tree, target, filtered_through).split_at(task.split_keys.clone());
+        let oldest = flush.in_use.first().copied().unwrap_or(0);
         let mut cursor = MergingCursor::new(sources);
         match &task.range.0 {
             Some(start) => cursor.seek(start, MAX_SEQUENCE)?,
@@ -265,40 +265,41 @@ impl StoreInner {
         }
         let merge = Merge { end: task.range.1.as_deref(), retention, filter, oldest };
         let (finished, dropped) = self.merge(tree, cursor, merge, output)?;
-        Ok(Written { finished, bytes_read, dropped })
+        Ok(TaskOutput { finished, bytes_read, dropped })
     }
 
-    /// Makes what was written durable, and what is kept back, which is answered as a memtable. Readers do not see it yet.
+    /// Makes the outputs and the retained entries durable, and returns the memtable of the latter. Readers do not see
+    /// them yet.
     fn install_partitions(
         &self,
-        round: &PartitionFlush,
-        written: &[Written],
-        kept_back: &[KeyRange],
+        flush: &PartitionFlush,
+        written: &[TaskOutput],
+        retained_ranges: &[PartitionRange],
         numbers: &[u64],
     ) -> Result<Option<Arc<LoggedMemtable>>> {
-        let tree = &round.tree;
-        let give_up = || {
+        let tree = &flush.tree;
+        let discard_outputs = || {
             for &number in numbers {
                 self.table_files.obsolete.push(FileName::Table(number));
             }
         };
         let retained =
-            self.retain(tree, &round.flushed, round.shown, kept_back).inspect_err(|_| give_up())?;
-        let inputs: BTreeSet<u64> = round.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
+            self.retain(tree, &flush.flushed, flush.visibility, retained_ranges).inspect_err(|_| discard_outputs())?;
+        let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
         let mut edit = VersionEdit::new();
         for &number in &inputs {
             edit.remove_table(tree.id, number);
         }
-        self.note_flushed(tree, &round.flushed, retained.as_ref(), &mut edit);
-        edit.note_written(tree.id, written.iter().map(Written::bytes).sum());
+        self.note_flushed(tree, &flush.flushed, retained.as_ref(), &mut edit);
+        edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
         let place = |version: &Version, edit: &mut VersionEdit| {
-            for (task, written) in round.tasks.iter().zip(written) {
+            for (task, written) in flush.tasks.iter().zip(written) {
                 for meta in &written.finished.tables {
                     let height = version.height_over(LAST_LEVEL, meta, &inputs);
                     edit.add_tables(tree.id, LAST_LEVEL, height, vec![meta.clone()]);
                 }
                 if task.splits {
-                    for key in division(version, task, &written.finished.tables) {
+                    for key in split_boundaries(version, task, &written.finished.tables) {
                         edit.add_boundary(tree.id, LAST_LEVEL, key);
                     }
                 }
@@ -313,12 +314,12 @@ impl StoreInner {
         Ok(retained.map(|retained| retained.memtable))
     }
 
-    fn count_round(&self, tree: &Arc<Tree>, round: &PartitionFlush, actions: &[Action], written: Vec<Written>) {
+    fn count_flush(&self, tree: &Arc<Tree>, flush: &PartitionFlush, actions: &[Action], written: Vec<TaskOutput>) {
         let counters = &self.counters;
-        let bytes: u64 = written.iter().map(Written::bytes).sum();
+        let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         counters.flushes.fetch_add(1, Ordering::Relaxed);
-        for (task, one) in round.tasks.iter().zip(written) {
+        for (task, one) in flush.tasks.iter().zip(written) {
             match task.inputs.is_empty() {
                 true => counters.flushed_into(one.bytes()),
                 false => counters.compacted(one.bytes_read, one.bytes(), one.dropped),
@@ -340,23 +341,23 @@ impl StoreInner {
     }
 }
 
-impl Written {
+impl TaskOutput {
     fn bytes(&self) -> u64 {
         self.finished.tables.iter().map(|table| table.file_bytes).sum()
     }
 }
 
-/// What each of `partitions` is to get of the versions that are `shown`. One memtable after the other: nothing needs to be merged for
-/// it.
-fn count(
+/// Counts the new entries of each of `partitions`, of the versions of `visibility`. Memtables are read one after the
+/// other: no merge is needed.
+fn count_new_entries(
     flushed: &[Arc<LoggedMemtable>],
-    shown: Visibility,
+    visibility: Visibility,
     partitions: &[Partition<'_>],
-) -> Result<Vec<Counted>> {
-    let mut all: Vec<Counted> = partitions.iter().map(|_| Counted::default()).collect();
+) -> Result<Vec<NewEntryTotals>> {
+    let mut all: Vec<NewEntryTotals> = partitions.iter().map(|_| NewEntryTotals::default()).collect();
     for logged in flushed {
-        let mut cursor = logged.memtable.cursor(shown);
-        let mut back = logged.memtable.cursor(shown);
+        let mut cursor = logged.memtable.cursor(visibility);
+        let mut end_cursor = logged.memtable.cursor(visibility);
         cursor.seek_to_first()?;
         for (partition, counted) in partitions.iter().zip(&mut all) {
             let before = counted.entries;
@@ -370,11 +371,11 @@ fn count(
             }
             if counted.entries > before {
                 match partition.end() {
-                    Some(end) => back.seek_before(end)?,
-                    None => back.seek_to_last()?,
+                    Some(end) => end_cursor.seek_before(end)?,
+                    None => end_cursor.seek_to_last()?,
                 }
-                if back.key() > counted.largest.as_slice() {
-                    counted.largest = back.key().to_vec();
+                if end_cursor.key() > counted.largest.as_slice() {
+                    counted.largest = end_cursor.key().to_vec();
                 }
             }
         }
@@ -382,12 +383,12 @@ fn count(
     Ok(all)
 }
 
-fn loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [Counted]) -> Vec<PartitionLoad<'a>> {
+fn partition_loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [NewEntryTotals]) -> Vec<PartitionLoad<'a>> {
     let table = |(run, table): &(u64, &'a Arc<crate::version::TableHandle>)| {
         let meta = table.meta();
         StackedTable { run: *run, table: TableShape::of(meta), entries: meta.entries }
     };
-    let load = |(partition, counted): (&'a Partition<'_>, &'a Counted)| PartitionLoad {
+    let load = |(partition, counted): (&'a Partition<'_>, &'a NewEntryTotals)| PartitionLoad {
         tables: partition.tables().iter().map(table).collect(),
         new: (counted.entries > 0).then_some(NewEntries {
             bytes: counted.bytes,
@@ -399,8 +400,8 @@ fn loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [Counted]) -> Vec<Par
     partitions.iter().zip(counted).map(load).collect()
 }
 
-/// What is to be done with `partition`; `None` if it is not written to.
-fn task(partition: &Partition<'_>, action: &Action, range: KeyRange) -> Option<Task> {
+/// The task for `partition`; `None` if it is not written to.
+fn plan_task(partition: &Partition<'_>, action: &Action, range: PartitionRange) -> Option<PartitionTask> {
     let (inputs, splits): (&[u64], _) = match action {
         Action::None | Action::Abort => return None,
         Action::Minor => (&[], false),
@@ -408,23 +409,23 @@ fn task(partition: &Partition<'_>, action: &Action, range: KeyRange) -> Option<T
         Action::Split { inputs } => (inputs, true),
     };
     let inputs: BTreeSet<u64> = inputs.iter().copied().collect();
-    let mut cuts = Vec::new();
+    let mut split_keys = Vec::new();
     if splits {
         let metas = partition.tables().iter().map(|(_, table)| table.meta());
-        let stays = metas.filter(|meta| !inputs.contains(&meta.number));
-        cuts.extend(stays.map(|meta| meta.smallest_key.clone()));
-        cuts.sort();
+        let remaining = metas.filter(|meta| !inputs.contains(&meta.number));
+        split_keys.extend(remaining.map(|meta| meta.smallest_key.clone()));
+        split_keys.sort();
     }
     let bottom = !inputs.is_empty() && inputs.len() == partition.tables().len();
-    Some(Task { range, inputs, cuts, splits, bottom })
+    Some(PartitionTask { range, inputs, split_keys, splits, bottom })
 }
 
-/// The boundaries that divide the partition of `task` once it has `outputs`.
-fn division(version: &Version, task: &Task, outputs: &[TableMeta]) -> Vec<Vec<u8>> {
+/// The boundaries that split the partition of `task` once it has `outputs`.
+fn split_boundaries(version: &Version, task: &PartitionTask, outputs: &[TableMeta]) -> Vec<Vec<u8>> {
     let start = task.range.0.as_deref().map_or(Bound::Unbounded, Bound::Included);
     let end = task.range.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let runs = version.level(LAST_LEVEL).iter();
-    let stay = runs.flat_map(|run| run.overlapping(start, end)).map(|table| table.meta());
-    let stay = stay.filter(|meta| !task.inputs.contains(&meta.number));
-    boundaries_between(stay.chain(outputs).collect(), TABLES_PER_PARTITION)
+    let remaining = runs.flat_map(|run| run.overlapping(start, end)).map(|table| table.meta());
+    let remaining = remaining.filter(|meta| !task.inputs.contains(&meta.number));
+    boundaries_between(remaining.chain(outputs).collect(), TABLES_PER_PARTITION)
 }

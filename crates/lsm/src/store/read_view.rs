@@ -1,4 +1,4 @@
-//! The whole store as it was at one sequence number.
+//! A consistent view of the whole store at one sequence number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::version::TableMeta;
 
 /// A consistent view of all trees at one sequence number.
 ///
-/// As long as it lives, no version that it shows is compacted away. It is cheap to make (one lock,
-/// no I/O) and to clone, but an old view keeps old versions on disk: drop it when done.
+/// While it exists, no version that it sees is compacted away. Creating (one lock, no I/O) and cloning it are cheap,
+/// but an old view retains old versions on disk.
 #[derive(Debug)]
 pub struct ReadView {
     store: Arc<StoreInner>,
     sequence: SequenceNumber,
     registered: bool,
-    /// The trees there were when it was made: it reads them to its end, also those dropped since.
+    /// The trees at the time of its creation, also those dropped since.
     trees: Arc<BTreeMap<TreeId, Arc<Tree>>>,
 }
 
@@ -33,14 +33,14 @@ impl ReadView {
         Self { store, sequence, registered: true, trees }
     }
 
-    /// A view for the length of one commit, at a number that is not published yet: versions at or
-    /// above the published number are not compacted away, so it needs no registration.
+    /// A view for the duration of one commit, at a number that is not published yet. Versions at or above the published
+    /// number are not compacted away, so it needs no registration.
     pub(super) fn unregistered(store: Arc<StoreInner>, sequence: SequenceNumber) -> Self {
         let trees = store.trees.load_full();
         Self { store, sequence, registered: false, trees }
     }
 
-    /// Writes up to this number are seen, later ones are not.
+    /// The view sees writes up to this number.
     pub fn sequence(&self) -> SequenceNumber {
         self.sequence
     }
@@ -62,7 +62,7 @@ impl ReadView {
         self.find(tree)?.state_guard().newest_sequence(key, self.sequence)
     }
 
-    /// True if a range tombstone of `tree` that this view sees covers `key` as written at `sequence`.
+    /// True if a range tombstone of `tree` that this view sees covers a write of `key` at `sequence`.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -75,12 +75,12 @@ impl ReadView {
         Ok(self.tree(tree)?.covered_by_range_tombstone(key, sequence))
     }
 
-    /// The oldest sequence number at which somebody reads, or may read from now on. Takes a lock.
+    /// The oldest sequence number of current and future readers. Takes a lock.
     pub fn oldest_in_use(&self) -> SequenceNumber {
         self.store.snapshots.oldest()
     }
 
-    /// A cursor over the visible entries of `tree` within `bounds`, not positioned yet.
+    /// A cursor over the visible entries of `tree` within `bounds`, not positioned.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -88,7 +88,7 @@ impl ReadView {
         self.tree(tree)?.cursor(bounds)
     }
 
-    /// One tree at this view, for many reads in a row.
+    /// One tree at this view, for many reads.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -96,7 +96,7 @@ impl ReadView {
         Ok(TreeView { state: self.find(tree)?.state(), sequence: self.sequence, view: self.clone() })
     }
 
-    /// A tree of then, or one that was made since: an index built since may be complete at this view too.
+    /// A tree of the view, or one created later: an index built since may be complete at this view too.
     fn find(&self, tree: TreeId) -> Result<Arc<Tree>> {
         self.trees.get(&tree).cloned().map_or_else(|| self.store.tree(tree), Ok)
     }
@@ -124,7 +124,7 @@ impl Drop for ReadView {
     }
 }
 
-/// One tree at a read view. It pins the memtables and sstables it started with.
+/// One tree at a read view. It pins the memtables and sstables of its creation.
 #[derive(Debug, Clone)]
 pub struct TreeView {
     pub(super) state: Arc<TreeState>,
@@ -134,13 +134,13 @@ pub struct TreeView {
 }
 
 impl TreeView {
-    /// Writes up to this number are seen.
+    /// The view sees writes up to this number.
     pub fn sequence(&self) -> SequenceNumber {
         self.sequence
     }
 
-    /// Tells the memtables and sstables that this view reads from those of other views of the tree: two views with
-    /// one number, both alive, read the same ones. Places in one mean nothing in another.
+    /// Identifies the set of memtables and sstables that this view reads: two live views of the tree with the same
+    /// number read the same set. Locations of one set are invalid in another.
     pub fn components_id(&self) -> usize {
         Arc::as_ptr(&self.state) as usize
     }
@@ -149,7 +149,7 @@ impl TreeView {
         &self.state
     }
 
-    /// The read view that this is a part of.
+    /// The read view of all trees.
     pub fn view(&self) -> &ReadView {
         &self.view
     }
@@ -172,14 +172,13 @@ impl TreeView {
         self.state.newest_sequence(key, self.sequence)
     }
 
-    /// [`get`](Self::get) for each of `keys`: the answers are appended to `out` in their order.
+    /// [`get`](Self::get) for each of `keys`: results are appended to `out` in their order.
     ///
-    /// The reads wait for memory together, so that with a dozen keys or more, whose blocks are cached, each
-    /// costs less than half of a single one. Sorted keys share blocks. Each value found pins its block:
-    /// ask for thousands of keys in parts.
+    /// Cache misses of the reads overlap: with a dozen keys or more, whose blocks are cached, each costs less than half
+    /// of a single get. Sorted keys share blocks. Each value pins its block: split lists of thousands of keys.
     ///
     /// # Errors
-    /// As [`get`](Self::get). `out` then has fewer answers than there are keys.
+    /// As [`get`](Self::get). `out` then has fewer results than there are keys.
     pub fn get_many(&self, keys: &[&[u8]], out: &mut Vec<Option<(SequenceNumber, ValueRef)>>) -> Result<()> {
         self.state.get_many(keys, self.sequence, out)
     }
@@ -193,7 +192,7 @@ impl TreeView {
         self.state.newest_sequences(keys, self.sequence, out)
     }
 
-    /// True where [`covered_by_range_tombstone`](Self::covered_by_range_tombstone) can be true at all.
+    /// True if [`covered_by_range_tombstone`](Self::covered_by_range_tombstone) can be true.
     #[inline]
     pub fn has_range_tombstones(&self) -> bool {
         self.state.has_range_tombstones()
@@ -204,22 +203,21 @@ impl TreeView {
         self.has_range_tombstones() && self.state.newest_range_tombstone(key, self.sequence) > sequence
     }
 
-    /// About how many entries lie from `low` on and below `end`; `None` for no end.
+    /// An estimate of the number of entries from `low` up to, but without, `end`; `None` for no end.
     ///
-    /// Of an sstable it counts the data blocks between the two keys and takes all for equally full; of a
-    /// memtable the share of the tree between them, and a few entries it counts. So it is off by less than
-    /// about two data blocks an sstable run, and a factor of about two in memtables of many entries. Old
-    /// versions and tombstones count as entries. It reads no data block; costs about a seek in each
-    /// component.
+    /// In an sstable, it counts the data blocks between the two keys and assumes that all have the same number of
+    /// entries. In a memtable, it takes the share of the search tree between them, and counts a few entries. The error
+    /// is less than about two data blocks for each run, and a factor of about two in memtables of many entries. Old
+    /// versions and tombstones count as entries. No data block is read; the cost is about one seek in each component.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from opening an sstable or reading a part of its index.
+    /// `Corruption` or `Io` from opening an sstable or reading its index.
     pub fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<RangeEstimate> {
         self.estimate_weighed(low, end, &|_| 1.0)
     }
 
-    /// As [`estimate`](Self::estimate), where an entry of an sstable counts as much as `weigh` says of that sstable: for
-    /// trees whose entries hold several things each. One of a memtable counts as one.
+    /// As [`estimate`](Self::estimate), with a weight for each entry of an sstable: for trees with several items in an
+    /// entry. Entries of a memtable have the weight 1.
     ///
     /// # Errors
     /// As [`estimate`](Self::estimate).
@@ -242,8 +240,8 @@ impl TreeView {
         Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
     }
 
-    /// A cursor over what is to be merged under the keys within `bounds`, newest first under each, not
-    /// positioned yet.
+    /// A cursor over the operands and versions within `bounds` that are to be merged, newest first under each key, not
+    /// positioned.
     ///
     /// # Errors
     /// `Corruption` or `Io` from opening an sstable.

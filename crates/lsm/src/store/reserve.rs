@@ -31,7 +31,7 @@ impl StoreInner {
         if self.has_reserve() || self.check_writable().is_err() {
             return;
         }
-        let _one_at_a_time = self.reserving.lock();
+        let _one_at_a_time = self.reserve_lock.lock();
         let path = FileName::Reserve.path(&self.options.dir);
         match self.vfs.create_reserved(&path, self.options.reserve_bytes) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
@@ -45,7 +45,7 @@ impl StoreInner {
         if self.options.reserve_bytes == 0 {
             return false;
         }
-        let _one_at_a_time = self.reserving.lock();
+        let _one_at_a_time = self.reserve_lock.lock();
         if !self.reserve.is_there.swap(false, Ordering::AcqRel) {
             return false;
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result};
 
 use super::logged_memtable::LoggedMemtable;
-use super::partition_flush::KeyRange;
+use super::partition_flush::PartitionRange;
 use super::tree::Tree;
 use super::{StoreInner, poison};
 use crate::batch::StoreBatch;
@@ -40,7 +40,7 @@ impl StoreInner {
         tree: &Tree,
         flushed: &[Arc<LoggedMemtable>],
         shown: Visibility,
-        ranges: &[KeyRange],
+        ranges: &[PartitionRange],
     ) -> Result<Option<Retained>> {
         if ranges.is_empty() {
             return Ok(None);

@@ -36,35 +36,35 @@ impl RowGate {
     }
 
     /// Gives up all rows.
-    pub(super) fn give_up(&self, rows: &RowCache) {
+    pub(super) fn invalidate(&self, rows: &RowCache) {
         let new = rows.new_owner().unwrap_or(NOBODY);
         // Whoever closes it meanwhile is right.
         let change = |owner| (owner != NOBODY).then_some(new);
         let _ = self.owner.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
-    /// What [`is_as_of`](Self::is_as_of) compares with.
+    /// What [`is_unchanged_since`](Self::is_unchanged_since) compares with.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
     /// True if no flush has begun since `flushes` were counted, and none ran then.
-    pub(super) fn is_as_of(&self, flushes: u64) -> bool {
+    pub(super) fn is_unchanged_since(&self, flushes: u64) -> bool {
         flushes.is_multiple_of(2) && self.flushes.load(Ordering::Acquire) == flushes
     }
 }
 
 /// A flush that hands on what it brings, up to its end.
-pub(super) struct Renewing<'t>(&'t RowGate);
+pub(super) struct RowUpdate<'t>(&'t RowGate);
 
-impl<'t> Renewing<'t> {
+impl<'t> RowUpdate<'t> {
     pub(super) fn begin(gate: &'t RowGate) -> Self {
         gate.flushes.fetch_add(1, Ordering::AcqRel);
         Self(gate)
     }
 }
 
-impl Drop for Renewing<'_> {
+impl Drop for RowUpdate<'_> {
     fn drop(&mut self) {
         self.0.flushes.fetch_add(1, Ordering::AcqRel);
     }

@@ -1,21 +1,21 @@
-//! The sorted views of trees (REMIX): which there are, and when they are renewed.
+//! The sorted views of trees (REMIX): their rebuilds.
 //!
 //! # Order
-//! 1. A flush or compaction installs its sstables. Readers merge what the views lack with them; those of a flush into partitions
-//!    they see with the views of 5 first (see `shown`).
-//! 2. The views that are behind are renewed at once where somebody has read since they were renewed last, or nobody
-//!    would look again; else when the first reader comes, or the tree is not written to for a moment. So a load alone
-//!    builds them once (the delayed rebuild of §4.3).
-//! 3. For each partition that is behind, a view is built from the one before and the runs that are new (§4.3), and written to a
-//!    REMIX file. Which layouts have views is for [`StoreOptions::sorted_views`] to say; a tiered level is one partition.
-//! 4. One edit names the files, as far as all their sstables are still there, and takes out those that they replace.
-//! 5. The tree's state gets the views.
+//! 1. A flush or compaction installs its sstables. Readers merge the views with the runs that the views lack. The
+//!    sstables of a flush into partitions are published with the rebuilt views of step 5 (see `deferred_publication`).
+//! 2. Outdated views are rebuilt at once if sstables were read since the last rebuild, or if there are no background
+//!    threads. Otherwise they are rebuilt when the first reader arrives, or when writes to the tree are idle. So a bulk
+//!    load builds them once (the delayed rebuild of §4.3).
+//! 3. For each outdated partition, a view is built from the old one and the new runs (§4.3), and written to a REMIX
+//!    file. [`StoreOptions::sorted_views`] defines which layouts have views; a tiered level is one partition.
+//! 4. One edit names the files whose sstables still exist, and removes the files that they replace.
+//! 5. The views become part of the state of the tree.
 //!
-//! A crash before 4 leaves files that nobody names; the next opening removes them, and renews the views that are behind. A file
-//! that cannot be written is done without: the view is in memory. One that cannot be read is built again.
+//! A crash before step 4 leaves unnamed files; the next opening removes them, and rebuilds the outdated views. If a
+//! file cannot be written, the view stays in memory only. If it cannot be read, it is rebuilt.
 //!
-//! Where it would not pay (a single run, more than a REMIX can have) there is no view. Point reads keep asking Bloom filters, which
-//! for a few runs cost less than a search in the view (REMIX §5.1); where there are none they go through the view.
+//! There is no view over a single run, or over more runs than a REMIX supports. Point reads use Bloom filters, which
+//! for a few runs cost less than a search in the view (REMIX §5.1); without filters they use the view.
 //!
 //! [`StoreOptions::sorted_views`]: crate::StoreOptions::sorted_views
 
@@ -33,7 +33,7 @@ use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::version::{EditOperation, StoredView, SortedRun, VersionEdit};
 
-/// Loose runs of a partition with which a rebuild is put off no longer.
+/// Number of runs outside of the view of a partition up to which a rebuild may be deferred.
 const MAX_LOOSE_RUNS: usize = 4;
 
 impl StoreInner {
@@ -42,12 +42,12 @@ impl StoreInner {
         self.options.sorted_views.first_level(tree.options().layout)
     }
 
-    /// Whether sstables of `tree` are to be read through views.
+    /// True if sstables of `tree` are read through views.
     pub(super) fn has_views(&self, tree: &Tree) -> bool {
         self.first_level(tree).is_some()
     }
 
-    /// Takes up the views that the manifest names.
+    /// Loads the views that the manifest names.
     pub(super) fn open_views(&self) {
         for tree in self.trees.load().values() {
             let Some(level) = self.first_level(tree) else { continue };
@@ -59,65 +59,65 @@ impl StoreInner {
         }
     }
 
-    /// Has the views renewed that a crash left behind, and those let go that nothing uses.
+    /// Schedules rebuilds for views that are outdated after a crash, and the removal of unused ones.
     pub(super) fn add_outdated_views(&self) {
         let mut due = Vec::new();
         for tree in self.trees.load().values() {
             let state = tree.state();
-            let is_used = |view: &Arc<StoredView>| {
+            let has_user = |view: &Arc<StoredView>| {
                 let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
                 used.any(|used| Arc::ptr_eq(used, view))
             };
-            if state.views.are_behind() || !self.versions.lock().views(tree.id).iter().all(is_used) {
+            if state.views.are_behind() || !self.versions.lock().views(tree.id).iter().all(has_user) {
                 due.push(tree.id);
             }
         }
         self.work.lock().add_views_due(due);
     }
 
-    /// Has the views of `tree` brought up to its runs, which have changed: now, or when they are wanted.
+    /// Rebuilds the views of `tree` after a change of its runs: now, or when they are demanded.
     ///
     /// # Errors
     /// As [`rebuild_views`](Self::rebuild_views).
     pub(super) fn refresh_views(&self, tree: &Arc<Tree>) -> Result<()> {
-        let may_wait = self.can_defer_views(tree, &tree.state_guard());
-        if may_wait {
+        let can_defer_rebuild = self.can_defer_views(tree, &tree.state_guard());
+        if can_defer_rebuild {
             self.work.lock().add_views_due([tree.id]);
             return Ok(());
         }
         self.rebuild_views(tree)
     }
 
-    /// Whether the views of `tree` in `state` are behind and nobody wants them now.
+    /// True if the views of `tree` in `state` are outdated and not demanded now.
     pub(super) fn can_defer_views(&self, tree: &Tree, state: &TreeState) -> bool {
-        // Views that are not behind are renewed all the same: those of sstables that are gone are to be let go.
+        // Views that are not outdated are rebuilt nevertheless, to release those of removed sstables.
         let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
         self.options.background_threads > 0 && !state.views.are_demanded() && is_behind
     }
 
-    /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
-    /// that are new to them.
+    /// Rebuilds the views of `tree`. If another thread is rebuilding them, that thread does this too. Reads the
+    /// sstables that are new to the views.
     ///
     /// # Errors
-    /// Those of the manifest. A view is a help: an error to read sstables leaves a partition without one, and is told to whoever
-    /// reads them next.
+    /// Those of the manifest. Views are optional: after an error from reading sstables, a partition has no view, and
+    /// the next reader of the sstables receives the error.
     pub(super) fn rebuild_views(&self, tree: &Arc<Tree>) -> Result<()> {
         tree.rebuild_requested.store(true, Ordering::SeqCst);
-        // Looked at again after the lock is free: who could not take it has left it to the one who had it.
+        // Checked again after the lock is released: a thread that could not take it has left its request to the owner.
         while tree.rebuild_requested.load(Ordering::SeqCst) {
-            let Some(_renewing) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
+            let Some(_locked) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
             tree.rebuild_requested.store(false, Ordering::SeqCst);
             self.rebuild_views_locked(tree, None)?;
         }
         Ok(())
     }
 
-    /// The same once, by who holds `tree.view_rebuild_lock`. Readers see what `flushed` says with the views, or earlier if writers would have to
-    /// wait: then some may still be behind. They see it also where this fails.
+    /// Rebuilds the views once; the caller holds `view_rebuild_lock`. Publishes `flushed` with the views, or earlier if
+    /// writers would have to wait: then some views may remain outdated. It is published even if the rebuild fails.
     pub(super) fn rebuild_views_locked(&self, tree: &Arc<Tree>, flushed: Option<FlushedMemtables<'_>>) -> Result<()> {
         let first_level = self.first_level(tree);
         if first_level != tree.state_guard().views.first_level {
-            // The layout was changed: nothing of the old one is to be held.
+            // The layout was changed: views of the old one are released.
             tree.replace_state(|now| {
                 let views = TreeViews::of(&now.version, first_level, &[], &TreeViews::default());
                 TreeState { views, ..now.clone() }
@@ -125,7 +125,7 @@ impl StoreInner {
         }
         let state = next_state(tree, &self.versions.lock(), flushed, &tree.state_guard());
         state.views.begin_rebuild();
-        let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.may_wait(partition);
+        let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.can_defer_rebuild(partition);
         let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());
         for partition in state.views.partitions().filter(due) {
@@ -137,7 +137,7 @@ impl StoreInner {
                 built.push(self.write_view(view));
             }
         }
-        let _renewing = flushed.and_then(|flushed| self.update_rows(tree, flushed.memtables));
+        let _row_update = flushed.and_then(|flushed| self.update_rows(tree, flushed.memtables));
         let installed = self.install_views(tree, flushed, &built, &tried);
         if installed.is_err() && flushed.is_some() {
             publish_state(tree, &self.versions.lock(), flushed, |now| now);
@@ -145,8 +145,8 @@ impl StoreInner {
         installed
     }
 
-    /// Whether the view of `partition` is good enough for now: a rebuild is put off until there is enough for it (§4.3).
-    fn may_wait(&self, partition: &ViewedPartition) -> bool {
+    /// True if the rebuild of the view of `partition` may be deferred until there are enough new entries (§4.3).
+    fn can_defer_rebuild(&self, partition: &ViewedPartition) -> bool {
         let (loose, viewed) = partition.entries();
         let is_whole = partition.stored_view().is_some_and(|view| !view.has_failed());
         is_whole
@@ -154,7 +154,7 @@ impl StoreInner {
             && loose.saturating_mul(100) < viewed.saturating_mul(self.options.view_delay_percent.into())
     }
 
-    /// Writes the file of `view`; where that fails it is kept in memory alone.
+    /// Writes the file of `view`; if that fails, the view stays in memory only.
     fn write_view(&self, view: Arc<SortedView>) -> Arc<StoredView> {
         let files = Arc::clone(&self.table_files);
         let number = self.versions.lock().new_file_number();
@@ -170,8 +170,8 @@ impl StoreInner {
         })
     }
 
-    /// Lets the manifest name the files of `built`, as far as the tree has use for them, and the tree's state have the views and what
-    /// `flushed` says. Those of `tried` are of no more use to make others from.
+    /// Names the files of `built` in the manifest, if the tree still uses them, and publishes the views and `flushed`.
+    /// The views of `tried` do not serve as bases any more.
     fn install_views(
         &self,
         tree: &Arc<Tree>,
@@ -184,18 +184,19 @@ impl StoreInner {
         }
         let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
         let mut versions = self.versions.lock();
-        // Of sstables that a flush may have taken out of the manifest; it has the views renewed once readers see that.
+        // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
+        // them.
         if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
-            self.give_up_views(built);
+            self.discard_views(built);
             return Ok(());
         }
         let named = versions.views(tree.id);
         let state = next_state(tree, &versions, flushed, &tree.state_guard());
-        let counts = |partition: &&Arc<ViewedPartition>| {
+        let is_current = |partition: &&Arc<ViewedPartition>| {
             partition.stored_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
         };
-        let held = state.views.partitions().filter(counts).filter_map(|partition| partition.base());
-        let known: Vec<_> = built.iter().chain(held).cloned().collect();
+        let bases = state.views.partitions().filter(is_current).filter_map(|partition| partition.base());
+        let known: Vec<_> = built.iter().chain(bases).cloned().collect();
         let next = TreeViews::of(&state.version, state.views.first_level, &known, &state.views);
         let uses = |number: u64| {
             let mut views = next.partitions().filter_map(|partition| partition.stored_view());
@@ -213,18 +214,18 @@ impl StoreInner {
         }
         if !edit.is_empty() {
             if versions.current(tree.id).is_none() {
-                self.give_up_views(built);
+                self.discard_views(built);
                 return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
             }
             self.apply_edit(&mut versions, edit).inspect_err(|error| {
                 if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                    self.give_up_views(built);
+                    self.discard_views(built);
                 }
             })?;
             let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
             self.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        // The same views, as those know them who say when a file may go.
+        // The same views, but as the objects of the version set, which tracks when a file may be removed.
         let named = versions.views(tree.id);
         let known: Vec<_> = known
             .iter()
@@ -244,14 +245,14 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Lets the files of `built` go, which no edit names.
-    fn give_up_views(&self, built: &[Arc<StoredView>]) {
+    /// Schedules the files of `built`, which no edit names, for removal.
+    fn discard_views(&self, built: &[Arc<StoredView>]) {
         for view in built.iter().filter(|view| view.meta().number > 0) {
             self.table_files.obsolete.push(FileName::View(view.meta().number));
         }
     }
 
-    /// Takes up the trees with views that are behind, if files turned out damaged or missing since that was asked last.
+    /// Schedules the trees with outdated views, if files were found damaged or missing since the last call.
     pub(super) fn add_failed_views(&self, work: &mut WorkState) {
         let failures = self.table_files.view_failures.count();
         if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
@@ -262,9 +263,9 @@ impl StoreInner {
     }
 }
 
-/// The view of all runs of `partition`, made from the one it has.
+/// The view of all runs of `partition`, built from its current one.
 fn view_of(partition: &ViewedPartition, options: &RemixOptions) -> Result<Arc<SortedView>> {
-    // Who finds a file of another order sets it aside while the view is in memory.
+    // A file with a wrong order is set aside while its view is in memory.
     let base = partition.base().filter(|base| !base.has_failed());
     let old = base.and_then(|base| base.view(partition.runs()));
     let known = |run: &Arc<SortedRun>| {

@@ -1,4 +1,4 @@
-//! Figures about a store.
+//! Statistics of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub(super) struct Counters {
     pub(super) compactions: AtomicU64,
     pub(super) trivial_moves: AtomicU64,
     pub(super) entries_dropped: AtomicU64,
-    /// Written by who has the lock of the log alone, as are the bytes of batches.
+    /// Written only under the lock of the log, like `batch_bytes`.
     log_bytes: AtomicU64,
     batch_bytes: AtomicU64,
     pub(super) throttled_nanos: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts what a flush wrote to one of several partitions.
+    /// Counts the bytes that a flush wrote to one of several partitions.
     pub(super) fn flushed_into(&self, bytes: u64) {
         self.table_bytes_flushed.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -44,13 +44,13 @@ impl Counters {
         self.log_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes of log records. The caller has the lock of the log.
+    /// Adds bytes of log records. The caller holds the lock of the log.
     #[inline]
     pub(super) fn add_log_bytes(&self, bytes: u64) {
         self.log_bytes.store(self.log_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes of committed batches. The caller has the lock of the log.
+    /// Adds bytes of committed batches. The caller holds the lock of the log.
     #[inline]
     pub(super) fn add_batch_bytes(&self, bytes: u64) {
         self.batch_bytes.store(self.batch_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Counters {
     }
 }
 
-/// What was written since the store was opened, in bytes where the name says so.
+/// Writes since the store was opened; in bytes where the name ends in `_bytes`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteCounters {
@@ -89,13 +89,13 @@ pub struct WriteCounters {
     pub compactions: u64,
     /// Files moved to another level without being rewritten.
     pub trivial_moves: u64,
-    /// Entries that compactions and flushes dropped because nobody can see them any more.
+    /// Entries that compactions and flushes dropped because no view can see them any more.
     pub entries_dropped: u64,
-    /// Time that writers were made to wait, in microseconds.
+    /// Time that writers waited because of throttling, in microseconds.
     pub throttled_micros: u64,
-    /// Log records with entries that flushes kept back; part of [`log_bytes`](Self::log_bytes).
+    /// Log records with entries that flushes retained; part of [`log_bytes`](Self::log_bytes).
     pub retained_bytes: u64,
-    /// Partitions whose new entries a flush kept back (REMIX §4.2, as the next three).
+    /// Partitions whose new entries a flush retained (REMIX §4.2, as the next three).
     pub aborts: u64,
     /// Partitions that a flush added sstables to.
     pub minor_compactions: u64,
@@ -103,17 +103,18 @@ pub struct WriteCounters {
     pub major_compactions: u64,
     /// Partitions that a flush divided.
     pub splits: u64,
-    /// REMIX files written; no part of the others.
+    /// REMIX files written; not part of the others.
     pub view_bytes: u64,
-    /// How often full memtables were compacted in memory instead of being flushed.
+    /// Compactions of full memtables in memory, instead of flushes.
     pub memory_compactions: u64,
-    /// Entries that this left out, as nobody can see them any more; no part of [`entries_dropped`](Self::entries_dropped).
+    /// Entries that compactions in memory dropped because no view can see them any more; not part of
+    /// [`entries_dropped`](Self::entries_dropped).
     pub entries_dropped_in_memory: u64,
 }
 
 impl WriteCounters {
-    /// Bytes written to sstables and REMIX files for each byte of a committed batch; the log is not counted. 0 before
-    /// the first write.
+    /// Bytes written to sstables and REMIX files for each byte of a committed batch, without the log. 0 before the
+    /// first write.
     pub fn write_amplification(&self) -> f64 {
         if self.batch_bytes == 0 {
             return 0.0;
@@ -154,22 +155,22 @@ pub struct TreeStats {
     pub memtable_bytes: usize,
     /// Entries in its memtables.
     pub memtable_entries: usize,
-    /// Full memtables that wait to be flushed, what others were compacted to in memory left aside.
+    /// Full memtables that wait for a flush, without those compacted in memory.
     pub immutable_memtables: usize,
-    /// Bytes of the log with entries that the last flush kept back.
+    /// Bytes of the log with entries that the last flush retained.
     pub retained_bytes: u64,
-    /// Levels that hold something.
+    /// Levels with entries.
     pub levels: Vec<LevelStats>,
-    /// Bytes that filters and indexes of its open sstables take in memory, its sorted view, and what the layer above
-    /// keeps in memory about its sstables and memtables.
+    /// Memory of filters and indexes of its open sstables, of its sorted views, and of attachments of the layer above
+    /// to sstables and memtables.
     pub resident_bytes: usize,
-    /// Of these, the bytes of the sorted views over its runs; 0 where there is none.
+    /// Of these, the bytes of the sorted views over its runs; 0 without views.
     pub sorted_view_bytes: usize,
     /// Bytes of the REMIX files of its sorted views.
     pub sorted_view_file_bytes: u64,
     /// Range tombstones in force.
     pub range_tombstones: usize,
-    /// Bytes of files that flushes and compactions wrote for it since it was made; the log is not counted.
+    /// Bytes of files that flushes and compactions wrote since the tree was created, without the log.
     pub written_bytes: u64,
 }
 
@@ -195,7 +196,7 @@ pub struct StoreStats {
     pub writes: WriteCounters,
     /// The newest sequence number that readers may see.
     pub sequence: SequenceNumber,
-    /// The oldest sequence number that some view still reads.
+    /// The oldest sequence number that a view still reads.
     pub oldest_view: SequenceNumber,
     /// Views that are alive.
     pub views: usize,
@@ -203,26 +204,26 @@ pub struct StoreStats {
     pub log_segment_bytes: u64,
     /// Finished log segments that some memtable still needs.
     pub old_log_segments: usize,
-    /// REMIX files that turned out damaged or missing since it was opened; they are built again.
+    /// REMIX files found damaged or missing since the opening; they are rebuilt.
     pub damaged_views: u64,
-    /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
+    /// Ends of log segments that recoveries cut off, oldest first, as long as their files exist.
     pub cut_tails: Vec<CutTail>,
-    /// The log segment that recovery read last, if its synced length was not known although it should have been: the marker was
-    /// missing, and machine and mount are the same since the segment was written.
+    /// The last log segment that recovery read, if its synced length was unexpectedly unknown: the marker was missing,
+    /// although machine and mount are the same since the segment was written.
     pub unmarked_log: Option<u64>,
-    /// The cache of records that were asked for more than once.
+    /// The row cache: records that were read more than once.
     pub rows: RowCacheStats,
 }
 
 impl Store {
-    /// Figures about the store and each tree. Takes short locks, does no I/O.
+    /// Statistics of the store and of each tree. Takes short locks, no I/O.
     pub fn stats(&self) -> StoreStats {
         let inner = &*self.inner;
         let (log_bytes, unmarked_log, sequence) = {
             let log = inner.log.lock();
             (log.len(), log.unmarked, inner.snapshots.published())
         };
-        // A guard in the expression below would be held to its end.
+        // A guard in the expression below would live until its end.
         let old_log_segments = inner.old_logs.lock().len();
         let cut_tails = inner.cut_tails();
         StoreStats {
@@ -288,9 +289,9 @@ impl StoreInner {
         }
         let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
-        if let Some(kept) = tree.external_tree.get().map(|external_tree| external_tree.stats()) {
-            resident_bytes += kept.memory_bytes;
-            let (bytes, entries) = (kept.disk_bytes, kept.entries);
+        if let Some(external) = tree.external_tree.get().map(|external_tree| external_tree.stats()) {
+            resident_bytes += external.memory_bytes;
+            let (bytes, entries) = (external.disk_bytes, external.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });
         }
         Ok(TreeStats {

@@ -77,7 +77,7 @@ impl<'a> TableOutput<'a> {
     }
 
     /// Has no file reach across one of `keys`, which ascend.
-    pub(super) fn cut_at(mut self, mut keys: Vec<Vec<u8>>) -> Self {
+    pub(super) fn split_at(mut self, mut keys: Vec<Vec<u8>>) -> Self {
         keys.reverse();
         self.cuts = keys;
         self

@@ -234,7 +234,7 @@ impl TreeState {
     /// The state after all writes moved to an external tree: no entries. The log segments of the entries are still
     /// needed.
     pub(super) fn without_entries(&self) -> Self {
-        let active = LoggedMemtable::needing_logs_of(self.memtables());
+        let active = LoggedMemtable::requiring_logs_of(self.memtables());
         Self { active: Arc::new(active), immutables: Vec::new(), ..self.clone() }
     }
 
@@ -274,7 +274,7 @@ impl TreeState {
 
     /// Number of full memtables that wait for a flush. Those of retained entries and of compactions in memory do not.
     pub(super) fn pending_flushes(&self) -> usize {
-        self.immutables.iter().filter(|logged| logged.is_of_writers()).count()
+        self.immutables.iter().filter(|logged| logged.is_from_writers()).count()
     }
 
     /// Bytes of the log with retained entries.

@@ -32,7 +32,7 @@ pub struct StoreVerification {
     /// Files of keepers read from the first byte to the last that counts.
     pub external_files: u64,
     /// Their bytes.
-    pub kept_bytes: u64,
+    pub external_file_bytes: u64,
 }
 
 impl Store {
@@ -84,7 +84,7 @@ impl Store {
             match tree.external_tree.get().map_or(Ok((0, 0)), |external_tree| external_tree.verify()) {
                 Ok((files, bytes)) => {
                     sum.external_files += files;
-                    sum.kept_bytes += bytes;
+                    sum.external_file_bytes += bytes;
                 }
                 Err(error) => report(tree.id, error),
             }

@@ -1,22 +1,23 @@
-//! Versions of records read where they are said to be: many at once, each data block once.
+//! Reads of record versions at known locations: many at once, each data block once.
 //!
-//! Whoever keeps places in sstables (a secondary index that points to data blocks, as that of NEXT §3.2) knows for each version its sstable, its data
-//! block and its number among the entries there. So nothing is searched: not the levels, no filter, no key. What is left is a
-//! chain of loads, the cache's slot of the block, the block's directory, the entry, and each waits for memory. So the places go through a
-//! pipeline: what a step loads was asked for some places before.
+//! A secondary index that stores the locations of records (as that of NEXT §3.2) has the sstable, the data block and
+//! the position in the block for each version. So the read searches no level, no filter and no key. What remains is a
+//! chain of dependent loads, each with a cache miss: the cache slot of the block, the directory of the block, the
+//! entry. A pipeline prefetches each load some locations ahead.
 //!
 //! ```text
-//! place  n + 24   ask for the slot
-//! place  n + 16   ask for the block's directory
-//! place  n + 8    take the block, ask for the entry
-//! place  n        read the entry
+//! location  n + 24   prefetch the cache slot
+//! location  n + 16   prefetch the directory of the block
+//! location  n + 8    pin the block, prefetch the entry
+//! location  n        read the entry
 //! ```
 //!
-//! A block that is in the cache lends its values, but for small ones, which are copied. One that had to be read is not kept for the few bytes of a small value: they are copied,
-//! and the next block is read into the same memory, which is still in the processor's caches. And a question that has read half as much as the
-//! cache holds puts nothing there any more: it would only push out what it read itself, and what others need.
+//! Values in cached blocks are pinned, except for small ones, which are copied. Small values of a block that had to be
+//! read are copied too, so that the next block is read into the same memory, which is still in the processor caches. A
+//! query that has read half as many bytes as the cache holds stops adding blocks to the cache: they would only evict
+//! blocks of this query and of others.
 //!
-//! What is read so may be out of date: [`TreeView::are_current`] says.
+//! The versions may be out of date: [`TreeView::are_current`] checks that.
 
 use std::ops::Range;
 
@@ -27,73 +28,73 @@ use super::components::{TablePlace, VersionAt};
 use super::read_view::TreeView;
 use crate::version::TableHandle;
 
-/// So many places on, the next step is taken for a place.
-const AHEAD: usize = 8;
-/// Readers of sstables that are kept at hand.
-const KNOWN: usize = 8;
-/// Longer values of blocks that had to be read are not copied: their blocks are kept.
+/// Distance between the stages of the pipeline, in locations.
+const STAGE_DISTANCE: usize = 8;
+/// Number of recently used sstable readers.
+const CACHED_READERS: usize = 8;
+/// Maximum length of copied values in blocks that had to be read. Longer ones pin their blocks.
 const MAX_COPIED_VALUE_BYTES: usize = 1 << 10;
-/// The same of blocks in the cache. To hold a block takes two steps at a counter in it, of which the second meets lines that have
-/// left the nearer caches; copying so few bytes takes less, and they are then read one behind the other.
+/// Maximum length of copied values in cached blocks. A pin takes two updates of a counter in the block, the second of
+/// which misses the nearer caches; a copy of so few bytes is cheaper, and the copies are adjacent.
 const MAX_COPIED_OF_CACHED: usize = 256;
-/// Bytes of copied values at most.
+/// Maximum total bytes of copied values.
 const MAX_COPIED_BYTES: usize = 16 << 20;
-/// A question fills the cache with one part in so many of what it holds.
+/// A query adds blocks to the cache until it has read this fraction (1/`CACHE_SHARE`) of the capacity.
 const CACHE_SHARE: u64 = 2;
 
-/// Where a version of a record is said to be.
+/// The expected location of a version of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionPlace {
-    /// Its sstable, one of the view's.
+    /// The sstable, one of the view.
     pub table: TablePlace,
-    /// The number of its data block, from 0.
+    /// The number of the data block, from 0.
     pub block: u64,
-    /// Its number among the entries of the block, from 0.
+    /// The number of the entry in the block, from 0.
     pub entry: u32,
-    /// The number of its write, which the view sees.
+    /// The sequence number of the version, which the view sees.
     pub sequence: SequenceNumber,
 }
 
-/// What was read at a [`VersionPlace`].
+/// The result of the read of a [`VersionPlace`].
 #[derive(Debug)]
 pub struct VersionRead {
-    /// Whether the version is there, and the newest of its block that the view sees.
+    /// Whether the version is there, and the newest in the block that the view sees.
     pub at: VersionAt,
-    /// How many sorted runs may hold a newer version that the view sees, besides memtables: those newer than its own, and its own
-    /// where versions of its key end the block before.
+    /// The number of sorted runs, besides memtables, that may have a newer version that the view sees: those newer than
+    /// its own run, and its own run if versions of the key end the previous block.
     pub newer_runs: u32,
-    /// The end of its key among [those read](VersionReads::keys); it begins where the one before ends.
+    /// The end of the key in [`VersionReads::keys`]; it begins at the end of the previous one.
     pub key_end: usize,
-    /// The value; empty where the version is not there.
+    /// The value; empty if the version is not there.
     pub value: VersionValue,
 }
 
-/// The value of a version that was read.
+/// The value of a version.
 #[derive(Debug)]
 pub enum VersionValue {
-    /// In its block.
+    /// Pinned in its block.
     Pinned(ValueRef),
-    /// Among the [copied values](VersionReads::values).
+    /// A range of the [copied values](VersionReads::values).
     Copied(Range<usize>),
 }
 
-/// What a question reads by place, call after call.
+/// Buffers of the reads of one query, over several calls.
 #[derive(Debug, Default)]
 pub struct VersionReads {
-    /// The keys of the versions, one behind the other. The caller may take them away between two calls.
+    /// The keys of the versions, concatenated. The caller may remove them between two calls.
     pub keys: Vec<u8>,
-    /// The values that were copied, likewise.
+    /// The copied values, likewise.
     pub values: Vec<u8>,
     /// Bytes of blocks that were not in the cache.
     read_bytes: u64,
 }
 
 impl TreeView {
-    /// Reads the versions at `places`: what each is, appended to `out` in their order, and the key of each, appended to those of
-    /// `reads`. Where places are in order, a data block is looked up in the cache once.
+    /// Reads the versions at `places`. Results are appended to `out` in their order, and keys to those of `reads`. If
+    /// the locations are sorted, each data block is looked up in the cache once.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading a block; `out` then has fewer answers than there are places.
+    /// `Corruption` or `Io` from reading a block; `out` then has fewer results than there are locations.
     pub fn read_versions(
         &self,
         places: &[VersionPlace],
@@ -102,36 +103,36 @@ impl TreeView {
     ) -> Result<()> {
         out.reserve(places.len());
         let mut pipeline = Pipeline::default();
-        for step in 0..places.len() + 3 * AHEAD {
+        for step in 0..places.len() + 3 * STAGE_DISTANCE {
             let at = |behind: usize| {
                 let number = step.checked_sub(behind)?;
                 Some((number, places.get(number)?))
             };
             if let Some((number, place)) = at(0) {
-                let reader = self.reader_at(place.table, &mut pipeline.known)?;
+                let reader = self.reader_at(place.table, &mut pipeline.readers_by_table)?;
                 pipeline.prefetch_slot(number, place, reader);
             }
-            if let Some((number, place)) = at(AHEAD) {
+            if let Some((number, place)) = at(STAGE_DISTANCE) {
                 pipeline.prefetch_block(number, place);
             }
-            if let Some((number, place)) = at(2 * AHEAD) {
+            if let Some((number, place)) = at(2 * STAGE_DISTANCE) {
                 pipeline.pin(number, place, &mut reads.read_bytes)?;
             }
-            if let Some((number, place)) = at(3 * AHEAD) {
+            if let Some((number, place)) = at(3 * STAGE_DISTANCE) {
                 self.read_version(place, pipeline.take(number, place), reads, out)?;
             }
         }
         Ok(())
     }
 
-    /// The reader of an sstable; `known` are some of those asked for before.
+    /// The reader of an sstable; `readers` are recently used ones.
     #[inline]
     fn reader_at<'v>(
         &'v self,
         table: TablePlace,
-        known: &mut [Option<(TablePlace, &'v TableReader)>; KNOWN],
+        readers_by_table: &mut [Option<(TablePlace, &'v TableReader)>; CACHED_READERS],
     ) -> Result<Option<&'v TableReader>> {
-        let slot = known.get_mut(table.position as usize % KNOWN);
+        let slot = readers_by_table.get_mut(table.position as usize % CACHED_READERS);
         if let Some(Some((of, reader))) = slot
             && *of == table
         {
@@ -145,8 +146,8 @@ impl TreeView {
         Ok(Some(reader))
     }
 
-    /// Asks the processor for the first `len` bytes of meta blocks, each of an sstable of this view and by its number there, as
-    /// far as they are in the cache. No I/O.
+    /// Prefetches the first `len` bytes of cached meta blocks, each given by an sstable of this view and its number
+    /// there. No I/O.
     pub fn prefetch_meta_blocks(&self, blocks: impl Iterator<Item = (TablePlace, u32)> + Clone, len: usize) {
         let readers =
             blocks.filter_map(|(place, number)| Some((self.handle_at(place)?.opened_reader()?, number)));
@@ -159,7 +160,7 @@ impl TreeView {
         run.tables().get(place.position as usize).map(|handle| &**handle)
     }
 
-    /// Reads a version out of its block, and appends it to `out`.
+    /// Reads a version from its block and appends it to `out`.
     #[inline]
     fn read_version(
         &self,
@@ -188,7 +189,7 @@ impl TreeView {
             return Ok(());
         }
         block.write_key(&entry, keys);
-        // The versions of a key stand newest first: all before the one before are newer still.
+        // Versions of a key are sorted newest first, so the previous entry is the oldest of the newer versions.
         let at = match entry.newer_in_block() {
             Some(newer) if newer <= self.sequence() => VersionAt::Replaced,
             _ => VersionAt::Newest,
@@ -198,9 +199,9 @@ impl TreeView {
         let newer_runs = place.table.run + u32::from(continues);
         let key_end = keys.len();
         let value = block.value(&entry);
-        let most = if was_read { MAX_COPIED_VALUE_BYTES } else { MAX_COPIED_OF_CACHED };
+        let max_copied_bytes = if was_read { MAX_COPIED_VALUE_BYTES } else { MAX_COPIED_OF_CACHED };
         let start = values.len();
-        if value.len() <= most && start <= MAX_COPIED_BYTES {
+        if value.len() <= max_copied_bytes && start <= MAX_COPIED_BYTES {
             values.extend_from_slice(value);
             let value = VersionValue::Copied(start..start + value.len());
             out.push(VersionRead { at, newer_runs, key_end, value });
@@ -212,21 +213,21 @@ impl TreeView {
     }
 }
 
-/// The places that were begun, each [`AHEAD`] of what comes next for it.
+/// The locations in the pipeline, at distances of [`STAGE_DISTANCE`].
 #[derive(Default)]
 struct Pipeline<'v> {
-    known: [Option<(TablePlace, &'v TableReader)>; KNOWN],
-    /// By the place's number.
-    readers: [Option<&'v TableReader>; 4 * AHEAD],
-    /// By the place's number; none for one that shares that of the place before.
-    blocks: [Option<PinnedBlock>; 2 * AHEAD],
-    were_read: [bool; 2 * AHEAD],
-    /// The places that were last pinned and last taken.
-    pinned: Option<(TablePlace, u64)>,
-    taken: Option<(TablePlace, u64)>,
-    /// Where in `blocks` the block of the first of these was put.
+    readers_by_table: [Option<(TablePlace, &'v TableReader)>; CACHED_READERS],
+    /// Ring buffer by the number of the location.
+    readers: [Option<&'v TableReader>; 4 * STAGE_DISTANCE],
+    /// Ring buffer by the number of the location; empty for a location in the block of the previous one.
+    blocks: [Option<PinnedBlock>; 2 * STAGE_DISTANCE],
+    were_read: [bool; 2 * STAGE_DISTANCE],
+    /// The blocks that were last pinned and last read.
+    last_pinned: Option<(TablePlace, u64)>,
+    last_read: Option<(TablePlace, u64)>,
+    /// Index in `blocks` of the block that was last pinned.
     pinned_at: usize,
-    /// The block of that, and whether it was not in the cache.
+    /// The block that was last read, and whether it was not in the cache.
     block: Option<PinnedBlock>,
     was_read: bool,
 }
@@ -234,21 +235,21 @@ struct Pipeline<'v> {
 impl<'v> Pipeline<'v> {
     #[inline]
     fn reader(&self, number: usize) -> Option<&'v TableReader> {
-        *self.readers.get(number % (4 * AHEAD))?
+        *self.readers.get(number % (4 * STAGE_DISTANCE))?
     }
 
-    /// Begins with a place: asks the processor for where the cache has its block.
+    /// First stage: prefetches the cache slot of the block.
     #[inline]
     fn prefetch_slot(&mut self, number: usize, place: &VersionPlace, reader: Option<&'v TableReader>) {
         if let Some(reader) = reader {
             reader.prefetch_block_slot(place.block);
         }
-        if let Some(slot) = self.readers.get_mut(number % (4 * AHEAD)) {
+        if let Some(slot) = self.readers.get_mut(number % (4 * STAGE_DISTANCE)) {
             *slot = reader;
         }
     }
 
-    /// Asks the processor for what is read of the block first.
+    /// Second stage: prefetches the directory of the block.
     #[inline]
     fn prefetch_block(&self, number: usize, place: &VersionPlace) {
         if let Some(reader) = self.reader(number) {
@@ -256,23 +257,23 @@ impl<'v> Pipeline<'v> {
         }
     }
 
-    /// Takes the block out of the cache, or reads it, and asks the processor for the entry.
+    /// Third stage: pins the block or reads it, and prefetches the entry.
     #[inline]
     fn pin(&mut self, number: usize, place: &VersionPlace, read_bytes: &mut u64) -> Result<()> {
         let block = (place.table, place.block);
         let Some(reader) = self.reader(number) else { return Ok(()) };
-        if self.pinned.replace(block) != Some(block) {
-            self.pinned_at = number % (2 * AHEAD);
-            let may_stay = *read_bytes <= reader.cache_bytes() / CACHE_SHARE;
+        if self.last_pinned.replace(block) != Some(block) {
+            self.pinned_at = number % (2 * STAGE_DISTANCE);
+            let may_cache = *read_bytes <= reader.cache_bytes() / CACHE_SHARE;
             if let (Some(slot), Some(was_read)) =
                 (self.blocks.get_mut(self.pinned_at), self.were_read.get_mut(self.pinned_at))
             {
-                *was_read = reader.pin_or_read(place.block, may_stay, slot)?;
+                *was_read = reader.pin_or_read(place.block, may_cache, slot)?;
                 *read_bytes +=
                     slot.as_ref().filter(|_| *was_read).map_or(0, PinnedBlock::memory_bytes) as u64;
             }
         }
-        // One that many places share has been taken before the last of them are here.
+        // A block of many locations leaves `blocks` before the last of them is pinned.
         let pinned = self.blocks.get(self.pinned_at).and_then(Option::as_ref).or(self.block.as_ref());
         if let Some(block) = pinned {
             block.prefetch_entry(place.entry as usize, true);
@@ -280,13 +281,13 @@ impl<'v> Pipeline<'v> {
         Ok(())
     }
 
-    /// Ends with a place: its reader, its block, and whether that was not in the cache.
+    /// Last stage: the reader of the location, its block, and whether the block was not in the cache.
     #[inline]
     fn take(&mut self, number: usize, place: &VersionPlace) -> Option<(&'v TableReader, &PinnedBlock, bool)> {
         let block = (place.table, place.block);
         let reader = self.reader(number)?;
-        if self.taken.replace(block) != Some(block) {
-            let at = number % (2 * AHEAD);
+        if self.last_read.replace(block) != Some(block) {
+            let at = number % (2 * STAGE_DISTANCE);
             self.block = self.blocks.get_mut(at)?.take();
             self.was_read = *self.were_read.get(at)?;
         }
@@ -306,8 +307,8 @@ mod tests {
     use crate::StoreBatch;
     use crate::options::{StoreOptions, SyncMode, TreeOptions};
 
-    /// Many versions of few keys, tombstones among them, in several runs of small blocks: a key begins in one block and
-    /// goes on in the next ones. Values have these widths. Returns views of different ages.
+    /// Many versions of few keys, with tombstones, in several runs of small blocks: the versions of a key span blocks.
+    /// Values have the lengths `widths`. Returns views of different ages.
     fn filled(cache_bytes: u64, widths: &[usize], seed: u64) -> (Store, Vec<TreeView>) {
         let mut options = StoreOptions::new("/db");
         options.background_threads = 0;
@@ -317,7 +318,7 @@ mod tests {
         let options = TreeOptions { block_bytes: 256, ..TreeOptions::default() };
         let tree = store.create_tree(options, b"").unwrap();
         let mut rng = SimRng::new(seed);
-        // Kept: all versions that these see.
+        // Views retain their versions.
         let mut views = Vec::new();
         for _ in 0..3 {
             for number in 0..300 {
@@ -338,12 +339,12 @@ mod tests {
             store.flush().unwrap();
         }
         views.push(store.read_view());
-        // All look at the same sstables, at different numbers.
+        // All views have the same sstables, but different sequence numbers.
         let of_all = views.iter().step_by(18).map(|view| view.tree(tree).unwrap()).collect();
         (store, of_all)
     }
 
-    /// What is at each place of the sstables of a view: the place, its key and its value, whether it is a put.
+    /// All entries of the sstables of a view: location, key, value, and whether it is a put.
     fn entries(view: &TreeView) -> Vec<(VersionPlace, Vec<u8>, Vec<u8>, bool)> {
         let mut all = Vec::new();
         for table in view.table_places() {
@@ -361,9 +362,9 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_what_a_reader_of_single_blocks_finds() {
+    fn batched_reads_return_the_versions_of_a_block_reader() {
         for (cache_bytes, seed) in [(1 << 20, 1), (0, 2), (600, 3)] {
-            // Short ones are copied, longer ones lent where that is possible, the longest never copied.
+            // Short values are copied, longer ones are pinned if possible, and the longest are never copied.
             let (_store, views) = filled(cache_bytes, &[20, 20, 20, 300, 1_100], seed);
             let (mut replaced, mut continued, mut is_current) = (0, 0, 0);
             let (mut copied, mut pinned, mut longest) = (0, 0, 0);
@@ -371,7 +372,7 @@ mod tests {
                 let mut all = entries(view);
                 all.retain(|(place, ..)| place.sequence <= view.sequence());
                 if seed == 3 {
-                    // In no order.
+                    // Unsorted locations.
                     all.sort_by_key(|(place, ..)| place.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 }
                 let places: Vec<VersionPlace> = all.iter().map(|(place, ..)| *place).collect();
@@ -394,7 +395,7 @@ mod tests {
                         copied += u32::from(matches!(read.value, VersionValue::Copied(_)));
                         pinned += u32::from(matches!(read.value, VersionValue::Pinned(_)));
                         longest += u32::from(value.len() > MAX_COPIED_VALUE_BYTES);
-                        // Behind another version of its key in the block, none in the block before matters.
+                        // If another version of the key precedes it in the block, the previous block does not matter.
                         let runs = if place.entry == 0 { reader.newer_runs() } else { place.table.run };
                         assert_eq!(read.newer_runs, runs, "seed {seed}, {place:?}");
                         replaced += u32::from(read.at == VersionAt::Replaced);
@@ -411,9 +412,9 @@ mod tests {
                     start = read.key_end;
                 }
             }
-            let told = format!("seed {seed}: {replaced}, {continued}, {is_current}");
-            assert!(replaced > 100 && continued > 10 && is_current > 100, "{told}");
-            // Of what is in the cache longer values are lent, of what was read only the longest.
+            let counts = format!("seed {seed}: {replaced}, {continued}, {is_current}");
+            assert!(replaced > 100 && continued > 10 && is_current > 100, "{counts}");
+            // Longer values of cached blocks are pinned; of blocks that were read, only the longest.
             assert!(copied > 100 && longest > 100, "{copied}, {longest}");
             assert_eq!(pinned > longest, cache_bytes >= 1 << 20, "{pinned}, {longest}");
             assert!(pinned + copied > 2 * longest, "{pinned}, {copied}, {longest}");
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_its_place_is_told() {
+    fn versions_at_wrong_locations_are_reported() {
         let (_store, views) = filled(1 << 20, &[20], 4);
         let view = views.last().unwrap();
         let all = entries(view);
@@ -437,8 +438,9 @@ mod tests {
         view.read_versions(&wrong, &mut reads, &mut found).unwrap();
         assert!(reads.keys.is_empty() && found.iter().all(|read| read.at == VersionAt::Other), "{found:?}");
     }
+
     #[test]
-    fn a_question_that_reads_more_than_the_cache_holds_leaves_it_alone() {
+    fn a_query_larger_than_the_cache_does_not_evict_cached_blocks() {
         let cache_bytes = 1 << 13;
         let (_store, views) = filled(cache_bytes, &[20], 5);
         let view = views.last().unwrap();
@@ -455,6 +457,6 @@ mod tests {
         assert_eq!(read(few).0, 0);
         let (_, bytes) = read(&places);
         assert!(bytes > 2 * cache_bytes, "{bytes} bytes of blocks");
-        assert_eq!(read(few).0, 0, "what was there was pushed out");
+        assert_eq!(read(few).0, 0, "cached blocks were evicted");
     }
 }

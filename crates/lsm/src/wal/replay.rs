@@ -18,7 +18,7 @@ use bolide_storage::Vfs;
 
 use crate::file_name::FileName;
 use crate::record_log::format::HEADER_BYTES;
-use crate::record_log::{Boot, LogReader, LogRecord, LogRole, Stop, TailEnd, only_zeros_from};
+use crate::record_log::{Boot, LogReader, LogRecord, LogRole, LogStop, TailEnd, only_zeros_from};
 use crate::sync_marker::Marks;
 use crate::version::{CutTail, WalSegment, WriterEnd};
 
@@ -153,7 +153,7 @@ impl WalSegments<'_> {
             return Ok(synced);
         }
         let what = match reader.stop() {
-            Some(Stop::Invalid(what)) => what,
+            Some(LogStop::Invalid(what)) => what,
             _ => "the segment ends here",
         };
         let what = format!("{what}, although the log was synced through byte {synced}");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_storage::LargeArray;
 
-use super::{BlockCache, CachedBlock, HIT_COUNTERS, CacheSlot};
+use super::{BlockCache, CacheSlot, CachedBlock, HIT_COUNTERS};
 use crate::block::Block;
 use crate::block_memory::{BlockMemory, MEMORY_HEADER_BYTES};
 use crate::prefetch::{LINE_BYTES, prefetch, prefetch_line};

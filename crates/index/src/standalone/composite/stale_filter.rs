@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::attribute::Value;
-    use crate::model::{ModelCollection, ModelView, TABLE, ModelWrite};
+    use crate::model::{ModelCollection, ModelView, ModelWrite, TABLE};
     use crate::source::{ForwardCursor, ReadSource, TreeSource};
 
     #[derive(Debug, Clone)]

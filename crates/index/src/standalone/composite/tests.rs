@@ -4,7 +4,7 @@ use bolide_base::limits::MAX_SECONDARY_KEY_BYTES;
 use super::*;
 
 use crate::attribute::Value;
-use crate::model::{ModelCollection, ModelView, ModelWrites, TABLE, ModelWrite, keys};
+use crate::model::{ModelCollection, ModelView, ModelWrite, ModelWrites, TABLE, keys};
 use crate::query::Query;
 use crate::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor, LookupOptions};
 

@@ -1,7 +1,7 @@
-//! Reading on behind damage: the next record that is whole in itself.
+//! Resynchronization after damage: the search for the next full record.
 //!
-//! Only full records are found: their checksums cover all that they consist of. Followers of a lost record are lost with it,
-//! up to the next full record, which is at most 4 KiB away as a rule; see [`Predecessor`].
+//! Only full records are found: their checksums do not depend on previous records. The delta-encoded records after a lost
+//! record are lost too, up to the next full record, which is usually at most 4 KiB away; see [`Predecessor`].
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::super::predecessor::Predecessor;
 use super::{LogReader, READ_BYTES};
 
 impl LogReader {
-    /// Opens a log whose header is known from elsewhere, or presumed: the one in the file is not read. With a wrong tag no record
-    /// is valid.
+    /// Opens a log with a header that is known from another source, or presumed. Does not read the header in the file. With a
+    /// wrong tag, no record is valid.
     ///
     /// # Errors
     /// Those of the file system.
@@ -23,16 +23,16 @@ impl LogReader {
         Ok(Self::with_header(file, name.into(), header, limit))
     }
 
-    /// Ends the part of the file that is read at `end` bytes, or where the file ends if that is before.
+    /// Limits the readable part of the file to `end` bytes.
     pub fn end_at(&mut self, end: u64) {
         self.limit = self.limit.min(end).max(HEADER_BYTES as u64);
     }
 
-    /// Goes on behind bytes at [`position`](Self::position) that are no record: to the next full record with a valid header.
-    /// Returns its offset; `None` if there is none up to the end. Call it when [`next_record`](Self::next_record) has failed or
-    /// has stopped before the end.
+    /// Skips the bytes at [`position`](Self::position) that are not a record, up to the next full record with a valid header.
+    /// Returns its offset; `None` if there is none up to the end. Call it after [`next_record`](Self::next_record) has failed
+    /// or has stopped before the end.
     ///
-    /// Cost: one pass over the bytes in between.
+    /// Cost: one pass over the skipped bytes.
     ///
     /// # Errors
     /// Those of the file system.
@@ -51,9 +51,9 @@ impl LogReader {
         let identity = self.header.identity;
         let mut offset = start;
         while offset < self.limit {
-            let ahead = (self.limit - offset).min(READ_BYTES as u64) as usize;
-            self.fill(offset, ahead)?;
-            let window = self.window(offset, ahead);
+            let window_bytes = (self.limit - offset).min(READ_BYTES as u64) as usize;
+            self.fill(offset, window_bytes)?;
+            let window = self.window(offset, window_bytes);
             let candidates = if window.iter().all(|&byte| byte == 0) { 0 } else { window.len() };
             for at in 0..candidates {
                 let here = offset + at as u64;
@@ -62,9 +62,9 @@ impl LogReader {
                     return Ok(Some(here));
                 }
             }
-            // The next window starts early enough for a header that crosses the border.
+            // The next window overlaps this one, for a header that crosses the boundary.
             let step = window.len().saturating_sub(SHORT_RECORD_BYTES - 1);
-            if step == 0 || ahead < READ_BYTES {
+            if step == 0 || window_bytes < READ_BYTES {
                 break;
             }
             offset += step as u64;
@@ -98,7 +98,7 @@ mod tests {
         batch.seal().to_vec()
     }
 
-    /// The numbers of the batches that are found in a log, and how often damage was skipped.
+    /// The sequence numbers of the batches in a log, and the number of resynchronizations.
     fn numbers(bytes: &[u8]) -> (Vec<u64>, usize) {
         let vfs = MemVfs::new();
         let file = vfs.create(Path::new("000003.wal")).unwrap();
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn records_behind_damage_are_found() {
+    fn records_after_damage_are_found() {
         let mut bytes = HEADER.encode();
         let mut predecessor = Predecessor::default();
         let mut starts = Vec::new();
         for number in 1..=100 {
             let offset = bytes.len() as u64;
             starts.push(offset as usize);
-            // A sync now and then: the record behind it is full.
+            // A sync every ten records: the record after it is full.
             let synced = starts[starts.len() / 10 * 10 - if starts.len() < 10 { 0 } else { 1 }] as u64;
             let synced = if starts.len() < 10 { HEADER_BYTES as u64 } else { synced };
             predecessor.put_next(&HEADER, &mut bytes, offset, synced, &batch(number));
@@ -145,7 +145,7 @@ mod tests {
             assert!(skipped >= 1 && found.len() >= 88, "byte {at}: {} records", found.len());
             assert!((1..hit).all(|number| found.contains(&number)), "byte {at}");
         }
-        // The header of the file is not needed.
+        // The header of the file is not read.
         let mut damaged = bytes.clone();
         damaged[..HEADER_BYTES].fill(0xff);
         assert_eq!(numbers(&damaged).0.len(), 100);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalTreeStats, ExternalRoot, ExternalWrite, ExternalTree};
-use bolide_lsm::page_log::{PageLog, PendingCut};
+use bolide_lsm::page_log::{PageLog, PendingCheckpoint};
 use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
 
 use super::deleted_ranges::DeletedRanges;
@@ -41,7 +41,7 @@ const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
 /// Splits of pages collect garbage where entries are added. [`collect_garbage`](ExternalTree::collect_garbage), before a cut, sweeps all pages when
 /// ranges of records were deleted since, or when many keys have obsolete entries; in a pause of the writes it is done
 /// for fewer keys.
-pub struct Kept {
+pub struct PsTreeBackend {
     region: Arc<Region>,
     tree: PsTree,
     versions: VersionTable,
@@ -63,16 +63,16 @@ pub struct Kept {
     durable: AtomicU64,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for PsTreeBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
+        f.debug_struct("PsTreeBackend")
             .field("region", &self.region.name())
             .field("opened_at", &self.opened_at)
             .finish()
     }
 }
 
-impl Kept {
+impl PsTreeBackend {
     /// What `root` names, or an empty index where there is none yet: of the index that `spec` declares, in `tree`.
     /// `name_root` has the manifest name another root: for a region in persistent memory, before its file is made.
     ///
@@ -314,7 +314,7 @@ impl Kept {
     }
 }
 
-impl ExternalTree for Kept {
+impl ExternalTree for PsTreeBackend {
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
         let wanted = MIN_RESERVED_BYTES + writes * RESERVED_BYTES_A_WRITE + 2 * bytes;
         self.region.writer().reserve(wanted as u64)
@@ -421,11 +421,11 @@ impl ExternalTree for Kept {
 
 /// A state of the region on its way to disk.
 struct PsCut<'k> {
-    kept: &'k Kept,
+    kept: &'k PsTreeBackend,
     sequence: SequenceNumber,
     clear_through: SequenceNumber,
     cut: Cut<Arc<Region>>,
-    pending: Option<PendingCut>,
+    pending: Option<PendingCheckpoint>,
 }
 
 impl ExternalCheckpoint for PsCut<'_> {
@@ -433,14 +433,14 @@ impl ExternalCheckpoint for PsCut<'_> {
         let Durability::Pages(log) = &self.kept.durability else {
             return Err(Error::internal("a cut of a region in place"));
         };
-        let pending = log.lock().append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
+        let pending = log.lock().append_checkpoint(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         let root = ExternalRoot { files: pending.files().collect(), root: pending.root().encode() };
         self.pending = Some(pending);
         Ok(root)
     }
 
     fn written_bytes(&self) -> u64 {
-        self.pending.as_ref().map_or(0, PendingCut::appended_bytes)
+        self.pending.as_ref().map_or(0, PendingCheckpoint::appended_bytes)
     }
 
     fn installed(self: Box<Self>) {
@@ -458,7 +458,7 @@ impl ExternalCheckpoint for PsCut<'_> {
 
 /// Lets go of the log that a region in place needs no more.
 struct InPlaceCut<'k> {
-    kept: &'k Kept,
+    kept: &'k PsTreeBackend,
     place: &'k InPlace,
     sequence: SequenceNumber,
     written: u64,
@@ -495,7 +495,7 @@ impl ExternalCheckpoint for CopyCut {
     fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         let region = self.cut.region().id();
         let mut log = PageLog::create(files.vfs().clone(), files.dir(), region);
-        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
+        let pending = log.append_checkpoint(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         Ok(ExternalRoot { files: pending.files().collect(), root: pending.root().encode() })
     }
 

@@ -1,16 +1,17 @@
-//! Standard output of a verb that may be run again: what fits one buffer is held until the verb has succeeded.
+//! Standard output of a verb that may be run again: output up to the buffer size is deferred until the verb has
+//! succeeded.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes that are held before they are written.
-const HELD_BYTES: usize = 64 << 10;
+/// The number of bytes that are deferred before they are written.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Whether an answer, or a part of one, is on standard output.
 static HAS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// What a verb that failed had not written.
+/// The unwritten output of a failed verb.
 static UNWRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// Whether an answer, or a part of one, is on standard output: the verb cannot be run again.
@@ -18,28 +19,28 @@ pub(crate) fn has_written() -> bool {
     HAS_WRITTEN.load(Ordering::Relaxed)
 }
 
-/// Forgets what a verb that failed had not written.
+/// Discards the unwritten output of a failed verb.
 pub(crate) fn discard_unwritten() {
     UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Writes what a verb that failed had not written: the part of the answer before its error.
+/// Writes the unwritten output of a failed verb: the part of the answer before its error.
 pub(crate) fn write_unwritten() {
     let unwritten = std::mem::take(&mut *UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner));
     // The error of the verb is reported in any case.
     let _ = io::stdout().lock().write_all(&unwritten);
 }
 
-/// Writes to standard output, in pieces of [`HELD_BYTES`].
+/// Writes to standard output, in pieces of [`BUFFER_BYTES`].
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct DeferredOutput {
     waiting: Vec<u8>,
 }
 
-impl Write for Held {
+impl Write for DeferredOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.waiting.extend_from_slice(bytes);
-        if self.waiting.len() >= HELD_BYTES {
+        if self.waiting.len() >= BUFFER_BYTES {
             self.write_waiting()?;
         }
         Ok(bytes.len())
@@ -51,7 +52,7 @@ impl Write for Held {
     }
 }
 
-impl Held {
+impl DeferredOutput {
     fn write_waiting(&mut self) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -65,8 +66,8 @@ impl Held {
     }
 }
 
-impl Drop for Held {
-    /// Only what an error left is here.
+impl Drop for DeferredOutput {
+    /// Only an error leaves pending output here.
     fn drop(&mut self) {
         UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.waiting);
     }

@@ -20,7 +20,7 @@ impl StoreInner {
     pub(super) fn remove_spent_tombstones(&self) {
         // One at a time, and not while readers see another ledger than the manifest has: who finds a tombstone spent that was removed
         // would remove it twice.
-        let _forgetting = self.forgetting.lock();
+        let _locked = self.tombstone_removal.lock();
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
             if !tree.state_guard().version.range_tombstones().is_empty() {

@@ -7,7 +7,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
-use super::index::Kept;
+use super::backend::PsTreeBackend;
 use crate::newest_keys::{FoundKey, NewestKeys, ObsoleteEntry, UnverifiedKey};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;
@@ -16,7 +16,7 @@ use crate::version_table::TableMoment;
 /// Entries whose verdicts wait for memory together.
 const AT_ONCE: usize = 32;
 
-impl Kept {
+impl PsTreeBackend {
     /// The newest `limit` current records of `secondary_key`, as a reader at `at` sees them. False where the index alone
     /// cannot say: `out` is of no use then. `oldest_in_use` tells what nobody looks behind any more.
     ///

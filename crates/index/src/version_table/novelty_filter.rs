@@ -1,13 +1,13 @@
-//! Which primary keys were ever written: a filter that grows by layers.
+//! The novelty filter: which primary keys were ever written. It grows by layers.
 //!
 //! ```text
-//! filter  := layer*                        the first for 32 Ki keys, each four times as large as the one before
-//! layer   := piece*                        of 64 KiB, in as many as its keys need
+//! filter  := layer*                        the first for 32 Ki keys, each four times as large as the previous one
+//! layer   := piece*                        as many pieces of 64 KiB as its keys need
 //! piece   := block × 1024                  of 64 bytes: one bit in each of eight words for each key
 //! ```
 //!
-//! A key that it does not know is new for certain. One that it knows was there before, but for one in some
-//! thousands: the version table then keeps something about a key that nobody needs until it is next swept.
+//! A key that the filter excludes is new. A key that it contains was written before, except for one in some thousands.
+//! For such a false positive the version table stores a key without need, until the next sweep.
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
@@ -16,9 +16,9 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 pub(super) const PIECE_BYTES: usize = if cfg!(bolide_shuttle) { 4 << 10 } else { 64 << 10 };
 const BLOCK_BYTES: usize = 64;
 const BLOCKS: u64 = (PIECE_BYTES / BLOCK_BYTES) as u64;
-/// Keys that a piece is filled with: 16 bits each.
+/// Keys per piece: 16 bits each.
 const PIECE_KEYS: u64 = (PIECE_BYTES * 8 / 16) as u64;
-/// Layers that there can be: room for 2^40 keys.
+/// Maximum number of layers: room for 2^40 keys.
 pub(super) const LAYERS: usize = 13;
 
 /// Pieces of the layer `layer`.
@@ -31,17 +31,17 @@ fn keys_below(layer: usize) -> u64 {
     (0..layer).map(|layer| pieces_of(layer) * PIECE_KEYS).sum()
 }
 
-/// The layer that the next key goes to, when `keys` are there.
+/// The layer of the next key, when the filter holds `keys` keys.
 pub(super) fn layer_of(keys: u64) -> usize {
     (0..LAYERS).rfind(|&layer| keys >= keys_below(layer)).unwrap_or(0)
 }
 
-/// The number of the first piece of `layer` among all pieces, and how many it has.
+/// The number of the first piece of `layer` among all pieces, and the number of its pieces.
 pub(super) fn pieces(layer: usize) -> (u64, u64) {
     ((0..layer).map(pieces_of).sum(), pieces_of(layer))
 }
 
-/// The place in a layer where the bits of a key are.
+/// The position of the bits of a key in a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyBits {
     /// The piece, within its layer.
@@ -54,7 +54,7 @@ pub(super) struct KeyBits {
 impl KeyBits {
     /// The bits of the key with `hash` in `layer`.
     pub(super) fn of(hash: u128, layer: usize) -> Self {
-        // The half that the buckets of the version table do not go by.
+        // The half that does not select the bucket of the version table.
         let high = (hash >> 64) as u64;
         let block = ((u128::from(high) * u128::from(pieces_of(layer) * BLOCKS)) >> 64) as u64;
         let low = hash as u64;
@@ -62,13 +62,13 @@ impl KeyBits {
         Self { piece: block / BLOCKS, at: block % BLOCKS * BLOCK_BYTES as Place, bits }
     }
 
-    /// Whether all of them are set in its piece, which is at `piece`.
+    /// Whether all bits are set in the piece at `piece`.
     pub(super) fn are_set(&self, region: &Region, piece: Place) -> Result<bool> {
         let words = region.words(piece + self.at, BLOCK_BYTES)?;
         Ok(words.iter().zip(self.bits).all(|(word, bit)| word.get() & bit != 0))
     }
 
-    /// Sets all of them.
+    /// Sets all bits in the piece at `piece`.
     pub(super) fn set(&self, writer: &RegionWriter<'_>, piece: Place) -> Result<()> {
         for (word, bit) in self.bits.iter().enumerate() {
             let at = piece + self.at + 8 * word as Place;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_follow_each_other_without_a_gap() {
+    fn layers_are_contiguous() {
         assert_eq!(layer_of(0), 0);
         for layer in 1..LAYERS {
             assert_eq!(layer_of(keys_below(layer) - 1), layer - 1);

@@ -37,7 +37,7 @@ use bolide_lsm::memtable::{Memtable, Visibility};
 use parking_lot::Mutex;
 
 use super::secondary_keys::SecondaryKeys;
-use super::{InTable, slots_in};
+use super::{SstableIndexBase, slots_in};
 use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
@@ -153,7 +153,7 @@ pub(crate) struct Walked {
 impl MemtableIndex {
     /// About which part of the entries of `index` lies from `low` on and below `end`, and how many entries there
     /// are; `None` if nobody has asked so far. Takes in nothing new. Counts up to `most` entries; of more it takes a sample.
-    pub(crate) fn share(&self, index: &InTable, low: &[u8], end: &[u8], most: usize) -> Option<(f64, usize)> {
+    pub(crate) fn share(&self, index: &SstableIndexBase, low: &[u8], end: &[u8], most: usize) -> Option<(f64, usize)> {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id)?;
         if low >= end {
@@ -193,7 +193,7 @@ impl MemtableIndex {
     pub(crate) fn visit_few(
         &self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
         wanted: &Few<'_>,
         mut visit: impl FnMut(&[u8], bool),
@@ -230,7 +230,7 @@ impl MemtableIndex {
     pub(crate) fn visit_newest(
         &self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
         wanted: &Newest<'_>,
         mut visit: impl FnMut(&[u8], bool),
@@ -264,7 +264,7 @@ impl MemtableIndex {
 
     /// Puts an entry in that no record has, or takes it out.
     #[cfg(test)]
-    pub(crate) fn plant(&self, index: &InTable, key: &[u8], there: bool) {
+    pub(crate) fn plant(&self, index: &SstableIndexBase, key: &[u8], there: bool) {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id).unwrap();
         match there {
@@ -276,7 +276,7 @@ impl MemtableIndex {
     }
 
     /// Calls `visit` with all entries of `index` as far as they were taken in.
-    pub(crate) fn visit_all(&self, index: &InTable, mut visit: impl FnMut(&[u8])) {
+    pub(crate) fn visit_all(&self, index: &SstableIndexBase, mut visit: impl FnMut(&[u8])) {
         let state = self.state.lock();
         if let Some(member) = state.members.iter().find(|member| member.id == index.id) {
             member.entries.keys().for_each(|key| visit(key));
@@ -289,7 +289,7 @@ impl MemtableIndex {
     pub(crate) fn visit(
         &self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
         range: (&[u8], Option<&[u8]>, &[u8]),
         mut visit: impl FnMut(&[u8], bool) -> bool,
@@ -318,7 +318,7 @@ impl MemtableIndex {
     pub(crate) fn opaque(
         &self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
         sequence: SequenceNumber,
     ) -> Result<Vec<(SequenceNumber, Vec<u8>)>> {
@@ -341,7 +341,7 @@ impl State {
     fn follow(
         &mut self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
     ) -> Result<usize> {
         if !self.follows {
@@ -370,7 +370,7 @@ impl State {
     fn take_in_new(
         &mut self,
         memtable: &Arc<Memtable>,
-        index: &InTable,
+        index: &SstableIndexBase,
         extractor: &dyn AttributeExtractor,
     ) -> Result<usize> {
         let known = self.members.len();
@@ -393,7 +393,7 @@ impl State {
     }
 
     /// Makes `index` a member without entries.
-    fn join(&mut self, index: &InTable) {
+    fn join(&mut self, index: &SstableIndexBase) {
         self.members.push(Member {
             id: index.id,
             attributes: index.spec.attributes().to_vec(),

@@ -2,7 +2,7 @@
 //! own.
 //!
 //! ```text
-//! write      entries as those of a composite index, in the batch of the record → log → Kept::apply → region
+//! write      entries as those of a composite index, in the batch of the record → log → PsTreeBackend::apply → region
 //! delete     a mark without entries, likewise
 //! question   PsTree cursor → version table: current, obsolete (flagged, and passed over), or unknown → the driver
 //! flush      what the region changed → page segments → manifest
@@ -24,7 +24,7 @@
 //! * An entry is passed over only when the version table knows a newer write of its primary key that the reader sees.
 //!   Where the newest write is too new for the reader, the table of the records decides.
 //! * Deleted ranges are no business of the version table: the driver asks their tombstones for each candidate, and
-//!   these are kept until a [sweep](Kept) has removed the entries below them.
+//!   these are kept until a [sweep](PsTreeBackend) has removed the entries below them.
 //! * An entry is flagged or removed only when everybody who reads, and will read, sees the write that made it obsolete.
 
 mod costs;
@@ -33,7 +33,6 @@ mod deleted_ranges;
 mod describe;
 mod figures;
 mod region_location;
-mod index;
 mod log_entry;
 mod newest;
 mod sweep;
@@ -60,7 +59,7 @@ pub use deleted_ranges::DeletedRanges;
 pub use describe::describe_in_place;
 pub use figures::PsTreeFigures;
 pub use region_location::{RegionLocation, file_in_place, is_file_in_place};
-pub use index::Kept;
+pub use backend::PsTreeBackend;
 
 use cursor::PsCandidates;
 
@@ -71,7 +70,7 @@ pub struct PsTreeIndex {
     tree: TreeId,
     validator: VersionTableValidator,
     /// Empty until the index is built.
-    kept: OnceLock<Arc<Kept>>,
+    kept: OnceLock<Arc<PsTreeBackend>>,
 }
 
 impl fmt::Debug for PsTreeIndex {
@@ -95,16 +94,16 @@ impl PsTreeIndex {
     ///
     /// # Errors
     /// `Internal` if it answers from another one.
-    pub fn keep(&self, kept: Arc<Kept>) -> Result<()> {
+    pub fn keep(&self, kept: Arc<PsTreeBackend>) -> Result<()> {
         self.kept.set(kept).map_err(|_| Error::internal("an index of kind ps-tree is kept already"))
     }
 
     /// What it answers from; `None` until it is built.
-    pub fn kept(&self) -> Option<&Arc<Kept>> {
+    pub fn kept(&self) -> Option<&Arc<PsTreeBackend>> {
         self.kept.get()
     }
 
-    fn ready(&self) -> Result<&Kept> {
+    fn ready(&self) -> Result<&PsTreeBackend> {
         let unready = || Error::internal("an index of kind ps-tree was asked before it was built");
         self.kept.get().map(|kept| &**kept).ok_or_else(unready)
     }

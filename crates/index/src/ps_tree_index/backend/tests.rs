@@ -21,7 +21,7 @@ impl DeletedRanges for NoRanges {
     }
 }
 
-fn empty() -> Kept {
+fn empty() -> PsTreeBackend {
     let home = RegionLocation {
         vfs: Arc::new(MemVfs::new()),
         runtime: Arc::new(SystemRuntime::default()),
@@ -33,11 +33,11 @@ fn empty() -> Kept {
         read_only: false,
         deleted: Arc::new(NoRanges),
     };
-    Kept::open(&"group:ps-tree".parse().unwrap(), 2, None, &home, &|_| Ok(())).unwrap()
+    PsTreeBackend::open(&"group:ps-tree".parse().unwrap(), 2, None, &home, &|_| Ok(())).unwrap()
 }
 
 /// Applies a write of each of `records` records, the first at `first`; returns the number of the last.
-fn write(kept: &Kept, first: SequenceNumber, records: u64) -> SequenceNumber {
+fn write(kept: &PsTreeBackend, first: SequenceNumber, records: u64) -> SequenceNumber {
     for record in 0..records {
         let sequence = first + record;
         let mut key = Vec::new();

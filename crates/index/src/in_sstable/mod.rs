@@ -45,7 +45,7 @@ use secondary_keys::SecondaryKeys;
 pub use collector::{SstableIndex, TableCollectors};
 
 /// An index that lies in the sstables of its records.
-pub(crate) struct InTable {
+pub(crate) struct SstableIndexBase {
     /// Names the meta blocks: the number of the tree that stands for the index in the catalogue.
     pub(crate) id: TreeId,
     /// The tree of the records.
@@ -61,7 +61,7 @@ pub(crate) fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<Val
     paths.iter().filter_map(|path| plan.slot(path)).collect()
 }
 
-impl InTable {
+impl SstableIndexBase {
     /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must
     /// never have been that of another index. Without an extractor it collects nothing and answers nothing.
     pub(crate) fn new(
@@ -111,9 +111,9 @@ impl InTable {
     }
 }
 
-impl fmt::Debug for InTable {
+impl fmt::Debug for SstableIndexBase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InTable")
+        f.debug_struct("SstableIndexBase")
             .field("spec", &self.spec.to_string())
             .field("id", &self.id)
             .field("table", &self.table)

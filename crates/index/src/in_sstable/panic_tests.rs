@@ -11,7 +11,7 @@ use bolide_lsm::{Store, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{MemVfs, SystemRuntime};
 use bolide_table::BlockCache;
 
-use super::InTable;
+use super::SstableIndexBase;
 use super::memtable_index::MemtableIndex;
 use crate::attribute_plan::{AttributePlan, AttributeValues};
 use crate::{AttributeExtractor, JsonExtractor};
@@ -51,7 +51,7 @@ fn memtable_of(store: &Store, tree: TreeId) -> Arc<Memtable> {
 fn read(
     own: &MemtableIndex,
     memtable: &Arc<Memtable>,
-    index: &InTable,
+    index: &SstableIndexBase,
     extractor: &dyn AttributeExtractor,
 ) -> Result<(usize, usize)> {
     let mut entries = 0;
@@ -73,7 +73,7 @@ fn a_panic_at_any_record_leaves_it_and_the_rest_to_the_next_reader() {
     // In the first walk over the memtable, and in the journal of what came later.
     for (read_before, at) in [(false, 1), (false, 17), (false, 40), (true, 1), (true, 11), (true, 20)] {
         let (store, tree) = store();
-        let index = |id, on: &str| InTable::new(on.parse().unwrap(), id, tree, Some(Arc::new(JsonExtractor)));
+        let index = |id, on: &str| SstableIndexBase::new(on.parse().unwrap(), id, tree, Some(Arc::new(JsonExtractor)));
         let (index, other) = (index(77, "a:embedded"), index(78, "b=a:embedded"));
         let own = MemtableIndex::default();
         put(&store, tree, 0..20);
@@ -97,7 +97,7 @@ fn a_panic_at_any_record_leaves_it_and_the_rest_to_the_next_reader() {
 #[test]
 fn two_panics_in_a_row_lose_nothing_to_a_reader_between_its_steps() {
     let (store, tree) = store();
-    let index = InTable::new("a:embedded".parse().unwrap(), 77, tree, Some(Arc::new(JsonExtractor)));
+    let index = SstableIndexBase::new("a:embedded".parse().unwrap(), 77, tree, Some(Arc::new(JsonExtractor)));
     let own = MemtableIndex::default();
     store.put(tree, b"1", b"{not json", SyncMode::None).unwrap();
     let memtable = memtable_of(&store, tree);

@@ -8,7 +8,7 @@ use bolide_lsm::cursor::InternalCursor;
 use bolide_lsm::memtable::Visibility;
 use bolide_lsm::store::MemtableComponent;
 
-use super::InTable;
+use super::SstableIndexBase;
 use super::memtable_index::{ATTACHMENT, MemtableIndex};
 use super::memtable_read::entry_sequence;
 use super::secondary_keys::SecondaryKeys;
@@ -18,7 +18,7 @@ use crate::extractor::AttributeExtractor;
 
 /// Calls `visit` with each secondary key of `record`; false where it cannot be looked into.
 pub(crate) fn for_each_key(
-    index: &InTable,
+    index: &SstableIndexBase,
     extractor: &dyn AttributeExtractor,
     record: &[u8],
     values: &mut AttributeValues,
@@ -39,7 +39,7 @@ pub(crate) fn for_each_key(
 
 /// Compares the index of a memtable with it: it must have an entry of each value of the memtable's records, and no others.
 pub(crate) fn check_memtable(
-    index: &InTable,
+    index: &SstableIndexBase,
     component: &MemtableComponent,
     extractor: &dyn AttributeExtractor,
     view: SequenceNumber,
@@ -103,7 +103,7 @@ mod tests {
     use crate::JsonExtractor;
     use crate::check::CheckedTable;
     use crate::embedded::EmbeddedIndex;
-    use crate::in_table::InTable;
+    use crate::in_sstable::SstableIndexBase;
     use crate::secondary_index::SecondaryIndex;
     use crate::spec::IndexSpec;
 
@@ -131,7 +131,7 @@ mod tests {
             store.commit(batch, None, SyncMode::None).unwrap();
         };
         let spec: IndexSpec = "tags=tags[*]:embedded".parse().unwrap();
-        let base = InTable::new(spec.clone(), 77, tree, Some(Arc::new(JsonExtractor)));
+        let base = SstableIndexBase::new(spec.clone(), 77, tree, Some(Arc::new(JsonExtractor)));
         let index = EmbeddedIndex::new(spec, 77, tree, Some(Arc::new(JsonExtractor)));
         put(b"1", br#"{"tags":["a","b"]}"#);
         put(b"1", br#"{"tags":["c"]}"#);

@@ -12,7 +12,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::MemtableComponent;
 
-use super::InTable;
+use super::SstableIndexBase;
 use super::matches::{Matches, Question};
 use super::memtable_index::{ATTACHMENT, Few, MemtableIndex, Newest, SEQUENCE_BYTES, Walked};
 use crate::attribute;
@@ -240,7 +240,7 @@ pub(crate) struct Entry<'k> {
 }
 
 /// The sequence number of the write that the entry `key` of a memtable index of `index` stems from.
-pub(crate) fn entry_sequence(index: &InTable, key: &[u8]) -> Option<SequenceNumber> {
+pub(crate) fn entry_sequence(index: &SstableIndexBase, key: &[u8]) -> Option<SequenceNumber> {
     split_entry(key, index.spec.attributes().len()).map(|entry| entry.sequence)
 }
 

@@ -3,7 +3,7 @@
 use bolide_base::{Result, SequenceNumber};
 
 use super::costs::PsCosts;
-use super::index::Kept;
+use super::backend::PsTreeBackend;
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
@@ -15,7 +15,7 @@ use crate::validation::Verdict;
 
 /// The candidates of one query.
 pub(super) struct PsCandidates<'v, S> {
-    kept: &'v Kept,
+    kept: &'v PsTreeBackend,
     view: &'v S,
     access: &'v Access,
     order: Order,
@@ -30,7 +30,7 @@ pub(super) struct PsCandidates<'v, S> {
 }
 
 impl<'v, S: ReadSource> PsCandidates<'v, S> {
-    pub(super) fn new(kept: &'v Kept, access: &'v Access, order: Order, view: &'v S) -> Result<Self> {
+    pub(super) fn new(kept: &'v PsTreeBackend, access: &'v Access, order: Order, view: &'v S) -> Result<Self> {
         let order = match order {
             // Only where the last attribute is the one that the order goes by do keys come in it.
             Order::Value | Order::ValueDescending

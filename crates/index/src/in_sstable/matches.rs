@@ -6,7 +6,7 @@ use bolide_base::SequenceNumber;
 use bolide_lsm::TreeView;
 use bolide_lsm::store::BlockReader;
 
-use super::InTable;
+use super::SstableIndexBase;
 use super::secondary_keys::SecondaryKeys;
 use crate::access::Access;
 use crate::attribute;
@@ -22,7 +22,7 @@ pub(crate) const MAX_IN_HAND_BYTES: usize = 4 << 10;
 /// What is asked of an index that lies in the sstables of its records.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'v> {
-    pub(crate) index: &'v InTable,
+    pub(crate) index: &'v SstableIndexBase,
     pub(crate) extractor: &'v dyn AttributeExtractor,
     pub(crate) access: &'v Access,
     pub(crate) order: Order,

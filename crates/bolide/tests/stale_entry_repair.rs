@@ -1,5 +1,5 @@
-//! `repair=primary-compaction`: stale index entries go when flushes and compactions of the records leave out the
-//! versions that they stem from; what some snapshot sees stays.
+//! `repair=primary-compaction`: stale index entries are deleted when flushes and compactions of the records drop their
+//! versions; entries that a snapshot needs stay.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{components, threaded, tiny};
 
 const RECORDS: u64 = 300;
 const SPEC: &str = "n:composite:repair=primary-compaction";
-/// Every kind that has the option, in every form that its lists or entries have.
+/// Every kind with the option, in every form of its lists or entries.
 const KINDS: [&str; 6] = [
     "composite:repair=primary-compaction",
     "composite:repair=primary-compaction,order=primary-key",
@@ -18,8 +18,8 @@ const KINDS: [&str; 6] = [
     "eager:repair=primary-compaction,split=off",
 ];
 
-/// A database whose memtables are flushed by hand alone.
-fn roomy() -> Options {
+/// A database whose memtables are flushed by explicit calls alone.
+fn large_memtables() -> Options {
     tiny().memtable_bytes(4 << 20)
 }
 
@@ -40,7 +40,7 @@ fn write_round(collection: &Collection, round: u64) {
     }
 }
 
-/// Entries of the index, and how many of them are stale; it must be sound.
+/// The number of entries of the index, and of its stale entries; the index must be sound.
 fn entries(db: &Db) -> (u64, u64) {
     let report = db.check(true).unwrap();
     assert!(report.is_sound(), "{report}");
@@ -62,15 +62,15 @@ fn check_round(collection: &Collection, at: Option<&Snapshot>, round: u64) {
 }
 
 #[test]
-fn a_flush_of_the_records_is_enough() {
+fn a_flush_of_the_records_removes_stale_entries() {
     for kind in KINDS {
-        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let db = Db::open_with("db", large_memtables(), components(1)).unwrap();
         let collection = collection(&db, &format!("n:{kind}"));
         for round in 0..3 {
             write_round(&collection, round);
         }
         assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS));
-        // The index is flushed too, and never compacted: nothing but the flush of the records can tell.
+        // The index is flushed too, and never compacted: only the flush of the records reports stale entries.
         db.flush().unwrap();
         assert_eq!(entries(&db), (RECORDS, 0));
         check_round(&collection, None, 2);
@@ -79,7 +79,7 @@ fn a_flush_of_the_records_is_enough() {
 
 #[test]
 fn without_the_option_a_flush_repairs_nothing() {
-    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let db = Db::open_with("db", large_memtables(), components(1)).unwrap();
     let collection = collection(&db, "n:composite");
     write_round(&collection, 0);
     write_round(&collection, 1);
@@ -88,9 +88,9 @@ fn without_the_option_a_flush_repairs_nothing() {
 }
 
 #[test]
-fn compactions_of_the_records_repair_what_no_snapshot_sees() {
+fn compactions_of_the_records_repair_entries_that_no_snapshot_needs() {
     for kind in KINDS {
-        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let db = Db::open_with("db", large_memtables(), components(1)).unwrap();
         let collection = collection(&db, &format!("n:{kind}"));
         write_round(&collection, 0);
         let snapshot = db.snapshot();
@@ -101,7 +101,7 @@ fn compactions_of_the_records_repair_what_no_snapshot_sees() {
         db.flush().unwrap();
         assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS), "each flush had one version of each record");
         db.compact().unwrap();
-        // The snapshot keeps the first round; the second nobody sees.
+        // The snapshot retains the first round; the second is invisible.
         assert_eq!(entries(&db), (2 * RECORDS, RECORDS));
         check_round(&collection, Some(&snapshot), 0);
         check_round(&collection, None, 2);
@@ -117,7 +117,7 @@ fn compactions_of_the_records_repair_what_no_snapshot_sees() {
 #[test]
 fn deletes_and_deleted_ranges_and_arrays_are_repaired() {
     for kind in KINDS {
-        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let db = Db::open_with("db", large_memtables(), components(1)).unwrap();
         let collection = collection(&db, &format!("tags=tags[*]:{kind}"));
         write_round(&collection, 0);
         db.flush().unwrap();
@@ -133,16 +133,16 @@ fn deletes_and_deleted_ranges_and_arrays_are_repaired() {
 }
 
 #[test]
-fn an_index_made_later_and_one_opened_again_are_repaired() {
+fn an_index_created_later_and_a_reopened_index_are_repaired() {
     let components = components(1);
-    let db = Db::open_with("db", roomy(), components.clone()).unwrap();
+    let db = Db::open_with("db", large_memtables(), components.clone()).unwrap();
     let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
     write_round(&collection, 0);
     collection.create_index(SPEC.parse().unwrap()).unwrap();
     write_round(&collection, 1);
     drop((collection, db));
 
-    let db = Db::open_with("db", roomy(), components).unwrap();
+    let db = Db::open_with("db", large_memtables(), components).unwrap();
     let collection = db.collection("c").unwrap();
     write_round(&collection, 2);
     db.compact().unwrap();
@@ -154,7 +154,7 @@ fn an_index_made_later_and_one_opened_again_are_repaired() {
 }
 
 #[test]
-fn threads_repair_while_others_write() {
+fn background_threads_repair_beside_writers() {
     for kind in KINDS {
         let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
         let collection = collection(&db, &format!("n:{kind}"));
@@ -163,7 +163,7 @@ fn threads_repair_while_others_write() {
             check_round(&collection, None, round);
         }
         db.compact().unwrap();
-        // A compaction that was at work when its inputs' successors were written may need another.
+        // A compaction that was running when newer inputs were written may need another one.
         db.compact().unwrap();
         assert_eq!(entries(&db), (RECORDS, 0));
         check_round(&collection, None, 19);
@@ -173,9 +173,9 @@ fn threads_repair_while_others_write() {
 }
 
 #[test]
-fn an_entry_that_a_newer_write_took_over_stays() {
+fn an_entry_shared_with_a_newer_write_stays() {
     for kind in KINDS {
-        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let db = Db::open_with("db", large_memtables(), components(1)).unwrap();
         let collection = collection(&db, &format!("n:{kind}"));
         write_round(&collection, 0);
         write_round(&collection, 1);
@@ -196,7 +196,7 @@ fn an_entry_that_a_newer_write_took_over_stays() {
 }
 
 #[test]
-fn an_index_that_is_being_built_while_versions_go_is_repaired_and_complete() {
+fn an_index_built_while_versions_are_dropped_is_repaired_and_complete() {
     for kind in KINDS {
         let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
         let collection = db.create_collection("c", CollectionOptions::json()).unwrap();

@@ -8,7 +8,7 @@ use bolide_base::{EntryKind, SequenceNumber, Trailer, TreeId};
 use bolide_lsm::attachments::Attachment;
 use bolide_lsm::memtable::Memtable;
 
-use super::InTable;
+use super::SstableIndexBase;
 use super::memtable_index::{Few, MemtableIndex, Newest};
 use crate::{JsonExtractor, Value};
 
@@ -27,7 +27,7 @@ struct Entry {
 struct Tested {
     memtable: Arc<Memtable>,
     own: MemtableIndex,
-    index: InTable,
+    index: SstableIndexBase,
     entries: Vec<Entry>,
     opaque: Vec<(SequenceNumber, Vec<u8>)>,
 }
@@ -38,8 +38,8 @@ fn encoded(tag: &str) -> Vec<u8> {
     key
 }
 
-fn index_on(id: TreeId, on: &str) -> InTable {
-    InTable::new(on.parse().unwrap(), id, 1, Some(Arc::new(JsonExtractor)))
+fn index_on(id: TreeId, on: &str) -> SstableIndexBase {
+    SstableIndexBase::new(on.parse().unwrap(), id, 1, Some(Arc::new(JsonExtractor)))
 }
 
 impl Tested {
