@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::Order;
 use bolide_index::Verdict;
-use bolide_index::ps_tree::{KeepAll, Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
+use bolide_index::ps_tree::{RetainAll, Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
 use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, SystemRuntime};
@@ -109,11 +109,11 @@ impl Obsolescence for Versions {
         self.table.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
     }
 
-    fn expect(&self, primary_key: &[u8]) {
-        self.table.expect(primary_key);
+    fn prefetch(&self, primary_key: &[u8]) {
+        self.table.prefetch(primary_key);
     }
 
-    fn expects_obsolete(&self) -> bool {
+    fn may_have_obsolete(&self) -> bool {
         self.table.stats().keys > 0
     }
 
@@ -263,7 +263,7 @@ fn main() {
             let (primary_key, sequence) = (primary_key(record), index + 1);
             let obsolescence: &dyn Obsolescence = match &versions {
                 Some(versions) => versions,
-                None => &KeepAll,
+                None => &RetainAll,
             };
             let writer = run.region.writer();
             run.tree

@@ -30,7 +30,11 @@ fn apply(db: &Db, tickets: &Collection, positions: &Collection) -> Result<u64> {
             match *operation {
                 "insert" | "update" => batch.put(tickets, key.as_bytes(), record.as_bytes())?,
                 "delete" => batch.delete(tickets, key.as_bytes())?,
-                other => return Err(Error::invalid_input(format!("change {position}: unknown operation `{other}`"))),
+                other => {
+                    return Err(Error::invalid_input(format!(
+                        "change {position}: unknown operation `{other}`"
+                    )));
+                }
             }
             applied = *position;
         }

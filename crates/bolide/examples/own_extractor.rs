@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use bolide::{
-    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, CollectionOptions, Components, Db, Error, Options, Query,
-    Result, Value,
+    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, CollectionOptions, Components, Db,
+    Error, Options, Query, Result, Value,
 };
 
 /// Reads records of the form `city;temperature`.
@@ -19,9 +19,11 @@ struct Readings {
 impl AttributeExtractor for Readings {
     fn extract_into(&self, record: &[u8], plan: &AttributePlan, out: &mut AttributeValues) -> Result<()> {
         let fields = std::str::from_utf8(record).ok().and_then(|text| text.split_once(';'));
-        let (city, temperature) = fields.ok_or_else(|| Error::invalid_input("a reading is `city;temperature`"))?;
-        let temperature: i64 =
-            temperature.parse().map_err(|_| Error::invalid_input(format!("`{temperature}` is not a temperature")))?;
+        let (city, temperature) =
+            fields.ok_or_else(|| Error::invalid_input("a reading is `city;temperature`"))?;
+        let temperature: i64 = temperature
+            .parse()
+            .map_err(|_| Error::invalid_input(format!("`{temperature}` is not a temperature")))?;
         // A plan has a slot for each attribute that an index needs now.
         if let Some(slot) = plan.slot(&self.city) {
             out.push(slot, &Value::String(city.into()))?;

@@ -30,7 +30,8 @@ pub(crate) fn main() -> bolide::Result<()> {
     assert_eq!(touched.len(), 2);
 
     // The nearest two.
-    let query = Query::new().nearest("point(lon,lat)", Point::new(14.0, 50.5)?).order(Order::Nearest).limit(2);
+    let query =
+        Query::new().nearest("point(lon,lat)", Point::new(14.0, 50.5)?).order(Order::Nearest).limit(2);
     let nearest = places.find(&query)?;
     for answer in &nearest {
         println!("{answer}");

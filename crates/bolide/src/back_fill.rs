@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, StagedBatch,
-    StagedChange, ValueSlot, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, StagedBatch, StagedChange,
+    ValueSlot, slots_of,
 };
 use bolide_lsm::{ReadView, StoreBatch};
 

@@ -369,7 +369,7 @@ impl Collection {
     /// ```
     pub fn index_space(&self, name: &str) -> Result<Option<IndexSpace>> {
         let index = find_index(&self.state, name)?;
-        let external = index.ps_tree.as_ref().and_then(|index| index.kept());
+        let external = index.ps_tree.as_ref().and_then(|index| index.backend());
         external.map(|external| external.tree().stats()).transpose()
     }
 

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_index::ps_tree_index::{DeletedRanges, PsTreeBackend, RegionLocation, file_in_place, is_file_in_place};
+use bolide_index::ps_tree_index::{
+    DeletedRanges, PsTreeBackend, RegionLocation, file_in_place, is_file_in_place,
+};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
 
@@ -50,7 +52,7 @@ pub(crate) fn attach(
     table: TreeId,
     index: &Index,
 ) -> Result<()> {
-    let Some(ps_tree) = index.ps_tree.as_ref().filter(|ps_tree| ps_tree.kept().is_none()) else {
+    let Some(ps_tree) = index.ps_tree.as_ref().filter(|ps_tree| ps_tree.backend().is_none()) else {
         return Ok(());
     };
     let location = RegionLocation {
@@ -69,7 +71,7 @@ pub(crate) fn attach(
     let backend = PsTreeBackend::open(index.spec(), index.tree, root.as_deref(), &location, &name_root)?;
     let external = Arc::new(backend);
     store.set_external_tree(index.tree, external.clone())?;
-    ps_tree.keep(external)
+    ps_tree.attach(external)
 }
 
 /// Drops the tree of an index with its whole content. With `replacement`, the tree of a replacement index and its new

@@ -5,7 +5,9 @@ use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, NewestStatistics, Query, SecondaryIndex, Value};
+use bolide_index::{
+    CursorToken, Explain, Lookup, LookupOptions, NewestStatistics, Query, SecondaryIndex, Value,
+};
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
@@ -167,7 +169,9 @@ impl Outcome {
     pub fn explain(&self) -> &Explain {
         match &self.0 {
             AnswerSource::Driver(explain) => explain,
-            AnswerSource::Index(statistics, explain) => explain.get_or_init(|| Box::new(statistics.explain())),
+            AnswerSource::Index(statistics, explain) => {
+                explain.get_or_init(|| Box::new(statistics.explain()))
+            }
         }
     }
 

@@ -13,11 +13,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::background_errors::BackgroundErrors;
 use crate::components::Components;
+use crate::external_index;
 use crate::fetching::Fetching;
 use crate::index_set::Index;
-use crate::external_index;
-use crate::stale_deletions::Repairs;
 use crate::schema::{CollectionState, Schema};
+use crate::stale_deletions::Repairs;
 
 /// Databases opened so far by this process.
 static OPENED: AtomicU64 = AtomicU64::new(0);

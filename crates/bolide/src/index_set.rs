@@ -11,9 +11,8 @@ use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
-    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex,
-    PsTreeIndex, SecondaryIndex, SstableIndex, StagedBatch, StagedChange, ValidationStrategy,
-    ValueSlot, slots_of,
+    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex, PsTreeIndex,
+    SecondaryIndex, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, ValueSlot, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 

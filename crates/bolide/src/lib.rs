@@ -124,10 +124,10 @@ pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 /// Advice on which index suits an attribute.
 pub use bolide_index::advisor;
 pub use bolide_index::{
-    Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition,
-    CursorToken, EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck,
-    IndexKind, IndexSpec, JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point,
-    Predicate, Projection, Query, Rect, Value, ValueRange, ValueSlot,
+    Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
+    EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
+    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
+    Value, ValueRange, ValueSlot,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
@@ -138,9 +138,9 @@ pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
-pub use bolide_index::ps_tree_index::PsTreeFigures;
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
+pub use bolide_index::ps_tree_index::PsTreeFigures;
 pub use bolide_index::standalone::describe_entry;
 pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};
 pub use check::{CheckReport, CheckedIndex};

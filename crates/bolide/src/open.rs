@@ -148,7 +148,7 @@ fn isolate_or_fail(attached: Result<()>, collection: &str, index: &Index) -> Res
 fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     let schema = handle.engine.schema.read();
     let indexes = schema.values().flat_map(|collection| collection.indexes_guard().all().to_vec());
-    let external = indexes.filter_map(|index| index.ps_tree.as_ref()?.kept().cloned());
+    let external = indexes.filter_map(|index| index.ps_tree.as_ref()?.backend().cloned());
     let waiting: Vec<Arc<PsTreeBackend>> = external.filter(|tree| tree.needs_reclaim()).collect();
     drop(schema);
     if waiting.is_empty() || handle.engine.read_only {

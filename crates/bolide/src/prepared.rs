@@ -52,7 +52,6 @@ pub struct PreparedQuery {
     query: Query,
     /// The query for a single index, if one index may answer it alone.
     single: Option<SingleIndexQuery>,
-    plain: Option<Plain>,
     indexes: WatchedIndexes,
     /// The index set of the last resolution, and the position of the index that answers.
     resolved: Option<(Arc<IndexSet>, Option<usize>)>,

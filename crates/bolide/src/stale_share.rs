@@ -24,7 +24,7 @@ pub(crate) fn share(
     index: &Index,
     sample: u64,
 ) -> Result<Option<f64>> {
-    if let Some(external) = index.ps_tree.as_ref().and_then(|ps_tree| ps_tree.kept()) {
+    if let Some(external) = index.ps_tree.as_ref().and_then(|ps_tree| ps_tree.backend()) {
         // Nothing has to be sampled: the keys with obsolete entries are counted.
         let (entries, obsolete) = (external.tree().counts().1, external.versions().stats().keys);
         return Ok((entries > 0).then(|| (obsolete as f64 / entries as f64).min(1.0)));

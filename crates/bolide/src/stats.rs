@@ -230,7 +230,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                     .next
                     .as_ref()
                     .map(|index| embedded::next_figures(&engine.store, collection.tree, index)),
-                ps_tree: index.ps_tree.as_ref().and_then(|index| Some(index.kept()?.figures())),
+                ps_tree: index.ps_tree.as_ref().and_then(|index| Some(index.backend()?.figures())),
             })
             .collect(),
     });

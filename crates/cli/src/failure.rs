@@ -51,7 +51,7 @@ impl Failure {
 
     /// Whether there is a message for standard error.
 
-/// Errors of standard output; errors of files contain their name before this conversion.
+    /// Errors of standard output; errors of files contain their name before this conversion.
     pub(crate) fn has_message(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Operation { .. })
     }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::{Arc, RwLock};
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::store::Lite;
+use bolide_lsm::store::LiteVerdict;
 
 use crate::attribute::Value;
 use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
@@ -135,11 +135,11 @@ impl TreeSource for ModelTree {
     }
 
     /// Decides half of all writes, as if the others were in sstables.
-    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> LiteVerdict {
         match self.newest_sequence(key) {
-            _ if written % 2 == 1 => Lite::Unknown,
-            Ok(Some(newest)) if newest == written => Lite::Current,
-            _ => Lite::Obsolete,
+            _ if written % 2 == 1 => LiteVerdict::Unknown,
+            Ok(Some(newest)) if newest == written => LiteVerdict::Current,
+            _ => LiteVerdict::Obsolete,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::path::AttributePath;
 use crate::ps_tree_index::PsCosts;
 use crate::ps_tree::{EntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
-use crate::version_table::ExpectedKey;
+use crate::version_table::LocatedKey;
 
 /// Maximum memory for long keys that is retained for the next query, in bytes.
 const MAX_RETAINED_BYTES: usize = 16 << 10;
@@ -50,14 +50,14 @@ pub(crate) struct FoundKey {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnverifiedKey {
     pub(crate) at: usize,
-    pub(crate) expected: ExpectedKey,
+    pub(crate) expected: LocatedKey,
 }
 
 /// An obsolete entry: its location, the expected key, and the newer write that made it obsolete.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ObsoleteEntry {
     pub(crate) place: EntryPlace,
-    pub(crate) expected: ExpectedKey,
+    pub(crate) expected: LocatedKey,
     pub(crate) newer: SequenceNumber,
 }
 

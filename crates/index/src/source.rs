@@ -6,7 +6,7 @@
 use std::ops::Deref;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
+use bolide_lsm::store::{FoundInRun, KnownWrite, LiteVerdict};
 
 /// All trees at one sequence number.
 pub trait ReadSource: Send + Sync {
@@ -96,7 +96,7 @@ pub trait TreeSource {
     }
 
     /// Whether the write of `key` at `written` is current, as far as memory determines it. No I/O.
-    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite;
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> LiteVerdict;
 
     /// Identifies the set of files and memtables that this tree reads.
     fn components_id(&self) -> usize {

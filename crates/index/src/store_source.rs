@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::cursor::ComponentCursor;
-use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
+use bolide_lsm::store::{FoundInRun, KnownWrite, LiteVerdict};
 use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
@@ -56,7 +56,7 @@ impl TreeSource for TreeView {
         TreeView::get_exact_many(self, writes, out)
     }
 
-    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> LiteVerdict {
         TreeView::get_lite(self, key, written)
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::SequenceNumber;
-use bolide_index::ps_tree::{KeepAll, Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
+use bolide_index::ps_tree::{RetainAll, Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
 use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_index::{Order, Verdict};
 use bolide_storage::pmem::{Region, RegionOptions};
@@ -32,7 +32,7 @@ fn tree(skey: SkeyKind) -> Arc<PsTree> {
 
 fn insert(tree: &PsTree, key: &[u8], sequence: SequenceNumber) {
     let writer = tree.region().writer();
-    tree.insert(&writer, key, &sequence.to_be_bytes(), sequence, b"", &KeepAll, 0).unwrap();
+    tree.insert(&writer, key, &sequence.to_be_bytes(), sequence, b"", &RetainAll, 0).unwrap();
 }
 
 fn sequences(tree: &PsTree, key: &[u8]) -> Vec<SequenceNumber> {
@@ -122,7 +122,7 @@ fn flags_and_rewrites_count_each_entry_once() {
             }
         }
         let won =
-            places.into_iter().filter(|&place| cursor.flag_obsolete(place).unwrap() == PsFlag::Won).count();
+            places.into_iter().filter(|&place| cursor.flag_obsolete(place).unwrap() == PsFlag::Flagged).count();
         drop(cursor);
         sweeper.join().unwrap();
         let stats = tree.stats().unwrap();

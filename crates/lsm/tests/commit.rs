@@ -11,7 +11,7 @@ use std::time::Duration;
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalTreeStats, ExternalWrite};
 use bolide_lsm::{
-    CommitStage, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, ExternalTree,
+    CommitStage, ExternalTree, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode,
     TreeOptions,
 };
 use bolide_storage::{Fault, FaultPlan, SimRuntime, SimVfs, Vfs};

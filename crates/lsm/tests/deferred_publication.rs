@@ -253,7 +253,8 @@ fn a_flush_publishes_its_views_with_its_sstables() {
         after_a_crash.0.disk.create_dir_all(Path::new("/db")).unwrap();
         after_a_crash.0.disk.create(&path).unwrap().append(&bytes).unwrap();
     }
-    let crashed = Fixture { store: open(&after_a_crash), vfs: after_a_crash, tree: fixture.tree, keys: fixture.keys };
+    let crashed =
+        Fixture { store: open(&after_a_crash), vfs: after_a_crash, tree: fixture.tree, keys: fixture.keys };
     assert_ne!(crashed.stats().levels, before.1, "the manifest has the sstables");
     crashed.check();
     // Writers continue.

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalTreeStats, ExternalRoot, ExternalWrite};
+use bolide_lsm::external_tree::{
+    ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTreeStats, ExternalWrite,
+};
 use bolide_lsm::{
-    Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, ExternalTree, TreeOptions,
+    Bounds, ExternalTree, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
 };
 use bolide_storage::{
     CrashMode, DiskImage, Fault, FaultPlan, RecordImages, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs,
@@ -278,7 +280,8 @@ fn an_external_tree_survives_every_power_cut_like_an_ordinary_one() {
             for DiskImage { vfs: image, before, call } in vfs.take_images() {
                 for mode in CrashMode::EACH {
                     let disk = image.crash_with_seed(mode, rng.next_u64());
-                    let context = format!("seed {seed}, step {step}, before {before} (call {call}), {mode:?}");
+                    let context =
+                        format!("seed {seed}, step {step}, before {before} (call {call}), {mode:?}");
                     verify(&disk, eager, &context);
                     // The recovered state survives the next power cut.
                     verify(&disk.crash_with_seed(mode, rng.next_u64()), eager, &context);

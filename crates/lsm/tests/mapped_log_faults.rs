@@ -82,7 +82,9 @@ fn a_failed_access_poisons_the_store_and_retains_acknowledged_writes() {
         let created = store.create_tree(TreeOptions::default(), b"");
         match created {
             Ok(_) => assert!(is_writable, "access {at}: a tree is created after {path:?} failed"),
-            Err(error) => assert!(!is_writable && error.kind() == ErrorKind::Poisoned, "access {at}: {error:?}"),
+            Err(error) => {
+                assert!(!is_writable && error.kind() == ErrorKind::Poisoned, "access {at}: {error:?}")
+            }
         }
         let get = |store: &Store, number: u64| store.get_latest(tree, &number.to_be_bytes()).unwrap();
         acknowledged

@@ -194,8 +194,15 @@ fn check_one(random: &mut Random, memtable: Memtable, keys: &[Vec<u8>], versions
     for _ in 0..20 * SCALE {
         let key = &keys[random.below(keys.len())];
         let max_sequence = random.below(versions + 2) as u64;
-        assert_eq!(memtable.get(key, max_sequence), model.get(key, max_sequence), "{key:?} at {max_sequence}");
-        assert_eq!(memtable.newest(key, max_sequence), model.get(key, max_sequence).map(|(trailer, _)| trailer));
+        assert_eq!(
+            memtable.get(key, max_sequence),
+            model.get(key, max_sequence),
+            "{key:?} at {max_sequence}"
+        );
+        assert_eq!(
+            memtable.newest(key, max_sequence),
+            model.get(key, max_sequence).map(|(trailer, _)| trailer)
+        );
         let absent = [key.as_slice(), b"\x01absent"].concat();
         assert_eq!(memtable.get(&absent, max_sequence), None);
         let some: Vec<&[u8]> = (0..random.below(40))

@@ -51,7 +51,10 @@ impl History {
 
     fn newest(&self, key: &[u8], max_sequence: SequenceNumber) -> Option<SequenceNumber> {
         let versions = self.versions.get(key)?;
-        versions.partition_point(|&sequence| sequence <= max_sequence).checked_sub(1).map(|last| versions[last])
+        versions
+            .partition_point(|&sequence| sequence <= max_sequence)
+            .checked_sub(1)
+            .map(|last| versions[last])
     }
 
     fn write(&self, writer: u64, memtable: &Memtable) {
@@ -63,7 +66,8 @@ impl History {
     }
 
     fn check_get(&self, memtable: &Memtable, key: &[u8], max_sequence: SequenceNumber) {
-        let found = memtable.get(key, max_sequence).map(|(trailer, value)| (trailer.sequence(), value.to_vec()));
+        let found =
+            memtable.get(key, max_sequence).map(|(trailer, value)| (trailer.sequence(), value.to_vec()));
         let expected =
             self.newest(key, max_sequence).map(|sequence| (sequence, mix(sequence).to_le_bytes().to_vec()));
         assert_eq!(found, expected, "{key:?} at {max_sequence}");
@@ -73,12 +77,23 @@ impl History {
         let mut found = vec![None; keys.len()];
         memtable.get_many(&keys, max_sequence, &mut found);
         for (key, found) in keys.into_iter().zip(found) {
-            assert_eq!(found.map(|(trailer, _)| trailer.sequence()), self.newest(key, max_sequence), "{key:?}");
+            assert_eq!(
+                found.map(|(trailer, _)| trailer.sequence()),
+                self.newest(key, max_sequence),
+                "{key:?}"
+            );
         }
     }
 
     /// Scans up to `limit` keys from `start` on in one direction, and expects every visible key.
-    fn check_scan(&self, memtable: &Arc<Memtable>, start: &[u8], max_sequence: u64, forward: bool, limit: usize) {
+    fn check_scan(
+        &self,
+        memtable: &Arc<Memtable>,
+        start: &[u8],
+        max_sequence: u64,
+        forward: bool,
+        limit: usize,
+    ) {
         let visible = |(key, _): &(&Vec<u8>, _)| self.newest(key, max_sequence).is_some();
         let expected: Vec<_> = if forward {
             self.versions.range(start.to_vec()..).filter(visible).take(limit).collect()
@@ -88,7 +103,11 @@ impl History {
         let mut cursor = memtable.cursor(Visibility::At(max_sequence));
         if forward { cursor.seek(start, max_sequence) } else { cursor.seek_before(start) }.unwrap();
         for (key, _) in &expected {
-            assert_eq!((cursor.valid(), cursor.key()), (true, key.as_slice()), "at {max_sequence}, {forward}");
+            assert_eq!(
+                (cursor.valid(), cursor.key()),
+                (true, key.as_slice()),
+                "at {max_sequence}, {forward}"
+            );
             assert_eq!(Some(cursor.trailer().sequence()), self.newest(key, max_sequence));
             assert_eq!(cursor.value(), mix(cursor.trailer().sequence()).to_le_bytes());
             if forward { cursor.next() } else { cursor.prev() }.unwrap();

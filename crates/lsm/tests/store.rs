@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::compaction::CompactionFilter;
-use bolide_lsm::store::Lite;
+use bolide_lsm::store::LiteVerdict;
 use bolide_lsm::{Bounds, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{DiskVfs, Fault, FaultPlan, MemVfs, SimVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
@@ -108,9 +108,9 @@ fn check_lite(view: &ReadView, tree: TreeId, seed: &mut Seed) -> [u64; 3] {
             let lite = view.get_lite(&key, written);
             results[lite as usize] += 1;
             match lite {
-                Lite::Current => assert_eq!(newest, Some(written)),
-                Lite::Obsolete => assert_ne!(newest, Some(written)),
-                Lite::Unknown => {}
+                LiteVerdict::Current => assert_eq!(newest, Some(written)),
+                LiteVerdict::Obsolete => assert_ne!(newest, Some(written)),
+                LiteVerdict::Unknown => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit};
 
-use crate::failure::describe;
+use crate::io_error::describe;
 
 /// The limit is read again each time a file has grown by so many bytes. A limit that is lowered meanwhile to less than the file has raises
 /// the signal.

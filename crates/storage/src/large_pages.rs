@@ -1,15 +1,16 @@
-//! Memory for structures that are read all over: in pages of 2 MiB where the system has them.
+//! Memory with random accesses, in large pages of 2 MiB where the system has them.
 //!
-//! A walk through a tree of 64 MiB misses the translation of nearly every page of 4 KiB that it comes to; with large pages
-//! it hardly misses one. In exchange the first touch of such a page has the system find and clear 2 MiB, which takes a good part
-//! of a millisecond, and some of them where the machine is a virtual one whose host has to find them as well. So
-//! * pages that are given back are kept for the next who asks, up to 128 MiB in the process, and
-//! * somebody who has time makes pages ahead of those who fill them: see [`LargePageMaker`](crate::LargePageMaker).
+//! A walk through a tree of 64 MiB misses the TLB on nearly every 4-KiB page; with large pages it rarely does. In exchange, the
+//! first access to a large page makes the system find and clear 2 MiB. This takes a large part of a millisecond, and several
+//! milliseconds on a virtual machine whose host has to find the memory too. Therefore:
+//! * freed pages go to a pool of the process, up to 128 MiB;
+//! * a background thread preallocates pages: see [`LargePagePreallocator`](crate::LargePagePreallocator).
 //!
 //! ```text
-//! asked for one page     kept ones, then the system       by new
-//! one page dropped       kept, up to 128 MiB              but for those that are released
-//! made ahead             kept                             one for each four that are in use, at most eight
+//! event                  source or destination
+//! one page allocated     the pool, then the system
+//! one page dropped       the pool, up to 128 MiB; the system for pages that are released on drop
+//! page preallocated      the pool: one for each four pages in use, at most eight
 //! ```
 
 // Memory from the system, without a type.
@@ -24,73 +25,75 @@ use parking_lot::{Condvar, Mutex};
 /// The size of a large page, in bytes.
 pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The smallest page that a system may have, in bytes.
+/// The smallest page size of any supported system, in bytes.
 const SMALL_PAGE_BYTES: usize = 4096;
 
-/// Most pages that are kept for the next who asks, in the whole process: 128 MiB.
-const MAX_KEPT: usize = (128 << 20) / LARGE_PAGE_BYTES;
-/// For so many pages in use one is made ahead at most, so that little memory waits for its use.
-const USED_FOR_ONE: usize = 4;
-/// Most pages that are made ahead. A writer at full speed fills one in some milliseconds: these are time enough for the
-/// maker to get a processor.
-const MAX_AHEAD: usize = 8;
+/// Maximum pages in the pool of the process: 128 MiB.
+const MAX_POOLED: usize = (128 << 20) / LARGE_PAGE_BYTES;
+/// One page is preallocated for at most this many pages in use; this bounds the unused memory.
+const USED_PER_PREALLOCATED: usize = 4;
+/// Maximum number of preallocated pages. A writer at full speed fills a page in a few milliseconds; eight pages cover the
+/// time until the preallocator gets a processor.
+const MAX_PREALLOCATED: usize = 8;
 
-/// Single pages, in the whole process.
-pub(crate) static POOL: Mutex<Pool> =
-    Mutex::new(Pool { kept: Vec::new(), used: 0, being_made: 0, makers: 0, asked: VecDeque::new() });
-/// A maker is wanted, or to stop.
-pub(crate) static MAKER_WANTED: Condvar = Condvar::new();
+/// The pool of single pages of the process.
+pub(crate) static POOL: Mutex<PagePool> =
+    Mutex::new(PagePool { free: Vec::new(), used: 0, allocating: 0, preallocators: 0, requests: VecDeque::new() });
+/// Signalled when a preallocator has work, or has to stop.
+pub(crate) static WORK_AVAILABLE: Condvar = Condvar::new();
 
-/// Single pages, and what makers are to make.
-pub(crate) struct Pool {
-    /// Not in use, and touched already, the one that was used last at the end.
-    pub(crate) kept: Vec<Mapping>,
-    /// How many are in use.
+/// Free single pages, and the work of preallocators.
+pub(crate) struct PagePool {
+    /// Free, prefaulted pages; the most recently used page is last.
+    pub(crate) free: Vec<PageMapping>,
+    /// Pages in use.
     used: usize,
-    /// How many are being made.
-    pub(crate) being_made: usize,
-    /// How many makers there are.
-    pub(crate) makers: usize,
-    /// Who wants something else made, once each. Empty where there is no maker.
-    pub(crate) asked: VecDeque<Weak<dyn MadeAhead>>,
+    /// Pages that preallocators are allocating.
+    pub(crate) allocating: usize,
+    /// Running preallocators.
+    pub(crate) preallocators: usize,
+    /// Pending requests for other memory, one per requester. Empty without a preallocator.
+    pub(crate) requests: VecDeque<Weak<dyn Preallocate>>,
 }
 
-/// Somebody who asks for pages other than those of the pool.
-pub(crate) trait MadeAhead: Send + Sync {
-    /// Makes what is still wanted. Called by a maker that holds no lock.
-    fn make_ahead(&self);
+/// A structure with memory of its own that a preallocator can prepare.
+pub(crate) trait Preallocate: Send + Sync {
+    /// Allocates the memory that is still needed. A preallocator calls it without any lock.
+    fn preallocate(&self);
 }
 
-impl Pool {
-    /// True if more pages should be made ahead.
+impl PagePool {
+    /// True if more pages should be preallocated.
     pub(crate) fn is_short(&self) -> bool {
-        self.kept.len() + self.being_made < (self.used / USED_FOR_ONE).min(MAX_AHEAD)
+        self.free.len() + self.allocating < (self.used / USED_PER_PREALLOCATED).min(MAX_PREALLOCATED)
     }
 
-    /// Keeps a page; answers it if there are enough.
-    pub(crate) fn keep(&mut self, page: Mapping) -> Option<Mapping> {
-        if self.kept.len() >= MAX_KEPT {
+    /// Adds a free page; returns it if the pool is full.
+    pub(crate) fn add(&mut self, page: PageMapping) -> Option<PageMapping> {
+        if self.free.len() >= MAX_POOLED {
             return Some(page);
         }
-        self.kept.push(page);
+        self.free.push(page);
         None
     }
 }
 
-/// Memory of large pages with any content. It does not move, and is given back when dropped.
+/// Memory of large pages with undefined content. It does not move, and is freed when dropped.
 ///
-/// Where the system has no large pages, or none to spare, it consists of ordinary ones.
+/// It consists of ordinary pages where the system has no large pages.
 #[derive(Debug)]
 pub struct LargePages {
-    /// There until it is dropped.
-    mapping: Option<Mapping>,
-    /// Not kept for others once it is dropped.
+    /// `Some` until it is dropped.
+    mapping: Option<PageMapping>,
+    /// Freed to the system instead of the pool when dropped.
     is_released: bool,
 }
 
 impl LargePages {
-    /// Memory of at least `bytes` bytes, rounded up to whole large pages; `None` where the system has none. Some system
-    /// calls, and a fault for each page when it is touched first, unless a single page is asked for and one is kept.
+    /// Allocates at least `bytes` bytes, rounded up to whole large pages; `None` if the system has no memory.
+    ///
+    /// A single page comes from the pool if it has one. Otherwise the cost is some system calls, and a page fault at the first
+    /// access to each page.
     ///
     /// ```
     /// let memory = bolide_storage::LargePages::new(1).expect("two megabytes");
@@ -99,58 +102,58 @@ impl LargePages {
     /// ```
     pub fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.max(1).checked_next_multiple_of(LARGE_PAGE_BYTES)?;
-        let kept = if bytes == LARGE_PAGE_BYTES { POOL.lock().kept.pop() } else { None };
-        let mapping = match kept {
-            Some(kept) => kept,
-            None => Mapping::new(bytes)?,
+        let pooled = if bytes == LARGE_PAGE_BYTES { POOL.lock().free.pop() } else { None };
+        let mapping = match pooled {
+            Some(pooled) => pooled,
+            None => PageMapping::new(bytes)?,
         };
-        Some(Self::in_use(mapping))
+        Some(Self::from_mapping(mapping))
     }
 
-    /// Memory of at least `bytes` bytes, of which what does not fill a large page at the end is in ordinary ones: for
-    /// who keeps it long and would leave much of that page unused. `None` where the system has none.
+    /// Allocates at least `bytes` bytes; a tail that does not fill a large page consists of small pages. For long-lived
+    /// memory that would leave much of its last large page unused. `None` if the system has no memory.
     ///
     /// ```
-    /// let memory = bolide_storage::LargePages::with_small_end((2 << 20) + 1).expect("two megabytes");
+    /// let memory = bolide_storage::LargePages::with_small_tail((2 << 20) + 1).expect("two megabytes");
     /// assert_eq!(memory.len(), (2 << 20) + 4096);
     /// ```
-    pub fn with_small_end(bytes: usize) -> Option<Self> {
+    pub fn with_small_tail(bytes: usize) -> Option<Self> {
         let bytes = bytes.max(1).checked_next_multiple_of(SMALL_PAGE_BYTES)?;
         if bytes == LARGE_PAGE_BYTES {
             return Self::new(bytes);
         }
-        Mapping::new(bytes).map(Self::in_use)
+        PageMapping::new(bytes).map(Self::from_mapping)
     }
 
-    /// The same as [`new`](Self::new), of zeros that are all touched already: for who has time. About a millisecond a page.
+    /// As [`new`](Self::new), but zeroed and prefaulted: for background threads. About a millisecond per page.
     ///
     /// ```
-    /// let memory = bolide_storage::LargePages::touched(1).expect("two megabytes");
+    /// let memory = bolide_storage::LargePages::prefaulted(1).expect("two megabytes");
     /// assert_eq!(memory.len(), bolide_storage::LARGE_PAGE_BYTES);
     /// ```
-    pub fn touched(bytes: usize) -> Option<Self> {
+    pub fn prefaulted(bytes: usize) -> Option<Self> {
         let bytes = bytes.max(1).checked_next_multiple_of(LARGE_PAGE_BYTES)?;
-        Mapping::touched(bytes).map(Self::in_use)
+        PageMapping::prefaulted(bytes).map(Self::from_mapping)
     }
 
-    /// Counts the memory, and tells a maker if few pages are left.
-    fn in_use(mapping: Mapping) -> Self {
+    /// Counts a single page as used, and wakes a preallocator if the pool is short of pages.
+    fn from_mapping(mapping: PageMapping) -> Self {
         if mapping.bytes == LARGE_PAGE_BYTES {
             let mut pool = POOL.lock();
             pool.used += 1;
             let is_short = pool.is_short();
             drop(pool);
             if is_short {
-                // Where none waits this costs a load.
-                MAKER_WANTED.notify_one();
+                // One load if no preallocator waits.
+                WORK_AVAILABLE.notify_one();
             }
         }
         Self { mapping: Some(mapping), is_released: false }
     }
 
-    /// The same memory, to be given back to the system once it is dropped instead of being kept for the next who asks.
+    /// The same memory, freed to the system instead of the pool when dropped.
     #[must_use]
-    pub fn released_when_dropped(mut self) -> Self {
+    pub fn released_on_drop(mut self) -> Self {
         self.is_released = true;
         self
     }
@@ -161,12 +164,12 @@ impl LargePages {
         self.mapping.as_ref().map_or(NonNull::dangling(), |mapping| mapping.base)
     }
 
-    /// How many bytes.
+    /// The size in bytes.
     pub fn len(&self) -> usize {
         self.mapping.as_ref().map_or(0, |mapping| mapping.bytes)
     }
 
-    /// False: it has a page at least.
+    /// Always false: the memory has at least one page.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -179,42 +182,43 @@ impl Drop for LargePages {
         };
         let mut pool = POOL.lock();
         pool.used -= 1;
-        let rest = if self.is_released { Some(page) } else { pool.keep(page) };
+        let rest = if self.is_released { Some(page) } else { pool.add(page) };
         drop(pool);
-        // The system takes it back outside the lock.
+        // Unmapped outside of the lock.
         drop(rest);
     }
 }
 
-/// Memory from the system: zeros at first, a multiple of [`SMALL_PAGE_BYTES`], aligned to [`LARGE_PAGE_BYTES`]. Given back when dropped.
+/// An anonymous mapping: zeros at first, its size a multiple of [`SMALL_PAGE_BYTES`], aligned to [`LARGE_PAGE_BYTES`].
+/// Unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct PageMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it owns its memory, and shows no more of it than where it lies.
-unsafe impl Send for Mapping {}
+// SAFETY: it owns its memory, and exposes only its address.
+unsafe impl Send for PageMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for PageMapping {}
 
-impl Mapping {
+impl PageMapping {
     fn new(bytes: usize) -> Option<Self> {
         system::map(bytes).map(|base| Self { base, bytes })
     }
 
-    /// The same, without any fault to come.
-    pub(crate) fn touched(bytes: usize) -> Option<Self> {
+    /// As [`new`](Self::new), but prefaulted: later accesses cause no page fault.
+    pub(crate) fn prefaulted(bytes: usize) -> Option<Self> {
         let mapping = Self::new(bytes)?;
-        // SAFETY: just mapped; nobody else knows of it.
-        unsafe { system::touch(mapping.base, bytes) };
+        // SAFETY: just mapped; no other reference to it exists.
+        unsafe { system::prefault(mapping.base, bytes) };
         Some(mapping)
     }
 }
 
-impl Drop for Mapping {
+impl Drop for PageMapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and who drops it has no use for it any more.
+        // SAFETY: it was mapped with this length; the owner drops it, so no reference to it is left.
         unsafe { system::unmap(self.base, self.bytes) };
     }
 }
@@ -227,24 +231,24 @@ mod system {
 
     use super::{LARGE_PAGE_BYTES, SMALL_PAGE_BYTES};
 
-    /// Zeros, aligned to a large page, by large pages where the system has them.
+    /// Maps zeros, aligned to a large page, in large pages where the system has them.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         let map = |bytes| {
-            // SAFETY: a mapping anywhere, over nothing that anybody has.
+            // SAFETY: a new mapping at an address that the system chooses; it replaces no other mapping.
             unsafe {
                 mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
             }
         };
         let mut base = map(bytes).ok()?.cast::<u8>();
-        // Linux from 6.7 on aligns mappings of such lengths by itself. Others get some more, of which the ends are given back.
+        // Linux from 6.7 on aligns mappings of such lengths. Elsewhere a larger mapping is made and its ends are unmapped.
         if !base.addr().is_multiple_of(LARGE_PAGE_BYTES) {
-            // SAFETY: mapped just now, and nobody knew of it.
+            // SAFETY: mapped just now; no reference to it exists.
             unsafe { munmap(base.cast(), bytes) }.ok()?;
             let longer = bytes.checked_add(LARGE_PAGE_BYTES)?;
             let start = map(longer).ok()?.cast::<u8>();
             let front = start.addr().next_multiple_of(LARGE_PAGE_BYTES) - start.addr();
-            // SAFETY: `front` is less than a large page, so that `bytes` bytes follow, and the ends are whole small pages
-            // that nobody knew of.
+            // SAFETY: `front` is less than a large page, so that `bytes` bytes follow; the ends are whole small pages without
+            // references.
             unsafe {
                 base = start.add(front);
                 if front > 0 {
@@ -253,17 +257,17 @@ mod system {
                 munmap(base.add(bytes).cast(), LARGE_PAGE_BYTES - front).ok()?;
             }
         }
-        // SAFETY: the mapping is ours. Advice: without it everything is as right, and slower.
+        // SAFETY: this function owns the mapping. The advice affects only the speed.
         let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
         NonNull::new(base)
     }
 
-    /// Has the system make the memory now.
+    /// Makes the system allocate the pages now.
     ///
     /// # Safety
-    /// It came from [`map`] and nobody uses it yet.
-    pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
+    /// The memory came from [`map`] and is not in use yet.
+    pub(super) unsafe fn prefault(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's contract.
         unsafe {
             // Linux from 5.14 on.
             if madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite).is_err() {
@@ -272,17 +276,17 @@ mod system {
         }
     }
 
-    /// Gives it back.
+    /// Frees the memory.
     ///
     /// # Safety
-    /// It came from [`map`] with this length, and nothing points into it any more.
+    /// The memory came from [`map`] with this length, and no reference to it is left.
     pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
     }
 }
 
-/// From the allocator: for other systems, and for interpreters.
+/// The implementation by the allocator, for other systems and for interpreters.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -294,36 +298,36 @@ mod system {
         Layout::from_size_align(bytes, LARGE_PAGE_BYTES).ok()
     }
 
-    /// Zeros, aligned to a large page.
+    /// Allocates zeros, aligned to a large page.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
-        // SAFETY: a length is a large page at least.
+        // SAFETY: the length is at least one large page.
         NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) })
     }
 
-    /// Has the system make the memory now.
+    /// Makes the system allocate the pages now.
     ///
     /// # Safety
-    /// It came from [`map`] and nobody uses it yet.
-    pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
+    /// The memory came from [`map`] and is not in use yet.
+    pub(super) unsafe fn prefault(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's contract.
         unsafe { base.write_bytes(0, bytes) };
     }
 
-    /// Gives it back.
+    /// Frees the memory.
     ///
     /// # Safety
-    /// It came from [`map`] with this length, and nothing points into it any more.
+    /// The memory came from [`map`] with this length, and no reference to it is left.
     pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
         if let Some(layout) = layout(bytes) {
-            // SAFETY: the caller's promise; the layout is that of `map`.
+            // SAFETY: the caller's contract; the layout is that of `map`.
             unsafe { dealloc(base.as_ptr(), layout) };
         }
     }
 }
 
-/// Of the tests that look at the pages of the whole process or take many, one at a time.
+/// Serializes the tests that inspect the pool of the process or allocate many pages.
 #[cfg(test)]
-pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+pub(crate) static POOL_TEST_LOCK: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 #[path = "large_pages_tests.rs"]

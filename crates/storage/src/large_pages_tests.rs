@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::page_maker::LargePageMaker;
+use crate::page_maker::LargePagePreallocator;
 
 #[test]
 fn memory_can_be_written_to_its_end() {
@@ -95,7 +95,7 @@ fn pages_are_made_ahead_of_a_writer_a_quarter_of_those_in_use() {
     while kept() > 0 {
         drop(LargePages::new(1).unwrap().released_when_dropped());
     }
-    let makers = [(); 2].map(|()| Arc::new(LargePageMaker::default()));
+    let makers = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
     let threads = makers.clone().map(|maker| thread::spawn(move || maker.run()));
     for number in 1..=if cfg!(miri) { 9 } else { 50 } {
         let page = LargePages::new(1).unwrap();
@@ -126,7 +126,7 @@ fn a_maker_that_gets_no_memory_can_be_stopped() {
         drop(LargePages::new(1).unwrap().released_when_dropped());
     }
     let pages: Vec<_> = (0..USED_FOR_ONE).map(|_| LargePages::new(1).unwrap()).collect();
-    let maker = Arc::new(LargePageMaker::default());
+    let maker = Arc::new(LargePagePreallocator::default());
     let works = maker.clone();
     let thread = thread::spawn(move || {
         works.run_with(|| {

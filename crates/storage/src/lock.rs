@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::vfs::FileLock;
 
 /// Device and inode of each file that this process has locked.

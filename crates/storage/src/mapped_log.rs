@@ -19,7 +19,7 @@
 //!
 //! # Extents made ahead
 //! A large page that is touched first has to be found and cleared by the system, while the writer waits. A log that goes on in large pages therefore
-//! asks a [maker](crate::LargePageMaker) for its next extent as soon as it begins one, and finds it reserved, mapped and in memory when it
+//! asks a [maker](crate::LargePagePreallocator) for its next extent as soon as it begins one, and finds it reserved, mapped and in memory when it
 //! gets there. Nobody waits for a maker: where there is none, or it is late, an append maps the extent itself.
 //!
 //! ```text
@@ -49,7 +49,7 @@ use std::sync::{Arc, Weak};
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::file_space::reserve_space;
 use crate::large_pages::MadeAhead;
 use crate::log_window::{EXTENT_BYTES, Window};

@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
 use crate::large_pages::{ALONE, POOL};
-use crate::{LargePageMaker, SimRng};
+use crate::{LargePagePreallocator, SimRng};
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 
@@ -409,7 +409,7 @@ fn logs_beside_makers_hold_what_was_appended() {
     let _alone = ALONE.lock();
     let seed = std::env::var("MAPPED_LOG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let rounds = std::env::var("MAPPED_LOG_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
-    let makers = [(); 2].map(|()| Arc::new(LargePageMaker::default()));
+    let makers = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
     let threads = makers.clone().map(|maker| thread::spawn(move || maker.run()));
     let dir = tempfile::tempdir().unwrap();
     for seed in seed.map_or(0..rounds, |seed| seed..seed + 1) {

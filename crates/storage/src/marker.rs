@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bolide_base::Result;
 
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::vfs::Marker;
 
 /// How many bytes are read and written again at a time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::lock::{locked, lost};
 use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Marker, Vfs};

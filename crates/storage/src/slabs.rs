@@ -12,7 +12,7 @@
 
 use std::ptr::NonNull;
 
-use crate::granules::{GRANULES, Granules};
+use crate::granule_bitmap::{GRANULES, GranuleBitmap};
 use crate::large_pages::{LARGE_PAGE_BYTES, LargePages};
 
 /// Bytes of a granule.

@@ -92,7 +92,8 @@ impl BlockBuilder {
         let padding = HEAD_BYTES.saturating_sub(suffix);
         let (_, width) = trailer_shape(self.smallest_trailer, self.largest_trailer, !self.kinds_differ);
         let is_common_length = !self.lengths_differ && key.len() == self.first_key().len();
-        let length_bytes = if is_common_length && suffix_len_of_all(suffix) > 0 { 0 } else { varint_len(suffix as u64) };
+        let length_bytes =
+            if is_common_length && suffix_len_of_all(suffix) > 0 { 0 } else { varint_len(suffix as u64) };
         let per_entry = 2 + length_bytes + usize::from(width) + padding;
         HEADER_BYTES + prefix + staged.saturating_sub(count * prefix) + count * per_entry + 2
     }
@@ -133,7 +134,8 @@ impl BlockBuilder {
         let wide = self.staged.len() + count * (3 + usize::from(trailer_bytes)) > usize::from(u16::MAX);
         put_u64(out, self.smallest_trailer);
         put_u32(out, count as u32);
-        let shape = BlockShape { prefix_len: prefix_len as u32, suffix_len, trailer_bytes, trailer_shift, wide };
+        let shape =
+            BlockShape { prefix_len: prefix_len as u32, suffix_len, trailer_bytes, trailer_shift, wide };
         put_u32(out, shape.encode());
         out.extend_from_slice(self.first_key().get(..prefix_len).unwrap_or_default());
         let directory_at = out.len();
@@ -188,7 +190,12 @@ impl BlockBuilder {
 
 /// Writes a directory entry at position `at` of `out`.
 #[inline]
-fn put_directory_entry<const OFFSET: usize, const LISTED: usize>(out: &mut [u8], at: usize, offset: usize, head: u32) {
+fn put_directory_entry<const OFFSET: usize, const LISTED: usize>(
+    out: &mut [u8],
+    at: usize,
+    offset: usize,
+    head: u32,
+) {
     if let Some(listed) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LISTED>())
         && let Some(offset) = offset.to_le_bytes().first_chunk::<OFFSET>()
     {

@@ -24,7 +24,13 @@ pub struct BufferedEntry {
 
 impl Default for BufferedEntry {
     fn default() -> Self {
-        Self { entry: BlockEntry::none(), short: [0; SHORT_KEY], key_len: 0, long: Vec::new(), is_long: false }
+        Self {
+            entry: BlockEntry::none(),
+            short: [0; SHORT_KEY],
+            key_len: 0,
+            long: Vec::new(),
+            is_long: false,
+        }
     }
 }
 

@@ -242,7 +242,8 @@ fn check_identity(
         return Ok(());
     }
     let (is, wanted) = (found.file_number, expected.file_number);
-    let what = format!("the file is not the one that the database refers to: its number is {is}, not {wanted}");
+    let what =
+        format!("the file is not the one that the database refers to: its number is {is}, not {wanted}");
     Err(source.corruption(offset + 8, what))
 }
 
@@ -273,7 +274,11 @@ pub(crate) fn rewrite_footer(file: &mut [u8], identity: &FileIdentity) {
 }
 
 /// Reads the fields of a footer at offset `at`. An error contains the offset of the defect and a description.
-fn footer_of(fields: &FooterFields<'_>, at: u64, file_bytes: u64) -> std::result::Result<Footer, (u64, String)> {
+fn footer_of(
+    fields: &FooterFields<'_>,
+    at: u64,
+    file_bytes: u64,
+) -> std::result::Result<Footer, (u64, String)> {
     let none = BlockHandle::default();
     let index = fields.handle(36);
     let footer = Footer {

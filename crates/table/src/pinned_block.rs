@@ -160,7 +160,12 @@ impl TableReader {
     /// # Errors
     /// As [`pinned_block`](Self::pinned_block).
     #[inline]
-    pub fn pin_or_read(&self, block: u64, fill_cache: bool, pinned: &mut Option<PinnedBlock>) -> Result<bool> {
+    pub fn pin_or_read(
+        &self,
+        block: u64,
+        fill_cache: bool,
+        pinned: &mut Option<PinnedBlock>,
+    ) -> Result<bool> {
         if self.with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
             return Ok(false);
         }
@@ -311,7 +316,11 @@ mod tests {
             assert!(buffered.key().is_empty() && buffered.value(&block).is_empty());
             for (index, key) in keys.iter().enumerate().chain(keys.iter().enumerate().rev()) {
                 assert!(buffered.go_to(&block, index), "the block is sound");
-                assert_eq!((buffered.key(), buffered.value(&block)), (key.as_slice(), &b"value"[..]), "seed {seed}");
+                assert_eq!(
+                    (buffered.key(), buffered.value(&block)),
+                    (key.as_slice(), &b"value"[..]),
+                    "seed {seed}"
+                );
                 assert_eq!(buffered.trailer().sequence(), index as u64 + 1, "seed {seed}");
                 assert_eq!(buffered.key_head(), key_head(key), "seed {seed}");
                 assert_eq!(&*buffered.value_ref(&block), b"value", "seed {seed}");

@@ -201,7 +201,11 @@ fn foreign_newer_and_misplaced_files_are_rejected_by_name() -> Result<()> {
         ErrorKind::Corruption,
         "its tag is 0000000000000001, not 00000000000000db",
     );
-    assert_rejected(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "its number is 1, not 9");
+    assert_rejected(
+        &with_header(&good, |header| header[32] = 1),
+        ErrorKind::Corruption,
+        "its number is 1, not 9",
+    );
     let mut bytes = good.clone();
     bytes[8] = 3;
     assert_rejected(&bytes, ErrorKind::Corruption, "checksum of the header");

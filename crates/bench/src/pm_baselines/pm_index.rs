@@ -296,7 +296,7 @@ impl Obsolescence for Garbage<'_> {
         self.versions.verdict(primary_key, sequence, view).unwrap_or(Verdict::Unknown)
     }
 
-    fn expects_obsolete(&self) -> bool {
+    fn may_have_obsolete(&self) -> bool {
         self.versions.stats().keys > 0
     }
 

@@ -47,7 +47,7 @@ impl Structure for PsStructure {
                 Step::NextKey => cursor.skip_key(),
                 Step::Stop => return Ok(()),
                 Step::Flag => {
-                    if cursor.flag_obsolete(place)? == PsFlag::Won {
+                    if cursor.flag_obsolete(place)? == PsFlag::Flagged {
                         visitor.flagged()?;
                     }
                 }
@@ -69,9 +69,9 @@ impl PsStructure {
                 Step::Flag => {
                     let flag = match self.tree.region().try_writer() {
                         Some(writer) => entries.flag_obsolete(&writer, place)?,
-                        None => PsFlag::Refused,
+                        None => PsFlag::Busy,
                     };
-                    if flag == PsFlag::Won {
+                    if flag == PsFlag::Flagged {
                         visitor.flagged()?;
                     }
                 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bolide_base::Result;
-use bolide_lsm::store::Rewritten;
+use bolide_lsm::store::RewriteOutcome;
 use bolide_lsm::version::TableMeta;
 
 use super::pace::Pace;
@@ -67,13 +67,13 @@ pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
     while !old.is_empty() {
         check_wanted(engine, collection, index)?;
         match engine.store.rewrite_one(collection.tree, wanted)? {
-            Rewritten::One { bytes, entries } => {
+            RewriteOutcome::One { bytes, entries } => {
                 note_carried(engine, collection, index)?;
                 let done = Done { bytes, records: entries, ..Done::default() };
                 pace.wait(done, runtime, || check_wanted(engine, collection, index))?;
             }
-            Rewritten::Busy => runtime.sleep(COMPACTION_WAIT),
-            Rewritten::Nothing => break,
+            RewriteOutcome::Busy => runtime.sleep(COMPACTION_WAIT),
+            RewriteOutcome::Nothing => break,
         }
     }
     note_carried(engine, collection, index)

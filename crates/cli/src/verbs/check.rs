@@ -15,7 +15,8 @@ const MAX_REPEATED_CHECKS: usize = 2;
 /// Prints the checked parts on standard output, one object for the files and one for each index; problems are reported
 /// on standard error.
 pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
-    let report = if arguments.repair { check_and_repair(arguments)? } else { check_beside_writer(arguments)? };
+    let report =
+        if arguments.repair { check_and_repair(arguments)? } else { check_beside_writer(arguments)? };
     let files: Fields = vec![
         ("checked".into(), "files".into()),
         ("sstables".into(), report.files.tables.into()),

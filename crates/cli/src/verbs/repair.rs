@@ -80,8 +80,7 @@ fn check_directories(from: &Path, to: &Path) -> Result<(), Failure> {
         return Ok(());
     };
     if parent.starts_with(&from) || std::fs::canonicalize(to).is_ok_and(|to| to == from) {
-        let what =
-            format!("--to {}: it is inside the damaged database, which must not change", to.display());
+        let what = format!("--to {}: it is inside the damaged database, which must not change", to.display());
         return Err(Failure::usage(what));
     }
     Ok(())

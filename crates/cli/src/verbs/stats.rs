@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bolide::{
-    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, PsTreeFigures, NextFigures,
+    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, NextFigures, PsTreeFigures,
     TreeFigures,
 };
 use serde_json::Value;
@@ -82,12 +82,8 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
 /// Omits columns of a table that contain nothing but zeros.
 fn omit_empty_columns(rows: &mut [Fields]) {
     let is_used = |value: &Value| !value.is_null() && value.as_f64() != Some(0.0);
-    let used: BTreeSet<String> = rows
-        .iter()
-        .flatten()
-        .filter(|(_, value)| is_used(value))
-        .map(|(name, _)| name.clone())
-        .collect();
+    let used: BTreeSet<String> =
+        rows.iter().flatten().filter(|(_, value)| is_used(value)).map(|(name, _)| name.clone()).collect();
     for row in rows {
         row.retain(|(name, _)| used.contains(name));
     }

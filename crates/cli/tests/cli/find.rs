@@ -132,8 +132,7 @@ fn a_limit_per_value_applies_beside_the_limit() {
 #[test]
 fn pages_go_on_from_a_token() {
     let place = numbered();
-    for query in
-        ["--eq n=3", "--range n=1..3 --order value-desc", "--range n=..9 --order oldest --keys-only"]
+    for query in ["--eq n=3", "--range n=1..3 --order value-desc", "--range n=..9 --order oldest --keys-only"]
     {
         let all = place.found(query);
         let (mut paged, mut token) = (Vec::new(), "start".to_owned());
@@ -166,8 +165,7 @@ fn selected_values_are_read_from_an_index_that_includes_them() {
     let place = numbered();
     place.ok("index add db c covering=n:composite:maintenance=synchronous,include=id|tags");
     for index in ["n", "covering"] {
-        let query =
-            format!("find db c --eq n=3 --limit 2 --index {index} --select id,tags,none --explain");
+        let query = format!("find db c --eq n=3 --limit 2 --index {index} --select id,tags,none --explain");
         let run = place.ok(&format!("{query} --format ndjson"));
         assert_eq!(run.json()[0]["record"], json!({"id": 18, "tags": ["t0", "u0"]}));
         let untouched = run.stderr.contains("records       0 fetched");
@@ -197,8 +195,8 @@ fn malformed_predicates_are_wrong_usage() {
         ("--within rect(n=0,0,1,1", "its bracket is not closed"),
         ("--nearest point(n,id)=0", "write X,Y"),
         ("--nearest point(n,id)=0,0 --order oldest", "cannot be used with"),
-        ("--eq rect(n)=1", "ask for what lies within a rectangle"),
-        ("--range point(n,id)=1..2", "ask for what lies within a rectangle"),
+        ("--eq rect(n)=1", "use a predicate within a rectangle"),
+        ("--range point(n,id)=1..2", "use a predicate within a rectangle"),
         ("--eq n=1 --limit-per-value 2", "a limit per value needs a range"),
         ("--eq n=1 --cursor x", "not a cursor token"),
         ("--eq n=1 --select a..b", "a field name is empty"),

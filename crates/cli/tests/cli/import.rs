@@ -205,7 +205,8 @@ fn bad_rows_may_be_skipped_and_are_counted() {
     let run = place.import(&rows.join("\n"), "--bad-rows skip --index n");
     assert_eq!(summary_of(&run), (2, 9));
     for (line, reason) in [(2, "array"), (4, "no key field `id`"), (5, "integer"), (7, "broken JSON")] {
-        let reported = run.stderr.lines().find(|text| text.contains(&format!("line {line} of standard input")));
+        let reported =
+            run.stderr.lines().find(|text| text.contains(&format!("line {line} of standard input")));
         assert!(reported.is_some_and(|text| text.contains(reason)), "{line}: {}", run.stderr);
     }
     assert_eq!(place.ok("scan db c").keys(), ["\"a\"", "\"z\""]);

@@ -208,7 +208,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use bolide_base::ErrorKind;
-    use bolide_lsm::store::Lite;
+    use bolide_lsm::store::LiteVerdict;
     use bolide_storage::{SimRng, SystemRuntime};
 
     use super::*;
@@ -271,7 +271,7 @@ mod tests {
             self.table.newest_sequence(key)
         }
 
-        fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
+        fn get_lite(&self, key: &[u8], written: SequenceNumber) -> LiteVerdict {
             self.table.get_lite(key, written)
         }
 

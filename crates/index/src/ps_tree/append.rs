@@ -1,5 +1,5 @@
-//! Appending to a page (Perseid §4.2.2): space by a compare-and-swap on the tail of the page, then one on the value of
-//! the key, which makes the group its newest.
+//! Appends to a page (Perseid §4.2.2): space by a compare-and-swap on the tail of the page, then one on the value of the key,
+//! which links the group as its newest.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Place, RegionWriter};
@@ -10,68 +10,68 @@ use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, group_bytes};
 use super::pkey::page;
 use super::pkey::pointer::{GroupPointer, check_place};
-use super::skey::{Direction, From, Inserted, record};
+use super::skey::{Direction, ScanStart, SkeyInserted, record};
 use super::sync::Ordering;
 
-/// What an attempt to append came to.
-pub(super) enum Attempt {
+/// The outcome of an attempt to append.
+pub(super) enum AppendOutcome {
     Done,
-    /// Somebody changed what the attempt was based on.
-    Again,
-    /// The page, which this key leads to, has no room.
-    Full {
+    /// A concurrent change invalidated the attempt.
+    Retry,
+    /// The page that this key points to has no room.
+    PageFull {
         page: Place,
         seed: Place,
     },
     /// The key has an entry that is not older.
-    Older {
+    NotNewest {
         page: Place,
         seed: Place,
     },
 }
 
 impl PsTree {
-    /// Appends an entry to the page of a key that is there.
+    /// Appends an entry to the page of an existing key.
     pub(super) fn append_to(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         found: Place,
         entry: &[u8],
-    ) -> Result<Attempt> {
+    ) -> Result<AppendOutcome> {
         let Some(seen) = self.newest_group(found)? else {
-            // A crash, or another thread that is about to, left the record without its removal.
-            self.forget_key(writer, secondary_key, found)?;
-            return Ok(Attempt::Again);
+            // Left by a crash, or by another thread that is about to remove the record.
+            self.remove_key(writer, secondary_key, found)?;
+            return Ok(AppendOutcome::Retry);
         };
         let page = seen.page();
-        // Two lines that will be needed: asked for together, before the lock makes the loads wait for each other.
+        // Loads two cache lines together that are needed later, before the lock serializes the loads.
         std::hint::black_box(page::tail(&self.region, page)? as u64 ^ self.region.load(seen.at())?);
         let _guard = self.locks.share(page);
         let Some(mut newest) = self.newest_group(found)?.filter(|newest| newest.page() == page) else {
-            return Ok(Attempt::Again);
+            return Ok(AppendOutcome::Retry);
         };
         let sequence = group::headers(entry).next().map_or(0, EntryHeader::sequence);
         if chain::newest_sequence(&self.region, newest)? >= sequence {
-            return Ok(Attempt::Older { page, seed: found });
+            return Ok(AppendOutcome::NotNewest { page, seed: found });
         }
         let Some(appended) = self.append(writer, page, newest.at(), entry)? else {
-            return Ok(Attempt::Full { page, seed: found });
+            return Ok(AppendOutcome::PageFull { page, seed: found });
         };
         let pointer = GroupPointer::new(page, appended.at);
         loop {
             match writer.compare_exchange(found, newest.word(), pointer.word())? {
                 Ok(_) => break,
                 Err(now) => {
-                    // Another insert of the same key. The page is the same while it is shared.
+                    // A concurrent insert of the same key. The page cannot change while it is shared.
                     let Some(now) = GroupPointer::from_word(now).filter(|now| now.page() == page) else {
-                        return Ok(Attempt::Again);
+                        return Ok(AppendOutcome::Retry);
                     };
                     if chain::newest_sequence(&self.region, now)? >= sequence {
-                        return Ok(Attempt::Older { page, seed: found });
+                        return Ok(AppendOutcome::NotNewest { page, seed: found });
                     }
                     let rest = appended.bytes.get(8..).unwrap_or_default();
-                    let link = group::relinked(appended.at, appended.link(), now.at(), rest);
+                    let link = group::relinked_word(appended.at, appended.link(), now.at(), rest);
                     writer.store(appended.at, link)?;
                     writer.persist(appended.at, 8)?;
                     writer.fence();
@@ -81,43 +81,43 @@ impl PsTree {
         }
         writer.persist(found, 8)?;
         writer.fence();
-        Ok(Attempt::Done)
+        Ok(AppendOutcome::Done)
     }
 
-    /// Appends the entry of a key that is not there, to the page of its predecessor; without one to that of its
-    /// successor, and in an empty tree to a new page.
+    /// Appends the entry of a new key to the page of its predecessor, else to that of its successor, else to a new page of
+    /// an empty tree.
     pub(super) fn append_new(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         entry: &[u8],
-    ) -> Result<Attempt> {
-        let arrivals = self.key_arrivals.load(Ordering::Acquire);
+    ) -> Result<AppendOutcome> {
+        let insertions = self.key_insertions.load(Ordering::Acquire);
         let Some((mut neighbour, seen)) = self.neighbour(secondary_key)? else {
             return self.start_page(writer, secondary_key, entry);
         };
         let page = seen.page();
         let _guard = self.locks.share(page);
-        // A key that came between the two may lead to another page by now: its writer shared the page of the neighbour until it
-        // was counted, and a rewrite then parted them. While this page is shared, whatever comes between comes to it.
-        if self.key_arrivals.load(Ordering::Acquire) != arrivals {
+        // A key inserted in between may point to another page by now: its writer shared the neighbour's page until it was
+        // counted, and a rewrite then separated them. While this page is shared, keys inserted in between go to this page.
+        if self.key_insertions.load(Ordering::Acquire) != insertions {
             match self.neighbour(secondary_key)? {
                 Some((found, _)) => neighbour = found,
-                None => return Ok(Attempt::Again),
+                None => return Ok(AppendOutcome::Retry),
             }
         }
         if self.newest_group(neighbour)?.is_none_or(|newest| newest.page() != page) {
-            return Ok(Attempt::Again);
+            return Ok(AppendOutcome::Retry);
         }
         let Some(appended) = self.append(writer, page, 0, entry)? else {
-            return Ok(Attempt::Full { page, seed: neighbour });
+            return Ok(AppendOutcome::PageFull { page, seed: neighbour });
         };
         let new = self.new_record(writer, secondary_key, GroupPointer::new(page, appended.at))?;
         let _changes = self.key_changes.read();
         self.add_key(writer, secondary_key, new)
     }
 
-    /// Writes the record of a new key, durably.
+    /// Writes the record of a new key durably.
     fn new_record(
         &self,
         writer: &RegionWriter<'_>,
@@ -129,23 +129,23 @@ impl PsTree {
         Ok(new)
     }
 
-    /// Puts a new key into the SKey layer, or finds that another thread did. The caller shares its page or made it, and
-    /// holds the lock of key changes.
-    fn add_key(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], new: Place) -> Result<Attempt> {
+    /// Inserts a new key into the SKey layer, or finds that another thread did. The caller shares its page or allocated it,
+    /// and holds the lock of key changes.
+    fn add_key(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], new: Place) -> Result<AppendOutcome> {
         match self.skeys.insert(&self.region, writer, secondary_key, new)? {
-            Inserted::New => {
-                self.key_arrivals.fetch_add(1, Ordering::AcqRel);
+            SkeyInserted::New => {
+                self.key_insertions.fetch_add(1, Ordering::AcqRel);
                 self.count_keys(1);
-                Ok(Attempt::Done)
+                Ok(AppendOutcome::Done)
             }
-            Inserted::Present(_) => {
-                self.heap.take_back(writer, &self.region, new)?;
-                Ok(Attempt::Again)
+            SkeyInserted::Present(_) => {
+                self.heap.free_unlinked(writer, &self.region, new)?;
+                Ok(AppendOutcome::Retry)
             }
         }
     }
 
-    /// The key whose page a new key shares, and its newest group.
+    /// The key whose page a new key shares, with its newest group.
     fn neighbour(&self, secondary_key: &[u8]) -> Result<Option<(Place, GroupPointer)>> {
         let mut batch = Vec::new();
         let mut key = Vec::new();
@@ -154,7 +154,7 @@ impl PsTree {
             key.extend_from_slice(secondary_key);
             loop {
                 batch.clear();
-                self.skeys.scan(&self.region, From::Behind(&key), direction, &mut batch)?;
+                self.skeys.scan(&self.region, ScanStart::After(&key), direction, &mut batch)?;
                 for &found in &batch {
                     if let Some(newest) = self.newest_group(found)? {
                         return Ok(Some((found, newest)));
@@ -169,12 +169,12 @@ impl PsTree {
         Ok(None)
     }
 
-    /// The first key of an empty tree gets a page. It has to be empty still: a second first page could come to lie between
-    /// keys of the other.
-    fn start_page(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], entry: &[u8]) -> Result<Attempt> {
+    /// Allocates the page for the first key of an empty tree. The tree must still be empty: keys of a second first page could
+    /// lie between keys of the other.
+    fn start_page(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], entry: &[u8]) -> Result<AppendOutcome> {
         let _alone = self.key_changes.write();
         if self.neighbour(secondary_key)?.is_some() {
-            return Ok(Attempt::Again);
+            return Ok(AppendOutcome::Retry);
         }
         let bytes = group_bytes(1, entry.len());
         let at = writer.allocate(self.sizes.page_bytes)?;
@@ -187,23 +187,22 @@ impl PsTree {
         writer.persist(at, out.len())?;
         let new = self.new_record(writer, secondary_key, GroupPointer::new(at, group_at))?;
         let attempt = self.add_key(writer, secondary_key, new)?;
-        if !matches!(attempt, Attempt::Done) {
+        if !matches!(attempt, AppendOutcome::Done) {
             writer.free(at, self.sizes.page_bytes);
         }
         Ok(attempt)
     }
 
-    /// Appends a group to a page that the caller shares, and makes it durable with the tail. `None` if there is
-    /// no room.
+    /// Appends a group to a page that the caller shares, and makes it durable with the tail. `None` if the page has no room.
     fn append(
         &self,
         writer: &RegionWriter<'_>,
         page: Place,
         older: Place,
         entry: &[u8],
-    ) -> Result<Option<Appended>> {
+    ) -> Result<Option<AppendedGroup>> {
         let bytes = group_bytes(1, entry.len());
-        let Some(at) = page::take_space(&self.region, writer, page, self.sizes.page_bytes, bytes)? else {
+        let Some(at) = page::allocate_in_page(&self.region, writer, page, self.sizes.page_bytes, bytes)? else {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(bytes);
@@ -212,11 +211,11 @@ impl PsTree {
         writer.persist(at, bytes)?;
         page::persist_tail(writer, page)?;
         writer.fence();
-        Ok(Some(Appended { at, bytes: out }))
+        Ok(Some(AppendedGroup { at, bytes: out }))
     }
 
-    /// Takes a record without a value out of the SKey layer.
-    pub(super) fn forget_key(
+    /// Removes a record without a value from the SKey layer.
+    pub(super) fn remove_key(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
@@ -224,14 +223,14 @@ impl PsTree {
     ) -> Result<()> {
         let _changes = self.key_changes.read();
         if self.skeys.remove(&self.region, writer, secondary_key, found)? {
-            self.hints.forget(secondary_key);
+            self.hints.invalidate(secondary_key);
             self.heap.remove(writer, &self.region, found)?;
             self.count_keys(-1);
         }
         Ok(())
     }
 
-    /// True if the key of `found` has this entry.
+    /// Whether the key of `found` has this entry.
     pub(super) fn holds(&self, found: Place, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         let Some(newest) = self.newest_group(found)? else { return Ok(false) };
         let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
@@ -249,7 +248,7 @@ impl PsTree {
         Ok(false)
     }
 
-    /// Frees the extent of an entry that was written and is not wanted.
+    /// Frees the overflow extent of an entry that is not used.
     pub(super) fn drop_unused_extent(&self, writer: &RegionWriter<'_>, entry: &[u8]) -> Result<()> {
         for (header, bytes) in group::split_entries(entry) {
             if header.is_overflow() {
@@ -261,13 +260,13 @@ impl PsTree {
     }
 }
 
-/// A group that was appended and is not linked yet.
-struct Appended {
+/// An appended group that is not linked yet.
+struct AppendedGroup {
     at: Place,
     bytes: Vec<u8>,
 }
 
-impl Appended {
+impl AppendedGroup {
     fn link(&self) -> u64 {
         self.bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
     }

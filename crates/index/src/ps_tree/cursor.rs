@@ -16,12 +16,12 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Pin, Place, RegionWriter};
 
 use super::PsTree;
-use super::pkey::chain::{self, ChainReader, Found};
+use super::pkey::chain::{self, ChainReader, ChainEntry};
 use super::pkey::entry::OBSOLETE;
 use super::pkey::group;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
-use super::skey::{Direction, From, record};
+use super::skey::{Direction, ScanStart, record};
 use crate::query::Order;
 
 /// Which secondary keys a cursor reads.
@@ -55,7 +55,7 @@ pub struct PsEntry<'c> {
 
 /// What a cursor has read so far, for explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PsTouched {
+pub struct PsReadStats {
     /// Secondary keys.
     pub keys: u64,
     /// Groups.
@@ -88,23 +88,23 @@ pub struct PsCursor<'t> {
     _pin: Pin<'t>,
     snapshot: SequenceNumber,
     bound: SequenceNumber,
-    walk: Walk<'t>,
+    walk: CursorWalk<'t>,
     key: Vec<u8>,
     body: Vec<u8>,
-    touched: PsTouched,
+    read_stats: PsReadStats,
 }
 
 impl fmt::Debug for PsCursor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PsCursor").field("snapshot", &self.snapshot).field("touched", &self.touched).finish()
+        f.debug_struct("PsCursor").field("snapshot", &self.snapshot).field("read_stats", &self.read_stats).finish()
     }
 }
 
-enum Walk<'t> {
+enum CursorWalk<'t> {
     Chain(Option<ChainReader<'t>>),
     Keys(Box<KeyWalk<'t>>),
-    Newest(Box<Merge<'t>>),
-    Collected(Box<Collected>),
+    Newest(Box<ChainMerge<'t>>),
+    Collected(Box<CollectedEntries>),
 }
 
 /// Key after key within bounds.
@@ -123,15 +123,15 @@ struct KeyWalk<'t> {
 
 /// The chains of all keys of a range, by their newest unread entries.
 #[derive(Default)]
-struct Merge<'t> {
-    chains: Vec<(Place, ChainReader<'t>, Found)>,
+struct ChainMerge<'t> {
+    chains: Vec<(Place, ChainReader<'t>, ChainEntry)>,
     heap: BinaryHeap<(SequenceNumber, Reverse<usize>)>,
 }
 
 /// Entries in the order in which they are to be given, the next one last.
 #[derive(Default)]
-struct Collected {
-    entries: Vec<(SequenceNumber, Place, Found)>,
+struct CollectedEntries {
+    entries: Vec<(SequenceNumber, Place, ChainEntry)>,
 }
 
 impl PsTree {
@@ -150,10 +150,10 @@ impl PsTree {
             _pin: self.region.pin(),
             snapshot,
             bound: snapshot,
-            walk: Walk::Chain(None),
+            walk: CursorWalk::Chain(None),
             key: Vec::new(),
             body: Vec::new(),
-            touched: PsTouched::default(),
+            read_stats: PsReadStats::default(),
         };
         match bounds {
             PsBounds::One(key) => {
@@ -174,7 +174,7 @@ impl PsTree {
     pub fn flag_obsolete(&self, pin: &Pin<'_>, place: EntryPlace) -> Result<PsFlag> {
         match self.region.try_writer() {
             Some(writer) => self.flag_obsolete_by(&writer, pin, place),
-            None => Ok(PsFlag::Refused),
+            None => Ok(PsFlag::Busy),
         }
     }
 
@@ -185,12 +185,12 @@ impl PsTree {
         _pin: &Pin<'_>,
         place: EntryPlace,
     ) -> Result<PsFlag> {
-        let Some(_shared) = self.locks.try_share(place.page()) else { return Ok(PsFlag::Refused) };
+        let Some(_shared) = self.locks.try_share(place.page()) else { return Ok(PsFlag::Busy) };
         if page::read_header(&self.region, place.page())?.retired {
-            return Ok(PsFlag::Refused);
+            return Ok(PsFlag::Busy);
         }
         if writer.fetch_or(place.at(), OBSOLETE)? & OBSOLETE != 0 {
-            return Ok(PsFlag::Already);
+            return Ok(PsFlag::AlreadyFlagged);
         }
         writer.persist(place.at(), 8)?;
         if group::is_long(self.region.load(place.group())?) {
@@ -203,25 +203,25 @@ impl PsTree {
             }
             writer.persist(counts, 8)?;
         }
-        Ok(PsFlag::Won)
+        Ok(PsFlag::Flagged)
     }
 }
 
 impl<'t> PsCursor<'t> {
     fn chain_of(&mut self, found: Place) -> Result<Option<ChainReader<'t>>> {
         let Some(newest) = self.tree.newest_group(found)? else { return Ok(None) };
-        self.touched.keys += 1;
+        self.read_stats.keys += 1;
         ChainReader::new(&self.tree.region, newest, self.tree.sizes.page_bytes).map(Some)
     }
 
     fn start_chain(&mut self, order: Order) -> Result<()> {
         let Some(found) = self.tree.record_of(&self.key)? else { return Ok(()) };
         if order == Order::Oldest {
-            let mut collected = Collected::default();
+            let mut collected = CollectedEntries::default();
             self.collect(found, &mut collected)?;
-            self.walk = Walk::Collected(Box::new(collected));
+            self.walk = CursorWalk::Collected(Box::new(collected));
         } else {
-            self.walk = Walk::Chain(self.chain_of(found)?);
+            self.walk = CursorWalk::Chain(self.chain_of(found)?);
         }
         Ok(())
     }
@@ -241,41 +241,41 @@ impl<'t> PsCursor<'t> {
         });
         match order {
             // A tree knows no distances: in that order it gives what costs least.
-            Order::Value | Order::ValueDescending | Order::Nearest => self.walk = Walk::Keys(keys),
+            Order::Value | Order::ValueDescending | Order::Nearest => self.walk = CursorWalk::Keys(keys),
             Order::Newest => {
-                let mut merge = Box::<Merge>::default();
+                let mut merge = Box::<ChainMerge>::default();
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {
                     let Some(mut chain) = self.chain_of(found)? else { continue };
-                    match next_visible(&mut chain, self.snapshot, &mut self.touched)? {
+                    match next_visible(&mut chain, self.snapshot, &mut self.read_stats)? {
                         Some(entry) => {
                             merge.heap.push((entry.header.sequence(), Reverse(merge.chains.len())));
                             merge.chains.push((found, chain, entry));
                         }
-                        None => self.touched.add(&chain),
+                        None => self.read_stats.add(&chain),
                     }
                 }
-                self.walk = Walk::Newest(merge);
+                self.walk = CursorWalk::Newest(merge);
             }
             Order::Oldest => {
-                let mut collected = Box::<Collected>::default();
+                let mut collected = Box::<CollectedEntries>::default();
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {
                     self.collect(found, &mut collected)?;
                 }
                 // Stable, and given from the end: of equal numbers the lower key comes first.
                 collected.entries.reverse();
                 collected.entries.sort_by_key(|(sequence, ..)| Reverse(*sequence));
-                self.walk = Walk::Collected(collected);
+                self.walk = CursorWalk::Collected(collected);
             }
         }
         Ok(())
     }
 
-    fn collect(&mut self, found: Place, collected: &mut Collected) -> Result<()> {
+    fn collect(&mut self, found: Place, collected: &mut CollectedEntries) -> Result<()> {
         let Some(mut chain) = self.chain_of(found)? else { return Ok(()) };
-        while let Some(entry) = next_visible(&mut chain, self.snapshot, &mut self.touched)? {
+        while let Some(entry) = next_visible(&mut chain, self.snapshot, &mut self.read_stats)? {
             collected.entries.push((entry.header.sequence(), found, entry));
         }
-        self.touched.add(&chain);
+        self.read_stats.add(&chain);
         Ok(())
     }
 
@@ -296,52 +296,52 @@ impl<'t> PsCursor<'t> {
     }
 
     /// Goes to the next visible entry, and sees to it that `key` holds its key.
-    fn advance(&mut self) -> Result<Option<Found>> {
+    fn advance(&mut self) -> Result<Option<ChainEntry>> {
         let tree = self.tree;
         match &mut self.walk {
-            Walk::Chain(chain) => {
+            CursorWalk::Chain(chain) => {
                 let Some(reader) = chain else { return Ok(None) };
-                let found = next_visible(reader, self.snapshot, &mut self.touched)?;
+                let found = next_visible(reader, self.snapshot, &mut self.read_stats)?;
                 match &found {
                     Some(found) => self.bound = found.header.sequence(),
                     None => {
-                        self.touched.add(reader);
+                        self.read_stats.add(reader);
                         *chain = None;
                     }
                 }
                 Ok(found)
             }
-            Walk::Keys(keys) => loop {
+            CursorWalk::Keys(keys) => loop {
                 if let Some(reader) = &mut keys.chain {
-                    if let Some(found) = next_visible(reader, self.snapshot, &mut self.touched)? {
+                    if let Some(found) = next_visible(reader, self.snapshot, &mut self.read_stats)? {
                         return Ok(Some(found));
                     }
-                    self.touched.add(reader);
+                    self.read_stats.add(reader);
                     keys.chain = None;
                 }
                 let Some(found) = keys.next_key(tree, &mut self.key)? else { return Ok(None) };
                 if let Some(newest) = tree.newest_group(found)? {
-                    self.touched.keys += 1;
+                    self.read_stats.keys += 1;
                     keys.chain = Some(ChainReader::new(&tree.region, newest, tree.sizes.page_bytes)?);
                 }
             },
-            Walk::Newest(merge) => {
+            CursorWalk::Newest(merge) => {
                 let Some((sequence, Reverse(index))) = merge.heap.pop() else { return Ok(None) };
                 let Some((key, chain, entry)) = merge.chains.get_mut(index) else { return Ok(None) };
                 let found = *entry;
-                match next_visible(chain, self.snapshot, &mut self.touched)? {
+                match next_visible(chain, self.snapshot, &mut self.read_stats)? {
                     Some(next) => {
                         *entry = next;
                         merge.heap.push((next.header.sequence(), Reverse(index)));
                     }
-                    None => self.touched.add(chain),
+                    None => self.read_stats.add(chain),
                 }
                 self.bound = sequence;
                 self.key.clear();
                 record::read_key(&tree.region, *key, &mut self.key)?;
                 Ok(Some(found))
             }
-            Walk::Collected(collected) => {
+            CursorWalk::Collected(collected) => {
                 let Some((_, key, found)) = collected.entries.pop() else { return Ok(None) };
                 self.key.clear();
                 record::read_key(&tree.region, key, &mut self.key)?;
@@ -353,10 +353,10 @@ impl<'t> PsCursor<'t> {
     /// Leaves out the entries of the key it stands on that are still to come. Only in the orders by value does that
     /// do anything.
     pub fn skip_key(&mut self) {
-        if let Walk::Keys(keys) = &mut self.walk
+        if let CursorWalk::Keys(keys) = &mut self.walk
             && let Some(chain) = keys.chain.take()
         {
-            self.touched.add(&chain);
+            self.read_stats.add(&chain);
         }
     }
 
@@ -366,13 +366,13 @@ impl<'t> PsCursor<'t> {
     }
 
     /// What was read so far; of keys that are not finished, their entries alone.
-    pub fn touched(&self) -> PsTouched {
-        self.touched
+    pub fn read_stats(&self) -> PsReadStats {
+        self.read_stats
     }
 
-    /// [`PsTree::stands`] for an entry that this cursor gave.
-    pub(crate) fn stands(&self, place: EntryPlace) -> Result<Option<bool>> {
-        self.tree.stands(&self._pin, place)
+    /// [`PsTree::is_present`] for an entry that this cursor gave.
+    pub(crate) fn is_present(&self, place: EntryPlace) -> Result<Option<bool>> {
+        self.tree.is_present(&self._pin, place)
     }
 
     /// [`PsTree::flag_obsolete`] for an entry that this cursor gave.
@@ -389,10 +389,10 @@ impl<'t> PsCursor<'t> {
 fn next_visible(
     chain: &mut ChainReader<'_>,
     snapshot: SequenceNumber,
-    touched: &mut PsTouched,
-) -> Result<Option<Found>> {
+    read_stats: &mut PsReadStats,
+) -> Result<Option<ChainEntry>> {
     while let Some(found) = chain.next()? {
-        touched.entries += 1;
+        read_stats.entries += 1;
         if found.header.sequence() <= snapshot && !found.header.is_obsolete() {
             return Ok(Some(found));
         }
@@ -400,9 +400,9 @@ fn next_visible(
     Ok(None)
 }
 
-impl PsTouched {
+impl PsReadStats {
     fn add(&mut self, chain: &ChainReader<'_>) {
-        let (groups, pages) = chain.touched();
+        let (groups, pages) = chain.read_stats();
         self.groups += u64::from(groups);
         self.pages += u64::from(pages);
     }
@@ -418,10 +418,10 @@ impl KeyWalk<'_> {
             self.batch.clear();
             self.next = 0;
             let from = match (self.started, self.direction, &self.end) {
-                (true, ..) => From::Behind(&self.last),
-                (false, Direction::Up, _) => From::At(&self.low),
-                (false, Direction::Down, Some(end)) => From::Behind(end),
-                (false, Direction::Down, None) => From::Start,
+                (true, ..) => ScanStart::After(&self.last),
+                (false, Direction::Up, _) => ScanStart::At(&self.low),
+                (false, Direction::Down, Some(end)) => ScanStart::After(end),
+                (false, Direction::Down, None) => ScanStart::First,
             };
             tree.skeys.scan(&tree.region, from, self.direction, &mut self.batch)?;
             self.started = true;

@@ -24,7 +24,7 @@ impl Rewrite<'_, '_, '_> {
     /// Looks at the next pages of a chain whose head page is owned.
     pub(super) fn examine(&mut self, run: &mut KeyRun, owned: &mut OwnedPages<'_>) -> Result<()> {
         run.examined = 0;
-        if run.older == 0 || run.pulled {
+        if run.older == 0 || run.unsealed {
             return Ok(());
         }
         let note = page::read_note(&self.tree.region, sealed_page_of(run.older))?;
@@ -36,7 +36,7 @@ impl Rewrite<'_, '_, '_> {
                 run.examined = 0;
                 return Ok(());
             }
-            before = self.examine_behind(before, &image, &group, owned)?;
+            before = self.examine_next(before, &image, &group, owned)?;
         }
         run.examined = before;
         Ok(())
@@ -44,7 +44,7 @@ impl Rewrite<'_, '_, '_> {
 
     /// Notes where the search stands, for a run that is not sealed now.
     pub(super) fn note_examined(&self, run: &KeyRun) -> Result<()> {
-        if run.older == 0 || run.pulled {
+        if run.older == 0 || run.unsealed {
             return Ok(());
         }
         let at = sealed_page_of(run.older);
@@ -53,7 +53,7 @@ impl Rewrite<'_, '_, '_> {
     }
 
     /// Looks at the page behind the group at `before`, and returns behind which group to go on.
-    fn examine_behind(
+    fn examine_next(
         &mut self,
         before: Place,
         before_image: &[u8],
@@ -66,12 +66,12 @@ impl Rewrite<'_, '_, '_> {
         }
         // What the head page left out is not gone yet: it waits.
         let waiting = std::mem::take(&mut self.removed);
-        let outcome = self.rewrite_behind(before, before_image, first, owned);
+        let outcome = self.rewrite_next(before, before_image, first, owned);
         self.removed.splice(0..0, waiting);
         outcome
     }
 
-    fn rewrite_behind(
+    fn rewrite_next(
         &mut self,
         before: Place,
         before_image: &[u8],
@@ -82,7 +82,7 @@ impl Rewrite<'_, '_, '_> {
         let (image, bytes) = self.read_sealed(first)?;
         let group = parse(first, &image)?;
         let mut live = KeyRun::default();
-        self.take(&group, &mut live)?;
+        self.add_group(&group, &mut live)?;
         let mostly_garbage = self.removed.len() * 2 > group.counts.entries;
         let mut replaced = vec![(sealed_page_of(first), bytes)];
         let mut older = group.older;
@@ -98,7 +98,7 @@ impl Rewrite<'_, '_, '_> {
             if replaced.iter().any(|&(at, _)| at == sealed_page_of(older)) {
                 return Err(damage(older, "the links of sealed PKey pages"));
             }
-            self.take(&group, &mut live)?;
+            self.add_group(&group, &mut live)?;
             replaced.push((sealed_page_of(older), bytes));
             older = group.older;
         }
@@ -127,7 +127,7 @@ impl Rewrite<'_, '_, '_> {
         let group = parse(at, image)?;
         let link = image.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
         let rest = image.get(8..group_bytes(group.counts.entries, group.entries.len())).unwrap_or_default();
-        self.writer.store_release(at, group::relinked(at, link, older, rest))?;
+        self.writer.store_release(at, group::relinked_word(at, link, older, rest))?;
         self.writer.persist(at, 8)?;
         self.writer.fence();
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionOptions};
 
-use super::inspect::Part;
+use super::inspect::TreePart;
 use super::pkey::group;
 use super::pkey::pointer::GroupPointer;
 use super::{Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
@@ -131,18 +131,18 @@ impl Places {
         tree.for_each_key(|tree, found| {
             places.records.push(found);
             let mut page = 0;
-            tree.reach(found, |part| {
+            tree.visit_parts(found, |part| {
                 match part {
-                    Part::HeadPage { at, .. } => {
+                    TreePart::HeadPage { at, .. } => {
                         page = at;
                         places.pages.push((at, tree.sizes.page_bytes));
                     }
-                    Part::SealedPage { at, bytes } => {
+                    TreePart::SealedPage { at, bytes } => {
                         page = at;
                         places.pages.push((at, bytes));
                     }
-                    Part::Group { at, .. } => places.groups.push((page, at)),
-                    Part::Extent { at, bytes } => places.pages.push((at, bytes)),
+                    TreePart::Group { at, .. } => places.groups.push((page, at)),
+                    TreePart::Extent { at, bytes } => places.pages.push((at, bytes)),
                 }
                 Ok(())
             })
@@ -177,7 +177,7 @@ impl Places {
                 let len = group::group_bytes(group.counts.entries, group.entries.len());
                 let link = tree.region().load(at)?;
                 let rest = bytes.get(8..len).unwrap_or_default();
-                writer.store(at, group::relinked(at, link, older, rest))
+                writer.store(at, group::relinked_word(at, link, older, rest))
             }
             // A key leads to a group of another one, or anywhere.
             (3, Some(&record), _, Some(&(page, at))) => {

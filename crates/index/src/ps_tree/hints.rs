@@ -47,7 +47,7 @@ const REMOVALS: u64 = (1 << REMOVAL_BITS) - 1;
 /// One cache line of the table.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line {
+struct HintLine {
     removals: AtomicU64,
     hints: [AtomicU64; HINTS],
 }
@@ -55,7 +55,7 @@ struct Line {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyHints {
-    tables: [OnceLock<Box<[Line]>>; TABLES],
+    tables: [OnceLock<Box<[HintLine]>>; TABLES],
     /// Which table is in use.
     table: AtomicUsize,
 }
@@ -69,7 +69,7 @@ impl KeyHints {
     /// For about so many keys.
     pub(crate) fn new(keys: u64) -> Self {
         let hints = Self { tables: [const { OnceLock::new() }; TABLES], table: AtomicUsize::new(0) };
-        while hints.wants_more(keys) {
+        while hints.should_grow(keys) {
             hints.table.fetch_add(1, Ordering::Relaxed);
         }
         hints.line(0);
@@ -78,13 +78,13 @@ impl KeyHints {
 
     /// The line of `hash`.
     #[inline]
-    fn line(&self, hash: u64) -> Option<&Line> {
+    fn line(&self, hash: u64) -> Option<&HintLine> {
         let table = self.table.load(Ordering::Acquire);
         let lines = self.tables.get(table)?;
         let lines = match lines.get() {
             Some(lines) => lines,
             None => lines.get_or_init(|| {
-                (0..FIRST_LINES << (STEP as usize * table)).map(|_| Line::default()).collect()
+                (0..FIRST_LINES << (STEP as usize * table)).map(|_| HintLine::default()).collect()
             }),
         };
         lines.get(hash as usize & (lines.len() - 1))
@@ -92,7 +92,7 @@ impl KeyHints {
 
     /// Whether a larger table suits so many keys better.
     #[inline]
-    pub(crate) fn wants_more(&self, keys: u64) -> bool {
+    pub(crate) fn should_grow(&self, keys: u64) -> bool {
         let table = self.table.load(Ordering::Relaxed);
         table + 1 < TABLES && keys > FULL * (FIRST_LINES << (STEP as usize * table)) as u64
     }
@@ -106,7 +106,7 @@ impl KeyHints {
     }
 
     /// The record of `key`: by a hint, or by what `search` finds, of which a hint is left then; where that takes the place
-    /// of another one, `crowded` is called. The caller has pinned the region.
+    /// of another one, `on_eviction` is called. The caller has pinned the region.
     ///
     /// # Errors
     /// Those of `search`.
@@ -116,7 +116,7 @@ impl KeyHints {
         region: &Region,
         key: &[u8],
         search: impl FnOnce() -> Result<Option<Place>>,
-        crowded: impl FnOnce(),
+        on_eviction: impl FnOnce(),
     ) -> Result<Option<Place>> {
         let hash = hash_key(key);
         let Some(line) = self.line(hash) else { return search() };
@@ -139,26 +139,26 @@ impl KeyHints {
         }
         let found = search()?;
         if let Some(place) = found
-            && line.leave(place, wanted, hash)
+            && line.store(place, wanted, hash)
         {
-            crowded();
+            on_eviction();
         }
         Ok(found)
     }
 
     /// Takes note that the record of `key` was taken out of the SKey layer: before its room is given back.
-    pub(crate) fn forget(&self, key: &[u8]) {
+    pub(crate) fn invalidate(&self, key: &[u8]) {
         if let Some(line) = self.line(hash_key(key)) {
             line.removals.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-impl Line {
+impl HintLine {
     /// Leaves a hint, in the place of one that does not count any more if there is one. True if it took the place of one
     /// that counts.
     #[cold]
-    fn leave(&self, place: Place, wanted: u64, hash: u64) -> bool {
+    fn store(&self, place: Place, wanted: u64, hash: u64) -> bool {
         let is_stale = |hint: &&AtomicU64| (hint.load(Ordering::Relaxed) ^ wanted) & REMOVALS != 0;
         let is_unused = |hint: &&AtomicU64| hint.load(Ordering::Relaxed) == 0;
         let any = (hash >> 48) as usize % HINTS;
@@ -202,7 +202,7 @@ mod tests {
         };
         (0..100).chain(0..100).chain(0..100).for_each(find);
         assert_eq!(searches.get(), 100);
-        hints.forget(&key(7));
+        hints.invalidate(&key(7));
         find(7);
         assert_eq!(searches.get(), 101);
         find(7);
@@ -223,7 +223,7 @@ mod tests {
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         let place = heap.put(&writer, &region, &key(1), 8).unwrap();
         let search = || {
-            hints.forget(&key(1));
+            hints.invalidate(&key(1));
             Ok(Some(place))
         };
         let found = hints.find(&region, &key(1), search, || ());
@@ -258,7 +258,7 @@ mod tests {
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         let place = heap.put(&writer, &region, &key(1), 8).unwrap();
         hints.find(&region, &key(1), || Ok(Some(place)), || ()).unwrap();
-        (0..=REMOVALS).for_each(|_| hints.forget(&key(1)));
+        (0..=REMOVALS).for_each(|_| hints.invalidate(&key(1)));
         for _ in 0..2 {
             assert_eq!(hints.find(&region, &key(1), || Ok(None), || ()).unwrap(), None);
         }
@@ -268,24 +268,24 @@ mod tests {
     fn who_takes_the_place_of_another_hint_is_told() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
-        let crowded = Cell::new(0);
+        let on_eviction = Cell::new(0);
         for number in 0..3 * (HINTS * FIRST_LINES) as u64 {
             let place = heap.put(&writer, &region, &key(number), 8).unwrap();
-            let note = || crowded.set(crowded.get() + 1);
+            let note = || on_eviction.set(on_eviction.get() + 1);
             hints.find(&region, &key(number), || Ok(Some(place)), note).unwrap();
         }
-        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&crowded.get()), "{crowded:?}");
+        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&on_eviction.get()), "{on_eviction:?}");
     }
 
     #[test]
     fn tables_grow_to_their_limit_and_no_further() {
         let hints = KeyHints::new(0);
-        while hints.wants_more(u64::MAX) {
+        while hints.should_grow(u64::MAX) {
             hints.grow();
         }
         assert_eq!(hints.table.load(Ordering::Relaxed), TABLES - 1);
         assert_eq!(hints.line(u64::MAX).map(|_| ()), Some(()));
         assert_eq!(hints.tables.last().and_then(OnceLock::get).map(|lines| lines.len()), Some(LAST_LINES));
-        assert!(!KeyHints::new(1_000_000).wants_more(1_000_000));
+        assert!(!KeyHints::new(1_000_000).should_grow(1_000_000));
     }
 }

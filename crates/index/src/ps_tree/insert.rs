@@ -1,22 +1,22 @@
-//! Algorithm 1 of Perseid: an entry is appended to the page of its key, or of the neighbour of a new key, and
-//! becomes the newest of its key; a page without room is rewritten first.
+//! Algorithm 1 of Perseid: an entry is appended to the page of its key, or of the neighbour of a new key, and linked as the
+//! newest of its key. A page without room is rewritten first.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::RegionWriter;
 
 use super::PsTree;
-use super::append::Attempt;
+use super::append::AppendOutcome;
 use super::obsolescence::Obsolescence;
 use super::pkey::entry;
-use super::rewrite::{Addition, Rewrite};
+use super::rewrite::{AddedEntry, Rewrite};
 use super::sync;
 
-/// What an insert did.
+/// The outcome of an insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PsInserted {
-    /// The entry is there now.
+    /// The entry was added.
     Added,
-    /// It was there before: the insert was a redo.
+    /// The entry existed: the insert was a repetition.
     Present,
 }
 
@@ -31,7 +31,7 @@ impl PsTree {
     /// # Errors
     /// `LimitExceeded` for a key or covering over its limit, `NoSpace` from the region, `Corruption`; then nothing
     /// is added.
-    #[expect(clippy::too_many_arguments, reason = "the parts of an entry, and who knows of garbage")]
+    #[expect(clippy::too_many_arguments, reason = "the parts of an entry, and the source of obsolescence")]
     pub fn insert(
         &self,
         writer: &RegionWriter<'_>,
@@ -46,29 +46,29 @@ impl PsTree {
         let mut entry = Vec::with_capacity(64);
         let limit = self.sizes.inline_limit();
         entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
-        let mut turns = 0;
+        let mut spins = 0;
         loop {
             let attempt = match self.record_of(secondary_key)? {
                 Some(found) => self.append_to(writer, secondary_key, found, &entry)?,
                 None => self.append_new(writer, secondary_key, &entry)?,
             };
             match attempt {
-                Attempt::Done => {
+                AppendOutcome::Done => {
                     self.count_entries(1);
                     return Ok(PsInserted::Added);
                 }
-                Attempt::Again => sync::wait(&mut turns),
-                Attempt::Full { page, seed } => {
+                AppendOutcome::Retry => sync::wait(&mut spins),
+                AppendOutcome::PageFull { page, seed } => {
                     Rewrite::new(self, writer, obsolescence, oldest_in_use)
                         .ascending(secondary_key)
                         .run(page, seed, None)?;
                 }
-                Attempt::Older { page, seed } => {
+                AppendOutcome::NotNewest { page, seed } => {
                     if self.holds(seed, primary_key, sequence)? {
                         self.drop_unused_extent(writer, &entry)?;
                         return Ok(PsInserted::Present);
                     }
-                    let addition = Addition { record: seed, entry: &entry };
+                    let addition = AddedEntry { record: seed, entry: &entry };
                     let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use);
                     if let Some(added) = rewrite.run(page, seed, Some(addition))? {
                         self.count_entries(i64::from(added));

@@ -14,7 +14,7 @@ use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES};
 use super::pkey::page::{self, sealed_page_of};
 use super::skey::record::{self, KeyHeap};
-use super::skey::{Direction, From, SkeyStats};
+use super::skey::{Direction, ScanStart, SkeyStats};
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -88,7 +88,7 @@ impl PsTreeStats {
 }
 
 /// Something that a key leads to.
-pub(super) enum Part<'g> {
+pub(super) enum TreePart<'g> {
     HeadPage { at: Place, tail: usize },
     SealedPage { at: Place, bytes: usize },
     Group { at: Place, group: Group<'g> },
@@ -101,14 +101,14 @@ impl PsTree {
     ///
     /// # Errors
     /// `Corruption` from the region, and those of `visit`.
-    pub fn walk_places(&self, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<PsTreeStats> {
+    pub fn visit_allocations(&self, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<PsTreeStats> {
         let _pin = self.region.pin();
         let mut stats = PsTreeStats {
             skey: self.skeys.walk(&self.region, visit)?,
             rewrites: self.rewrites.load(super::sync::Ordering::Relaxed),
             ..PsTreeStats::default()
         };
-        self.for_each_key(|tree, found| tree.reach(found, |part| stats.add(tree, part, visit)))?;
+        self.for_each_key(|tree, found| tree.visit_parts(found, |part| stats.add(tree, part, visit)))?;
         Ok(stats)
     }
 
@@ -117,7 +117,7 @@ impl PsTree {
     /// # Errors
     /// `Corruption` from the region.
     pub fn stats(&self) -> Result<PsTreeStats> {
-        self.walk_places(&mut |_, _| Ok(()))
+        self.visit_allocations(&mut |_, _| Ok(()))
     }
 
     /// Frees what a crash left unreachable, while others read and write, and returns how many bytes that is. For a
@@ -127,14 +127,14 @@ impl PsTree {
     /// `Conflict` while another reclaim runs, `Corruption` from the region: nothing is freed then.
     pub fn reclaim(&self) -> Result<u64> {
         self.announce_reclaim();
-        let freed = self.region.reclaim(|reached| self.mark_reached(reached));
+        let freed = self.region.reclaim(|reached| self.mark_allocations(reached));
         self.end_reclaim();
         freed
     }
 
     /// The parts of [`reclaim`](Self::reclaim) for a region with other structures besides the tree: before
     /// [`Region::reclaim`](bolide_storage::pmem::Region::reclaim) this; in its walk
-    /// [`mark_reached`](Self::mark_reached); after it [`end_reclaim`](Self::end_reclaim).
+    /// [`mark_allocations`](Self::mark_allocations); after it [`end_reclaim`](Self::end_reclaim).
     pub fn announce_reclaim(&self) {
         self.heaps().for_each(KeyHeap::announce_reclaim);
     }
@@ -143,7 +143,7 @@ impl PsTree {
     ///
     /// # Errors
     /// `Corruption` from the region.
-    pub fn mark_reached(&self, reached: &mut Reached<'_>) -> Result<()> {
+    pub fn mark_allocations(&self, reached: &mut Reached<'_>) -> Result<()> {
         const GRANULE: Place = GRANULE_BYTES as Place;
         // Records share granules.
         let mut mark = |at: Place, bytes: usize| {
@@ -151,7 +151,7 @@ impl PsTree {
             reached.mark(start, bytes + (at - start) as usize).map(|_| ())
         };
         self.heaps().for_each(KeyHeap::begin_walk);
-        self.walk_places(&mut mark)?;
+        self.visit_allocations(&mut mark)?;
         self.heaps().flat_map(KeyHeap::recent).try_for_each(|(at, bytes)| mark(at, bytes))
     }
 
@@ -178,7 +178,7 @@ impl PsTree {
         let mut started = false;
         loop {
             batch.clear();
-            let from = if started { From::Behind(&key) } else { From::Start };
+            let from = if started { ScanStart::After(&key) } else { ScanStart::First };
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
             started = true;
             let Some(&last) = batch.last() else { return Ok(()) };
@@ -193,7 +193,7 @@ impl PsTree {
     }
 
     /// Calls `visit` with all that a key leads to, pages before their groups.
-    pub(super) fn reach(&self, found: Place, mut visit: impl FnMut(Part<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn visit_parts(&self, found: Place, mut visit: impl FnMut(TreePart<'_>) -> Result<()>) -> Result<()> {
         let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let region = &self.region;
         let (head, page_bytes) = (newest.page(), self.sizes.page_bytes);
@@ -201,12 +201,12 @@ impl PsTree {
         if page::read_header(region, head)?.sealed || tail > page_bytes {
             return Err(damage(head, "a PKey page that takes appends"));
         }
-        visit(Part::HeadPage { at: head, tail })?;
+        visit(TreePart::HeadPage { at: head, tail })?;
         let mut image = Vec::new();
         let mut in_head = true;
         let mut at = newest.at();
         let mut bound = SequenceNumber::MAX;
-        let mut level_groups = 0;
+        let mut equal_groups = 0;
         while at != 0 {
             let bound_before = bound;
             in_head &= at.wrapping_sub(head) < page_bytes as Place;
@@ -221,7 +221,7 @@ impl PsTree {
                 if !header.sealed {
                     return Err(damage(page, "a sealed PKey page"));
                 }
-                visit(Part::SealedPage { at: page, bytes: header.bytes })?;
+                visit(TreePart::SealedPage { at: page, bytes: header.bytes })?;
                 region.read(at, header.bytes - page::SEALED_HEADER_BYTES, &mut image)?;
             }
             let group = group::parse_group(at, &image).ok_or_else(|| damage(at, "a group"))?;
@@ -232,13 +232,13 @@ impl PsTree {
                 bound = header.sequence();
                 if header.is_overflow() {
                     let extent = entry::extent_of(region, group::body_of(header, entry))?;
-                    visit(Part::Extent { at: extent.at, bytes: extent.bytes })?;
+                    visit(TreePart::Extent { at: extent.at, bytes: extent.bytes })?;
                 }
             }
             let older = group.older;
-            visit(Part::Group { at, group })?;
-            level_groups = if bound == bound_before { level_groups + 1 } else { 0 };
-            if level_groups > chain::MAX_LEVEL_GROUPS {
+            visit(TreePart::Group { at, group })?;
+            equal_groups = if bound == bound_before { equal_groups + 1 } else { 0 };
+            if equal_groups > chain::MAX_EQUAL_GROUPS {
                 return Err(damage(at, "the links of an index"));
             }
             at = older;
@@ -280,9 +280,9 @@ impl PsTree {
             }
             let is_first = newest.page() != last_head;
             last_head = newest.page();
-            tree.reach(found, |part| {
+            tree.visit_parts(found, |part| {
                 match part {
-                    Part::HeadPage { at, tail } => {
+                    TreePart::HeadPage { at, tail } => {
                         if is_first {
                             taken.push((at, tree.sizes.page_bytes));
                         }
@@ -290,9 +290,9 @@ impl PsTree {
                             check.report(|| format!("page {at}: a group lies behind the tail"));
                         }
                     }
-                    Part::SealedPage { at, bytes } => taken.push((at, bytes)),
-                    Part::Extent { at, bytes } => taken.push((at, bytes)),
-                    Part::Group { at, group } => {
+                    TreePart::SealedPage { at, bytes } => taken.push((at, bytes)),
+                    TreePart::Extent { at, bytes } => taken.push((at, bytes)),
+                    TreePart::Group { at, group } => {
                         check.entries += group.counts.entries as u64;
                         if group.counts.obsolete > group.counts.entries {
                             check.report(|| format!("group {at}: more obsolete entries than entries"));
@@ -334,12 +334,12 @@ impl PsTree {
             key.clear();
             record::read_key(&tree.region, found, &mut key)?;
             let _ = writeln!(out, "key {}", key.escape_ascii());
-            tree.reach(found, |part| {
+            tree.visit_parts(found, |part| {
                 let _ = match part {
-                    Part::HeadPage { at, tail } => writeln!(out, "  page {at} head, {tail} bytes filled"),
-                    Part::SealedPage { at, bytes } => writeln!(out, "  page {at} sealed, {bytes} bytes"),
-                    Part::Extent { at, bytes } => writeln!(out, "    extent {at}, {bytes} bytes"),
-                    Part::Group { at, group } => describe_group(out, at, &group),
+                    TreePart::HeadPage { at, tail } => writeln!(out, "  page {at} head, {tail} bytes filled"),
+                    TreePart::SealedPage { at, bytes } => writeln!(out, "  page {at} sealed, {bytes} bytes"),
+                    TreePart::Extent { at, bytes } => writeln!(out, "    extent {at}, {bytes} bytes"),
+                    TreePart::Group { at, group } => describe_group(out, at, &group),
                 };
                 Ok(())
             })
@@ -367,11 +367,11 @@ impl PsTreeStats {
     fn add(
         &mut self,
         tree: &PsTree,
-        part: Part<'_>,
+        part: TreePart<'_>,
         visit: &mut dyn FnMut(Place, usize) -> Result<()>,
     ) -> Result<()> {
         match part {
-            Part::HeadPage { at, tail } => {
+            TreePart::HeadPage { at, tail } => {
                 // The keys of a page are neighbours: it is counted with the first.
                 if self.last_head != at {
                     self.last_head = at;
@@ -381,18 +381,18 @@ impl PsTreeStats {
                     visit(at, tree.sizes.page_bytes)?;
                 }
             }
-            Part::SealedPage { at, bytes } => {
+            TreePart::SealedPage { at, bytes } => {
                 self.sealed_pages += 1;
                 self.sealed_page_bytes += bytes as u64;
                 self.filled_bytes += bytes as u64;
                 visit(at, bytes)?;
             }
-            Part::Extent { at, bytes } => {
+            TreePart::Extent { at, bytes } => {
                 self.extents += 1;
                 self.extent_bytes += bytes as u64;
                 visit(at, bytes)?;
             }
-            Part::Group { group, .. } => {
+            TreePart::Group { group, .. } => {
                 self.groups += 1;
                 self.entries += group.counts.entries as u64;
                 self.flagged +=

@@ -1,7 +1,7 @@
 //! The SKey layer on its own, as an ordered map from keys to words: what other structures of an index are built
 //! from to be compared with the PS-Tree (Perseid §5.1). No index is kept in one.
 //!
-//! A map has the root slots of a PS-Tree in its region. Readers take no locks; writers of one key take turns.
+//! A map has the root slots of a PS-Tree in its region. Readers take no locks; writers of one key take locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use bolide_base::checksum::hash_key;
 use bolide_storage::pmem::{Pin, Place, Region, RegionWriter};
 
 use super::skey::record::{self, KeyHeap};
-use super::skey::{Direction, From, Inserted, SkeyLayer, SkeyStats};
+use super::skey::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use super::{PsTree, SKEY_SLOT, SkeyKind, sync};
 
 /// Writers of different keys that need not wait for each other, about.
-const TURNS: usize = 64;
+const LOCKS: usize = 64;
 
 /// An ordered map from keys to words, which is what the SKey layer is without the PKey layer.
 ///
@@ -39,7 +39,7 @@ pub struct KeyMap {
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
     /// By the hash of a key: held while its value is changed.
-    turns: Box<[sync::Mutex<()>]>,
+    locks: Box<[sync::Mutex<()>]>,
 }
 
 /// A key of a [`KeyMap`].
@@ -70,7 +70,7 @@ impl KeyMap {
             region,
             skeys,
             heap: KeyHeap::new(),
-            turns: (0..TURNS).map(|_| sync::Mutex::new(())).collect(),
+            locks: (0..LOCKS).map(|_| sync::Mutex::new(())).collect(),
         })
     }
 
@@ -90,7 +90,7 @@ impl KeyMap {
         key: &[u8],
         value: impl FnOnce(Option<u64>) -> Result<u64>,
     ) -> Result<()> {
-        let _turn = self.turns[hash_key(key) as usize % TURNS].lock();
+        let _guard = self.locks[hash_key(key) as usize % LOCKS].lock();
         let _pin = self.region.pin();
         match self.skeys.find(&self.region, key)? {
             Some(place) => {
@@ -120,9 +120,9 @@ impl KeyMap {
         let place = self.heap.put(writer, &self.region, key, value)?;
         writer.fence();
         match self.skeys.insert(&self.region, writer, key, place)? {
-            Inserted::New => Ok(true),
-            Inserted::Present(_) => {
-                self.heap.take_back(writer, &self.region, place)?;
+            SkeyInserted::New => Ok(true),
+            SkeyInserted::Present(_) => {
+                self.heap.free_unlinked(writer, &self.region, place)?;
                 Ok(false)
             }
         }
@@ -196,7 +196,7 @@ impl KeyMapScan<'_> {
         if self.next >= self.batch.len() {
             self.batch.clear();
             self.next = 0;
-            let from = if self.started { From::Behind(&self.key) } else { From::At(&self.key) };
+            let from = if self.started { ScanStart::After(&self.key) } else { ScanStart::At(&self.key) };
             self.map.skeys.scan(region, from, Direction::Up, &mut self.batch)?;
             self.started = true;
         }

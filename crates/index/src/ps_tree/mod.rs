@@ -58,7 +58,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsTouched};
+pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsReadStats};
 #[doc(hidden)]
 pub use fuzzing::fuzz_ps_tree;
 pub use insert::PsInserted;
@@ -66,7 +66,7 @@ pub use inspect::{PsCheck, PsTreeStats};
 #[doc(hidden)]
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use newest::NewestEntries;
-pub use obsolescence::{KeepAll, Obsolescence};
+pub use obsolescence::{RetainAll, Obsolescence};
 pub use pkey::chain::EntryKey;
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;
@@ -86,11 +86,11 @@ use skey::trie::Trie;
 const FORMAT_SLOT: usize = 0;
 /// Root slot of the SKey layer.
 const SKEY_SLOT: usize = 1;
-/// Root slot with the number of keys at the last [`PsTree::note_counts`].
+/// Root slot with the number of keys at the last call of [`PsTree::note_counts`].
 const KEYS_SLOT: usize = 2;
-/// Root slot with the number of entries, as above.
+/// Root slot with the number of entries at that call.
 const ENTRIES_SLOT: usize = 3;
-/// Root slot in which a new SKey layer is built.
+/// Root slot for a new SKey layer during its construction.
 const SPARE_SKEY_SLOT: usize = 4;
 /// "PSTree" in the format word, above version (1 byte) and options (1 byte).
 const MAGIC: u64 = u64::from_le_bytes(*b"\0\0PSTree");
@@ -107,15 +107,14 @@ pub enum SkeyKind {
     Trie,
 }
 
-/// How a new tree is made.
+/// Options of a new tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PsTreeOptions {
     /// The structure of the SKey layer. Default: the B+-tree.
     pub skey: SkeyKind,
-    /// Bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Larger pages hold more neighbouring
-    /// keys, so they are split more seldom and read faster in ranges; smaller ones keep the entries of a key
-    /// closer. Default: 2048.
+    /// Bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Larger pages hold more neighbouring keys: they
+    /// split less often and serve ranges faster. Smaller ones store the entries of a key closer together. Default: 2048.
     pub page_bytes: usize,
 }
 
@@ -186,14 +185,14 @@ impl PsTreeOptions {
 /// ```
 /// use std::sync::Arc;
 /// use bolide_index::Order;
-/// use bolide_index::ps_tree::{KeepAll, PsBounds, PsTree, PsTreeOptions};
+/// use bolide_index::ps_tree::{RetainAll, PsBounds, PsTree, PsTreeOptions};
 /// use bolide_storage::pmem::{Region, RegionOptions};
 ///
 /// let region = Arc::new(Region::in_memory(RegionOptions::new())?);
 /// let tree = PsTree::create(Arc::clone(&region), PsTreeOptions::new())?;
 /// let writer = region.writer();
-/// tree.insert(&writer, b"red", b"apple", 7, b"", &KeepAll, 0)?;
-/// tree.insert(&writer, b"red", b"cherry", 9, b"", &KeepAll, 0)?;
+/// tree.insert(&writer, b"red", b"apple", 7, b"", &RetainAll, 0)?;
+/// tree.insert(&writer, b"red", b"cherry", 9, b"", &RetainAll, 0)?;
 /// let mut cursor = tree.cursor(PsBounds::One(b"red"), Order::Newest, 100)?;
 /// let newest = cursor.next_entry()?.expect("two entries");
 /// assert_eq!((newest.primary_key, newest.sequence), (&b"cherry"[..], 9));
@@ -207,12 +206,12 @@ pub struct PsTree {
     heap: KeyHeap,
     hints: KeyHints,
     locks: PageLocks,
-    /// Shared while keys are added or removed; alone while the SKey layer is built anew.
+    /// Shared while keys are added or removed; exclusive while the SKey layer is rebuilt.
     key_changes: RwLock<()>,
-    /// Nodes of the SKey layer for 1024 keys when it was last built; 0 before.
+    /// Nodes of the SKey layer per 1024 keys after the last rebuild; 0 before.
     dense_nodes: AtomicU64,
-    /// How often a key was added: who has looked for the neighbour of a key sees by it whether another came between.
-    key_arrivals: AtomicU64,
+    /// Number of key insertions: an append detects by it whether a key was inserted beside its neighbour.
+    key_insertions: AtomicU64,
     keys: AtomicU64,
     entries: AtomicU64,
     rewrites: AtomicU64,
@@ -236,7 +235,7 @@ impl PsTree {
         }
         let writer = region.writer();
         let skeys = Self::create_skeys(&region, &writer, options.skey, SKEY_SLOT)?;
-        // Last: a region whose creation was cut off is still empty.
+        // Last: a region whose creation was interrupted is still empty.
         writer.set_root(FORMAT_SLOT, options.format_word())?;
         writer.fence();
         drop(writer);
@@ -296,7 +295,7 @@ impl PsTree {
             locks: PageLocks::new(),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
-            key_arrivals: AtomicU64::new(0),
+            key_insertions: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             rewrites: AtomicU64::new(0),
@@ -308,7 +307,7 @@ impl PsTree {
         &self.region
     }
 
-    /// How the tree was made.
+    /// The options of the tree.
     pub fn options(&self) -> PsTreeOptions {
         self.options
     }
@@ -335,24 +334,24 @@ impl PsTree {
         Ok(keys.saturating_mul(entries.max(all)) / all.max(1))
     }
 
-    /// The record of `key`; see [`hints`]. The caller has pinned the region.
+    /// The record of `key`; see [`hints`]. The caller pins the region.
     #[inline]
     fn record_of(&self, key: &[u8]) -> Result<Option<Place>> {
         let search = || self.skeys.find(&self.region, key);
-        self.hints.find(&self.region, key, search, || self.make_room_for_hints())
+        self.hints.find(&self.region, key, search, || self.grow_hints())
     }
 
-    /// How many keys there should be hints of: none where most keys have one entry, since few of them are met again.
+    /// Number of keys that hints should cover: 0 if most keys have one entry, since few of them are read again.
     fn hinted_keys(&self) -> u64 {
         let (keys, entries) = self.counts();
         if entries / 2 >= keys { keys } else { 0 }
     }
 
     #[cold]
-    fn make_room_for_hints(&self) {
-        if self.hints.wants_more(self.hinted_keys())
+    fn grow_hints(&self) {
+        if self.hints.should_grow(self.hinted_keys())
             && let Some(_alone) = self.key_changes.try_write()
-            && self.hints.wants_more(self.hinted_keys())
+            && self.hints.should_grow(self.hinted_keys())
         {
             self.hints.grow();
         }
@@ -366,7 +365,7 @@ impl PsTree {
         self.entries.fetch_add(added as u64, Ordering::Relaxed);
     }
 
-    /// The value of a record, if its key is not being removed.
+    /// The value of a record; `None` if its key is being removed.
     #[inline]
     fn newest_group(&self, record: Place) -> Result<Option<pkey::pointer::GroupPointer>> {
         Ok(pkey::pointer::GroupPointer::from_word(skey::record::value(&self.region, record)?))
@@ -379,7 +378,7 @@ pub(crate) fn test_region() -> Region {
 }
 
 #[cfg(all(test, not(bolide_shuttle)))]
-mod beside_a_writer;
+mod concurrent_scans;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod line_model;
 #[cfg(all(test, not(bolide_shuttle)))]

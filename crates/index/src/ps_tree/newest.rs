@@ -1,4 +1,4 @@
-//! Reading the newest entries of one key, with no memory of one's own.
+//! Reads the newest entries of one key, without allocations.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Pin, RegionWriter};
 
 use super::PsTree;
-use super::cursor::{PsFlag, PsTouched};
+use super::cursor::{PsFlag, PsReadStats};
 use super::pkey::chain::{ChainReader, EntryKey};
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
 
-/// Bytes from the newest group of a key on that are asked for before it is known how long it is.
+/// Bytes prefetched from the newest group of a key on, before its length is known.
 const NEWEST_BYTES: usize = 256;
 
-/// The entries of one key, newest first; made by [`PsTree::newest_entries`]. It pins the region while it lives, and
-/// leaves out what a [cursor](PsTree::cursor) leaves out.
+/// The entries of one key, newest first, returned by [`PsTree::newest_entries`]. It pins the region while it lives, and
+/// skips what a [cursor](PsTree::cursor) skips.
 pub struct NewestEntries<'t> {
     tree: &'t PsTree,
     pin: Pin<'t>,
     snapshot: SequenceNumber,
     chain: Option<ChainReader<'t>>,
-    touched: PsTouched,
+    read_stats: PsReadStats,
 }
 
 impl fmt::Debug for NewestEntries<'_> {
@@ -39,17 +39,17 @@ impl PsTree {
     pub fn newest_entries(&self, key: &[u8], snapshot: SequenceNumber) -> Result<NewestEntries<'_>> {
         let pin = self.region.pin();
         let mut entries =
-            NewestEntries { tree: self, pin, snapshot, chain: None, touched: PsTouched::default() };
+            NewestEntries { tree: self, pin, snapshot, chain: None, read_stats: PsReadStats::default() };
         if let Some(record) = self.record_of(key)?
             && let Some(newest) = self.newest_group(record)?
         {
-            entries.touched.keys = 1;
-            // Where the walk begins, and, from there back, the whole page: entries of the key lie anywhere in it before the
-            // newest group. That one alone may be long.
+            entries.read_stats.keys = 1;
+            // Prefetches the start of the walk and, backwards, the page before it: entries of the key may lie anywhere in it
+            // before the newest group. That group alone may be long_keys.
             let (page, at) = (newest.page(), newest.at());
             let before = at.saturating_sub(page) as usize;
-            let behind = self.sizes.page_bytes.saturating_sub(before).min(NEWEST_BYTES);
-            self.region.prefetch(at, behind);
+            let after = self.sizes.page_bytes.saturating_sub(before).min(NEWEST_BYTES);
+            self.region.prefetch(at, after);
             self.region.prefetch_back(page, before);
             entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
         }
@@ -61,7 +61,7 @@ impl PsTree {
     ///
     /// # Errors
     /// `Corruption` from the region.
-    pub(crate) fn stands(&self, _pin: &Pin<'_>, place: EntryPlace) -> Result<Option<bool>> {
+    pub(crate) fn is_present(&self, _pin: &Pin<'_>, place: EntryPlace) -> Result<Option<bool>> {
         let header = EntryHeader::parse(self.region.load_acquire(place.at())?);
         if header.is_none_or(EntryHeader::is_obsolete) {
             return Ok(Some(false));
@@ -71,33 +71,33 @@ impl PsTree {
 }
 
 impl NewestEntries<'_> {
-    /// The sequence number, the place and the primary key of the next entry; a long key is appended to `long`.
+    /// The sequence number, the place and the primary key of the next entry; a long_keys key is appended to `long_keys`.
     ///
     /// # Errors
     /// `Corruption` from the region.
     #[inline(always)]
     pub fn next_entry(
         &mut self,
-        long: &mut Vec<u8>,
+        long_keys: &mut Vec<u8>,
     ) -> Result<Option<(SequenceNumber, EntryPlace, EntryKey)>> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
         while let Some(found) = chain.next()? {
-            self.touched.entries += 1;
+            self.read_stats.entries += 1;
             if found.header.sequence() <= self.snapshot && !found.header.is_obsolete() {
-                let key = chain.primary_key(&found, long)?;
+                let key = chain.primary_key(&found, long_keys)?;
                 return Ok(Some((found.header.sequence(), found.place, key)));
             }
         }
-        let (groups, pages) = chain.touched();
-        self.touched.groups += u64::from(groups);
-        self.touched.pages += u64::from(pages);
+        let (groups, pages) = chain.read_stats();
+        self.read_stats.groups += u64::from(groups);
+        self.read_stats.pages += u64::from(pages);
         self.chain = None;
         Ok(None)
     }
 
-    /// What was read so far; of a key that is not finished, its entries alone.
-    pub fn touched(&self) -> PsTouched {
-        self.touched
+    /// Counts of what was read so far; of an unfinished key, only its entries.
+    pub fn read_stats(&self) -> PsReadStats {
+        self.read_stats
     }
 
     /// [`PsTree::flag_obsolete`] for an entry that came from here, by who writes already.
@@ -108,8 +108,8 @@ impl NewestEntries<'_> {
         self.tree.flag_obsolete_by(writer, &self.pin, place)
     }
 
-    /// [`PsTree::stands`] for an entry that came from here.
-    pub(crate) fn stands(&self, place: EntryPlace) -> Result<Option<bool>> {
-        self.tree.stands(&self.pin, place)
+    /// [`PsTree::is_present`] for an entry of this iterator.
+    pub(crate) fn is_present(&self, place: EntryPlace) -> Result<Option<bool>> {
+        self.tree.is_present(&self.pin, place)
     }
 }

@@ -1,48 +1,47 @@
-//! What the tree asks before it removes an entry.
+//! The interface between the tree and the source of obsolescence.
 
 use bolide_base::SequenceNumber;
 
 use crate::validation::Verdict;
 
-/// Knows which entries are obsolete, and is told which are gone: the version table of the index, mostly
+/// Decides which entries are obsolete, and is notified of removals: usually the version table of the index
 /// (Perseid §4.3).
 pub trait Obsolescence: Send + Sync {
     /// [`Obsolete`](Verdict::Obsolete) if the write of `primary_key` at `sequence` was replaced or deleted by a write
-    /// at or below `oldest_in_use`: then no reader there is, and none to come, takes the entry for current, and
-    /// it may be removed. Any other answer keeps it.
+    /// at or below `oldest_in_use`: no present or future reader takes the entry for current, and it may be removed.
+    /// With any other verdict the entry stays.
     ///
-    /// Called under locks of the tree, for every entry of a page that is rewritten: it has to be quick, and must not
-    /// call the tree.
+    /// Called under locks of the tree, for every entry of a page that is rewritten. It must be fast and must not call the
+    /// tree.
     fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, oldest_in_use: SequenceNumber)
     -> Verdict;
 
-    /// A [`verdict`](Self::verdict) on an entry of `primary_key` will be asked for soon: memory may be asked for ahead, so that
-    /// the verdicts on the entries of a page wait for it together. Does nothing where it is not made.
-    fn expect(&self, primary_key: &[u8]) {
+    /// Prefetches memory for a [`verdict`](Self::verdict) on an entry of `primary_key`, so that the verdicts on the entries
+    /// of a page wait for memory once. The default does nothing.
+    fn prefetch(&self, primary_key: &[u8]) {
         let _ = primary_key;
     }
 
-    /// False while no entry can be obsolete: [`verdict`](Self::verdict) is then not asked. Asked once a rewrite.
-    fn expects_obsolete(&self) -> bool {
+    /// False if no entry is obsolete: [`verdict`](Self::verdict) is then not called. Called once per rewrite.
+    fn may_have_obsolete(&self) -> bool {
         true
     }
 
-    /// An entry is gone. `flagged` says that it had been flagged as obsolete before; whoever flagged it has been told
-    /// so. Called once for each removed entry, after its removal is durable where the region has that; a crash
-    /// in between leaves it uncalled.
+    /// An entry was removed. `flagged`: it had been flagged as obsolete, and the flag was counted before. Called once per
+    /// removed entry, after the removal is durable in a durable region. A crash in between skips the call.
     fn removed(&self, primary_key: &[u8], sequence: SequenceNumber, flagged: bool);
 }
 
-/// Removes nothing but what was flagged.
+/// Removes only flagged entries.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct KeepAll;
+pub struct RetainAll;
 
-impl Obsolescence for KeepAll {
+impl Obsolescence for RetainAll {
     fn verdict(&self, _: &[u8], _: SequenceNumber, _: SequenceNumber) -> Verdict {
         Verdict::Unknown
     }
 
-    fn expects_obsolete(&self) -> bool {
+    fn may_have_obsolete(&self) -> bool {
         false
     }
 

@@ -1,4 +1,4 @@
-//! What a tree should hold: a map in memory, and histories by a seed.
+//! The expected contents of a tree: a map in memory, and random histories from a seed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::obsolescence::Obsolescence;
 use super::sync::Mutex;
 use crate::validation::Verdict;
 
-/// A random number generator whose whole state is a seed.
+/// A random number generator that is seeded with its whole state.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Oracle {
     }
 }
 
-/// The version table of an oracle: knows the newest write of each primary key, and records what is removed.
+/// The version table of an oracle: stores the newest write of each primary key, and records removals.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     pub(super) newest: Mutex<HashMap<Vec<u8>, SequenceNumber>>,

@@ -22,18 +22,18 @@ use super::PsTree;
 use super::obsolescence::Obsolescence;
 use super::pkey::chain::newest_sequence;
 use super::pkey::damage;
-use super::pkey::entry::{self, EntryHeader, Extent, HEADER_BYTES};
+use super::pkey::entry::{self, EntryHeader, OverflowExtent, HEADER_BYTES};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES, SHORT_HEADER_BYTES, group_bytes};
-use super::pkey::locks::{Busy, OwnedPages};
+use super::pkey::locks::{OwnedPages, PageBusy};
 use super::pkey::page::{self, ChainNote, sealed_page_of};
 use super::pkey::pointer::{GroupPointer, check_place};
-use super::skey::{Direction, From, record};
+use super::skey::{Direction, ScanStart, record};
 use super::sync;
 use crate::validation::Verdict;
 
 /// An entry that a rewrite puts among those of a key of the page.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Addition<'e> {
+pub(super) struct AddedEntry<'e> {
     pub(super) record: Place,
     pub(super) entry: &'e [u8],
 }
@@ -48,39 +48,39 @@ pub(super) struct KeyRun {
     /// The newest sealed group behind them.
     pub(super) older: Place,
     /// Sealed groups were taken into `entries`.
-    pub(super) pulled: bool,
+    pub(super) unsealed: bool,
     /// Where the search for garbage in the sealed pages goes on.
     pub(super) examined: Place,
 }
 
 /// An entry that is left out.
 #[derive(Debug)]
-pub(super) struct Removed {
+pub(super) struct RemovedEntry {
     primary_key: Vec<u8>,
     sequence: SequenceNumber,
     flagged: bool,
-    extent: Option<Extent>,
+    extent: Option<OverflowExtent>,
 }
 
 /// The page is not what the caller took it for, or somebody uses a page that is needed: try again.
 #[derive(Debug)]
-pub(super) struct Changed;
+pub(super) struct PageChanged;
 
 /// One rewrite.
 pub(super) struct Rewrite<'t, 'w, 'r> {
     pub(super) tree: &'t PsTree,
     pub(super) writer: &'w RegionWriter<'r>,
     obsolescence: &'w dyn Obsolescence,
-    expects_obsolete: bool,
+    may_have_obsolete: bool,
     oldest_in_use: SequenceNumber,
     ascending: Option<&'w [u8]>,
     /// Only if something is to be removed or joined.
     only_if_useful: bool,
     /// Pages that are replaced: place and bytes.
     replaced: Vec<(Place, usize)>,
-    pub(super) removed: Vec<Removed>,
+    pub(super) removed: Vec<RemovedEntry>,
     /// Extents of an addition that turned out to be there already.
-    unused: Vec<Extent>,
+    unused: Vec<OverflowExtent>,
     /// Scratch memory for extents.
     extent: Vec<u8>,
 }
@@ -96,7 +96,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             tree,
             writer,
             obsolescence,
-            expects_obsolete: obsolescence.expects_obsolete(),
+            may_have_obsolete: obsolescence.may_have_obsolete(),
             oldest_in_use,
             ascending: None,
             only_if_useful: false,
@@ -125,7 +125,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         mut self,
         page: Place,
         seed: Place,
-        addition: Option<Addition<'_>>,
+        addition: Option<AddedEntry<'_>>,
     ) -> Result<Option<bool>> {
         let tree = self.tree;
         let mut owned = tree.locks.own(page);
@@ -140,18 +140,18 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             };
             match self.put_into(run, addition.entry, &mut owned)? {
                 Ok(is_new) => added = is_new,
-                Err(Changed) => return Ok(None),
+                Err(PageChanged) => return Ok(None),
             }
         }
         for run in &mut runs {
             while run.count == 0 && run.older != 0 {
-                if let Err(Changed) = self.pull(run, &mut owned)? {
+                if let Err(PageChanged) = self.unseal(run, &mut owned)? {
                     return Ok(None);
                 }
             }
         }
         if self.only_if_useful {
-            for run in runs.iter_mut().filter(|run| run.older != 0 && !run.pulled) {
+            for run in runs.iter_mut().filter(|run| run.older != 0 && !run.unsealed) {
                 self.examine(run, &mut owned)?;
                 self.note_examined(run)?;
             }
@@ -171,7 +171,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 self.examine(run, owned)?;
                 self.seal(run)?;
             }
-            if run.pulled && run.older != 0 {
+            if run.unsealed && run.older != 0 {
                 // What an older top of the chain notes of the search may be long gone.
                 let at = sealed_page_of(run.older);
                 let pages = page::read_note(&self.tree.region, at)?.pages;
@@ -189,7 +189,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         for (run, _) in runs.iter().zip(&pointers).filter(|(_, pointer)| pointer.is_none()) {
             key.clear();
             record::read_key(&self.tree.region, run.record, &mut key)?;
-            self.tree.forget_key(self.writer, &key, run.record)?;
+            self.tree.remove_key(self.writer, &key, run.record)?;
         }
         let replaced = std::mem::take(&mut self.replaced);
         self.release(&replaced)?;
@@ -228,9 +228,9 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         }
         let mut image = Vec::with_capacity(tail);
         region.read(page, tail, &mut image)?;
-        if self.expects_obsolete {
+        if self.may_have_obsolete {
             let groups = image.get(page::HEAD_HEADER_BYTES..).unwrap_or_default();
-            group::each_key_unverified(groups, |key| self.obsolescence.expect(key));
+            group::each_key_unverified(groups, |key| self.obsolescence.prefetch(key));
         }
         let mut runs = Vec::new();
         for record in self.keys_of(page, seed)? {
@@ -259,7 +259,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let mut key = seed.to_vec();
         loop {
             batch.clear();
-            tree.skeys.scan(&tree.region, From::Behind(&key), direction, &mut batch)?;
+            tree.skeys.scan(&tree.region, ScanStart::After(&key), direction, &mut batch)?;
             for &record in &batch {
                 match tree.newest_group(record)? {
                     Some(newest) if newest.page() == page => found.push(record),
@@ -280,15 +280,15 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let newest =
             self.tree.newest_group(record)?.ok_or_else(|| damage(record, "a key without a group"))?;
         let mut at = newest.at();
-        let mut least = 0;
+        let mut min_bytes = 0;
         while at.wrapping_sub(page) < self.tree.sizes.page_bytes as Place {
             let bytes = image.get((at - page) as usize..).unwrap_or_default();
             let group = group::parse_group(at, bytes).ok_or_else(|| damage(at, "a group"))?;
-            self.take(&group, &mut run)?;
+            self.add_group(&group, &mut run)?;
             // An older group may lie further up, if its writer took space later and linked it earlier. More groups than fit
             // are a ring.
-            least += SHORT_HEADER_BYTES + HEADER_BYTES;
-            if least > self.tree.sizes.page_bytes {
+            min_bytes += SHORT_HEADER_BYTES + HEADER_BYTES;
+            if min_bytes > self.tree.sizes.page_bytes {
                 return Err(damage(at, "the links of a PKey page"));
             }
             at = group.older;
@@ -298,7 +298,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     }
 
     /// Adds what is wanted of a group to a run.
-    pub(super) fn take(&mut self, group: &Group<'_>, run: &mut KeyRun) -> Result<()> {
+    pub(super) fn add_group(&mut self, group: &Group<'_>, run: &mut KeyRun) -> Result<()> {
         for (header, entry) in group::split_entries(group.entries) {
             if self.is_wanted(header, entry)? {
                 run.entries.extend_from_slice(entry);
@@ -311,7 +311,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     /// False for an obsolete entry, which is noted.
     fn is_wanted(&mut self, header: EntryHeader, entry: &[u8]) -> Result<bool> {
         let flagged = header.is_obsolete();
-        if !flagged && !self.expects_obsolete {
+        if !flagged && !self.may_have_obsolete {
             return Ok(true);
         }
         let inline = group::body_of(header, entry);
@@ -328,30 +328,30 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         if obsolete {
             let extent = if header.is_overflow() { Some(entry::extent_of(region, inline)?) } else { None };
             let primary_key = body.primary_key.to_vec();
-            self.removed.push(Removed { primary_key, sequence: header.sequence(), flagged, extent });
+            self.removed.push(RemovedEntry { primary_key, sequence: header.sequence(), flagged, extent });
         }
         Ok(!obsolete)
     }
 
     /// Takes the newest sealed group of a key into its run.
-    fn pull(
+    fn unseal(
         &mut self,
         run: &mut KeyRun,
         owned: &mut OwnedPages<'_>,
-    ) -> Result<std::result::Result<(), Changed>> {
+    ) -> Result<std::result::Result<(), PageChanged>> {
         let at = sealed_page_of(run.older);
         if owned.try_add(at).is_err() {
-            return Ok(Err(Changed));
+            return Ok(Err(PageChanged));
         }
         if self.replaced.iter().any(|&(replaced, _)| replaced == at) {
             return Err(damage(at, "the links of sealed PKey pages"));
         }
         let (image, bytes) = self.read_sealed(run.older)?;
         let group = group::parse_group(run.older, &image).ok_or_else(|| damage(run.older, "a group"))?;
-        self.take(&group, run)?;
+        self.add_group(&group, run)?;
         self.replaced.push((at, bytes));
         run.older = group.older;
-        run.pulled = true;
+        run.unsealed = true;
         Ok(Ok(()))
     }
 
@@ -374,11 +374,11 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         run: &mut KeyRun,
         addition: &[u8],
         owned: &mut OwnedPages<'_>,
-    ) -> Result<std::result::Result<bool, Changed>> {
+    ) -> Result<std::result::Result<bool, PageChanged>> {
         let Some((header, entry)) = group::split_entries(addition).next() else { return Ok(Ok(false)) };
         while run.older != 0 && sealed_newest(self.tree, run.older)? >= header.sequence() {
-            if let Err(Changed) = self.pull(run, owned)? {
-                return Ok(Err(Changed));
+            if let Err(PageChanged) = self.unseal(run, owned)? {
+                return Ok(Err(PageChanged));
             }
         }
         let mut place = 0;
@@ -423,17 +423,17 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         if run.count < 2 {
             return Ok(());
         }
-        let (mut kept, mut kept_count) = (0, 0);
+        let (mut head_bytes, mut head_count) = (0, 0);
         for (_, entry) in group::split_entries(&run.entries).take(run.count - 1) {
-            if kept_count > 0 && kept + entry.len() > sizes.kept_bytes() {
+            if head_count > 0 && head_bytes + entry.len() > sizes.head_entry_bytes() {
                 break;
             }
-            kept += entry.len();
-            kept_count += 1;
+            head_bytes += entry.len();
+            head_count += 1;
         }
         let largest = group::split_entries(&run.entries).map(|(_, entry)| entry.len()).max().unwrap_or(0);
-        let moved = run.entries.split_off(kept);
-        run.count = kept_count;
+        let moved = run.entries.split_off(head_bytes);
+        run.count = head_count;
         let share = sizes.sealed_share(moved.len(), largest);
         let mut chunks: Vec<(usize, usize, usize)> = Vec::new();
         let mut at = 0;
@@ -463,7 +463,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             run.older = group_at;
         }
         // The new top of the chain notes the search itself.
-        run.pulled = false;
+        run.unsealed = false;
         Ok(())
     }
 
@@ -514,7 +514,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             // Its lock may stand for a page that somebody uses. To wait for that could be for ever.
             match owned.try_add(page) {
                 Ok(()) => break check_place(page, bytes).map(|()| page),
-                Err(Busy) => passed.push(page),
+                Err(PageBusy) => passed.push(page),
             }
         };
         passed.into_iter().for_each(|page| self.writer.free(page, bytes));
@@ -531,7 +531,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let mut key = Vec::new();
         record::read_key(&tree.region, last.record, &mut key)?;
         let mut batch = Vec::new();
-        tree.skeys.scan(&tree.region, From::Behind(&key), Direction::Up, &mut batch)?;
+        tree.skeys.scan(&tree.region, ScanStart::After(&key), Direction::Up, &mut batch)?;
         let Some(&next) = batch.first() else { return Ok(false) };
         let Some(page) = tree.newest_group(next)?.map(GroupPointer::page) else { return Ok(false) };
         if owned.try_add(page).is_err() || tree.newest_group(next)?.is_none_or(|newest| newest.page() != page)

@@ -8,7 +8,7 @@ use bolide_storage::pmem::{Place, RegionWriter};
 use super::obsolescence::Obsolescence;
 use super::pkey::pointer::GroupPointer;
 use super::rewrite::Rewrite;
-use super::skey::{Direction, From, SkeyStats, record};
+use super::skey::{Direction, ScanStart, SkeyStats, record};
 use super::sync::Ordering;
 use super::{PsTree, SKEY_SLOT, SPARE_SKEY_SLOT};
 
@@ -32,7 +32,7 @@ impl PsTree {
         let mut batch = Vec::new();
         for _ in 0..pages {
             batch.clear();
-            let from = if position.is_empty() { From::Start } else { From::Behind(position) };
+            let from = if position.is_empty() { ScanStart::First } else { ScanStart::After(position) };
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
             let Some(&seed) = batch.first() else {
                 position.clear();
@@ -42,10 +42,10 @@ impl PsTree {
             record::read_key(&self.region, seed, position)?;
             let Some(page) = self.newest_group(seed)?.map(GroupPointer::page) else {
                 let key = position.clone();
-                self.forget_key(writer, &key, seed)?;
+                self.remove_key(writer, &key, seed)?;
                 continue;
             };
-            self.go_behind_page(page, &mut batch, position)?;
+            self.advance_past_page(page, &mut batch, position)?;
             let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
             rewrite.run(page, seed, None)?;
         }
@@ -53,7 +53,7 @@ impl PsTree {
     }
 
     /// Moves `position` to the last key that leads to `page`; `batch` holds the keys from there on.
-    fn go_behind_page(&self, page: Place, batch: &mut Vec<Place>, position: &mut Vec<u8>) -> Result<()> {
+    fn advance_past_page(&self, page: Place, batch: &mut Vec<Place>, position: &mut Vec<u8>) -> Result<()> {
         let mut last = None;
         while !batch.is_empty() {
             for &found in batch.iter() {
@@ -68,7 +68,7 @@ impl PsTree {
                 self.set_position(last, position)?;
             }
             batch.clear();
-            self.skeys.scan(&self.region, From::Behind(position), Direction::Up, batch)?;
+            self.skeys.scan(&self.region, ScanStart::After(position), Direction::Up, batch)?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl PsTree {
         let mut key = Vec::new();
         loop {
             batch.clear();
-            let from = if records.is_empty() { From::Start } else { From::Behind(&key) };
+            let from = if records.is_empty() { ScanStart::First } else { ScanStart::After(&key) };
             self.skeys.scan(region, from, Direction::Up, &mut batch)?;
             if batch.is_empty() {
                 break;

@@ -7,7 +7,7 @@ use bolide_base::SequenceNumber;
 use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 
 use super::oracle::{Oracle, Random, Versions};
-use super::{KeepAll, Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
+use super::{RetainAll, Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
 
@@ -174,8 +174,8 @@ impl History {
         }
         for (place, pkey, sequence) in places {
             if self.random.chance(50) {
-                assert_eq!(cursor.flag_obsolete(place).unwrap(), PsFlag::Won);
-                assert_eq!(cursor.flag_obsolete(place).unwrap(), PsFlag::Already);
+                assert_eq!(cursor.flag_obsolete(place).unwrap(), PsFlag::Flagged);
+                assert_eq!(cursor.flag_obsolete(place).unwrap(), PsFlag::AlreadyFlagged);
                 assert!(self.flagged.insert((pkey, sequence)), "flagged once");
             }
         }
@@ -307,7 +307,7 @@ fn entries_of_many_keys_come_in_every_order() {
     let mut random = Random(5);
     for sequence in 1..20_000_u64 {
         let skey = random.below(2_000).to_be_bytes();
-        tree.insert(&writer, &skey, &sequence.to_be_bytes(), sequence, b"", &KeepAll, 0).unwrap();
+        tree.insert(&writer, &skey, &sequence.to_be_bytes(), sequence, b"", &RetainAll, 0).unwrap();
     }
     drop(writer);
     let check = tree.check().unwrap();
@@ -323,7 +323,7 @@ fn keys_in_order_leave_full_pages() {
     let tree = new_tree(PsTreeOptions::new());
     let writer = tree.region().writer();
     for sequence in 1..20_000_u64 {
-        tree.insert(&writer, &sequence.to_be_bytes(), b"12345678", sequence, b"", &KeepAll, 0).unwrap();
+        tree.insert(&writer, &sequence.to_be_bytes(), b"12345678", sequence, b"", &RetainAll, 0).unwrap();
     }
     drop(writer);
     let stats = tree.stats().unwrap();

@@ -117,7 +117,7 @@ fn read(shared: &Shared, reader: u64) {
             }
         }
         for place in to_flag {
-            if random.chance(20) && cursor.flag_obsolete(place).unwrap() == PsFlag::Won {
+            if random.chance(20) && cursor.flag_obsolete(place).unwrap() == PsFlag::Flagged {
                 shared.flagged.fetch_add(1, Ordering::SeqCst);
             }
         }

@@ -1,4 +1,4 @@
-//! What an index of kind `ps-tree` holds: its region, and the keeper of its tree.
+//! The backend of an index of kind `ps-tree`: its region and the external tree in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
 
 use super::deleted_ranges::DeletedRanges;
 use super::figures::PsTreeFigures;
-use super::region_location::{Durability, InPlace, RegionLocation, Opened, in_place_bytes};
 use super::log_entry::marked_key;
-use super::sweep::{Adviser, Sweep, Swept};
+use super::region_location::{Durability, InPlace, OpenedRegion, RegionLocation, in_place_bytes};
+use super::sweep::{ObsolescenceTracker, Sweep, SweepOutcome};
 use crate::check::IndexCheck;
 use crate::ps_tree::{PsBounds, PsEntry, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
@@ -22,25 +22,24 @@ use crate::standalone::composite::EntryLayout;
 use crate::validation::Verdict;
 use crate::version_table::{VersionTable, VersionTableOptions};
 
-/// A cut is due when it would set so many bytes of log free, and half as many as the region has.
+/// A checkpoint is due when it would free this many bytes of log, and at least half the bytes of the region.
 const MIN_LOG_BYTES: u64 = 16 << 20;
-/// Changed pages from which on a close writes them down; below, doing the log again takes no longer.
-const MIN_LAST_CUT_PAGES: u64 = 16;
-/// Keys in the version table, for each hundred entries, above which a sweep is worth its while: before a cut, and in a
-/// pause of the writes.
+/// Changed pages from which on a close writes a checkpoint; below, replaying the log is as fast.
+const MIN_CLOSING_PAGES: u64 = 16;
+/// Minimum keys in the version table per hundred entries for a sweep: before a checkpoint, and in an idle period.
 const OBSOLETE_PERCENT: u64 = 20;
-const OBSOLETE_PERCENT_IN_PAUSE: u64 = 5;
+const OBSOLETE_PERCENT_WHEN_IDLE: u64 = 5;
 
-/// Room that is kept for the pages that a batch splits, whatever its size.
+/// Space reserved for the pages that a batch splits, whatever its size.
 const MIN_RESERVED_BYTES: usize = 256 << 10;
-/// Room that is kept for each write of a batch: a split page of two for every eight.
-const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
+/// Space reserved per write of a batch: one page split into two per eight writes.
+const RESERVED_BYTES_PER_WRITE: usize = 1 << 10;
 
-/// The region of an index, what is in it, and the files that it is written to.
+/// The backend of an index: its region, the structures in it, and the files that it is written to.
 ///
-/// Splits of pages collect garbage where entries are added. [`collect_garbage`](ExternalTree::collect_garbage), before a cut, sweeps all pages when
-/// ranges of records were deleted since, or when many keys have obsolete entries; in a pause of the writes it is done
-/// for fewer keys.
+/// Page splits collect garbage where entries are added. Before a checkpoint,
+/// [`collect_garbage`](ExternalTree::collect_garbage) sweeps all pages if ranges of records were deleted since, or if many
+/// keys have obsolete entries. An idle sweep runs with fewer such keys.
 pub struct PsTreeBackend {
     region: Arc<Region>,
     tree: PsTree,
@@ -49,17 +48,17 @@ pub struct PsTreeBackend {
     attributes: usize,
     deleted: Arc<dyn DeletedRanges>,
     durability: Durability,
-    /// The region had everything through this number when it was opened.
+    /// The sequence number of the region when it was opened; it had all writes up to it.
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
-    /// The same for the root that is installed: a crash brings back what only a later sweep removed.
+    /// The same for the installed root: a crash restores entries that only a later sweep removed.
     clear_on_disk: AtomicU64,
-    /// What nobody needed at this number was collected, or could not be.
+    /// Sweeps have removed the garbage as of this `oldest_in_use`, or failed to.
     swept_through: AtomicU64,
-    /// The newest number that was applied.
+    /// The newest applied sequence number.
     applied: AtomicU64,
-    /// The region has everything through this number on disk.
+    /// The region is durable through this sequence number.
     durable: AtomicU64,
 }
 
@@ -73,31 +72,31 @@ impl fmt::Debug for PsTreeBackend {
 }
 
 impl PsTreeBackend {
-    /// What `root` names, or an empty index where there is none yet: of the index that `spec` declares, in `tree`.
-    /// `name_root` has the manifest name another root: for a region in persistent memory, before its file is made.
+    /// Opens what `root` names, or creates an empty index if `root` is `None`: the index that `spec` declares, in `tree`.
+    /// `name_root` makes the manifest name another root: for a region in persistent memory, before its file is created.
     ///
-    /// Cost: reads all of it, and takes as much memory; a region in persistent memory is mapped.
+    /// Cost: reads the whole region, and takes as much memory; a region in persistent memory is mapped.
     ///
     /// # Errors
-    /// `Corruption` with file and offset; `Unsupported` for a newer format, and where there is no persistent memory;
-    /// `NotFound` for a file that is not there; `Io`; `NoSpace` for want of memory.
+    /// `Corruption` with file and offset; `Unsupported` for a newer format, and without persistent memory;
+    /// `NotFound` for a missing file; `Io`; `NoSpace` if memory is exhausted.
     pub fn open(
         spec: &IndexSpec,
         tree: TreeId,
         root: Option<&ExternalRoot>,
-        home: &RegionLocation,
+        location: &RegionLocation,
         name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
-        let Opened { region, durability, sequence: opened_at, is_new } =
-            Opened::open(spec, tree, root, home, name_root)?;
+        let OpenedRegion { region, durability, sequence: opened_at, is_new } =
+            OpenedRegion::open(spec, tree, root, location, name_root)?;
         let (ps_tree, versions) = if is_new {
             let skey = match spec.skey() {
                 SkeyLayerKind::BTree => SkeyKind::BTree,
                 SkeyLayerKind::Trie => SkeyKind::Trie,
             };
             let options = PsTreeOptions::default().skey(skey).page_bytes(spec.page_bytes() as usize);
-            let versions = VersionTableOptions { every_key: false, many_entries: false, seed: home.seed };
-            // The tree last: where it is, the table is.
+            let versions = VersionTableOptions { every_key: false, many_entries: false, seed: location.seed };
+            // The tree last: an opening that finds the tree finds the table.
             let versions = VersionTable::create(&region, versions)?;
             region.writer().fence();
             (PsTree::create(region.clone(), options)?, versions)
@@ -113,7 +112,7 @@ impl PsTreeBackend {
             versions,
             layout: EntryLayout::of(spec),
             attributes: spec.attributes().len(),
-            deleted: home.deleted.clone(),
+            deleted: location.deleted.clone(),
             durability,
             opened_at,
             clear_through: AtomicU64::new(0),
@@ -124,34 +123,34 @@ impl PsTreeBackend {
         })
     }
 
-    /// Whether a crash may have left space that nothing leads to.
+    /// Whether a crash may have left unreachable space.
     pub fn needs_reclaim(&self) -> bool {
         !self.region.knows_free_space()
     }
 
-    /// Frees the space that a crash left without a way to it, while others read and write. Returns how many bytes that
-    /// is. Regions on disk have none: their free space is part of each cut.
+    /// Frees unreachable space that a crash left, concurrently with readers and writers. Returns the number of freed bytes.
+    /// Regions on disk have none: their free space is part of each checkpoint.
     ///
     /// # Errors
-    /// `Corruption`; `Conflict` while another thread does it: nothing is freed then.
+    /// `Corruption`; `Conflict` while another reclaim runs: nothing is freed then.
     pub fn reclaim(&self) -> Result<u64> {
         self.tree.announce_reclaim();
-        // Also where the walk panics.
+        // A guard, as the walk may panic.
         let _end = EndOfReclaim(&self.tree);
-        self.region.reclaim(|reached| {
+        self.region.reclaim(|allocations| {
             let _pin = self.region.pin();
-            self.tree.mark_reached(reached)?;
+            self.tree.mark_allocations(allocations)?;
             let mut marked = Ok(());
-            self.versions.reach(&mut |at, bytes| {
+            self.versions.visit_allocations(&mut |at, bytes| {
                 if marked.is_ok() {
-                    marked = reached.mark(at, bytes).map(drop);
+                    marked = allocations.mark(at, bytes).map(drop);
                 }
             })?;
             marked
         })
     }
 
-    /// What it takes. Takes short locks, and does no I/O.
+    /// Returns size and progress. Takes short locks; no I/O.
     pub fn figures(&self) -> PsTreeFigures {
         let (region, versions) = (self.region.stats(), self.versions.stats());
         let (keys, entries) = self.tree.counts();
@@ -186,7 +185,7 @@ impl PsTreeBackend {
         &self.versions
     }
 
-    /// How many attributes a secondary key is made of.
+    /// Number of attributes of a secondary key.
     pub(super) fn attributes(&self) -> usize {
         self.attributes
     }
@@ -196,17 +195,17 @@ impl PsTreeBackend {
         &self.region
     }
 
-    /// Whether ranges of records were deleted, and entries of theirs may still be there. No I/O.
+    /// Whether ranges of records were deleted, and their entries may be present. No I/O.
     pub(super) fn has_deleted_ranges(&self) -> bool {
         self.deleted.are_there()
     }
 
-    /// Takes note that a reader flagged an entry of `primary_key` as obsolete.
+    /// Notes that a reader flagged an entry of `primary_key` as obsolete.
     pub(super) fn note_flagged(&self, primary_key: &[u8]) -> Result<()> {
-        // If a cut is about to be fixed the count stays too high, until the next sweep.
+        // While a checkpoint begins, the count stays too high until the next sweep.
         match self.region.try_writer() {
             Some(writer) => {
-                // The flag goes first.
+                // The flag is durable first.
                 writer.fence();
                 self.versions.note_flagged(&writer, primary_key)
             }
@@ -214,13 +213,13 @@ impl PsTreeBackend {
         }
     }
 
-    /// Calls `visit` with every entry that a reader at `view` may see, and what the version table says of it.
+    /// Calls `visit` with every entry that a reader at `view` may see, and its verdict by the version table.
     pub(super) fn each_entry(
         &self,
         view: SequenceNumber,
         visit: &mut dyn FnMut(&PsEntry<'_>, Verdict) -> Result<()>,
     ) -> Result<()> {
-        let departures = self.versions.departures();
+        let removals = self.versions.removals();
         let mut cursor = self.tree.cursor(PsBounds::Range { low: &[], end: None }, Order::Value, view)?;
         let (mut secondary_key, mut primary_key) = (Vec::new(), Vec::new());
         while let Some(entry) = cursor.next_entry()? {
@@ -230,9 +229,9 @@ impl PsTreeBackend {
             primary_key.clear();
             primary_key.extend_from_slice(entry.primary_key);
             let mut verdict = self.versions.verdict(&primary_key, sequence, view)?;
-            // The table may have forgotten the key since, because this entry has gone.
-            if verdict == Verdict::Current && self.versions.departures() != departures {
-                verdict = match cursor.stands(place)? {
+            // The version table may have removed the key since, with the obsolete entry.
+            if verdict == Verdict::Current && self.versions.removals() != removals {
+                verdict = match cursor.is_present(place)? {
                     Some(true) => Verdict::Current,
                     Some(false) => continue,
                     None => Verdict::Unknown,
@@ -244,7 +243,7 @@ impl PsTreeBackend {
         Ok(())
     }
 
-    /// Looks for broken rules of the structure.
+    /// Checks the structure of the tree.
     pub(super) fn check_structure(&self, report: &mut IndexCheck) -> Result<()> {
         let found = self.tree.check()?;
         report.malformed += found.problems.len() as u64;
@@ -254,35 +253,35 @@ impl PsTreeBackend {
         Ok(())
     }
 
-    /// Removes what everybody sees as obsolete, unless `goes_on` ends it: then it is to be done again.
-    fn sweep(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
+    /// Removes entries that are obsolete for all readers, unless `may_continue` interrupts the sweep.
+    fn sweep(&self, oldest_in_use: SequenceNumber, may_continue: &dyn Fn() -> bool) -> Result<()> {
         let sweep = Sweep {
             region: &self.region,
             tree: &self.tree,
             versions: &self.versions,
             deleted: &*self.deleted,
             oldest_in_use,
-            goes_on,
+            may_continue,
         };
-        let swept = sweep.run();
-        if matches!(swept, Ok(Swept::Everything)) {
+        let outcome = sweep.run();
+        if matches!(outcome, Ok(SweepOutcome::Complete)) {
             self.clear_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         }
-        // What failed would fail again.
-        if !matches!(swept, Ok(Swept::CutShort)) {
+        // A failed sweep would fail again.
+        if !matches!(outcome, Ok(SweepOutcome::Interrupted)) {
             self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         }
-        swept.map(drop)
+        outcome.map(drop)
     }
 
-    /// Applies an entry, or a mark.
+    /// Applies an entry or a mark.
     fn apply_entry(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
         let writer = self.region.writer();
-        let mut may_be_cut_off = false;
+        let mut may_be_partial = false;
         if let Durability::InPlace(place) = &self.durability {
-            place.begin(&writer, sequence)?;
-            may_be_cut_off = place.may_have_part_of(sequence);
+            place.begin_write(&writer, sequence)?;
+            may_be_partial = place.may_have_part_of(sequence);
         }
         if let Some(primary_key) = marked_key(write.key) {
             self.versions.note_absence(&writer, primary_key, sequence)?;
@@ -292,7 +291,7 @@ impl PsTreeBackend {
         let malformed =
             || Error::new(ErrorKind::Corruption, format!("{}: a malformed entry", self.region.name()));
         let entry = self.layout.parse(write.key, sequence).ok_or_else(malformed)?;
-        let adviser = Adviser::new(&self.versions, &*self.deleted);
+        let tracker = ObsolescenceTracker::new(&self.versions, &*self.deleted);
         let (secondary_key, primary_key) = (entry.secondary_key, entry.primary_key);
         let added = self.tree.insert(
             &writer,
@@ -300,13 +299,13 @@ impl PsTreeBackend {
             primary_key,
             sequence,
             write.value,
-            &adviser,
+            &tracker,
             oldest_in_use(),
         )?;
-        adviser.settle(&writer)?;
-        // An entry that is there may have been cut off before the table was told. Told twice, it counts too high, which
-        // does no harm.
-        if added == PsInserted::Added || may_be_cut_off {
+        tracker.note_removed(&writer)?;
+        // A power cut may have interrupted the write between the entry and the count. A repeated count is too high, which
+        // is harmless.
+        if added == PsInserted::Added || may_be_partial {
             self.versions.note_entry(&writer, primary_key, sequence)?;
         }
         writer.fence();
@@ -316,13 +315,13 @@ impl PsTreeBackend {
 
 impl ExternalTree for PsTreeBackend {
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
-        let wanted = MIN_RESERVED_BYTES + writes * RESERVED_BYTES_A_WRITE + 2 * bytes;
+        let wanted = MIN_RESERVED_BYTES + writes * RESERVED_BYTES_PER_WRITE + 2 * bytes;
         self.region.writer().reserve(wanted as u64)
     }
 
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
-        // What is handed over again, and the barrier behind a build, which deletes what is not there.
+        // Skips repeated writes, and the deletes of absent keys that mark the end of a build.
         if sequence > self.opened_at && !write.trailer.is_delete() {
             self.apply_entry(write, oldest_in_use)?;
             self.applied.store(sequence, Ordering::Release);
@@ -334,14 +333,14 @@ impl ExternalTree for PsTreeBackend {
         let writer = self.region.writer();
         self.tree.note_counts(&writer)?;
         if let Durability::InPlace(place) = &self.durability {
-            place.settle(&writer)?;
-            return Ok(Box::new(InPlaceCut { kept: self, place, sequence, written: 0 }));
+            place.note_all_applied(&writer)?;
+            return Ok(Box::new(InPlaceCheckpoint { backend: self, place, sequence, written: 0 }));
         }
         drop(writer);
-        // In this order: the state that is fixed has all that was swept by then.
+        // In this order: the checkpoint contains everything that was swept by then.
         let clear_through = self.clear_through.load(Ordering::Acquire);
         let (cut, ()) = self.region.cut_owned(|| ())?;
-        Ok(Box::new(PsCut { kept: self, sequence, clear_through, cut, pending: None }))
+        Ok(Box::new(PagesCheckpoint { backend: self, sequence, clear_through, cut, pending: None }))
     }
 
     fn is_durable_at_once(&self) -> bool {
@@ -354,7 +353,7 @@ impl ExternalTree for PsTreeBackend {
         }
         let copy = Arc::new(self.region.copy_in_memory()?);
         let (cut, ()) = copy.cut_owned(|| ())?;
-        Ok(Some(Box::new(CopyCut { sequence, cut })))
+        Ok(Some(Box::new(CopyCheckpoint { sequence, cut })))
     }
 
     fn is_checkpoint_due(&self, logged: u64) -> bool {
@@ -365,11 +364,11 @@ impl ExternalTree for PsTreeBackend {
     }
 
     fn is_closing_checkpoint_due(&self) -> bool {
-        self.is_durable_at_once() || self.region.stats().dirty_pages >= MIN_LAST_CUT_PAGES
+        self.is_durable_at_once() || self.region.stats().dirty_pages >= MIN_CLOSING_PAGES
     }
 
     fn collect_garbage(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
-        // Here nobody waits for it.
+        // Grows the region here, off the write path.
         self.region.prepare_growth();
         let entries = self.tree.counts().1;
         let deleted = self.deleted.newest_of_all() > self.clear_through.load(Ordering::Acquire);
@@ -379,8 +378,8 @@ impl ExternalTree for PsTreeBackend {
 
     fn garbage_through(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
         let (keys, entries) = (self.versions.stats().keys, self.tree.counts().1);
-        let is_worth_it = keys * 100 > entries * OBSOLETE_PERCENT_IN_PAUSE;
-        // Where somebody looks far back it is not done again and again.
+        let is_worth_it = keys * 100 > entries * OBSOLETE_PERCENT_WHEN_IDLE;
+        // No repeated sweeps while an old reader prevents progress.
         let is_new = || oldest_in_use() > self.swept_through.load(Ordering::Acquire);
         (is_worth_it && is_new()).then(|| self.applied.load(Ordering::Acquire))
     }
@@ -388,9 +387,9 @@ impl ExternalTree for PsTreeBackend {
     fn collect_garbage_when_idle(
         &self,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
-        goes_on: &dyn Fn() -> bool,
+        may_continue: &dyn Fn() -> bool,
     ) -> Result<()> {
-        self.sweep(oldest_in_use(), goes_on)
+        self.sweep(oldest_in_use(), may_continue)
     }
 
     fn clear_through(&self) -> SequenceNumber {
@@ -402,9 +401,9 @@ impl ExternalTree for PsTreeBackend {
 
     fn verify(&self) -> Result<(u64, u64)> {
         match &self.durability {
-            // The lock keeps the next root from being installed, and so the files.
+            // The lock prevents the installation of another root, and so the removal of files.
             Durability::Pages(log) => log.lock().verify_root(),
-            // Its structure is what can be checked; see `check_structure`.
+            // Only its structure can be checked; see `check_structure`.
             Durability::InPlace(_) => Ok((0, 0)),
         }
     }
@@ -419,19 +418,19 @@ impl ExternalTree for PsTreeBackend {
     }
 }
 
-/// A state of the region on its way to disk.
-struct PsCut<'k> {
-    kept: &'k PsTreeBackend,
+/// A checkpoint of a region that is written to page segments.
+struct PagesCheckpoint<'k> {
+    backend: &'k PsTreeBackend,
     sequence: SequenceNumber,
     clear_through: SequenceNumber,
     cut: Cut<Arc<Region>>,
     pending: Option<PendingCheckpoint>,
 }
 
-impl ExternalCheckpoint for PsCut<'_> {
+impl ExternalCheckpoint for PagesCheckpoint<'_> {
     fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
-        let Durability::Pages(log) = &self.kept.durability else {
-            return Err(Error::internal("a cut of a region in place"));
+        let Durability::Pages(log) = &self.backend.durability else {
+            return Err(Error::internal("a page checkpoint of a region in place"));
         };
         let pending = log.lock().append_checkpoint(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         let root = ExternalRoot { files: pending.files().collect(), root: pending.root().encode() };
@@ -444,34 +443,34 @@ impl ExternalCheckpoint for PsCut<'_> {
     }
 
     fn installed(self: Box<Self>) {
-        let Self { kept, cut, pending, sequence, clear_through } = *self;
-        if let (Some(pending), Durability::Pages(log)) = (pending, &kept.durability) {
+        let Self { backend, cut, pending, sequence, clear_through } = *self;
+        if let (Some(pending), Durability::Pages(log)) = (pending, &backend.durability) {
             // The store removes the files that the new root does not name.
             let _ = log.lock().install(pending);
-            // Without its last page it would have failed before.
+            // A missing page would have failed before.
             let _ = cut.finish();
-            kept.durable.fetch_max(sequence, Ordering::AcqRel);
-            kept.clear_on_disk.fetch_max(clear_through, Ordering::AcqRel);
+            backend.durable.fetch_max(sequence, Ordering::AcqRel);
+            backend.clear_on_disk.fetch_max(clear_through, Ordering::AcqRel);
         }
     }
 }
 
-/// Lets go of the log that a region in place needs no more.
-struct InPlaceCut<'k> {
-    kept: &'k PsTreeBackend,
+/// A checkpoint of a region in place: releases the log.
+struct InPlaceCheckpoint<'k> {
+    backend: &'k PsTreeBackend,
     place: &'k InPlace,
     sequence: SequenceNumber,
     written: u64,
 }
 
-impl ExternalCheckpoint for InPlaceCut<'_> {
+impl ExternalCheckpoint for InPlaceCheckpoint<'_> {
     fn write(&mut self, _files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
-        // True until the next allocation: at the end of a clean close it stays so.
-        if self.kept.region.knows_free_space() {
-            self.kept.region.save_free_space()?;
+        // Valid until the next allocation; after a clean close it remains valid.
+        if self.backend.region.knows_free_space() {
+            self.backend.region.save_free_space()?;
         }
         let noted = self.place.noted_bytes.load(Ordering::Relaxed);
-        self.written = in_place_bytes(&self.kept.region).saturating_sub(noted);
+        self.written = in_place_bytes(&self.backend.region).saturating_sub(noted);
         Ok(self.place.root_in_use())
     }
 
@@ -481,17 +480,17 @@ impl ExternalCheckpoint for InPlaceCut<'_> {
 
     fn installed(self: Box<Self>) {
         self.place.noted_bytes.fetch_add(self.written, Ordering::Relaxed);
-        self.kept.durable.fetch_max(self.sequence, Ordering::AcqRel);
+        self.backend.durable.fetch_max(self.sequence, Ordering::AcqRel);
     }
 }
 
-/// A copy of a region in place on its way into a checkpoint.
-struct CopyCut {
+/// A copy of a region in place for a checkpoint of the store.
+struct CopyCheckpoint {
     sequence: SequenceNumber,
     cut: Cut<Arc<Region>>,
 }
 
-impl ExternalCheckpoint for CopyCut {
+impl ExternalCheckpoint for CopyCheckpoint {
     fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         let region = self.cut.region().id();
         let mut log = PageLog::create(files.vfs().clone(), files.dir(), region);
@@ -499,7 +498,7 @@ impl ExternalCheckpoint for CopyCut {
         Ok(ExternalRoot { files: pending.files().collect(), root: pending.root().encode() })
     }
 
-    /// The copy is another database's.
+    /// The copy belongs to another database.
     fn written_bytes(&self) -> u64 {
         0
     }
@@ -510,7 +509,7 @@ impl ExternalCheckpoint for CopyCut {
 #[cfg(test)]
 mod tests;
 
-/// Ends the reclaim of a tree when it goes.
+/// Ends the reclaim of a tree when it is dropped.
 struct EndOfReclaim<'t>(&'t PsTree);
 
 impl Drop for EndOfReclaim<'_> {

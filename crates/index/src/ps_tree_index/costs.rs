@@ -1,8 +1,8 @@
-//! What questions cost.
+//! Query costs of an index of kind `ps-tree`.
 
 use std::fmt;
 
-/// What questions to an index of kind `ps-tree` read.
+/// What queries on an index of kind `ps-tree` read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PsCosts {
@@ -10,19 +10,19 @@ pub struct PsCosts {
     pub keys: u64,
     /// PKey groups.
     pub groups: u64,
-    /// PKey pages, counted again for each key.
+    /// PKey pages, counted per key.
     pub pages: u64,
-    /// PKey entries, those passed over included.
+    /// PKey entries, skipped ones included.
     pub entries: u64,
-    /// Entries that the version table found obsolete.
+    /// Entries that were obsolete by the version table.
     pub obsolete: u64,
-    /// Entries that it could not judge at the snapshot.
+    /// Entries whose verdict at the snapshot was unknown.
     pub unknown: u64,
-    /// Entries that the question flagged as obsolete.
+    /// Entries that the query flagged as obsolete.
     pub flagged: u64,
 }
 
-/// For people: a line, as [`Explain`](crate::Explain) has them.
+/// One line of text, as in [`Explain`](crate::Explain).
 impl fmt::Display for PsCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

@@ -1,4 +1,4 @@
-//! Reads the candidates of one query from a PS-Tree, and passes over what the version table knows to be obsolete.
+//! Reads the candidates of one query from a PS-Tree, and skips entries that are obsolete by the version table.
 
 use bolide_base::{Result, SequenceNumber};
 
@@ -15,26 +15,26 @@ use crate::validation::Verdict;
 
 /// The candidates of one query.
 pub(super) struct PsCandidates<'v, S> {
-    kept: &'v PsTreeBackend,
+    backend: &'v PsTreeBackend,
     view: &'v S,
     access: &'v Access,
     order: Order,
     cursor: PsCursor<'v>,
-    /// How many keys the version table had forgotten before the first entry was read.
-    departures: u64,
+    /// Removals from the version table before the first entry was read.
+    removals: u64,
     costs: PsCosts,
-    /// What the candidate given last is.
+    /// The parts of the last returned candidate.
     primary_key: Vec<u8>,
     value: Vec<u8>,
     order_value: Vec<u8>,
 }
 
 impl<'v, S: ReadSource> PsCandidates<'v, S> {
-    pub(super) fn new(kept: &'v PsTreeBackend, access: &'v Access, order: Order, view: &'v S) -> Result<Self> {
+    pub(super) fn new(backend: &'v PsTreeBackend, access: &'v Access, order: Order, view: &'v S) -> Result<Self> {
         let order = match order {
-            // Only where the last attribute is the one that the order goes by do keys come in it.
+            // Keys arrive in this order only if the last attribute is the order attribute.
             Order::Value | Order::ValueDescending
-                if access.order_attribute.is_none_or(|at| at + 1 != kept.attributes()) =>
+                if access.order_attribute.is_none_or(|at| at + 1 != backend.attributes()) =>
             {
                 Order::Newest
             }
@@ -46,10 +46,10 @@ impl<'v, S: ReadSource> PsCandidates<'v, S> {
         };
         let resumed = access.resume.filter(|_| access.point && order == Order::Newest);
         let snapshot = resumed.unwrap_or(view.sequence()).min(view.sequence());
-        let departures = kept.versions().departures();
-        let cursor = kept.tree().cursor(bounds, order, snapshot)?;
+        let removals = backend.versions().removals();
+        let cursor = backend.tree().cursor(bounds, order, snapshot)?;
         let (costs, primary_key, value, order_value) = Default::default();
-        Ok(Self { kept, view, access, order, cursor, departures, costs, primary_key, value, order_value })
+        Ok(Self { backend, view, access, order, cursor, removals, costs, primary_key, value, order_value })
     }
 }
 
@@ -67,9 +67,9 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
                 self.order_value.extend_from_slice(secondary_key::component(entry.secondary_key, position));
             }
             let mut verdict =
-                self.kept.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
-            if verdict == Verdict::Current && self.kept.versions().departures() != self.departures {
-                verdict = match self.cursor.stands(place)? {
+                self.backend.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
+            if verdict == Verdict::Current && self.backend.versions().removals() != self.removals {
+                verdict = match self.cursor.is_present(place)? {
                     Some(true) => Verdict::Current,
                     Some(false) => continue,
                     None => Verdict::Unknown,
@@ -78,12 +78,12 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
             if verdict == Verdict::Obsolete {
                 self.costs.obsolete += 1;
                 let oldest = self.view.oldest_in_use();
-                // Nobody sees it any more: the next reader need not ask.
-                if self.kept.versions().verdict(&self.primary_key, sequence, oldest)? == Verdict::Obsolete
-                    && self.cursor.flag_obsolete(place)? == PsFlag::Won
+                // Obsolete for all readers: the next reader needs no verdict.
+                if self.backend.versions().verdict(&self.primary_key, sequence, oldest)? == Verdict::Obsolete
+                    && self.cursor.flag_obsolete(place)? == PsFlag::Flagged
                 {
                     self.costs.flagged += 1;
-                    self.kept.note_flagged(&self.primary_key)?;
+                    self.backend.note_flagged(&self.primary_key)?;
                 }
                 continue;
             }
@@ -91,7 +91,7 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
             self.costs.unknown += u64::from(!is_current);
             return Ok(Some(Candidate {
                 order_value: &self.order_value,
-                // Within one secondary key a write has one entry.
+                // Within one secondary key, a write has one entry.
                 repeated: !self.access.point && self.value.first() == Some(&1),
                 included: self.value.get(1..).unwrap_or_default(),
                 origin: CandidateOrigin { validated: is_current, ..CandidateOrigin::default() },
@@ -112,12 +112,12 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
     }
 
     fn report(&self, explain: &mut Explain) {
-        let touched = self.cursor.touched();
+        let read = self.cursor.read_stats();
         let costs = &mut explain.ps_tree;
-        costs.keys += touched.keys;
-        costs.groups += touched.groups;
-        costs.pages += touched.pages;
-        costs.entries += touched.entries;
+        costs.keys += read.keys;
+        costs.groups += read.groups;
+        costs.pages += read.pages;
+        costs.entries += read.entries;
         costs.obsolete += self.costs.obsolete;
         costs.unknown += self.costs.unknown;
         costs.flagged += self.costs.flagged;

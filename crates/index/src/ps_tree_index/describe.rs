@@ -1,4 +1,4 @@
-//! Showing a region in persistent memory to people.
+//! Text description of a region in persistent memory.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::version_table::VersionTable;
 /// The offset of the id in a region's header page, in bytes.
 const ID_AT: u64 = 16;
 
-/// Writes a description of the region in the file at `path` to `out`: its header, what its version table takes, and every
-/// secondary key with its groups. Nothing of the file is changed.
+/// Writes a description of the region in the file at `path` to `out`: its header, the size of its version table, and
+/// every secondary key with its groups. Reads only.
 ///
 /// # Errors
-/// Those of opening it; `Corruption` where the description cannot go on; Internal if `out` fails.
+/// Those of opening it; `Corruption` where the description cannot continue; `Internal` if `out` fails.
 pub fn describe_in_place(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
     let text = |_| Error::internal("the description could not be written");
     let mut id = [0; 8];
@@ -36,7 +36,7 @@ pub fn describe_in_place(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         if region.knows_free_space() { "" } else { " at most" }
     )
     .map_err(text)?;
-    writeln!(out, "whole through sequence number {}", super::region_location::through(&region)?).map_err(text)?;
+    writeln!(out, "complete through sequence number {}", super::region_location::through(&region)?).map_err(text)?;
     let versions = VersionTable::open(&region)?.stats();
     writeln!(
         out,

@@ -1,24 +1,24 @@
-//! Figures of an index of kind `ps-tree`.
+//! Size and progress of an index of kind `ps-tree`.
 
-/// What an index takes, and how far what it has on disk is behind.
+/// Size of an index, and how far its durable state is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PsTreeFigures {
-    /// Secondary keys, as counted since the index was opened and noted before.
+    /// Secondary keys, counted since the index was opened on top of the stored count.
     pub keys: u64,
-    /// Entries, obsolete ones included, counted likewise.
+    /// Entries, obsolete ones included, counted the same way.
     pub entries: u64,
     /// Bytes of address space of the region.
     pub region_bytes: u64,
-    /// Bytes of it that are in use.
+    /// Bytes of it in use.
     pub allocated_bytes: u64,
-    /// Bytes of it that wait for readers or can be handed out without growing.
+    /// Bytes of it that are free, or will be once readers unpin them.
     pub free_bytes: u64,
     /// Primary keys in the version table.
     pub version_keys: u64,
     /// Bytes of the version table.
     pub version_bytes: u64,
-    /// Bytes of its filter of keys that were written before.
+    /// Bytes of its novelty filter.
     pub filter_bytes: u64,
     /// The region is changed in place, in persistent memory.
     pub in_place: bool,
@@ -28,10 +28,10 @@ pub struct PsTreeFigures {
     pub disk_live_bytes: u64,
     /// Page segments.
     pub segments: u64,
-    /// Bytes that cuts wrote, or that were written back in place, since the index was opened.
+    /// Bytes written by checkpoints, or written back in place, since the index was opened.
     pub written_bytes: u64,
-    /// Bytes of pages that changed since the last cut: what the next one writes.
+    /// Bytes of pages that changed since the last checkpoint.
     pub unwritten_bytes: u64,
-    /// Sequence numbers since the newest that it has on disk.
+    /// Sequence numbers since the durable state.
     pub unwritten_sequences: u64,
 }

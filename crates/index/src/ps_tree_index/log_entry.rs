@@ -1,4 +1,4 @@
-//! What the log carries for an index of kind `ps-tree`; see the layout in [`super`].
+//! Log entries of an index of kind `ps-tree`; see the format in [`super`].
 
 use bolide_base::SequenceNumber;
 
@@ -6,7 +6,7 @@ use bolide_base::SequenceNumber;
 const MARK: u8 = 0;
 const MARK_HEAD_BYTES: usize = 9;
 
-/// Makes `key` the mark of a write without entries. The result is where the sequence number stands in it.
+/// Sets `key` to the mark of a write without entries. Returns the offset of the sequence number in it.
 pub(super) fn put_mark(
     key: &mut Vec<u8>,
     primary_key: &[u8],

@@ -1,40 +1,41 @@
-//! The index of Perseid: a [PS-Tree](crate::ps_tree) with a [version table](crate::version_table), in a region of its
-//! own.
+//! The index kind `ps-tree` (Perseid): a [PS-Tree](crate::ps_tree) with a [version table](crate::version_table), in a
+//! region of its own.
 //!
 //! ```text
-//! write      entries as those of a composite index, in the batch of the record → log → PsTreeBackend::apply → region
-//! delete     a mark without entries, likewise
-//! question   PsTree cursor → version table: current, obsolete (flagged, and passed over), or unknown → the driver
-//! flush      what the region changed → page segments → manifest
-//! open       region from its segments, then the log behind it
+//! write      entries as in a composite index, in the batch of the record → log → PsTreeBackend::apply → region
+//! delete     a mark without entries, by the same path
+//! query      PsTree cursor → version table: current, obsolete (flagged and skipped), or unknown → the driver
+//! flush      changed pages of the region → page segments → manifest
+//! open       region from its segments, then replay of the log after the checkpoint
 //! ```
 //!
-//! # What the log carries
+//! # Log format
 //! ```text
-//! entry   key    secondary key, inverted sequence number (8, big-endian), primary key   (as a composite index has it)
-//!         value  as that of a composite index: empty, or flag and covering
+//! entry   key    secondary key, inverted sequence number (8, big-endian), primary key   (as in a composite index)
+//!         value  as in a composite index: empty, or flag and covering
 //! mark    key    the byte 00, inverted sequence number, primary key
 //!         value  empty
 //! ```
-//! A mark says that a write of the primary key has no entries: a delete, or a record without the attribute. No encoded
+//! A mark records a write of the primary key without entries: a delete, or a record without the attribute. No encoded
 //! value begins with the byte 00.
 //!
-//! # What makes it exact
-//! * Entries of a key stand in the order of their sequence numbers; the log hands them over in this order.
-//! * An entry is passed over only when the version table knows a newer write of its primary key that the reader sees.
-//!   Where the newest write is too new for the reader, the table of the records decides.
-//! * Deleted ranges are no business of the version table: the driver asks their tombstones for each candidate, and
-//!   these are kept until a [sweep](PsTreeBackend) has removed the entries below them.
-//! * An entry is flagged or removed only when everybody who reads, and will read, sees the write that made it obsolete.
+//! # Correctness
+//! * Entries of a key are in the order of their sequence numbers; they are applied in the order of the log.
+//! * A query skips an entry only if the version table has a newer write of its primary key that the reader sees.
+//!   If the newest write is too new for the reader, the table of the records decides.
+//! * The version table does not cover deleted ranges. The driver checks the range tombstones for each candidate. They
+//!   are retained until a [sweep](PsTreeBackend) has removed the entries below them.
+//! * An entry is flagged or removed only if all present and future readers see the write that made it obsolete.
 
+mod backend;
 mod costs;
 mod cursor;
 mod deleted_ranges;
 mod describe;
 mod figures;
-mod region_location;
 mod log_entry;
 mod newest;
+mod region_location;
 mod sweep;
 
 use std::fmt;
@@ -54,68 +55,68 @@ use crate::standalone::checked_records::{CheckedRecords, show};
 use crate::standalone::composite::CompositeIndex;
 use crate::validation::{Validator, Verdict};
 
+pub use backend::PsTreeBackend;
 pub use costs::PsCosts;
 pub use deleted_ranges::DeletedRanges;
 pub use describe::describe_in_place;
 pub use figures::PsTreeFigures;
 pub use region_location::{RegionLocation, file_in_place, is_file_in_place};
-pub use backend::PsTreeBackend;
 
 use cursor::PsCandidates;
 
 /// An index of kind `ps-tree`; see the [module](self).
 pub struct PsTreeIndex {
-    /// Makes the entries that the log carries.
+    /// Derives the entries that are written to the log.
     entries: CompositeIndex,
     tree: TreeId,
     validator: VersionTableValidator,
     /// Empty until the index is built.
-    kept: OnceLock<Arc<PsTreeBackend>>,
+    backend: OnceLock<Arc<PsTreeBackend>>,
 }
 
 impl fmt::Debug for PsTreeIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PsTreeIndex").field("tree", &self.tree).field("kept", &self.kept).finish()
+        f.debug_struct("PsTreeIndex").field("tree", &self.tree).field("backend", &self.backend).finish()
     }
 }
 
 impl PsTreeIndex {
-    /// The index that `spec` declares, with its writes logged for `tree`.
+    /// The index that `spec` declares. Its writes are logged as writes of `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self {
             entries: CompositeIndex::new(spec, tree),
             tree,
             validator: VersionTableValidator,
-            kept: OnceLock::new(),
+            backend: OnceLock::new(),
         }
     }
 
-    /// Has it answer from `kept` from now on.
+    /// Attaches the backend that stores the entries.
     ///
     /// # Errors
-    /// `Internal` if it answers from another one.
-    pub fn keep(&self, kept: Arc<PsTreeBackend>) -> Result<()> {
-        self.kept.set(kept).map_err(|_| Error::internal("an index of kind ps-tree is kept already"))
+    /// `Internal` if a backend is attached already.
+    pub fn attach(&self, backend: Arc<PsTreeBackend>) -> Result<()> {
+        self.backend.set(backend).map_err(|_| Error::internal("an index of kind ps-tree has a backend already"))
     }
 
-    /// What it answers from; `None` until it is built.
-    pub fn kept(&self) -> Option<&Arc<PsTreeBackend>> {
-        self.kept.get()
+    /// The attached backend; `None` until the index is built.
+    pub fn backend(&self) -> Option<&Arc<PsTreeBackend>> {
+        self.backend.get()
     }
 
     fn ready(&self) -> Result<&PsTreeBackend> {
-        let unready = || Error::internal("an index of kind ps-tree was asked before it was built");
-        self.kept.get().map(|kept| &**kept).ok_or_else(unready)
+        let unready = || Error::internal("an index of kind ps-tree was queried before it was built");
+        self.backend.get().map(|backend| &**backend).ok_or_else(unready)
     }
 }
 
-/// Counts the entries that pass by.
-struct Counted<'o> {
+/// Forwards index writes, and counts the puts.
+struct CountedWrites<'o> {
     out: &'o mut dyn IndexWrites,
     count: usize,
 }
 
-impl IndexWrites for Counted<'_> {
+impl IndexWrites for CountedWrites<'_> {
     fn set_sequence(&mut self, sequence: SequenceNumber) {
         self.out.set_sequence(sequence);
     }
@@ -144,7 +145,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
-        let mut counted = Counted { out, count: 0 };
+        let mut counted = CountedWrites { out, count: 0 };
         SecondaryIndex::<S>::derive(&self.entries, record, key, &mut counted)?;
         if counted.count > 0 {
             return Ok(());
@@ -179,14 +180,14 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        match self.kept.get() {
-            Some(kept) => kept.newest_keys(secondary_key, limit, at, oldest_in_use, out),
+        match self.backend.get() {
+            Some(backend) => backend.newest_keys(secondary_key, limit, at, oldest_in_use, out),
             None => Ok(false),
         }
     }
 
     fn estimate(&self, access: &Access, _view: &S) -> Result<Option<u64>> {
-        self.kept.get().map(|kept| kept.tree().estimate(&access.low, Some(&access.end))).transpose()
+        self.backend.get().map(|backend| backend.tree().estimate(&access.low, Some(&access.end))).transpose()
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
@@ -194,11 +195,11 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
-        let kept = self.ready()?;
-        kept.check_structure(report)?;
+        let backend = self.ready()?;
+        backend.check_structure(report)?;
         let name = SecondaryIndex::<S>::spec(&self.entries).name().to_owned();
         let mut checked = CheckedRecords::new(SecondaryIndex::<S>::spec(&self.entries), table)?;
-        // From the records to the entries: how many there have to be.
+        // Forward check: the number of entries that the records require.
         let mut key = Vec::new();
         let mut expected = 0_u64;
         checked.for_each(view, |record| {
@@ -208,19 +209,19 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
                 Ok(())
             })
         })?;
-        // And back: each entry that is current has its record, and none stands twice.
+        // Reverse check: each current entry has its record, and no entry exists twice.
         let records = view.tree(table.tree)?;
         let mut found = 0;
-        kept.each_entry(view.sequence(), &mut |entry, verdict| {
+        backend.each_entry(view.sequence(), &mut |entry, verdict| {
             report.entries += 1;
             let record = records.get(entry.primary_key)?.filter(|(at, _)| *at == entry.sequence);
             let Some((sequence, record)) = record else {
                 let covered = records.covered_by_range_tombstone(entry.primary_key, entry.sequence);
                 if verdict == Verdict::Current && !covered {
                     report.wrong += 1;
-                    let shown = || show(entry.primary_key);
+                    let key = || show(entry.primary_key);
                     report.describe(|| {
-                        format!("index {name} takes an old entry of key {:?} for current", shown())
+                        format!("index {name} reports a stale entry of key {:?} as current", key())
                     });
                 } else {
                     report.stale += 1;
@@ -229,8 +230,8 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
             };
             if verdict == Verdict::Obsolete {
                 report.missing += 1;
-                let shown = || show(entry.primary_key);
-                report.describe(|| format!("index {name} takes the entry of key {:?} for obsolete", shown()));
+                let key = || show(entry.primary_key);
+                report.describe(|| format!("index {name} reports the entry of key {:?} as obsolete", key()));
             }
             let record = checked.indexed(entry.primary_key, sequence, &record)?;
             let mut matches = false;
@@ -256,7 +257,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
     }
 }
 
-/// Judges what the cursor could not: everything it could, it passed over, or handed on as current.
+/// Validates the candidates that the cursor left unknown; it skips obsolete entries and marks current ones.
 #[derive(Debug, Clone, Copy)]
 struct VersionTableValidator;
 

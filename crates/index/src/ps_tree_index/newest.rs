@@ -1,9 +1,9 @@
 //! The newest records of one secondary key, without a cursor and without the driver.
 //!
-//! Entries are read in windows. Of most keys a word of memory says that the version table does not know them; for the
-//! others it is asked for its memory while the window is read, and for verdicts when it is complete, so that their cache
-//! lines come from memory together. Whether the table changed meanwhile is looked at once a window: if so, each entry of
-//! it is judged again. Obsolete entries are flagged when all windows have been judged, so a question is not in its own way.
+//! Entries are read in windows. A presence word in memory excludes most keys from the version table. For the other keys
+//! the table's memory is prefetched while the window is read, and verdicts follow when it is complete, so that their cache
+//! misses overlap. Changes of the table are detected once per window; then each entry of the window is validated again.
+//! Obsolete entries are flagged after all windows.
 
 use bolide_base::{Result, SequenceNumber};
 
@@ -11,14 +11,14 @@ use super::backend::PsTreeBackend;
 use crate::newest_keys::{FoundKey, NewestKeys, ObsoleteEntry, UnverifiedKey};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;
-use crate::version_table::TableMoment;
+use crate::version_table::TableStamp;
 
-/// Entries whose verdicts wait for memory together.
-const AT_ONCE: usize = 32;
+/// Maximum number of entries of a window.
+const WINDOW_ENTRIES: usize = 32;
 
 impl PsTreeBackend {
-    /// The newest `limit` current records of `secondary_key`, as a reader at `at` sees them. False where the index alone
-    /// cannot say: `out` is of no use then. `oldest_in_use` tells what nobody looks behind any more.
+    /// The newest `limit` current records of `secondary_key`, for a reader at `at`. False if the index alone cannot decide;
+    /// `out` is invalid then. `oldest_in_use` returns the smallest sequence number at which readers may read.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -31,39 +31,39 @@ impl PsTreeBackend {
         out: &mut NewestKeys,
     ) -> Result<bool> {
         out.clear();
-        // First of all: where no tombstone of a range is left, the entries below it are gone already.
+        // Checked first: once no range tombstone is left, the entries below it are removed already.
         if self.has_deleted_ranges() {
             return Ok(false);
         }
-        let moment = self.versions().moment();
+        let stamp = self.versions().stamp();
         let mut entries = self.tree().newest_entries(secondary_key, at)?;
         while out.found.len() < limit {
             let first = out.found.len();
-            if !self.read_some(limit, &moment, &mut entries, out)? {
+            if !self.read_window(limit, &stamp, &mut entries, out)? {
                 break;
             }
-            // As a rule nothing is suspect, or little.
-            let is_settled = out.unverified.is_empty() && self.versions().stands(&moment);
-            if !is_settled && !self.judge_window(first, at, &moment, &entries, out)? {
+            // Usually no entry, or few, need a verdict.
+            let is_complete = out.unverified.is_empty() && self.versions().is_unchanged_since(&stamp);
+            if !is_complete && !self.validate_window(first, at, &stamp, &entries, out)? {
                 return Ok(false);
             }
         }
         if !out.obsolete_entries.is_empty() {
-            self.flag_passed(&entries, oldest_in_use, out)?;
+            self.flag_obsolete_entries(&entries, oldest_in_use, out)?;
         }
-        let touched = entries.touched();
+        let touched = entries.read_stats();
         let costs = &mut out.costs;
         (costs.keys, costs.groups) = (touched.keys, touched.groups);
         (costs.pages, costs.entries) = (touched.pages, touched.entries);
         Ok(true)
     }
 
-    /// Reads as many entries as are still wanted, and no more than [`AT_ONCE`]. False if there are none.
+    /// Reads up to [`WINDOW_ENTRIES`] of the entries that are still missing. False if there are none.
     #[inline]
-    fn read_some(
+    fn read_window(
         &self,
         limit: usize,
-        moment: &TableMoment,
+        stamp: &TableStamp,
         entries: &mut NewestEntries<'_>,
         out: &mut NewestKeys,
     ) -> Result<bool> {
@@ -71,11 +71,11 @@ impl PsTreeBackend {
         let versions = self.versions();
         unverified.clear();
         let first = found.len();
-        let wanted = (limit - first).min(AT_ONCE);
+        let wanted = (limit - first).min(WINDOW_ENTRIES);
         found.reserve(wanted);
         while found.len() - first < wanted {
             let Some((sequence, place, key)) = entries.next_entry(bytes)? else { break };
-            if let Some(expected) = versions.suspect(moment, key.of(bytes)) {
+            if let Some(expected) = versions.probe(stamp, key.of(bytes)) {
                 unverified.push(UnverifiedKey { at: found.len(), expected });
             }
             found.push(FoundKey { sequence, place, key });
@@ -83,13 +83,13 @@ impl PsTreeBackend {
         Ok(found.len() > first)
     }
 
-    /// Takes the obsolete ones among the entries from `first` on away. False where the index alone cannot say.
+    /// Removes the obsolete entries from `first` on. False if the index alone cannot decide.
     #[inline(never)]
-    fn judge_window(
+    fn validate_window(
         &self,
         first: usize,
         at: SequenceNumber,
-        moment: &TableMoment,
+        stamp: &TableStamp,
         entries: &NewestEntries<'_>,
         out: &mut NewestKeys,
     ) -> Result<bool> {
@@ -97,11 +97,11 @@ impl PsTreeBackend {
         let obsolete_before = out.obsolete_entries.len();
         let NewestKeys { found, unverified, obsolete_entries, .. } = out;
         if unverified.len() > 1 {
-            unverified.iter().for_each(|suspect| versions.look_closer(&suspect.expected));
+            unverified.iter().for_each(|key| versions.prefetch_slot_of(&key.expected));
         }
         for &UnverifiedKey { at: place, expected } in unverified.iter() {
             let Some(found) = found.get_mut(place) else { break };
-            match versions.judge(&expected, found.sequence, at)? {
+            match versions.verdict_and_latest(&expected, found.sequence, at)? {
                 (Verdict::Current, _) => {}
                 (Verdict::Unknown, _) => return Ok(false),
                 (Verdict::Obsolete, newer) => {
@@ -110,7 +110,7 @@ impl PsTreeBackend {
                 }
             }
         }
-        if !versions.stands(moment) && !self.judge_again(first, at, moment, entries, out)? {
+        if !versions.is_unchanged_since(stamp) && !self.revalidate_window(first, at, stamp, entries, out)? {
             return Ok(false);
         }
         if out.obsolete_entries.len() > obsolete_before {
@@ -119,28 +119,28 @@ impl PsTreeBackend {
         Ok(true)
     }
 
-    /// Judges the entries from `first` on, whatever happened to the table since `moment`. False where the index alone
-    /// cannot say.
+    /// Validates the entries from `first` on, independent of changes of the table since `stamp`. False if the index alone
+    /// cannot decide.
     #[cold]
-    fn judge_again(
+    fn revalidate_window(
         &self,
         first: usize,
         at: SequenceNumber,
-        moment: &TableMoment,
+        stamp: &TableStamp,
         entries: &NewestEntries<'_>,
         out: &mut NewestKeys,
     ) -> Result<bool> {
         let NewestKeys { bytes, found, obsolete_entries, .. } = out;
         for found in found.iter_mut().skip(first).filter(|found| found.sequence != 0) {
-            let expected = self.versions().look_up(found.key.of(bytes));
-            let (verdict, newer) = self.versions().judge(&expected, found.sequence, at)?;
+            let expected = self.versions().locate_key(found.key.of(bytes));
+            let (verdict, newer) = self.versions().verdict_and_latest(&expected, found.sequence, at)?;
             match verdict {
                 Verdict::Unknown => return Ok(false),
                 Verdict::Obsolete => obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer }),
-                Verdict::Current if !self.versions().has_forgotten(moment) => continue,
-                Verdict::Current => match entries.stands(found.place)? {
+                Verdict::Current if !self.versions().has_removals_since(stamp) => continue,
+                Verdict::Current => match entries.is_present(found.place)? {
                     Some(true) => continue,
-                    // Somebody flagged it.
+                    // Another reader flagged it.
                     Some(false) => {}
                     None => return Ok(false),
                 },
@@ -151,9 +151,9 @@ impl PsTreeBackend {
         Ok(true)
     }
 
-    /// Flags the entries that were found obsolete, as far as nobody sees them any more: the next reader need not ask.
+    /// Flags obsolete entries that no reader sees any more: the next reader does not need a verdict.
     #[cold]
-    fn flag_passed(
+    fn flag_obsolete_entries(
         &self,
         entries: &NewestEntries<'_>,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
@@ -163,11 +163,11 @@ impl PsTreeBackend {
         costs.obsolete += obsolete_entries.len() as u64;
         let oldest = oldest_in_use();
         obsolete_entries.retain(|one| one.newer <= oldest);
-        // If a cut is about to be fixed, a later reader will do it.
+        // While a checkpoint begins, a later reader flags them.
         let Some(writer) = self.region().try_writer() else { return Ok(()) };
         let mut failed = None;
         obsolete_entries.retain(|one| match entries.flag_obsolete(&writer, one.place) {
-            Ok(flag) => flag == PsFlag::Won,
+            Ok(flag) => flag == PsFlag::Flagged,
             Err(error) => {
                 failed = Some(error);
                 false
@@ -177,7 +177,7 @@ impl PsTreeBackend {
             return Err(error);
         }
         costs.flagged += obsolete_entries.len() as u64;
-        // The flags go first.
+        // The flags are durable first.
         writer.fence();
         self.versions().note_flagged_of(&writer, obsolete_entries.iter().map(|one| &one.expected))
     }

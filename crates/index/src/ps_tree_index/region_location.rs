@@ -1,17 +1,17 @@
-//! Where the region of an index lies, and what the manifest says of it.
+//! The location of the region of an index, and its root in the manifest.
 //!
 //! ```text
-//! root of a keeper := root of page segments | in place
-//! in place         := 00, state (1 byte: 1 being made, 2 in use), tag (8 bytes), next tag (8 bytes), path of the file
+//! root of an external tree := root of page segments | in place
+//! in place                 := 00, state (1 byte: 1 in creation, 2 in use), tag (8 bytes), next tag (8 bytes), file path
 //! ```
 //! The root of page segments begins with the number of a file, which is not 0. The path of a file in place is a name in the
-//! directory of the database, or an absolute path. The manifest names it before it is made, so that no file is lost sight of; while it is being
-//! made, all that belongs into it is in the log and in the tree of the index.
+//! directory of the database, or an absolute path. The manifest names the file before it is created, so that no file is
+//! lost. During creation, all its content is also in the log and in the tree of the index.
 //!
 //! # Tags
-//! A file in place changes, and so do its copies in copies of the database. So each opening for writing gives it a new random
-//! tag: first the manifest names the tag that it has and the next one, then the region takes the next one. A region with
-//! neither of the two tags is that of another copy: damage.
+//! A file in place changes, and so do its copies in copies of the database. So each opening for writing assigns a new random
+//! tag: first the manifest names the present tag and the next one, then the region stores the next one. A region with
+//! neither of the two tags belongs to another copy: this is reported as damage.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,35 +30,35 @@ use super::deleted_ranges::DeletedRanges;
 use super::figures::PsTreeFigures;
 use crate::spec::{IndexSpec, RegionPlace};
 
-/// The root slot of a region in place with the sequence number through which it has every write whole.
+/// The root slot of a region in place with the sequence number through which every write is complete.
 const THROUGH_SLOT: usize = 30;
-/// The root slot of a region in place with its tag; 0 before it has one.
+/// The root slot of a region in place with its tag; 0 before the first tag is set.
 const TAG_SLOT: usize = 29;
-/// What files of regions in place are called at the end.
+/// The file name extension of regions in place.
 const EXTENSION: &str = "pmem";
 
 const MARKER: u8 = 0;
 const BEING_MADE: u8 = 1;
 const IN_USE: u8 = 2;
 
-/// Where the files of an index lie, and what it depends on.
+/// The location of the files of an index, and its environment.
 #[derive(Debug, Clone)]
 pub struct RegionLocation {
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
-    /// The threads that read a region.
+    /// Starts the threads that read a region.
     pub runtime: Arc<dyn Runtime>,
     /// The directory of the database.
     pub dir: PathBuf,
-    /// The directory of regions in persistent memory: an absolute path; where it is not set, that of the database.
+    /// The directory of regions in persistent memory, an absolute path. `None`: the directory of the database.
     pub dax_dir: Option<PathBuf>,
     /// The random number of the database.
     pub database_id: u64,
     /// A random number, the next tag of a region in place; not 0.
     pub tag: u64,
-    /// A random number of the index's own, for the hash of primary keys and the name of its file.
+    /// A random number of the index, for the hash of primary keys and the name of its file.
     pub seed: u64,
-    /// Nothing is to be written: what changes is gone with the process.
+    /// Read-only mode: changes are lost when the process ends.
     pub read_only: bool,
     /// The deleted ranges of the records.
     pub deleted: Arc<dyn DeletedRanges>,
@@ -66,62 +66,62 @@ pub struct RegionLocation {
 
 /// How a region becomes durable.
 pub(super) enum Durability {
-    /// Its pages are written to segments by cuts.
+    /// Checkpoints write its pages to segments.
     Pages(Box<Mutex<PageLog>>),
-    /// By itself.
+    /// Writes are durable at once.
     InPlace(InPlace),
 }
 
 /// A region that is changed in place, in persistent memory.
 pub(super) struct InPlace {
-    /// Its path as the manifest has it.
+    /// The file path as in the manifest.
     named: String,
-    /// The tag that it has, and the next one.
+    /// The present tag, and the next one.
     tags: [u64; 2],
-    /// The write that is being applied; 0 before the first.
+    /// The sequence number of the write that is being applied; 0 before the first.
     current: AtomicU64,
-    /// The first write that was applied: a power cut may have cut it off before.
+    /// The first write applied since the opening; a power cut may have interrupted it before.
     first: AtomicU64,
-    /// Bytes written back since the region was opened that the manifest has noted.
+    /// Bytes written back since the region was opened, as of the last installed checkpoint.
     pub(super) noted_bytes: AtomicU64,
 }
 
-/// What may help where a region is not found.
-const MOVED: &str = "Options::dax_dir says where regions were moved to";
+/// A hint in error messages about a missing region.
+const MOVED: &str = "set Options::dax_dir to the directory that regions were moved to";
 
 /// Bytes that were written back to persistent memory since `region` was opened.
 pub(super) fn in_place_bytes(region: &Region) -> u64 {
     region.stats().persisted_lines * bolide_storage::pmem::LINE_BYTES as u64
 }
 
-/// A region, and what is known of it.
-pub(super) struct Opened {
+/// An open region.
+pub(super) struct OpenedRegion {
     pub(super) region: Arc<Region>,
     pub(super) durability: Durability,
-    /// The region has every write through this number.
+    /// The region contains every write through this number.
     pub(super) sequence: SequenceNumber,
-    /// There is nothing in it yet.
+    /// The region is empty.
     pub(super) is_new: bool,
 }
 
-/// The root of a region in place, decoded: its state, its tags, and the path of its file.
-struct NamedInPlace<'r> {
+/// The decoded root of a region in place: its state, its tags, and the path of its file.
+struct InPlaceRoot<'r> {
     being_made: bool,
     tags: [u64; 2],
     path: &'r str,
 }
 
-fn in_place_of(root: &ExternalRoot) -> Option<NamedInPlace<'_>> {
+fn in_place_of(root: &ExternalRoot) -> Option<InPlaceRoot<'_>> {
     let [MARKER, state @ (BEING_MADE | IN_USE), rest @ ..] = root.root.as_slice() else { return None };
     let mut rest = Decoder::new(rest);
     let tags = [rest.u64()?, rest.u64()?];
     let path = std::str::from_utf8(rest.rest()).ok()?;
-    let is_plain = Path::new(path).file_name().is_some()
+    let is_valid = Path::new(path).file_name().is_some()
         && (Path::new(path).is_absolute() || Path::new(path).components().count() == 1);
-    is_plain.then_some(NamedInPlace { being_made: *state == BEING_MADE, tags, path })
+    is_valid.then_some(InPlaceRoot { being_made: *state == BEING_MADE, tags, path })
 }
 
-/// Where the file is that the manifest has as `named`: in `dax_dir` if that is set, and else where it was made.
+/// The path of the file that is `named` in the manifest: in `dax_dir` if that is set, else where it was created.
 fn resolve(named: &str, dir: &Path, dax_dir: Option<&Path>) -> PathBuf {
     match (dax_dir, Path::new(named).file_name()) {
         (Some(dax_dir), Some(name)) => dax_dir.join(name),
@@ -129,12 +129,12 @@ fn resolve(named: &str, dir: &Path, dax_dir: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The path of the file in persistent memory that `root` names, of a database in `dir`; `None` for another root.
+/// The path of the file in persistent memory that `root` names, for a database in `dir`; `None` for another root.
 pub fn file_in_place(root: &ExternalRoot, dir: &Path, dax_dir: Option<&Path>) -> Option<PathBuf> {
     in_place_of(root).map(|named| resolve(named.path, dir, dax_dir))
 }
 
-/// Whether a file of this name in the directory of the database `database_id` is one of its regions in place.
+/// Whether `name`, in the directory of the database `database_id`, is the name of one of its regions in place.
 pub fn is_file_in_place(name: &str, database_id: u64) -> bool {
     let rest = name.strip_prefix(&format!("{database_id:016x}-"));
     rest.is_some_and(|rest| rest.ends_with(&format!(".{EXTENSION}")))
@@ -145,7 +145,7 @@ impl RegionLocation {
         resolve(named, &self.dir, self.dax_dir.as_deref())
     }
 
-    /// A name that was never used, as the manifest is to have it.
+    /// A name that was never used, as the manifest will name it.
     fn new_name(&self, tree: TreeId) -> Result<String> {
         let name = format!("{:016x}-{tree:06}-{:08x}.{EXTENSION}", self.database_id, self.seed as u32);
         let Some(dax_dir) = &self.dax_dir else { return Ok(name) };
@@ -153,16 +153,16 @@ impl RegionLocation {
         match path.to_str() {
             Some(text) if path.is_absolute() => Ok(text.to_owned()),
             _ => Err(Error::invalid_input(format!(
-                "the directory of persistent memory, {}, is to be an absolute path in UTF-8",
+                "the directory of persistent memory, {}, is not an absolute path in UTF-8",
                 dax_dir.display()
             ))),
         }
     }
 }
 
-impl NamedInPlace<'_> {
-    /// The tag of `region`, whose file is at `path`: one of those that the manifest names; 0 for one that is being made and
-    /// has none yet.
+impl InPlaceRoot<'_> {
+    /// The tag of `region`, whose file is at `path`: one of those in the manifest, or 0 for a region in creation without a
+    /// tag.
     fn require_tag(&self, region: &Region, path: &Path) -> Result<u64> {
         let found = region.root(TAG_SLOT)?;
         if self.tags.contains(&found) || (self.being_made && found == 0) {
@@ -170,7 +170,7 @@ impl NamedInPlace<'_> {
         }
         let [tag, next] = self.tags;
         let what = format!(
-            "the file is another one under this name: its tag is {found:016x}, not {tag:016x} or {next:016x}"
+            "the file does not belong to this database: its tag is {found:016x}, not {tag:016x} or {next:016x}"
         );
         Err(Error::corruption(path.display(), 0, what))
     }
@@ -194,14 +194,14 @@ impl InPlace {
         ExternalRoot { files: Vec::new(), root }
     }
 
-    /// What the manifest is to name once the log lets go of what the region has.
+    /// The root for the manifest once the log releases the writes that the region contains.
     pub(super) fn root_in_use(&self) -> ExternalRoot {
         self.root(IN_USE)
     }
 
-    /// Takes note that the writes before the one at `sequence` were applied whole. All they stored is durable: each
-    /// ended with a fence.
-    pub(super) fn begin(&self, writer: &RegionWriter<'_>, sequence: SequenceNumber) -> Result<()> {
+    /// Begins a write, and notes that the writes before the one at `sequence` are complete. All their stores are durable:
+    /// each write ended with a fence.
+    pub(super) fn begin_write(&self, writer: &RegionWriter<'_>, sequence: SequenceNumber) -> Result<()> {
         let before = self.current.swap(sequence, Ordering::Relaxed);
         if before == 0 {
             self.first.store(sequence, Ordering::Relaxed);
@@ -209,26 +209,26 @@ impl InPlace {
         if before != 0 && before != sequence { note_through(writer, before) } else { Ok(()) }
     }
 
-    /// Takes note that all that was applied is whole.
-    pub(super) fn settle(&self, writer: &RegionWriter<'_>) -> Result<()> {
+    /// Notes that all applied writes are complete.
+    pub(super) fn note_all_applied(&self, writer: &RegionWriter<'_>) -> Result<()> {
         match self.current.load(Ordering::Relaxed) {
             0 => Ok(()),
             sequence => note_through(writer, sequence),
         }
     }
 
-    /// Whether the region may have a part of the write at `sequence` from before it was opened.
+    /// Whether the region may contain a part of the write at `sequence` from before it was opened.
     pub(super) fn may_have_part_of(&self, sequence: SequenceNumber) -> bool {
         self.first.load(Ordering::Relaxed) == sequence
     }
 }
 
-/// The sequence number through which a region in place has every write whole.
+/// The sequence number through which every write is complete in a region in place.
 pub(super) fn through(region: &Region) -> Result<SequenceNumber> {
     region.root(THROUGH_SLOT)
 }
 
-/// Gives a region in place its tag.
+/// Stores the tag of a region in place.
 fn set_tag(region: &Region, tag: u64) -> Result<()> {
     let writer = region.writer();
     writer.set_root(TAG_SLOT, tag)?;
@@ -242,37 +242,37 @@ fn note_through(writer: &RegionWriter<'_>, sequence: SequenceNumber) -> Result<(
     Ok(())
 }
 
-impl Opened {
-    /// The region that `root` names, or a new one, of the index that `spec` declares. `name_root` makes the manifest
+impl OpenedRegion {
+    /// Opens the region that `root` names, or creates one, for the index that `spec` declares. `name_root` makes the manifest
     /// name another root.
     pub(super) fn open(
         spec: &IndexSpec,
         tree: TreeId,
         root: Option<&ExternalRoot>,
-        home: &RegionLocation,
+        location: &RegionLocation,
         name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let name = format!("index {}", spec.name());
         let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
         if let Some(named) = root.and_then(in_place_of) {
-            return Self::open_in_place(options, &named, home, name_root);
+            return Self::open_in_place(options, &named, location, name_root);
         }
-        let is_in_place = spec.region() == RegionPlace::Dax && !home.read_only;
+        let is_in_place = spec.region() == RegionPlace::Dax && !location.read_only;
         let Some(root) = root else {
             if is_in_place {
-                let named = home.new_name(tree)?;
-                name_root(InPlace::new(&named, [home.tag; 2]).root(BEING_MADE))?;
-                return Self::create_in_place(options, &named, home);
+                let named = location.new_name(tree)?;
+                name_root(InPlace::new(&named, [location.tag; 2]).root(BEING_MADE))?;
+                return Self::create_in_place(options, &named, location);
             }
-            return Self::in_memory(options, home);
+            return Self::in_memory(options, location);
         };
         let pointer = RootPointer::decode(&root.root)
             .ok_or_else(|| Error::new(ErrorKind::Corruption, format!("{name}: a malformed root")))?;
-        let vfs = home.vfs.clone();
+        let vfs = location.vfs.clone();
         let LoadedRegion { region, log, sequence } =
-            PageLog::load_shared(&home.runtime, vfs, &home.dir, pointer, options.clone())?;
-        // A checkpoint has pages of what was in place. Where there is no persistent memory it stays so.
-        if is_in_place && let Some(moved) = Self::move_in_place(&region, sequence, options, home, name_root)?
+            PageLog::load_shared(&location.runtime, vfs, &location.dir, pointer, options.clone())?;
+        // A checkpoint contains the pages of a region in place. Without persistent memory it stays on pages.
+        if is_in_place && let Some(moved) = Self::move_in_place(&region, sequence, options, location, name_root)?
         {
             return Ok(moved);
         }
@@ -280,8 +280,8 @@ impl Opened {
         Ok(Self { region: Arc::new(region), durability, sequence, is_new: false })
     }
 
-    fn in_memory(options: RegionOptions, home: &RegionLocation) -> Result<Self> {
-        let log = PageLog::create(home.vfs.clone(), &home.dir, options.id);
+    fn in_memory(options: RegionOptions, location: &RegionLocation) -> Result<Self> {
+        let log = PageLog::create(location.vfs.clone(), &location.dir, options.id);
         let region = Arc::new(Region::in_memory(options)?);
         Ok(Self {
             region,
@@ -293,37 +293,37 @@ impl Opened {
 
     fn open_in_place(
         options: RegionOptions,
-        named: &NamedInPlace<'_>,
-        home: &RegionLocation,
+        named: &InPlaceRoot<'_>,
+        location: &RegionLocation,
         name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let being_made = named.being_made;
-        let path = home.path_of(named.path);
-        let opened = home.vfs.open_region(&path, options.clone(), home.read_only);
+        let path = location.path_of(named.path);
+        let opened = location.vfs.open_region(&path, options.clone(), location.read_only);
         match opened.and_then(|region| named.require_tag(&region, &path).map(|tag| (region, tag))) {
             Ok((region, tag)) => {
                 let is_new = being_made && region.root(0)? == 0;
-                let mut place = InPlace::new(named.path, [tag, home.tag]);
-                if !home.read_only {
+                let mut place = InPlace::new(named.path, [tag, location.tag]);
+                if !location.read_only {
                     name_root(place.root(if being_made { BEING_MADE } else { IN_USE }))?;
-                    set_tag(&region, home.tag)?;
-                    place.tags = [home.tag; 2];
+                    set_tag(&region, location.tag)?;
+                    place.tags = [location.tag; 2];
                 }
                 let sequence = through(&region)?;
                 Ok(Self { region, durability: Durability::InPlace(place), sequence, is_new })
             }
-            // What belongs into it is all in the log and in the tree.
-            Err(_) if being_made && home.read_only => Self::in_memory(options, home),
+            // All its content is in the log and in the tree.
+            Err(_) if being_made && location.read_only => Self::in_memory(options, location),
             Err(error) if being_made && error.kind() != ErrorKind::Unsupported => {
-                match home.vfs.remove(&path) {
+                match location.vfs.remove(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                     _ => {
-                        name_root(InPlace::new(named.path, [home.tag; 2]).root(BEING_MADE))?;
-                        Self::create_in_place(options, named.path, home)
+                        name_root(InPlace::new(named.path, [location.tag; 2]).root(BEING_MADE))?;
+                        Self::create_in_place(options, named.path, location)
                     }
                 }
             }
-            // The manifest names it.
+            // A missing file is damage: the manifest names it.
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::corruption(
                 path.display(),
                 0,
@@ -333,36 +333,36 @@ impl Opened {
         }
     }
 
-    fn create_in_place(options: RegionOptions, named: &str, home: &RegionLocation) -> Result<Self> {
-        let region = home.vfs.create_region(&home.path_of(named), options)?;
-        set_tag(&region, home.tag)?;
-        let durability = Durability::InPlace(InPlace::new(named, [home.tag; 2]));
+    fn create_in_place(options: RegionOptions, named: &str, location: &RegionLocation) -> Result<Self> {
+        let region = location.vfs.create_region(&location.path_of(named), options)?;
+        set_tag(&region, location.tag)?;
+        let durability = Durability::InPlace(InPlace::new(named, [location.tag; 2]));
         Ok(Self { region, durability, sequence: 0, is_new: true })
     }
 
-    /// Makes a region in place of what a cut has, and has the manifest name it; `None` where there is no persistent
+    /// Moves the region of a checkpoint into persistent memory, and makes the manifest name it. `None` without persistent
     /// memory.
     fn move_in_place(
         source: &Region,
         sequence: SequenceNumber,
         options: RegionOptions,
-        home: &RegionLocation,
+        location: &RegionLocation,
         name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Option<Self>> {
-        let named = home.new_name(options.id as TreeId)?;
-        let opened = match Self::create_in_place(options, &named, home) {
+        let named = location.new_name(options.id as TreeId)?;
+        let opened = match Self::create_in_place(options, &named, location) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
             opened => opened?,
         };
         let filled = opened.region.fill_from(source).and_then(|()| {
-            set_tag(&opened.region, home.tag)?;
+            set_tag(&opened.region, location.tag)?;
             note_through(&opened.region.writer(), sequence)?;
-            name_root(InPlace::new(&named, [home.tag; 2]).root(IN_USE))
+            name_root(InPlace::new(&named, [location.tag; 2]).root(IN_USE))
         });
         if let Err(error) = filled {
-            // Unless the manifest may name it.
+            // Keeps the file if the manifest may name it.
             if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::InvalidInput) {
-                let _ = home.vfs.remove(&home.path_of(&named));
+                let _ = location.vfs.remove(&location.path_of(&named));
             }
             return Err(error);
         }
@@ -371,7 +371,7 @@ impl Opened {
 }
 
 impl Durability {
-    /// Adds what it takes.
+    /// Adds sizes and written bytes.
     pub(super) fn add_figures(&self, region: &Region, figures: &mut PsTreeFigures) {
         match self {
             Self::Pages(log) => {
@@ -395,7 +395,7 @@ impl Durability {
 impl fmt::Debug for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pages(_) => f.write_str("by cuts"),
+            Self::Pages(_) => f.write_str("by checkpoints"),
             Self::InPlace(place) => write!(f, "in place in {}", place.named),
         }
     }
@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roots_in_place_are_told_from_roots_of_pages() {
+    fn roots_in_place_differ_from_roots_of_pages() {
         let name = "00000000000000ab-000003-0000cd12.pmem";
         let place = InPlace::new(name, [5, 6]);
         for (root, being_made) in [(place.root(BEING_MADE), true), (place.root_in_use(), false)] {
@@ -419,7 +419,7 @@ mod tests {
         let pages =
             RootPointer { file: FileIdentity { file_number: 7, tag: 1 }, offset: 4160, len: 48 }.encode();
         let tagged = |state: u8, path: &[u8]| [&[0, state], [7; 16].as_slice(), path].concat();
-        let others = [
+        let invalid_roots = [
             pages,
             tagged(3, b"a"),
             tagged(2, b""),
@@ -428,7 +428,7 @@ mod tests {
             vec![0, 2, 1],
             vec![],
         ];
-        for root in others {
+        for root in invalid_roots {
             assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: root.clone() }).is_none(), "{root:?}");
         }
         assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: tagged(2, b"a") }).is_some());
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_where_it_was_made_unless_the_settings_say_otherwise() {
+    fn a_file_is_in_its_original_directory_unless_dax_dir_is_set() {
         let of = |named: &str, dax_dir: Option<&str>| {
             let root = InPlace::new(named, [1, 2]).root_in_use();
             file_in_place(&root, Path::new("/db"), dax_dir.map(Path::new))

@@ -1,8 +1,8 @@
-//! How obsolete entries are collected from all pages of a tree, not only from those that split.
+//! Sweeps: collection of obsolete entries from all pages of a tree, not only from those that split.
 //!
-//! A sweep goes over all pages, and then over all entries that were left where they are: afterwards no entry is left
-//! unflagged that everybody sees as obsolete, so tombstones of ranges and keys of the version table may be forgotten.
-//! Readers that find the version table empty ask it nothing.
+//! A sweep visits all pages, and then all entries that are left. Afterwards no unflagged entry is obsolete for all
+//! readers, so range tombstones and keys of the version table may be removed. Readers skip the lookup in an empty version
+//! table.
 
 use std::sync::OnceLock;
 
@@ -16,102 +16,102 @@ use crate::query::Order;
 use crate::validation::Verdict;
 use crate::version_table::VersionTable;
 
-/// Pages that a sweep looks at before it lets cuts in.
-const SWEPT_AT_ONCE: usize = 64;
-/// Entries that are looked at between two looks whether to go on.
-const FLAGGED_AT_ONCE: usize = 1024;
+/// Pages that a sweep visits before checkpoints may begin.
+const PAGES_PER_STEP: usize = 64;
+/// Entries visited between two calls of `may_continue`.
+const ENTRIES_PER_STEP: usize = 1024;
 
-/// What a sweep came to.
+/// The outcome of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Swept {
-    /// Nothing obsolete is left, as of the number it was made at.
-    Everything,
-    /// Something could not be flagged just now.
-    NotAll,
-    /// It was told to end.
-    CutShort,
+pub(super) enum SweepOutcome {
+    /// No unflagged entry is obsolete at `oldest_in_use`.
+    Complete,
+    /// Some entries could not be flagged.
+    Incomplete,
+    /// `may_continue` returned false.
+    Interrupted,
 }
 
-/// A sweep of what nobody who reads at `oldest_in_use` or later needs.
+/// A sweep of entries that no reader at `oldest_in_use` or later needs.
 pub(super) struct Sweep<'k> {
     pub(super) region: &'k Region,
     pub(super) tree: &'k PsTree,
     pub(super) versions: &'k VersionTable,
     pub(super) deleted: &'k dyn DeletedRanges,
     pub(super) oldest_in_use: SequenceNumber,
-    /// Asked again and again; false ends the sweep.
-    pub(super) goes_on: &'k dyn Fn() -> bool,
+    /// Called repeatedly; false ends the sweep.
+    pub(super) may_continue: &'k dyn Fn() -> bool,
 }
 
 impl Sweep<'_> {
-    /// Does it, beside readers and writers.
+    /// Runs the sweep, concurrently with readers and writers.
     ///
     /// # Errors
-    /// `Corruption`; `NoSpace` or `LimitExceeded`: what was not collected stays then.
-    pub(super) fn run(&self) -> Result<Swept> {
-        let adviser = Adviser::new(self.versions, self.deleted);
+    /// `Corruption`; `NoSpace` or `LimitExceeded`: the remaining garbage stays.
+    pub(super) fn run(&self) -> Result<SweepOutcome> {
+        let tracker = ObsolescenceTracker::new(self.versions, self.deleted);
         let mut position = Vec::new();
         loop {
-            if !(self.goes_on)() {
-                return Ok(Swept::CutShort);
+            if !(self.may_continue)() {
+                return Ok(SweepOutcome::Interrupted);
             }
             let writer = self.region.writer();
-            self.tree.sweep(&writer, &mut position, SWEPT_AT_ONCE, &adviser, self.oldest_in_use)?;
-            adviser.settle(&writer)?;
+            self.tree.sweep(&writer, &mut position, PAGES_PER_STEP, &tracker, self.oldest_in_use)?;
+            tracker.note_removed(&writer)?;
             if position.is_empty() {
                 self.tree.compact_keys(&writer)?;
                 break;
             }
         }
-        let swept = self.flag_all(&adviser)?;
-        if swept == Swept::Everything {
-            self.versions.forget_through(&self.region.writer(), self.oldest_in_use)?;
+        let outcome = self.flag_all(&tracker)?;
+        if outcome == SweepOutcome::Complete {
+            self.versions.remove_through(&self.region.writer(), self.oldest_in_use)?;
         }
-        Ok(swept)
+        Ok(outcome)
     }
 
-    /// Flags what is obsolete and was left where it is, because it takes too little room.
-    fn flag_all(&self, adviser: &Adviser<'_>) -> Result<Swept> {
+    /// Flags obsolete entries that were left in their pages because they take too little space.
+    fn flag_all(&self, tracker: &ObsolescenceTracker<'_>) -> Result<SweepOutcome> {
         let all = PsBounds::Range { low: &[], end: None };
         let mut cursor = self.tree.cursor(all, Order::Value, self.oldest_in_use)?;
-        let (mut swept, mut primary_key) = (Swept::Everything, Vec::new());
-        let mut looked_at = 0_usize;
+        let (mut outcome, mut primary_key) = (SweepOutcome::Complete, Vec::new());
+        let mut visited = 0_usize;
         while let Some(entry) = cursor.next_entry()? {
-            looked_at += 1;
-            if looked_at.is_multiple_of(FLAGGED_AT_ONCE) && !(self.goes_on)() {
-                return Ok(Swept::CutShort);
+            visited += 1;
+            if visited.is_multiple_of(ENTRIES_PER_STEP) && !(self.may_continue)() {
+                return Ok(SweepOutcome::Interrupted);
             }
-            if adviser.verdict(entry.primary_key, entry.sequence, self.oldest_in_use) != Verdict::Obsolete {
+            if tracker.verdict(entry.primary_key, entry.sequence, self.oldest_in_use) != Verdict::Obsolete {
                 continue;
             }
             let place = entry.place;
             primary_key.clear();
             primary_key.extend_from_slice(entry.primary_key);
             match cursor.flag_obsolete(place)? {
-                PsFlag::Won => {
+                PsFlag::Flagged => {
                     let writer = self.region.writer();
                     writer.fence();
                     self.versions.note_flagged(&writer, &primary_key)?;
                 }
-                PsFlag::Already => {}
-                PsFlag::Refused => swept = Swept::NotAll,
+                PsFlag::AlreadyFlagged => {}
+                PsFlag::Busy => outcome = SweepOutcome::Incomplete,
             }
         }
-        Ok(swept)
+        Ok(outcome)
     }
 }
 
-/// Says which entries may be removed, and takes note of those that were.
-pub(super) struct Adviser<'k> {
+/// Determines which entries may be removed, and records the removed ones.
+pub(super) struct ObsolescenceTracker<'k> {
     versions: &'k VersionTable,
     deleted: &'k dyn DeletedRanges,
     /// Primary keys of removed entries that were not flagged.
     removed: Mutex<Vec<Vec<u8>>>,
-    /// Whether ranges of records were deleted when it was first asked: entries of what is deleted later stay.
+    /// Whether ranges of records were deleted at the first call; entries in later ranges stay.
     has_deleted_ranges: OnceLock<bool>,
 }
 
-impl<'k> Adviser<'k> {
+impl<'k> ObsolescenceTracker<'k> {
     pub(super) fn new(versions: &'k VersionTable, deleted: &'k dyn DeletedRanges) -> Self {
         Self { versions, deleted, removed: Mutex::default(), has_deleted_ranges: OnceLock::new() }
     }
@@ -120,8 +120,8 @@ impl<'k> Adviser<'k> {
         *self.has_deleted_ranges.get_or_init(|| self.deleted.are_there())
     }
 
-    /// Tells the version table of what was removed.
-    pub(super) fn settle(&self, writer: &RegionWriter<'_>) -> Result<()> {
+    /// Notes the removed entries in the version table.
+    pub(super) fn note_removed(&self, writer: &RegionWriter<'_>) -> Result<()> {
         let removed = std::mem::take(&mut *self.removed.lock());
         if !removed.is_empty() {
             writer.fence();
@@ -130,7 +130,7 @@ impl<'k> Adviser<'k> {
     }
 }
 
-impl Obsolescence for Adviser<'_> {
+impl Obsolescence for ObsolescenceTracker<'_> {
     fn verdict(
         &self,
         primary_key: &[u8],
@@ -140,15 +140,15 @@ impl Obsolescence for Adviser<'_> {
         if self.has_deleted_ranges() && self.deleted.newest(primary_key, oldest_in_use) > sequence {
             return Verdict::Obsolete;
         }
-        // What cannot be read stays.
+        // An entry that cannot be validated stays.
         self.versions.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
     }
 
-    fn expect(&self, primary_key: &[u8]) {
-        self.versions.expect(primary_key);
+    fn prefetch(&self, primary_key: &[u8]) {
+        self.versions.prefetch(primary_key);
     }
 
-    fn expects_obsolete(&self) -> bool {
+    fn may_have_obsolete(&self) -> bool {
         self.versions.stats().keys > 0 || self.has_deleted_ranges()
     }
 

@@ -1,7 +1,7 @@
 //! Validation in memory, as far as possible.
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_lsm::store::Lite;
+use bolide_lsm::store::LiteVerdict;
 
 use super::{Validator, Verdict};
 use crate::source::TreeSource;
@@ -21,9 +21,9 @@ impl<T: TreeSource> Validator<T> for GetLiteValidator {
 
     fn verdict(&self, table: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
         Ok(match table.get_lite(primary_key, sequence) {
-            Lite::Current => Verdict::Current,
-            Lite::Obsolete => Verdict::Obsolete,
-            Lite::Unknown => Verdict::Unknown,
+            LiteVerdict::Current => Verdict::Current,
+            LiteVerdict::Obsolete => Verdict::Obsolete,
+            LiteVerdict::Unknown => Verdict::Unknown,
         })
     }
 }

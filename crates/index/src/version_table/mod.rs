@@ -233,7 +233,7 @@ impl VersionTable {
         let mut is_same_write = false;
         let note = |state: &mut KeyState| {
             is_same_write = state.latest == sequence && state.entries > 0;
-            state.note(sequence, 1);
+            state.note_write(sequence, 1);
         };
         if self.change(writer, hash, note)? {
             if is_same_write {
@@ -266,7 +266,7 @@ impl VersionTable {
     ) -> Result<()> {
         let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
-        if !self.change(writer, hash, |state| state.note(sequence, 0))? && self.is_known(hash)? {
+        if !self.change(writer, hash, |state| state.note_write(sequence, 0))? && self.is_known(hash)? {
             self.insert(writer, hash, sequence, 0)?;
         }
         Ok(())

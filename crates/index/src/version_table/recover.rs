@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// After any power cut, the interrupted write is applied again, then next writes: every verdict holds.
+    /// After any power cut, the interrupted write is applied again, then further writes: every verdict holds.
     #[test]
     fn counts_are_never_too_low_after_a_power_cut() {
         let mut crashes = 0;

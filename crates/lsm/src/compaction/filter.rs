@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn puts_that_every_view_sees_are_filtered_in_tree_order() -> Result<()> {
         let oldest = 40_000;
-        let mut output = FilteredOutput::new(Collected::default(), Some(Arc::new(DropsEvenSequences)), oldest);
+        let mut output =
+            FilteredOutput::new(Collected::default(), Some(Arc::new(DropsEvenSequences)), oldest);
         let mut expected = Vec::new();
         for number in 0..50_000_u64 {
             let kind = if number % 5 == 0 { EntryKind::Delete } else { EntryKind::Put };

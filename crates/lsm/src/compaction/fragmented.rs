@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::leveled::{FANOUT, RUN_TRIGGER, LevelTargets};
+use super::leveled::{FANOUT, LevelTargets, RUN_TRIGGER};
 use super::partitioned::{append, full_partitions, merge_tallest};
 use super::policy::{CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, VersionShape};
 use crate::version::LAST_LEVEL;

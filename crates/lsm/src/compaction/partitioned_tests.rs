@@ -168,9 +168,12 @@ fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
         Action::Split { inputs } => {
             for retained in load.tables.iter().filter(|table| !inputs.contains(&table.table.number)) {
                 let others = load.tables.iter().filter(|other| other.table.number != retained.table.number);
-                assert!(others.into_iter().all(|other| !other.table.overlaps(&retained.table)), "seed {seed}");
-                let is_clear =
-                    retained.table.largest_key < new.smallest_key || new.largest_key < retained.table.smallest_key;
+                assert!(
+                    others.into_iter().all(|other| !other.table.overlaps(&retained.table)),
+                    "seed {seed}"
+                );
+                let is_clear = retained.table.largest_key < new.smallest_key
+                    || new.largest_key < retained.table.smallest_key;
                 assert!(is_clear, "seed {seed}: a split skips an sstable that is older than new entries");
             }
         }

@@ -308,7 +308,8 @@ pub(super) mod sketch {
                 runs.retain(|(_, tables)| !tables.is_empty());
             }
             let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
-            let outputs = if plan.is_trivial_move { inputs } else { divide(&inputs, bytes, plan, next_number) };
+            let outputs =
+                if plan.is_trivial_move { inputs } else { divide(&inputs, bytes, plan, next_number) };
             let runs = &mut self.levels[plan.output_level];
             match runs.iter_mut().find(|(id, _)| *id == plan.output_run) {
                 Some((_, tables)) => tables.extend(outputs),

@@ -12,7 +12,7 @@ use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
 use super::bounds::Bounds;
-use super::{MergingCursor, ComponentCursor};
+use super::{ComponentCursor, MergingCursor};
 use crate::range_tombstones::RangeTombstones;
 
 /// The number of steps over invisible versions before the cursor seeks.

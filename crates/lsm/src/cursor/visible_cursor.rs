@@ -19,7 +19,7 @@ use bolide_base::{EntryKind, Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
 use super::bounds::{Bounds, successor};
-use super::{MergingCursor, ComponentCursor};
+use super::{ComponentCursor, MergingCursor};
 use crate::range_tombstones::RangeTombstones;
 
 /// The number of versions of one key that are stepped over before the cursor seeks. A step costs some 10 ns, a seek some

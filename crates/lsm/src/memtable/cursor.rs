@@ -122,7 +122,9 @@ impl MemtableCursor {
     #[inline]
     fn set_current(&mut self, slot: usize, current: CursorEntry) {
         prefetch_value(current.version);
-        self.prefetch_until((self.prefetched + PREFETCH_STEP).clamp(slot + PREFETCH_STEP, slot + PREFETCH_DISTANCE));
+        self.prefetch_until(
+            (self.prefetched + PREFETCH_STEP).clamp(slot + PREFETCH_STEP, slot + PREFETCH_DISTANCE),
+        );
         self.slot = slot;
         self.current = Some(current);
     }

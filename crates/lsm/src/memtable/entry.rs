@@ -33,7 +33,7 @@ use std::slice;
 
 use bolide_base::{SequenceNumber, Trailer};
 
-use super::arena::{Arena, Link, ArenaRef};
+use super::arena::{Arena, ArenaRef, Link};
 
 /// The head of an entry; its key and first version follow in memory.
 #[repr(C)]

@@ -211,7 +211,12 @@ impl Memtable {
 
     /// As [`get`](Self::get), where `hash` is the [`hash_key`] of `key`.
     #[inline]
-    pub fn get_hashed(&self, key: &[u8], hash: u64, max_sequence: SequenceNumber) -> Option<(Trailer, &[u8])> {
+    pub fn get_hashed(
+        &self,
+        key: &[u8],
+        hash: u64,
+        max_sequence: SequenceNumber,
+    ) -> Option<(Trailer, &[u8])> {
         let version = self.entry(key, hash)?.newest(max_sequence)?;
         Some((version.trailer(), version.value()))
     }

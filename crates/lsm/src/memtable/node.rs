@@ -32,8 +32,8 @@
 //! `low` and `children` never change. The key range of a node never grows; a split removes the upper half and lowers
 //! `high`.
 
-use super::arena::{Arena, Link, ArenaRef};
-use super::entry::{KeyEntry, EntryRef};
+use super::arena::{Arena, ArenaRef, Link};
+use super::entry::{EntryRef, KeyEntry};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, prefetch, wait};
 
 /// The slots of a node; a power of two. With 64, half a million keys make four levels, and a search reads at most six

@@ -28,7 +28,7 @@ use bolide_base::checksum::hash_key;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::arena::{Arena, ArenaRef};
-use super::entry::{KeyEntry, EntryRef};
+use super::entry::{EntryRef, KeyEntry};
 use super::node::{FANOUT, LeafCopy, NodeRef};
 use super::sync::{AtomicPtr, AtomicU32, Ordering, fence, prefetch, wait};
 use super::tree::MemtableTree;
@@ -454,8 +454,9 @@ mod tests {
         index.begin(0, 0);
         index.fill(&tree);
         let entries: Vec<_> = (0..1_000_u32).map(|number| inserted(&tree, &number.to_be_bytes())).collect();
-        let with_tag =
-            |entry: &EntryRef<'_>| entry.address().as_ptr().cast::<KeyEntry>().map_addr(|at| at | bits_of(77));
+        let with_tag = |entry: &EntryRef<'_>| {
+            entry.address().as_ptr().cast::<KeyEntry>().map_addr(|at| at | bits_of(77))
+        };
         let added = entries.iter().take_while(|entry| index.add_to(5, with_tag(entry)).is_some()).count();
         assert!((32..=MAX_PROBES).contains(&added), "{added} keys of one hash");
         // Until then, all recorded keys are found.

@@ -19,7 +19,7 @@ use bolide_base::Trailer;
 
 use super::arena::{Arena, Link};
 use super::entry::{EntryRef, VersionRef};
-use super::node::{FANOUT, NodeMatch, LeafCopy, TreeNode, NodeRef};
+use super::node::{FANOUT, LeafCopy, NodeMatch, NodeRef, TreeNode};
 use super::sync::{LANES, wait};
 
 /// The sorted keys with their versions.

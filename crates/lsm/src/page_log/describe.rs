@@ -29,10 +29,14 @@ pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
         let line = match scan.next_record() {
             Ok(None) => break,
             Ok(Some(found)) => {
-                let (offset, checkpoint, bytes) = (found.offset, found.record.checkpoint, found.record.body.len());
+                let (offset, checkpoint, bytes) =
+                    (found.offset, found.record.checkpoint, found.record.body.len());
                 match found.record.kind {
                     PageRecordKind::Page => {
-                        format!("@{offset} checkpoint {checkpoint} page {} of {bytes} bytes", found.record.page)
+                        format!(
+                            "@{offset} checkpoint {checkpoint} page {} of {bytes} bytes",
+                            found.record.page
+                        )
                     }
                     PageRecordKind::Root => match Root::decode(found.record.body) {
                         Some(root) => format!(

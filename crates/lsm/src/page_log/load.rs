@@ -9,8 +9,8 @@ use bolide_storage::pmem::{EXTENT_BYTES, PAGE_BYTES, Region, RegionOptions, Regi
 use bolide_storage::{Runtime, Vfs};
 
 use super::format::{PageRecord, PageRecordKind, Root, RootPointer, SegmentHeader};
+use super::log::{LogSegment, PageLog};
 use super::read_segments::{RecordBounds, read_all};
-use super::log::{PageLog, LogSegment};
 use super::scan::SegmentScan;
 use crate::file_name::FileName;
 

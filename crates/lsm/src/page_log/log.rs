@@ -27,7 +27,7 @@ use bolide_storage::pmem::{Cut, Region};
 use bolide_storage::{File, Vfs};
 
 use super::format::{HEADER_BYTES, PageRecord, PageRecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};
-use super::segment_output::{OpenSegment, RecordLocation, SegmentOutput, SegmentOptions};
+use super::segment_output::{OpenSegment, RecordLocation, SegmentOptions, SegmentOutput};
 use crate::file_name::FileName;
 
 /// The limits for the size of segments and for garbage collection.
@@ -155,7 +155,12 @@ impl PageLog {
     }
 
     /// Sets the state of a loaded root.
-    pub(super) fn restored(mut self, root: RootPointer, checkpoint: u64, segments: BTreeMap<u64, LogSegment>) -> Self {
+    pub(super) fn restored(
+        mut self,
+        root: RootPointer,
+        checkpoint: u64,
+        segments: BTreeMap<u64, LogSegment>,
+    ) -> Self {
         self.checkpoint = checkpoint;
         self.root = Some(root);
         self.segments = segments;
@@ -269,8 +274,7 @@ impl PageLog {
         let mut changes = BTreeMap::new();
         while let Some((page, bytes)) = checkpoint.next_page() {
             let body = trimmed(bytes);
-            let record =
-                PageRecord { kind: PageRecordKind::Page, checkpoint: self.checkpoint, page, body };
+            let record = PageRecord { kind: PageRecordKind::Page, checkpoint: self.checkpoint, page, body };
             changes.insert(page, output.put(&record)?);
         }
         let written_bytes = output.written_bytes();
@@ -363,7 +367,11 @@ impl PageLog {
     }
 
     /// Moves live pages out of segments with a small live share.
-    fn move_pages(&self, output: &mut SegmentOutput<'_>, changes: &mut BTreeMap<u64, RecordLocation>) -> Result<()> {
+    fn move_pages(
+        &self,
+        output: &mut SegmentOutput<'_>,
+        changes: &mut BTreeMap<u64, RecordLocation>,
+    ) -> Result<()> {
         let mut budget = (2 * output.written_bytes()).max(self.limits.min_moved_bytes);
         let mut visited = Vec::new();
         while let Some(victim) = self.collection_victim(output, changes, &visited) {
@@ -383,7 +391,12 @@ impl PageLog {
         Ok(())
     }
 
-    fn move_page(&self, output: &mut SegmentOutput<'_>, page: u64, location: RecordLocation) -> Result<RecordLocation> {
+    fn move_page(
+        &self,
+        output: &mut SegmentOutput<'_>,
+        page: u64,
+        location: RecordLocation,
+    ) -> Result<RecordLocation> {
         let path = FileName::Region(location.file).path(&self.dir);
         let damaged = |what| Error::corruption(path.display(), location.offset, what);
         let segment = self.segments.get(&location.file).ok_or_else(|| damaged("the segment is not open"))?;
@@ -414,7 +427,8 @@ impl PageLog {
         }
         let garbage = total.saturating_sub(alive);
         let too_much = garbage > self.limits.tolerated_garbage_bytes.max(total / 3);
-        let too_many = live.len() as u64 > self.limits.retained_segments + 2 * alive / self.limits.segment_bytes;
+        let too_many =
+            live.len() as u64 > self.limits.retained_segments + 2 * alive / self.limits.segment_bytes;
         if !too_much && !too_many {
             return None;
         }

@@ -18,9 +18,9 @@
 mod describe;
 mod format;
 mod fuzzing;
-mod read_segments;
 mod load;
 mod log;
+mod read_segments;
 mod scan;
 mod segment_output;
 

@@ -87,8 +87,8 @@ pub(super) fn read_all(
     }
     shared_read.work();
     helpers.into_iter().try_for_each(|helper| helper.join())?;
-    let all =
-        Arc::into_inner(shared_read).ok_or_else(|| Error::internal("a thread that reads segments has not ended"))?;
+    let all = Arc::into_inner(shared_read)
+        .ok_or_else(|| Error::internal("a thread that reads segments has not ended"))?;
     all.finish()
 }
 
@@ -156,10 +156,9 @@ impl SharedRead {
         let mut pages = Vec::new();
         for (stripe, locations) in (0..).zip(self.stripes) {
             let numbered = (0..).zip(locations.into_inner());
-            pages.extend(
-                numbered
-                    .filter_map(|(index, location): (u64, _)| Some((index * LOCK_STRIPES as u64 + stripe, location?))),
-            );
+            pages.extend(numbered.filter_map(|(index, location): (u64, _)| {
+                Some((index * LOCK_STRIPES as u64 + stripe, location?))
+            }));
         }
         Ok(SegmentContents { region: self.restore.map(RegionRestore::finish).transpose()?, pages })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 use bolide_storage::{File, Vfs};
 
-use super::format::{HEADER_BYTES, RECORD_HEADER_BYTES, PageRecord, SegmentHeader};
+use super::format::{HEADER_BYTES, PageRecord, RECORD_HEADER_BYTES, SegmentHeader};
 use crate::file_name::FileName;
 
 /// The bytes of one read.

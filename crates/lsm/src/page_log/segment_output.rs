@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::{File, Vfs};
 
-use super::format::{HEADER_BYTES, RECORD_HEADER_BYTES, PageRecord, SegmentHeader};
+use super::format::{HEADER_BYTES, PageRecord, RECORD_HEADER_BYTES, SegmentHeader};
 use crate::file_name::FileName;
 
 /// The size of one append to a file in bytes.
@@ -79,10 +79,13 @@ impl<'a> SegmentOutput<'a> {
     /// Appends a record.
     pub(super) fn put(&mut self, record: &PageRecord<'_>) -> Result<RecordLocation> {
         let end = |segment: &OpenSegment, buffer: &[u8]| segment.len + buffer.len() as u64;
-        if self.segment.as_ref().is_none_or(|segment| end(segment, &self.buffer) >= self.options.limit_bytes) {
+        if self.segment.as_ref().is_none_or(|segment| end(segment, &self.buffer) >= self.options.limit_bytes)
+        {
             self.begin_segment()?;
         }
-        let Some(segment) = &self.segment else { return Err(Error::internal("a checkpoint without a segment")) };
+        let Some(segment) = &self.segment else {
+            return Err(Error::internal("a checkpoint without a segment"));
+        };
         let (identity, offset) = (segment.header.identity, end(segment, &self.buffer));
         record.put(&mut self.buffer, offset, identity);
         let len = RECORD_HEADER_BYTES + record.body.len();
@@ -103,7 +106,9 @@ impl<'a> SegmentOutput<'a> {
         if self.segment.is_none() {
             self.begin_segment()?;
         }
-        let Some(segment) = &self.segment else { return Err(Error::internal("a checkpoint without a segment")) };
+        let Some(segment) = &self.segment else {
+            return Err(Error::internal("a checkpoint without a segment"));
+        };
         Ok((segment.header.identity, segment.len + self.buffer.len() as u64))
     }
 

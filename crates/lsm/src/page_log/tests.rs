@@ -18,8 +18,12 @@ use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
 
 const REGION: u64 = 5;
 const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: 77 };
-const SMALL: Limits =
-    Limits { segment_bytes: 60_000, tolerated_garbage_bytes: 20_000, retained_segments: 4, min_moved_bytes: 10_000 };
+const SMALL: Limits = Limits {
+    segment_bytes: 60_000,
+    tolerated_garbage_bytes: 20_000,
+    retained_segments: 4,
+    min_moved_bytes: 10_000,
+};
 
 /// Live blocks with their bytes.
 type Blocks = BTreeMap<Place, Vec<u8>>;
@@ -275,7 +279,9 @@ fn checkpoints_are_loaded_after_many_restarts_and_space_is_bounded() {
             assert_boots(&machine.vfs, &machine.states, machine.installed, &what);
             let stats = machine.log.stats();
             assert!(stats.total_bytes <= 2 * stats.live_bytes + 200_000, "{what}: {stats:?}");
-            assert!(stats.segments <= SMALL.retained_segments + 2 * stats.live_bytes / SMALL.segment_bytes + 4);
+            assert!(
+                stats.segments <= SMALL.retained_segments + 2 * stats.live_bytes / SMALL.segment_bytes + 4
+            );
             let root = last_root(&machine.vfs);
             if let Some(root) = root.filter(|_| machine.rng.one_in(4)) {
                 // A restart from the root, without later writes.

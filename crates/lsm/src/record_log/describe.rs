@@ -14,7 +14,9 @@ pub(crate) fn describe_end(reader: &mut LogReader, out: &mut dyn Write) -> Resul
         (_, Err(error)) if error.is_corruption() => format!("damaged: {error}"),
         (_, Err(error)) => return Err(error),
         (Some(LogStop::Invalid(what)), Ok(TailEnd::Torn)) => {
-            format!("@{end} {left} bytes that are not a record ({what}): a torn tail unless the log was sealed")
+            format!(
+                "@{end} {left} bytes that are not a record ({what}): a torn tail unless the log was sealed"
+            )
         }
         (_, Ok(_)) => format!("@{end} end"),
     };

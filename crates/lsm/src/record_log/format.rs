@@ -175,7 +175,8 @@ impl LogHeader {
     pub fn decode(bytes: &[u8], name: &str, role: LogRole, expected: Option<FileIdentity>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
         let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| damaged(0, "the file header is truncated"))?;
-        let fields = LogHeaderFields::read(bytes).ok_or_else(|| damaged(0, "the file header is truncated"))?;
+        let fields =
+            LogHeaderFields::read(bytes).ok_or_else(|| damaged(0, "the file header is truncated"))?;
         let identity = FileIdentity { file_number: fields.file_number, tag: fields.tag };
         let mut covered = [0; HEADER_BYTES - 8];
         covered.copy_from_slice(bytes.get(..HEADER_BYTES - 8).unwrap_or(&[0; HEADER_BYTES - 8]));

@@ -17,7 +17,7 @@ use bolide_base::checksum::linked_checksum;
 use bolide_base::coding::Decoder;
 
 use super::format::{
-    PayloadEncoding, KIND_DATA, KIND_DELTA, KIND_DELTA_LENGTHS, LogHeader, RecordHeader, is_sum, put_record,
+    KIND_DATA, KIND_DELTA, KIND_DELTA_LENGTHS, LogHeader, PayloadEncoding, RecordHeader, is_sum, put_record,
 };
 use super::single_operation::{OperationShape, SingleOperation};
 
@@ -113,7 +113,8 @@ impl Predecessor {
         operation: Option<SingleOperation<'_>>,
     ) {
         put_record(out, offset, header.identity, synced_through, payload);
-        self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
+        self.0 =
+            operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
     }
 
     /// Decodes the header of a delta-encoded record at `offset` of the same file from the first
@@ -154,14 +155,26 @@ impl Predecessor {
     }
 
     /// Makes a full record, read at `offset` of the log `header`, the previous record.
-    pub(super) fn record_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
+    pub(super) fn record_full(
+        &mut self,
+        header: &LogHeader,
+        offset: u64,
+        synced_through: u64,
+        payload: &[u8],
+    ) {
         let operation = SingleOperation::of(payload);
-        self.0 = operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
+        self.0 =
+            operation.map(|operation| DeltaBase::full(&operation, offset, header.identity, synced_through));
     }
 }
 
 impl DeltaBase {
-    fn full(operation: &SingleOperation<'_>, offset: u64, identity: FileIdentity, synced_through: u64) -> Self {
+    fn full(
+        operation: &SingleOperation<'_>,
+        offset: u64,
+        identity: FileIdentity,
+        synced_through: u64,
+    ) -> Self {
         let (number, shape) = (operation.number, operation.shape);
         let base_checksum = shape.base_checksum(identity, synced_through);
         Self { number, shape, synced_through, base_checksum, deltas_end: offset + MAX_DELTA_SPAN_BYTES }

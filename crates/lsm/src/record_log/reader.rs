@@ -8,8 +8,8 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::format::{
-    PayloadEncoding, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, MIN_RECORD_BYTES, RecordHeader, SHORT_RECORD_BYTES,
-    is_delta, unpack,
+    HEADER_BYTES, KIND_DATA, LogHeader, LogRole, MIN_RECORD_BYTES, PayloadEncoding, RecordHeader,
+    SHORT_RECORD_BYTES, is_delta, unpack,
 };
 use super::predecessor::Predecessor;
 

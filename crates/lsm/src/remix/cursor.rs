@@ -11,13 +11,13 @@ use std::sync::Arc;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{BufferedEntry, EntryHead, InternalCursor, PinnedBlock, ValueRef};
 
-use super::run_prefetch::{self, runs_from, runs_of};
 use super::contradiction;
-use super::staged_seek::Preparation;
 use super::run_position::{CursorProbe, RunCursorState};
+use super::run_prefetch::{self, runs_from, runs_of};
 use super::search::ViewPosition;
 use super::segments::MAX_WIDTH;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
+use super::staged_seek::Preparation;
 use super::view::SortedView;
 
 /// A cursor over all entries of a [`SortedView`], old versions and tombstones included.
@@ -190,8 +190,8 @@ impl SortedViewCursor {
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(state), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
-            {
-                state.set_position(source.advance(state.position, 1));
+        {
+            state.set_position(source.advance(state.position, 1));
         }
         self.current = None;
         self.position.index += 1;
@@ -215,8 +215,8 @@ impl SortedViewCursor {
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(state), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
-            {
-                state.set_position(source.retreat(state.position));
+        {
+            state.set_position(source.retreat(state.position));
         }
     }
 
@@ -317,9 +317,15 @@ impl SortedViewCursor {
     /// Runs the next prefetch stage.
     #[inline]
     fn prefetch_stage(&mut self) {
-        run_prefetch::pin_blocks(&self.view, &mut self.runs, std::mem::take(&mut self.prefetched), self.fill_cache);
+        run_prefetch::pin_blocks(
+            &self.view,
+            &mut self.runs,
+            std::mem::take(&mut self.prefetched),
+            self.fill_cache,
+        );
         let (segment, hinted) = std::mem::take(&mut self.hinted);
-        let position = if segment == self.position.segment { self.position } else { ViewPosition { segment, index: 0 } };
+        let position =
+            if segment == self.position.segment { self.position } else { ViewPosition { segment, index: 0 } };
         if hinted != 0 && position >= self.position {
             // The cursor may have loaded entries of some of them since.
             self.prefetched = hinted & !self.known;
@@ -340,7 +346,8 @@ impl SortedViewCursor {
             self.discover_runs(self.position, FIRST_PREFETCH_ENTRIES);
             self.prefetch_stage();
             let index = self.position.index + 1;
-            let imminent = self.selectors.get(index..(index + IMMINENT_STEPS).min(self.entries)).unwrap_or_default();
+            let imminent =
+                self.selectors.get(index..(index + IMMINENT_STEPS).min(self.entries)).unwrap_or_default();
             if self.prefetched & runs_of(imminent) != 0 {
                 self.prefetch_stage();
             }
@@ -379,7 +386,8 @@ impl SortedViewCursor {
     /// Discovers the runs of the rest of the segment, and near its end those of the next one.
     #[inline]
     fn discover_ahead(&mut self) {
-        let (segment, ends) = (self.position.segment, self.position.index + LOOKAHEAD_ENTRIES >= self.entries);
+        let (segment, ends) =
+            (self.position.segment, self.position.index + LOOKAHEAD_ENTRIES >= self.entries);
         if self.discovered <= segment {
             self.discover_runs(self.position, MAX_WIDTH);
             self.discovered = segment + 1;

@@ -197,7 +197,9 @@ mod tests {
                     ForkBound::At(bound) if order.is_lt() => {
                         assert_eq!(subtree_end(&forks, entries.len(), leaf, bound), wanted, "seed {seed}");
                     }
-                    ForkBound::At(bound) => assert_eq!(subtree_start(&forks, leaf, bound), wanted, "seed {seed}"),
+                    ForkBound::At(bound) => {
+                        assert_eq!(subtree_start(&forks, leaf, bound), wanted, "seed {seed}")
+                    }
                     ForkBound::Far => {
                         let end = subtree_end(&forks, entries.len(), leaf, FAR);
                         assert!((leaf..=end).contains(&wanted), "seed {seed}");

@@ -47,7 +47,7 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::anchors::Anchors;
-use super::segments::{Segments, SegmentLayout};
+use super::segments::{SegmentLayout, Segments};
 use super::selectors::MAX_RUNS;
 use super::{Remix, TableName};
 
@@ -267,7 +267,8 @@ fn check_version(name: &str, mut input: Decoder<'_>) -> Result<()> {
     let (version, zero, features) =
         (input.u32().unwrap_or(0), input.u32().unwrap_or(1), input.u64().unwrap_or(0));
     if version != REMIX_FORMAT_VERSION || zero != 0 {
-        let what = format!("format version {version}; this program supports only version {REMIX_FORMAT_VERSION}");
+        let what =
+            format!("format version {version}; this program supports only version {REMIX_FORMAT_VERSION}");
         return Err(Error::unsupported(name, what));
     }
     if features & !KNOWN_FEATURES != 0 {

@@ -23,7 +23,7 @@ use bolide_table::ValueRef;
 use super::selectors::MAX_RUNS;
 use super::view::SortedView;
 use crate::key_heads::KeyHeads;
-use crate::version::{StoredView, Partition, SortedRun, TableHandle, Version};
+use crate::version::{Partition, SortedRun, StoredView, TableHandle, Version};
 
 /// A level with more than one sorted run, by partition.
 pub struct ViewedLevel {

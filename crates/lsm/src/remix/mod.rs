@@ -40,28 +40,28 @@
 
 mod anchors;
 mod build;
-mod linear_search;
-mod run_prefetch;
 mod cursor;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 mod descent;
 mod describe;
 mod forks;
 mod format;
-mod new_runs;
 #[doc(hidden)]
 pub mod fuzzing;
-mod retained_runs;
 mod level;
 mod level_cursor;
-mod staged_seek;
+mod linear_search;
+mod new_runs;
 mod rebuild;
+mod retained_runs;
 mod run;
 mod run_position;
+mod run_prefetch;
 mod search;
 mod segmenter;
 mod segments;
 mod selectors;
+mod staged_seek;
 #[cfg(test)]
 mod tests;
 mod view;

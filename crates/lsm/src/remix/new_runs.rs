@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bolide_base::{MAX_SEQUENCE, Result, Trailer};
 use bolide_table::{InternalCursor, TableCursor, TableReader};
 
-use super::staged_seek;
 use super::run::ViewRun;
 use super::search::Leaf;
+use super::staged_seek;
 use super::tables_of;
 use super::view::SortedView;
 use crate::cursor::{MergingCursor, RunCursor, RunTables};

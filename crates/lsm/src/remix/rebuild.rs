@@ -188,8 +188,8 @@ impl Rebuild<'_> {
     fn step(&mut self) {
         if let Some((run, _)) = self.selector() {
             self.retained.consume(run);
-            }
-            self.at.index += 1;
+        }
+        self.at.index += 1;
         if self.at.index >= self.old.remix().segments.get(self.at.segment).entries() {
             self.at = ViewPosition { segment: self.at.segment + 1, index: 0 };
         }
@@ -265,7 +265,11 @@ impl Rebuild<'_> {
         }
         if !key.is_started {
             let anchor = (index == 0).then(|| self.old.remix().anchors.key(self.at.segment));
-            self.segmenter.start_key(anchor.as_deref().map_or(InputKey::Unread, InputKey::Known), tag, key.fork)?;
+            self.segmenter.start_key(
+                anchor.as_deref().map_or(InputKey::Unread, InputKey::Known),
+                tag,
+                key.fork,
+            )?;
             key.is_started = true;
         }
         self.segmenter.push(number, tombstone);
@@ -332,7 +336,9 @@ impl Rebuild<'_> {
             if let Some(number) = self.retained.number(run) {
                 let sequence = match first {
                     Some(KeyRelation::Same(sequence)) => sequence,
-                    _ => self.read_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
+                    _ => {
+                        self.read_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?
+                    }
                 };
                 return Ok(Some((number, sequence, selector & TOMBSTONE != 0)));
             }

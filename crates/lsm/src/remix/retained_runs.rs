@@ -72,7 +72,9 @@ impl RetainedRuns {
     #[inline]
     pub(super) fn is_steady(&mut self, len: usize) -> bool {
         let until = self.consumed + len as u64;
-        if until > self.steady_until && (self.consumed >= self.computed_at + RECOMPUTE_INTERVAL || self.consumed == 0) {
+        if until > self.steady_until
+            && (self.consumed >= self.computed_at + RECOMPUTE_INTERVAL || self.consumed == 0)
+        {
             self.compute_steady();
         }
         until <= self.steady_until

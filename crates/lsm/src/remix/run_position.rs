@@ -50,7 +50,12 @@ impl RunCursorState {
 
     /// Pins and returns the block of the entry at `at`.
     #[inline]
-    pub(super) fn pin_block(&mut self, run: &ViewRun, at: BlockPosition, fill_cache: bool) -> Result<&PinnedBlock> {
+    pub(super) fn pin_block(
+        &mut self,
+        run: &ViewRun,
+        at: BlockPosition,
+        fill_cache: bool,
+    ) -> Result<&PinnedBlock> {
         if self.pin_cached_block(run, at, fill_cache).is_none() {
             let block = self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?;
             (self.number, self.entries) = (at.block, 0);
@@ -61,7 +66,12 @@ impl RunCursorState {
 
     /// Pins the block of the entry at `at`, if it is in the cache. No I/O.
     #[inline]
-    pub(super) fn pin_cached_block(&mut self, run: &ViewRun, at: BlockPosition, fill_cache: bool) -> Option<()> {
+    pub(super) fn pin_cached_block(
+        &mut self,
+        run: &ViewRun,
+        at: BlockPosition,
+        fill_cache: bool,
+    ) -> Option<()> {
         if self.number != at.block || self.block.is_none() {
             self.block = Some(run.block_in_cache(at, fill_cache)?);
             (self.number, self.entries) = (at.block, 0);

@@ -51,7 +51,12 @@ pub(super) fn prefetch_entries(view: &SortedView, position: ViewPosition, runs: 
 /// The second stage: sets the cursor states to the runs' first entries at or after `position`, and prefetches their
 /// blocks.
 #[inline]
-pub(super) fn prefetch_blocks(view: &SortedView, states: &mut [RunCursorState], position: ViewPosition, runs: u64) {
+pub(super) fn prefetch_blocks(
+    view: &SortedView,
+    states: &mut [RunCursorState],
+    position: ViewPosition,
+    runs: u64,
+) {
     let segment = view.remix().segments.get(position.segment);
     for number in SetBits(runs) {
         if let (Some(run), Some(source)) = (states.get_mut(number), view.runs().get(number)) {

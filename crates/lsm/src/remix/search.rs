@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result, SequenceNumber};
 use bolide_table::{KeyDifference, PinnedBlock};
 
-use super::forks::{FAR, NO_FORK, ForkBound, KeyWindow, fork_bound, subtree_end, subtree_start};
+use super::forks::{FAR, ForkBound, KeyWindow, NO_FORK, fork_bound, subtree_end, subtree_start};
 use super::run::{BlockPosition, ViewRun};
 use super::segments::Segment;
 use super::selectors::{RUN_BITS, below, mask_of_run, nth_bit};

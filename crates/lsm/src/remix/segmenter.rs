@@ -14,7 +14,7 @@ use super::Remix;
 use super::anchors::AnchorList;
 use super::forks::NO_FORK;
 use super::run::{BlockPosition, ViewRun};
-use super::segments::{SegmentWriter, SegmentLayout};
+use super::segments::{SegmentLayout, SegmentWriter};
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 
 /// The key of the entries to add.

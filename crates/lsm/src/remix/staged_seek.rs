@@ -5,9 +5,9 @@
 
 use bolide_base::SequenceNumber;
 
-use super::run_prefetch::{self, runs_from};
 use super::forks::KeyWindow;
 use super::run_position::RunCursorState;
+use super::run_prefetch::{self, runs_from};
 use super::search::{Leaf, ViewPosition};
 use super::view::SortedView;
 use crate::cursor::PreparedKey;
@@ -53,14 +53,21 @@ impl Preparation {
     }
 
     /// Runs the next stage. Returns whether another one follows. The last stage pins the leaf's block, if it is cached.
-    pub(super) fn advance(&mut self, view: &SortedView, runs: &mut [RunCursorState], fill_cache: bool) -> bool {
+    pub(super) fn advance(
+        &mut self,
+        view: &SortedView,
+        runs: &mut [RunCursorState],
+        fill_cache: bool,
+    ) -> bool {
         let next = match self.stage {
             SeekStage::Nothing | SeekStage::Entry(_) => return false,
             SeekStage::Anchors(near) => {
-                prefetch_segment_near(view, near, self.target.key(), self.target.sequence()).map(SeekStage::Segment)
+                prefetch_segment_near(view, near, self.target.key(), self.target.sequence())
+                    .map(SeekStage::Segment)
             }
             SeekStage::Segment(number) => prefetch_block(view, number, self.target.key()).map(|position| {
-                let next_runs = if self.is_scan { runs_from(view, position, SCAN_PREFETCH_ENTRIES) } else { 0 };
+                let next_runs =
+                    if self.is_scan { runs_from(view, position, SCAN_PREFETCH_ENTRIES) } else { 0 };
                 run_prefetch::prefetch_hints(view, position.segment, next_runs);
                 SeekStage::Block(position, next_runs)
             }),
@@ -154,7 +161,12 @@ pub(super) fn prefetch_entry(view: &SortedView, Leaf { run, at, .. }: Leaf) {
     }
 }
 
-fn pin_leaf_block(view: &SortedView, runs: &mut [RunCursorState], leaf: Leaf, fill_cache: bool) -> Option<SeekStage> {
+fn pin_leaf_block(
+    view: &SortedView,
+    runs: &mut [RunCursorState],
+    leaf: Leaf,
+    fill_cache: bool,
+) -> Option<SeekStage> {
     let (run, source) = (runs.get_mut(leaf.run)?, view.runs().get(leaf.run)?);
     run.pin_cached_block(source, leaf.at, fill_cache)?;
     run.block.as_ref()?.prefetch_entry(leaf.at.entry as usize, true);

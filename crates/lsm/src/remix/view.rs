@@ -35,7 +35,8 @@ impl SortedView {
     /// `Corruption` if it was built from other runs.
     pub fn new(remix: Remix, runs: Vec<Arc<ViewRun>>) -> Result<Arc<Self>> {
         let layout = &remix.segments.layout;
-        let expected = SegmentLayout::of_runs(layout.width, layout.tags, layout.forks, runs.iter().map(|run| &**run));
+        let expected =
+            SegmentLayout::of_runs(layout.width, layout.tags, layout.forks, runs.iter().map(|run| &**run));
         let same = remix.tables.len() == runs.len()
             && remix.tables.iter().zip(&runs).all(|(tables, run)| *tables == tables_of(run))
             && expected.as_ref() == Some(layout);
@@ -133,7 +134,9 @@ impl SortedView {
         }
         let mut block = LastBlock::new(&self.runs);
         let (position, _) = self.remix.locate(&self.runs, key, sequence, &mut block)?;
-        Ok(self.entry_of_key(position, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
+        Ok(self
+            .entry_of_key(position, key, &mut block)?
+            .filter(|(trailer, _)| trailer.sequence() <= sequence))
     }
 
     /// Prefetches the anchors that a search for `key` reads. No effect on results.

@@ -39,7 +39,7 @@ use parking_lot::Mutex;
 
 use crate::memtable::prefetch;
 use ring::{CachedRow, RowKey};
-use shard::{Bucket, SlotLookup, RowShard, bucket_number};
+use shard::{Bucket, RowShard, SlotLookup, bucket_number};
 
 /// The bytes of rows for each bucket.
 const BYTES_PER_BUCKET: usize = 768;
@@ -61,7 +61,12 @@ pub(crate) struct HashedKey<'k> {
 
 impl<'k> HashedKey<'k> {
     fn row_key(self) -> RowKey<'k> {
-        RowKey { bucket_hash: bucket_hash(self.hash), fingerprint: fingerprint(self.hash), owner: self.owner, user_key: self.key }
+        RowKey {
+            bucket_hash: bucket_hash(self.hash),
+            fingerprint: fingerprint(self.hash),
+            owner: self.owner,
+            user_key: self.key,
+        }
     }
 }
 
@@ -175,13 +180,17 @@ impl RowCache {
     /// The row of a key, if its sequence number is at most `max_sequence`. Records the request.
     #[inline]
     pub(crate) fn get(&self, key: HashedKey<'_>, max_sequence: SequenceNumber) -> RowLookup {
-        let Some(locked_shard) = self.locked_shard(key.hash) else { return RowLookup::Miss { is_ghost: false } };
+        let Some(locked_shard) = self.locked_shard(key.hash) else {
+            return RowLookup::Miss { is_ghost: false };
+        };
         let mut shard = locked_shard.shard.lock();
         if shard.is_unallocated() {
             locked_shard.buckets.store(shard.allocate_buckets(self.buckets_each), Ordering::Relaxed);
         }
         match shard.get(key.row_key()) {
-            SlotLookup::Hit(row) if row.sequence <= max_sequence => RowLookup::Hit(row.sequence, row.value.to_vec()),
+            SlotLookup::Hit(row) if row.sequence <= max_sequence => {
+                RowLookup::Hit(row.sequence, row.value.to_vec())
+            }
             SlotLookup::Hit(_) => RowLookup::Miss { is_ghost: false },
             SlotLookup::Miss { is_ghost } => RowLookup::Miss { is_ghost },
         }

@@ -4,7 +4,7 @@ use bolide_base::SequenceNumber;
 
 use bolide_storage::LargeArray;
 
-use super::ring::{Ring, CachedRow, RowKey, UNIT_BYTES, row_bytes};
+use super::ring::{CachedRow, Ring, RowKey, UNIT_BYTES, row_bytes};
 
 /// The rows of a bucket.
 const SLOTS: usize = 8;
@@ -160,7 +160,9 @@ impl RowShard {
         let slot = self.slot(key);
         self.hits += u64::from(slot.is_some());
         self.misses += u64::from(slot.is_none());
-        let Some(bucket) = self.bucket_mut(key.bucket_hash) else { return SlotLookup::Miss { is_ghost: false } };
+        let Some(bucket) = self.bucket_mut(key.bucket_hash) else {
+            return SlotLookup::Miss { is_ghost: false };
+        };
         let Some((slot, at)) = slot else {
             let is_ghost = bucket.has_ghost(key.fingerprint);
             bucket.add_ghost(key.fingerprint);
@@ -212,7 +214,9 @@ impl RowShard {
         let slot = self.slot(key);
         match value {
             Some(value) => {
-                if slot.is_some() || self.bucket(bucket_hash).is_some_and(|bucket| bucket.has_ghost(fingerprint)) {
+                if slot.is_some()
+                    || self.bucket(bucket_hash).is_some_and(|bucket| bucket.has_ghost(fingerprint))
+                {
                     self.put(CachedRow { key, sequence, value });
                 }
             }

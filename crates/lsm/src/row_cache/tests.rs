@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bolide_base::checksum::hash_key;
 
-use super::{RowLookup, HashedKey, RowCache};
+use super::{HashedKey, RowCache, RowLookup};
 
 struct Random(u64);
 

@@ -149,7 +149,8 @@ impl<'a> LogSalvage<'a> {
         let nothing_found = reader.position() == HEADER_BYTES as u64 && self.losses.len() == losses;
         if segment.is_some() && nothing_found && !has_header(file, identity) {
             // The header was durable before the manifest named the segment.
-            let what = "the header of the segment is damaged, and no record follows it: its contents are lost";
+            let what =
+                "the header of the segment is damaged, and no record follows it: its contents are lost";
             self.lose(number, Some(0..HEADER_BYTES as u64), what);
         }
         Ok(())

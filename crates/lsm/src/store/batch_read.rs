@@ -162,7 +162,8 @@ impl TreeState {
             let skipped = (0..keys.len()).filter(|&position| !may_hold(position)).count();
             ReadCounters::count(|counters| counters.memtables_skipped += skipped as u64);
             if skipped < keys.len() {
-                let max_sequence = |position: usize| may_hold(position).then(|| scope.max_sequence(first + position));
+                let max_sequence =
+                    |position: usize| may_hold(position).then(|| scope.max_sequence(first + position));
                 memtable.get_many_at(keys, max_sequence, &mut found[..keys.len()]);
             }
         }
@@ -179,7 +180,8 @@ impl TreeState {
     ) -> Result<()> {
         if self.views.serve_reads() {
             for (position, key) in keys.iter().enumerate() {
-                let is_missing = found[position].is_none() && scope.may_hold(first + position, 0, MAX_SEQUENCE);
+                let is_missing =
+                    found[position].is_none() && scope.may_hold(first + position, 0, MAX_SEQUENCE);
                 if is_missing
                     && let Some((trailer, value)) =
                         self.find_through_views(key, scope.max_sequence(first + position))?

@@ -1,9 +1,9 @@
 //! A checkpoint: a second directory that opens as a database with everything committed so far.
 //!
-//! Sstables, sorted views and the files of keepers are immutable, so they are linked, or copied where a link is impossible (another file
-//! system, one without links); a keeper that changes its state in place writes a copy. Log segments are copied as far as they
-//! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
-//! and the state noted down.
+//! Sstables, sorted views and the files of external trees are immutable, so they are linked, or copied if a link is
+//! impossible (another file system, or one without links). An external tree that changes its state in place writes a
+//! copy. Log segments are copied up to their current end, and the manifest of the copy stores the end of each. Writers
+//! wait only while the log is synced and the state is recorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::file_name::FileName;
 const COPY_BYTES: u64 = 1 << 20;
 
 impl Store {
-    /// Makes `dir`, which must not exist, a copy of this database as it is now.
+    /// Creates `dir`, which must not exist, as a copy of this database in its current state.
     ///
-    /// Cost: hard links to all sstables and finished log segments, a copy of the log segment in use. Where `dir` is on another file system,
-    /// or on one without links, all of these are copied.
+    /// Cost: hard links to all sstables and finished log segments, a copy of the log segment in use. If `dir` is on
+    /// another file system, or on one without links, all of these are copied.
     ///
     /// # Errors
-    /// `Conflict` if `dir` exists; `Io`, `NoSpace`: what was made of the copy is removed, or, where that fails too, names no manifest and is
-    /// not taken for a database.
+    /// `Conflict` if `dir` exists. `Io`, `NoSpace`: the incomplete copy is removed; if that fails too, it names no
+    /// manifest and is not taken for a database.
     pub fn checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
@@ -40,7 +40,7 @@ impl Store {
 
     fn write_checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
-        // Files that the noted state names must stay until they are linked.
+        // Files that the recorded state names must remain until they are linked.
         let _locked = inner.file_removal.lock();
         let mut log = inner.log.lock();
         log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
@@ -49,7 +49,7 @@ impl Store {
         let mut state = inner.versions.lock().copy();
         state.forget_cut_tails();
         let trees: Vec<_> = inner.trees.load().values().cloned().collect();
-        // What changes in place is fixed together with the end of the log.
+        // State that changes in place is recorded together with the end of the log.
         let mut copies = Vec::new();
         for tree in &trees {
             if let Some(external_tree) = tree.external_tree.get()
@@ -71,13 +71,13 @@ impl Store {
             inner.link(FileName::Table(number), dir)?;
         }
         for name in state.external_files() {
-            // Copies lie there already.
+            // Copies are already there.
             if !inner.vfs.exists(&name.path(dir))? {
                 inner.link(name, dir)?;
             }
         }
         for number in state.views() {
-            // A view is a help: a file that is missing is none of the copy's.
+            // Views are optional: the copy does not name a missing file.
             match inner.link(FileName::View(number), dir) {
                 Err(error) if error.kind() == ErrorKind::NotFound => state.remove_view(number),
                 linked => linked?,
@@ -93,7 +93,7 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Gives a file of this database a second name in `dir`, or copies it where that is impossible.
+    /// Links a file of this database into `dir`, or copies it if a link is impossible.
     fn link(&self, name: FileName, dir: &Path) -> Result<()> {
         let path = name.path(&self.options.dir);
         match self.vfs.hard_link(&path, &name.path(dir)) {
@@ -104,9 +104,9 @@ impl StoreInner {
         }
     }
 
-    /// Removes a checkpoint that failed. What cannot be removed stays: without a manifest it is no database.
+    /// Removes a failed checkpoint. Files that cannot be removed remain: without a manifest they are not a database.
     fn remove_checkpoint(&self, dir: &Path) {
-        // The name that makes it a database goes first.
+        // The file that makes it a database is removed first.
         let _ = self.vfs.remove(&FileName::Current.path(dir));
         for name in self.vfs.list(dir).unwrap_or_default() {
             let _ = self.vfs.remove(&dir.join(name));

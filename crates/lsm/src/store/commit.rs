@@ -27,7 +27,7 @@ use super::read_view::ReadView;
 use super::reserve::only_delete;
 use super::{StoreInner, poison};
 use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
-use crate::external_tree::{ExternalWrite, ExternalTree};
+use crate::external_tree::{ExternalTree, ExternalWrite};
 use crate::memtable::Memtable;
 use crate::options::SyncMode;
 
@@ -79,7 +79,7 @@ enum TicketState {
     /// The writer becomes the leader, with its own request.
     Promoted(CommitRequest),
     /// A leader works on the request, or its result was collected.
-    Taken,
+    Empty,
     Done(Result<SequenceNumber>),
 }
 
@@ -102,7 +102,7 @@ impl StoreInner {
             QueueEntry::Follower(ticket) => match ticket.wait() {
                 TicketState::Promoted(request) => (request, Some(ticket)),
                 TicketState::Done(result) => return result,
-                TicketState::Waiting(_) | TicketState::Taken => {
+                TicketState::Waiting(_) | TicketState::Empty => {
                     return Err(Error::internal("a waiting writer was woken without a result"));
                 }
             },
@@ -123,7 +123,10 @@ impl StoreInner {
             queue.has_leader = true;
             return QueueEntry::Leader(request);
         }
-        let ticket = Arc::new(CommitTicket { state: Mutex::new(TicketState::Waiting(request)), signal: Condvar::new() });
+        let ticket = Arc::new(CommitTicket {
+            state: Mutex::new(TicketState::Waiting(request)),
+            signal: Condvar::new(),
+        });
         queue.waiting.push_back(ticket.clone());
         QueueEntry::Follower(ticket)
     }
@@ -175,10 +178,10 @@ impl StoreInner {
         &self,
         log: &mut LogState,
         last: SequenceNumber,
-        wanted: impl Iterator<Item = SyncMode>,
+        sync_modes: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
         self.poison_on_panic(|| {
-            self.sync_as_required(log, wanted).inspect_err(|error| poison(self, error))?;
+            self.sync_as_required(log, sync_modes).inspect_err(|error| poison(self, error))?;
             if self.check_writable().is_ok() {
                 self.snapshots.publish(last);
             }
@@ -211,10 +214,10 @@ impl StoreInner {
         }
         self.write_prepared(&mut log, &mut group);
         let sync = requests.iter().zip(&group.results).filter(|(_, result)| result.is_ok());
-        let wanted = sync.map(|(request, _)| request.sync);
+        let sync_modes = sync.map(|(request, _)| request.sync);
         // If no batch was applied, this number is already published.
         let last = log.applied;
-        match self.end_commit(&mut log, last, wanted) {
+        match self.end_commit(&mut log, last, sync_modes) {
             Ok(()) => group.results,
             Err(error) => group.results.iter().map(|_| Err(error.clone())).collect(),
         }
@@ -242,7 +245,12 @@ impl StoreInner {
 
     /// Assigns sequence numbers from `first` on to one request, runs its stage and seals its batch. Returns true if the
     /// log must be synced before the batch is applied.
-    fn prepare_batch(&self, log: &mut LogState, first: SequenceNumber, request: &mut CommitRequest) -> Result<bool> {
+    fn prepare_batch(
+        &self,
+        log: &mut LogState,
+        first: SequenceNumber,
+        request: &mut CommitRequest,
+    ) -> Result<bool> {
         check_sequences(first, request.batch.sequence_count())?;
         request.batch.assign(first);
         if let Some(mut stage) = request.stage.take() {
@@ -361,7 +369,10 @@ impl StoreInner {
     /// Applies a write to the external tree of its tree.
     fn apply_external(&self, external_tree: &dyn ExternalTree, placed: &PlacedOperation<'_>) -> Result<()> {
         let Operation::Entry { kind, key, value } = placed.operation else {
-            return Err(Error::internal(format!("a range of tree {}, which has an external tree, is deleted", placed.tree)));
+            return Err(Error::internal(format!(
+                "a range of tree {}, which has an external tree, is deleted",
+                placed.tree
+            )));
         };
         let trailer = Trailer::new(placed.sequence, kind);
         external_tree.apply(ExternalWrite { key, trailer, value }, &|| self.snapshots.oldest())
@@ -475,10 +486,10 @@ impl Drop for CommitLeader<'_> {
 impl CommitTicket {
     fn wait(&self) -> TicketState {
         let mut state = self.state.lock();
-        while matches!(*state, TicketState::Waiting(_) | TicketState::Taken) {
+        while matches!(*state, TicketState::Waiting(_) | TicketState::Empty) {
             self.signal.wait(&mut state);
         }
-        std::mem::replace(&mut state, TicketState::Taken)
+        std::mem::replace(&mut state, TicketState::Empty)
     }
 
     fn len_bytes(&self) -> usize {
@@ -490,7 +501,7 @@ impl CommitTicket {
 
     fn take(&self) -> Option<CommitRequest> {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, TicketState::Taken) {
+        match std::mem::replace(&mut *state, TicketState::Empty) {
             TicketState::Waiting(request) => Some(request),
             other => {
                 *state = other;
@@ -501,7 +512,7 @@ impl CommitTicket {
 
     fn promote(&self) {
         let mut state = self.state.lock();
-        if let TicketState::Waiting(request) = std::mem::replace(&mut *state, TicketState::Taken) {
+        if let TicketState::Waiting(request) = std::mem::replace(&mut *state, TicketState::Empty) {
             *state = TicketState::Promoted(request);
         }
         self.signal.notify_one();

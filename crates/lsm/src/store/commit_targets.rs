@@ -90,7 +90,11 @@ impl StoreInner {
     /// # Errors
     /// `NotFound` if there is no such tree.
     #[inline]
-    pub(super) fn target<'t>(&self, targets: &'t mut CommitTargets, id: TreeId) -> Result<&'t mut CommitTarget> {
+    pub(super) fn target<'t>(
+        &self,
+        targets: &'t mut CommitTargets,
+        id: TreeId,
+    ) -> Result<&'t mut CommitTarget> {
         match targets.position(id) {
             Some(position) => Ok(&mut targets.cached[position]),
             None => self.new_target(targets, id),

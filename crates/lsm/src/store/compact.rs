@@ -1,8 +1,8 @@
-//! Compaction: the executor of what a policy planned.
+//! Compaction: executes the plan of a policy.
 //!
-//! The inputs are merged in key order, versions that nobody can see are dropped, and what is left becomes
-//! new sstables. One manifest edit replaces the inputs by the outputs. If anything fails before it, the
-//! outputs are removed and the tree is as before.
+//! The inputs are merged in key order, versions that no view can see are dropped, and the rest becomes new sstables.
+//! One manifest edit replaces the inputs by the outputs. After a failure before the edit, the outputs are removed and
+//! the tree is unchanged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,16 +13,18 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use super::StoreInner;
 use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::Tree;
-use crate::compaction::{CompactionFilter, CompactionPlan, FilteredOutput, MergingRetention, OutputSplit, Retention};
+use crate::compaction::{
+    CompactionFilter, CompactionPlan, FilteredOutput, MergingRetention, OutputSplit, Retention,
+};
 use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
-/// How many entries are merged between two looks whether the work is still wanted.
+/// Number of entries between two checks whether the work was abandoned.
 const CHECK_INTERVAL: u64 = 1024;
 
 impl StoreInner {
-    /// Carries out `plan`.
+    /// Executes `plan`.
     pub(super) fn compact_tree(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
         self.check_writable()?;
         let mut edit = VersionEdit::new();
@@ -58,13 +60,13 @@ impl StoreInner {
         let state = tree.state();
         let table = |number| {
             let found = state.version.table(number);
-            found.ok_or_else(|| Error::internal(format!("a compaction's input {number} is not there")))
+            found.ok_or_else(|| Error::internal(format!("input {number} of a compaction is missing")))
         };
         plan.input_files().map(|number| Ok(table(number)?.meta().clone())).collect()
     }
 
-    fn merge_inputs(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Merged> {
-        // In this order: no range tombstone at or below the first number in use is missing then.
+    fn merge_inputs(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<MergeOutput> {
+        // In this order, no range tombstone at or below the first number in use is missing.
         let in_use = self.snapshots.in_use();
         let state = tree.state();
         let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
@@ -75,32 +77,38 @@ impl StoreInner {
         let oldest = in_use.first().copied().unwrap_or(0);
         let retention = Retention::new(in_use, ranges, plan.bottom);
         let retention = MergingRetention::new(retention, operator, false);
-        let cuts = match &plan.output_split {
-            OutputSplit::Unpartitioned | OutputSplit::WithinPartition | OutputSplit::IntoPartitions(_) => Vec::new(),
-            OutputSplit::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
+        let split_keys = match &plan.output_split {
+            OutputSplit::Unpartitioned | OutputSplit::WithinPartition | OutputSplit::IntoPartitions(_) => {
+                Vec::new()
+            }
+            OutputSplit::AtBoundaries => {
+                state.version.boundaries(plan.output_level).iter().cloned().collect()
+            }
             OutputSplit::At(boundaries) => boundaries.clone(),
         };
         let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
         cursor.seek_to_first()?;
-        let merge = Merge { end: None, retention, filter, oldest };
-        let (FinishedOutput { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.split_at(cuts))?;
-        Ok(Merged { tables, drops, bytes_read, dropped })
+        let merge = MergeParameters { end: None, retention, filter, oldest };
+        let (FinishedOutput { tables, drops }, dropped) =
+            self.merge(tree, cursor, merge, output.split_at(split_keys))?;
+        Ok(MergeOutput { tables, drops, bytes_read, dropped })
     }
 
-    /// Merges what lies from where `cursor` stands up to the end into `output`. How many entries were dropped comes second.
+    /// Merges the entries from the position of `cursor` up to the end into `output`. Also returns the number of dropped
+    /// entries.
     pub(super) fn merge(
         &self,
         tree: &Arc<Tree>,
         mut cursor: MergingCursor<ComponentCursor>,
-        merge: Merge<'_>,
+        merge: MergeParameters<'_>,
         output: TableOutput<'_>,
     ) -> Result<(FinishedOutput, u64)> {
-        let Merge { end, mut retention, filter, oldest } = merge;
+        let MergeParameters { end, mut retention, filter, oldest } = merge;
         let mut output = FilteredOutput::new(output, filter, oldest);
         let mut entries = 0_u64;
         while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
             if entries.is_multiple_of(CHECK_INTERVAL) && self.is_abandoned(tree) {
-                return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
+                return Err(Error::new(ErrorKind::Closed, "the compaction was abandoned"));
             }
             entries += 1;
             retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
@@ -109,28 +117,29 @@ impl StoreInner {
         retention.finish(&mut output)?;
         let (output, filtered) = output.finish()?;
         let finished = output.finish()?;
-        let kept: u64 = finished.tables.iter().map(|table| table.entries).sum();
+        let written_entries: u64 = finished.tables.iter().map(|table| table.entries).sum();
         let expected = retention.retained(entries).saturating_sub(filtered);
-        if kept != expected {
+        if written_entries != expected {
             return Err(Error::internal(format!(
-                "a compaction read {entries} entries and wrote {kept} instead of {expected}"
+                "a compaction read {entries} entries and wrote {written_entries} instead of {expected}"
             )));
         }
-        Ok((finished, entries.saturating_sub(kept)))
+        Ok((finished, entries.saturating_sub(written_entries)))
     }
 }
 
-/// What is merged, and how.
-pub(super) struct Merge<'a> {
-    /// The first key that is not.
+/// The parameters of a merge.
+pub(super) struct MergeParameters<'a> {
+    /// The exclusive end.
     pub(super) end: Option<&'a [u8]>,
     pub(super) retention: MergingRetention,
     pub(super) filter: Option<Arc<dyn CompactionFilter>>,
-    /// The oldest number at which somebody reads.
+    /// The oldest sequence number of a reader.
     pub(super) oldest: SequenceNumber,
 }
 
-/// Adds `outputs` of `plan` to where they belong in `version`, and cuts the level as the plan says.
+/// Adds `outputs` of `plan` at their positions in `version`, and sets the boundaries of the level according to the
+/// plan.
 fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta], edit: &mut VersionEdit) {
     let (tree, level) = (version.tree(), plan.output_level);
     match &plan.output_split {
@@ -161,8 +170,8 @@ fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta]
     }
 }
 
-/// What came of merging the inputs.
-struct Merged {
+/// The outputs of a merge.
+struct MergeOutput {
     tables: Vec<TableMeta>,
     drops: Option<Box<dyn DropCollector>>,
     bytes_read: u64,

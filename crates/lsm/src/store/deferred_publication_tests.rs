@@ -141,7 +141,8 @@ fn retained_entries_stay_within_their_limit_under_overwrites_of_one_key() {
             }
         });
         if number.is_multiple_of(100) {
-            max_retained = max_retained.max(store.stats().trees.iter().map(|tree| tree.retained_bytes).max().unwrap());
+            max_retained =
+                max_retained.max(store.stats().trees.iter().map(|tree| tree.retained_bytes).max().unwrap());
         }
     }
     let limit = (memtable_bytes / 100 * MAX_RETAINED_PERCENT) as u64;

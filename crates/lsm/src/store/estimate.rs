@@ -1,4 +1,4 @@
-//! How many entries of a tree lie in a range of keys, told without reading data.
+//! Estimates of the number of entries in a range of keys, without reading data.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::tree::TreeState;
 use crate::memtable::{Memtable, Visibility};
 use crate::version::{SortedRun, TableMeta};
 
-/// Entries of a memtable that are counted one by one before an estimate is good enough.
+/// Entries of a memtable that are counted exactly before it is estimated.
 const COUNTED_ENTRIES: u64 = 32;
 
-/// About how much of a tree lies in a range of keys.
+/// The estimated size of a range of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RangeEstimate {
-    /// Entries of all kinds: old versions and tombstones are counted too.
+    /// Entries of all kinds, old versions and tombstones included.
     pub entries: u64,
 }
 
@@ -43,7 +43,7 @@ impl TreeState {
     }
 }
 
-/// A few entries are counted; of many the share of the tree's nodes tells the number.
+/// Counts up to [`COUNTED_ENTRIES`] entries; a larger number is estimated by the share of the nodes of the tree.
 fn in_memtable(memtable: &Arc<Memtable>, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
     let mut cursor = memtable.cursor(Visibility::All);
     cursor.seek(low, MAX_SEQUENCE)?;
@@ -59,7 +59,7 @@ fn in_memtable(memtable: &Arc<Memtable>, low: &[u8], end: Option<&[u8]>) -> Resu
     Ok(counted.max((share * memtable.entries() as f64) as u64))
 }
 
-/// Sstables that lie whole in the range count by what the manifest says of them.
+/// Sstables that are entirely within the range contribute their number of entries in the manifest.
 fn in_run(run: &SortedRun, low: &[u8], end: Option<&[u8]>, weigh: &dyn Fn(&TableMeta) -> f64) -> Result<f64> {
     let mut weighed = 0.0;
     let first = run.tables().partition_point(|table| table.meta().largest_key.as_slice() < low);

@@ -22,8 +22,8 @@ use super::read_view::ReadView;
 use super::tree::{Tree, TreeState};
 use super::{Store, StoreInner, poison};
 use crate::cursor::{InternalCursor, MergingCursor};
+use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
 use crate::file_name::FileName;
-use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalWrite, ExternalTree};
 use crate::version::VersionEdit;
 
 /// The oldest writes of a tree above a position, as many as fit into memory.
@@ -97,7 +97,11 @@ impl StoreInner {
     }
 
     /// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
-    pub(super) fn flush_external(&self, tree: &Arc<Tree>, external_tree: &Arc<dyn ExternalTree>) -> Result<()> {
+    pub(super) fn flush_external(
+        &self,
+        tree: &Arc<Tree>,
+        external_tree: &Arc<dyn ExternalTree>,
+    ) -> Result<()> {
         let state = tree.state();
         let flushed = state.immutables.clone();
         if flushed.is_empty() {
@@ -300,7 +304,7 @@ impl Store {
             }
             let state = tree.state();
             handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
-            tree.row_gate.close();
+            tree.row_gate.disable();
             tree.external_tree.set(external_tree.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has an external tree already", tree.id))
             })?;

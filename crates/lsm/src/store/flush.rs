@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
-use super::logged_memtable::LoggedMemtable;
 use super::deferred_publication::{FlushedMemtables, publish_state};
+use super::logged_memtable::LoggedMemtable;
 use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
@@ -141,7 +141,12 @@ impl StoreInner {
         self.apply_placed(&mut versions, tree, edit, place)?;
         // A pending flush into partitions publishes its version itself, together with the removal of its memtables.
         if !tree.publication_pending.load(Ordering::Acquire) {
-            publish_state(tree, &versions, Some(FlushedMemtables { memtables: flushed, retained: None }), |next| next);
+            publish_state(
+                tree,
+                &versions,
+                Some(FlushedMemtables { memtables: flushed, retained: None }),
+                |next| next,
+            );
         }
         Ok(())
     }

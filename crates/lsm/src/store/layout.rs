@@ -1,7 +1,7 @@
-//! Another layout for a tree that is in use.
+//! A change of the layout of a tree in use.
 //!
-//! Every policy knows what other layouts leave behind and moves it to where it belongs, in the background, while the tree is
-//! read and written. What a tree consists of at any moment is right under each layout: runs in the order of their age.
+//! Every policy can compact the levels of other layouts, in the background, while the tree is read and written. The
+//! state of a tree is valid under each layout at any moment: runs in the order of their age.
 
 use bolide_base::{Result, TreeId};
 
@@ -11,10 +11,11 @@ use crate::options::{Layout, TreeOptions};
 use crate::version::{LAST_LEVEL, Version, VersionEdit, boundaries_between};
 
 impl Store {
-    /// Arranges the runs of `tree` in another layout from now on. Durable when it returns; what has to be rewritten
-    /// for it is so in the background, once. Waits for compactions of the tree that run.
+    /// Sets the layout of the runs of `tree`. Durable when it returns; sstables are rewritten in the background, once.
+    /// Waits for running compactions of the tree.
     ///
-    /// To `partitioned` and `fragmented` from a tree whose last level is one run nothing is rewritten: it only gets boundaries.
+    /// A change to `partitioned` or `fragmented`, from a tree whose last level is one run, rewrites nothing: it only
+    /// adds boundaries.
     ///
     /// # Errors
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
@@ -26,10 +27,10 @@ impl Store {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };
             let mut edit = VersionEdit::new();
             edit.set_options(tree.id, options.encode());
-            let divides = layout.has_partitions();
+            let needs_boundaries = layout.has_partitions();
             inner.install_placed(&tree, edit, &|version, edit| {
-                if divides {
-                    divide(version, edit);
+                if needs_boundaries {
+                    add_boundaries(version, edit);
                 }
             })?;
             tree.set_options(options);
@@ -39,8 +40,8 @@ impl Store {
     }
 }
 
-/// Cuts the last level of `version` into partitions, where it has none and is one run.
-fn divide(version: &Version, edit: &mut VersionEdit) {
+/// Adds boundaries to the last level of `version`, if it has none and is one run.
+fn add_boundaries(version: &Version, edit: &mut VersionEdit) {
     let runs = version.level(LAST_LEVEL);
     let [run] = runs else { return };
     if version.boundaries(LAST_LEVEL).is_empty() {

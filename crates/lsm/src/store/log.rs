@@ -1,19 +1,19 @@
-//! The log of a store while it is open: the segment that is written and those that wait.
+//! The log of an open store: the segment in use and the finished ones.
 //!
 //! # Rules
 //! * A segment is synced before the next one starts.
-//! * Full memtables hold entries of finished segments only, so whatever a flush writes to an sstable
-//!   is synced in the log already.
+//! * Full memtables have entries of finished segments only, so every entry that a flush writes to an sstable is already
+//!   synced in the log.
 //! * A segment takes records once the manifest names it.
-//! * A segment is removed once no memtable of any tree needs it, and the manifest says so.
+//! * A segment is removed once no memtable of any tree needs it, and the manifest no longer names it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
-use super::logged_memtable::LoggedMemtable;
 use super::commit_targets::CommitTargets;
+use super::logged_memtable::LoggedMemtable;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;
@@ -22,38 +22,38 @@ use crate::record_log::SingleOperation;
 use crate::version::VersionEdit;
 use crate::wal::{LogEnd, WalTail, WalWriter};
 
-/// A memtable with less than this share of all is not worth a run of its own yet.
-const MEMTABLE_SHARE: usize = 16;
-/// How many finished segments a quiet memtable may hold back.
+/// A memtable with less than this part (1/`MIN_SHARE_DIVISOR`) of the total memory does not justify a run of its own.
+const MIN_SHARE_DIVISOR: usize = 16;
+/// Number of finished segments that a memtable with few writes may retain.
 const MAX_OLD_LOGS: usize = 4;
 
-/// Which writable memtables become full ones with a new segment.
+/// The writable memtables that become full ones at a new segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rotate {
     /// All with entries.
     All,
-    /// Those that hold a good share of the memory, or hold back an old segment.
+    /// Those with a sufficient share of the memory, and those that need an old segment.
     LargeOrStale,
-    /// Those, and that of one tree.
+    /// Those of `LargeOrStale`, and that of one tree.
     Tree(TreeId),
 }
 
-/// Guarded by the lock that whoever writes to the log holds, or starts a new segment.
+/// State of the log. Its lock is held during writes to the log and changes of the segment.
 #[derive(Debug)]
 pub(super) struct LogState {
-    /// None in a store opened read-only, and after it was closed.
+    /// `None` in a store opened read-only, and after a close.
     writer: Option<Arc<WalWriter>>,
-    /// The memtables that are written to.
+    /// Cache of the memtables that writes go to.
     pub(super) targets: CommitTargets,
-    /// What recovery found, until the first segment is started.
+    /// The end of the log found by recovery, until the first segment is started.
     pub(super) tail: Option<WalTail>,
-    /// The last segment that recovery read, if its synced length was not known; see [`WalTail::unmarked`].
+    /// The last segment that recovery read, if its synced length was unknown; see [`WalTail::unmarked`].
     pub(super) unmarked: Option<u64>,
     /// The last sequence number inserted into a memtable. At or above the published one.
     pub(super) applied: SequenceNumber,
     last_sync_micros: u64,
-    /// True while batched writes wait for their sync.
-    owes_sync: bool,
+    /// True while writes with [`SyncMode::Batch`] wait for their sync.
+    sync_pending: bool,
 }
 
 impl LogState {
@@ -65,11 +65,11 @@ impl LogState {
             unmarked: None,
             applied,
             last_sync_micros: 0,
-            owes_sync: false,
+            sync_pending: false,
         }
     }
 
-    /// Writes to a new segment from now on.
+    /// Directs writes to a new segment.
     pub(super) fn start_segment(&mut self, writer: WalWriter) {
         self.writer = Some(Arc::new(writer));
     }
@@ -101,7 +101,7 @@ impl LogState {
 
     pub(super) fn sync(&mut self, now_micros: u64) -> Result<()> {
         self.last_sync_micros = now_micros;
-        self.owes_sync = false;
+        self.sync_pending = false;
         let writer = self.writer()?;
         if writer.synced_through() < writer.len() { writer.sync() } else { Ok(()) }
     }
@@ -111,22 +111,22 @@ impl LogState {
         self.writer.is_some()
     }
 
-    /// Takes the writer out: the log is closed, and ends there.
+    /// Removes the writer: the log is closed. Returns its end.
     pub(super) fn close(&mut self) -> Option<LogEnd> {
         self.writer.take().map(|writer| writer.end())
     }
 }
 
 impl StoreInner {
-    /// Syncs as the batches that were just applied ask for.
+    /// Syncs the log as the modes of the applied batches require.
     pub(super) fn sync_as_required(
         &self,
         log: &mut LogState,
-        wanted: impl Iterator<Item = SyncMode>,
+        sync_modes: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
         let mut due = false;
         let mut batched = false;
-        for mode in wanted {
+        for mode in sync_modes {
             due |= mode == SyncMode::Always;
             batched |= mode == SyncMode::Batch;
         }
@@ -134,11 +134,11 @@ impl StoreInner {
             self.check_writable()?;
             return log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
         }
-        log.owes_sync |= batched;
+        log.sync_pending |= batched;
         Ok(())
     }
 
-    /// Syncs the log and looks whether the directory is still there; poisons the store if not.
+    /// Syncs the log and checks that the directory still exists; poisons the store on failure.
     pub(super) fn sync_and_check(&self, log: &mut LogState) -> Result<()> {
         let synced = log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
         synced.inspect_err(|error| poison(self, error))
@@ -153,18 +153,18 @@ impl StoreInner {
         since >= self.options.sync_interval.as_micros() as u64
     }
 
-    /// Syncs everything appended so far. Writers go on meanwhile.
+    /// Syncs everything appended so far, concurrently with writers.
     pub(super) fn sync_log(&self) -> Result<()> {
         let writer = self.log.lock().writer.clone();
-        // Without one, recovery is replaying segments that were synced.
+        // There is no writer while recovery replays segments, which are synced.
         let sync = || writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
         self.poison_on_panic(sync).inspect_err(|error| poison(self, error))
     }
 
-    /// Syncs what batched writes left behind; called by the background threads in their idle time.
+    /// Syncs batched writes whose sync is overdue. Called by idle background threads.
     pub(super) fn sync_overdue_log(&self) {
         let Some(mut log) = self.log.try_lock() else { return };
-        if log.owes_sync && self.batch_sync_is_due(&log) {
+        if log.sync_pending && self.batch_sync_is_due(&log) {
             let now = self.runtime.now_micros();
             if let Err(error) = log.sync(now).and_then(|()| self.check_directory()) {
                 poison(self, &error);
@@ -180,12 +180,12 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Finishes the segment and gives fresh memtables to the trees that fill a good share of them.
+    /// Finishes the segment and replaces the memtables of trees with a sufficient share of the memory.
     ///
-    /// A tree with few entries keeps its memtable for a few segments more, so that many quiet trees do
-    /// not write many tiny sstables.
+    /// A tree with few entries retains its memtable for a few more segments, so that many quiet trees do not write many
+    /// tiny sstables.
     ///
-    /// On an error before the new segment is there nothing has changed and the store goes on.
+    /// On an error before the new segment exists, nothing has changed and the store continues.
     pub(super) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
         self.poison_on_panic(|| self.try_rotate(log, which))
     }
@@ -197,30 +197,31 @@ impl StoreInner {
         edit.seal_wal(finished.number, finished.len);
         self.start_segment(log, edit)?;
         let stale_before = self.note_old_log(finished.number);
-        let worth_a_run = match which {
+        let min_bytes = match which {
             Rotate::All => 0,
-            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
+            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes() / MIN_SHARE_DIVISOR,
         };
         for tree in self.trees.load().values() {
             let state = tree.state_guard();
-            // What was kept back, was compacted in memory, or waits for others, is not to hold back the log for good. A flush that
-            // is due would not do: it may turn into a compaction in memory each time.
-            let waits = self.flushes_due(tree) == 0;
+            // Retained entries, compacted memtables and memtables that wait for more must not retain the log for ever.
+            // A pending flush does not suffice: it may turn into a compaction in memory each time.
+            let is_waiting = self.flushes_due(tree) == 0;
             let is_stale = |logged: &Arc<LoggedMemtable>| {
                 let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
-                (!logged.is_from_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
+                (!logged.is_from_writers() || is_waiting)
+                    && oldest.is_some_and(|oldest| oldest <= stale_before)
             };
-            // What was flushed and is about to go holds nothing back.
-            let is_going = tree.publication_pending.load(Ordering::Acquire);
-            if !is_going && state.immutables.iter().any(is_stale) {
+            // A flushed memtable that is about to be released needs no log.
+            let is_publication_pending = tree.publication_pending.load(Ordering::Acquire);
+            if !is_publication_pending && state.immutables.iter().any(is_stale) {
                 tree.flush_all.store(true, Ordering::Release);
             }
             let active = &state.active;
             let Some(first) = active.first_log() else { continue };
-            let is_worth_it = self
+            let is_due = self
                 .is_checkpoint_due(tree)
-                .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= worth_a_run);
-            if is_worth_it || which == Rotate::All || which == Rotate::Tree(tree.id) {
+                .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= min_bytes);
+            if is_due || which == Rotate::All || which == Rotate::Tree(tree.id) {
                 tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
             }
         }
@@ -240,7 +241,7 @@ impl StoreInner {
         }
     }
 
-    /// Notes a finished segment; the result says up to which segment no memtable may hold the log back.
+    /// Records a finished segment. Returns the number of the last segment that memtables must not need any more.
     fn note_old_log(&self, number: u64) -> u64 {
         let mut old_logs = self.old_logs.lock();
         old_logs.push(number);

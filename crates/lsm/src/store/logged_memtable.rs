@@ -1,4 +1,4 @@
-//! A memtable of a tree together with what is known of the log that has its entries.
+//! A memtable of a tree with the log segments of its entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,51 +7,51 @@ use crate::attachments::Attachments;
 use crate::memtable::Memtable;
 use crate::version::RetainedLog;
 
-/// A memtable and the log segments that its entries are in.
+/// A memtable and the log segments of its entries.
 #[derive(Debug, Default)]
 pub(super) struct LoggedMemtable {
     pub(super) memtable: Arc<Memtable>,
-    /// The oldest segment with an entry of it; 0 while it is empty.
+    /// The oldest segment with an entry of the memtable; 0 while it is empty.
     first_log: AtomicU64,
-    /// The newest segment with an entry of it.
+    /// The newest segment with an entry of the memtable.
     last_log: AtomicU64,
-    /// Bytes of log that had been written by the store before the first entry of it.
+    /// Bytes that the store had written to the log before the first entry of the memtable.
     logged_before: AtomicU64,
-    /// What the layer above made of its entries.
+    /// Attachments of the layer above.
     pub(super) attachments: Attachments,
     origin: Origin,
 }
 
-/// How a memtable came to be.
+/// The origin of the entries of a memtable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Origin {
-    /// Writers fill it, or did.
+    /// Writers.
     #[default]
     Writers,
-    /// It has what is still visible of full ones.
+    /// A compaction in memory.
     MemoryCompaction,
-    /// A flush kept its entries back. So many bytes of the log have them.
-    KeptBack(u64),
+    /// Entries that a flush retained, with this number of bytes in the log.
+    Retained(u64),
 }
 
 impl LoggedMemtable {
-    /// An empty one that may take `budget_bytes`.
+    /// An empty memtable with a budget of `budget_bytes`.
     pub(super) fn with_budget(budget_bytes: usize) -> Self {
         Self { memtable: Arc::new(Memtable::with_budget(budget_bytes)), ..Self::default() }
     }
 
-    /// An empty one that may take `budget_bytes` and will have about as many entries in the end as `before`.
-    pub(super) fn following(before: &Memtable, budget_bytes: usize) -> Self {
+    /// An empty memtable with a budget of `budget_bytes`, expected to get about as many entries as `before`.
+    pub(super) fn sized_like(before: &Memtable, budget_bytes: usize) -> Self {
         let memtable = Memtable::with_budget(budget_bytes).expecting(before.entries());
         Self { memtable: Arc::new(memtable), ..Self::default() }
     }
 
-    /// An empty one for entries that a flush keeps back.
+    /// An empty memtable for entries that a flush retains.
     pub(super) fn retained() -> Self {
-        Self { origin: Origin::KeptBack(0), ..Self::default() }
+        Self { origin: Origin::Retained(0), ..Self::default() }
     }
 
-    /// An empty one that needs the segments of the log that `others` need.
+    /// An empty memtable that needs the log segments of `others`.
     pub(super) fn requiring_logs_of<'m>(others: impl Iterator<Item = &'m Arc<Self>> + Clone) -> Self {
         let noted = |of: fn(&Self) -> &AtomicU64| {
             let with_entries = others.clone().filter(|other| other.first_log().is_some());
@@ -65,41 +65,41 @@ impl LoggedMemtable {
         }
     }
 
-    /// `memtable`, with what is still visible of `inputs`.
+    /// The output `memtable` of a compaction of `inputs` in memory.
     pub(super) fn compacted(memtable: Memtable, inputs: &[Arc<Self>]) -> Self {
         let origin = Origin::MemoryCompaction;
         Self { memtable: Arc::new(memtable), origin, ..Self::requiring_logs_of(inputs.iter()) }
     }
 
-    /// Notes where its entries are, all of which were kept back.
+    /// Sets the location of its entries in the log, all of which are retained.
     pub(super) fn note_retained(&mut self, log: RetainedLog) {
-        self.origin = Origin::KeptBack(log.end - log.start);
+        self.origin = Origin::Retained(log.end - log.start);
         self.first_log.store(log.segment, Ordering::Release);
         self.last_log.store(log.segment, Ordering::Release);
     }
 
-    /// Bytes of the log with its entries, if a flush kept them back.
+    /// Bytes of the log with its entries, if they are retained; else 0.
     pub(super) fn retained_bytes(&self) -> u64 {
-        if let Origin::KeptBack(bytes) = self.origin { bytes } else { 0 }
+        if let Origin::Retained(bytes) = self.origin { bytes } else { 0 }
     }
 
-    /// True if its entries were kept back by a flush.
+    /// True if its entries were retained by a flush.
     pub(super) fn is_retained(&self) -> bool {
-        matches!(self.origin, Origin::KeptBack(_))
+        matches!(self.origin, Origin::Retained(_))
     }
 
-    /// True for one that was filled by writers: once full, it waits to be flushed.
+    /// True if writers filled it: once full, it waits for a flush.
     pub(super) fn is_from_writers(&self) -> bool {
         self.origin == Origin::Writers
     }
 
-    /// True for one that others were put together to in memory.
+    /// True if it is the output of a compaction in memory.
     pub(super) fn is_compacted(&self) -> bool {
         self.origin == Origin::MemoryCompaction
     }
 
-    /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
-    /// written to the log. Only who has the lock of the log calls this.
+    /// Records that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
+    /// written to the log. The caller holds the lock of the log.
     #[inline]
     pub(super) fn note_log(&self, number: u64, logged: u64) {
         if self.first_log.load(Ordering::Relaxed) == 0 {
@@ -109,17 +109,18 @@ impl LoggedMemtable {
         self.last_log.store(number, Ordering::Release);
     }
 
-    /// The oldest segment that recovery would need for it; `None` while it is empty.
+    /// The oldest segment that recovery needs for it; `None` while it is empty.
     pub(super) fn first_log(&self) -> Option<u64> {
         Some(self.first_log.load(Ordering::Acquire)).filter(|&number| number != 0)
     }
 
-    /// Bytes of log since its first entry, of `logged` that the store has written; `None` while it is empty.
+    /// Bytes of log since its first entry, where `logged` is the total that the store has written; `None` while it is
+    /// empty.
     pub(super) fn log_bytes_since_first(&self, logged: u64) -> Option<u64> {
         self.first_log().map(|_| logged.saturating_sub(self.logged_before.load(Ordering::Relaxed)))
     }
 
-    /// The newest segment with an entry of it; 0 while it is empty.
+    /// The newest segment with an entry of the memtable; 0 while it is empty.
     pub(super) fn last_log(&self) -> u64 {
         self.last_log.load(Ordering::Acquire)
     }

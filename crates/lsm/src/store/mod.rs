@@ -92,11 +92,11 @@ pub use self::components::{
     BlockReader, Component, MemtableComponent, TableComponent, TablePlace, VersionAt,
 };
 pub use self::estimate::RangeEstimate;
-pub use self::get_lite::Lite;
+pub use self::get_lite::LiteVerdict;
 pub use self::known_writes::KnownWrite;
 pub use self::newer_versions::FoundInRun;
 pub use self::read_view::{ReadView, TreeView};
-pub use self::rewrite::Rewritten;
+pub use self::rewrite::RewriteOutcome;
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;
 pub use self::verify::StoreVerification;
@@ -418,7 +418,7 @@ impl Store {
     /// `NotFound` if there is no such tree.
     pub fn set_compaction_filter(&self, tree: TreeId, filter: Arc<dyn CompactionFilter>) -> Result<()> {
         let tree = self.inner.tree(tree)?;
-        tree.row_gate.close();
+        tree.row_gate.disable();
         *tree.filter.write() = Some(filter);
         Ok(())
     }
@@ -429,7 +429,7 @@ impl Store {
     /// `NotFound` if there is no such tree.
     pub fn set_merge_operator(&self, tree: TreeId, operator: Arc<dyn MergeOperator>) -> Result<()> {
         let tree = self.inner.tree(tree)?;
-        tree.row_gate.close();
+        tree.row_gate.disable();
         *tree.merge_operator.write() = Some(operator);
         Ok(())
     }

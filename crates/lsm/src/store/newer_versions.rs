@@ -1,6 +1,6 @@
 //! Checks whether versions found in sorted runs are current, by the newer components alone.
 //!
-//! A reader of single components knows where a version lies. For one key, every version in a newer component is newer
+//! A version found in a single component has a known run. For one key, every version in a newer component is newer
 //! than every version in an older one (see `tree`). So only components newer than its run can replace it. This is
 //! LevelDB++'s `GetLite` (§3.2, Algorithm 5) with the level of the record; each memtable and each run of a level counts
 //! as a level.
@@ -63,7 +63,8 @@ impl TreeState {
                 self.collect_probes(found, view, &current, &mut probes);
             }
             for probe in probes.drain(..) {
-                let Some((found, current)) = found.get(probe.position).zip(current.get_mut(probe.position)) else {
+                let Some((found, current)) = found.get(probe.position).zip(current.get_mut(probe.position))
+                else {
                     continue;
                 };
                 // The probes of one key are adjacent, newest first: the first with a version decides.

@@ -96,7 +96,8 @@ impl NewestReader<'_> {
             && let Some((trailer, value)) = &visible
             && trailer.kind() == Some(EntryKind::Put)
         {
-            self.rows.put(hashed_key, trailer.sequence(), value, || self.gate.is_unchanged_since(self.flushes));
+            self.rows
+                .put(hashed_key, trailer.sequence(), value, || self.gate.is_unchanged_since(self.flushes));
         }
         Ok(visible.map(|(trailer, value)| (trailer.sequence(), value)))
     }
@@ -347,7 +348,8 @@ mod tests {
             });
             let stats = store.stats();
             // With compaction in memory, all keys may always be in memtables.
-            let is_covered = if in_memory { stats.writes.memory_compactions > 3 } else { stats.rows.hits > 0 };
+            let is_covered =
+                if in_memory { stats.writes.memory_compactions > 3 } else { stats.rows.hits > 0 };
             assert!(is_covered && stats.writes.flushes > 3, "{stats:?}");
             store.close().unwrap();
         }

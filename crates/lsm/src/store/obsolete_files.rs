@@ -1,7 +1,7 @@
-//! Removing files that nobody needs any more.
+//! Removal of obsolete files.
 //!
-//! An sstable goes when no version and no reader holds it. A log segment goes when no memtable of any
-//! tree has entries of it, and the manifest says that recovery will not ask for it.
+//! An sstable is removed when no version and no reader refers to it. A log segment is removed when no memtable of any
+//! tree has entries of it, and the manifest has a higher log floor.
 
 use bolide_base::{ErrorKind, Result};
 
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl StoreInner {
-    /// Removes what may go. A file that cannot be removed now is tried again later, at the latest when
-    /// the database is opened next.
+    /// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
+    /// opening.
     pub(super) fn remove_obsolete_files(&self) {
         if self.check_writable().is_err() {
             return;
         }
-        // A checkpoint links files by name while it runs.
+        // A running checkpoint links files by name.
         let Some(_locked) = self.file_removal.try_lock() else { return };
         for name in self.table_files.obsolete.take() {
             if let FileName::Table(number) = name {
@@ -49,7 +49,7 @@ impl StoreInner {
         }
     }
 
-    /// Removes a file that is not needed. A segment whose tail recovery cut off is renamed instead and stays.
+    /// Removes an obsolete file. A segment whose tail recovery cut off is renamed instead and remains.
     pub(super) fn retire(&self, name: FileName) -> Result<()> {
         let dir = &self.options.dir;
         match name {
@@ -60,24 +60,23 @@ impl StoreInner {
         }
     }
 
-    /// What recoveries cut off at the end of log segments, oldest first, as long as the files that hold it are there.
+    /// The tails that recoveries cut off from log segments, oldest first, as long as their files exist.
     pub(super) fn cut_tails(&self) -> Vec<CutTail> {
-        // Opened for reading alone, the last one is not in the manifest yet.
+        // In a read-only store, the last one is not in the manifest yet.
         let found = self.log.lock().tail.and_then(|tail| tail.cut_tail);
         self.versions.lock().cut_tails().values().copied().chain(found).collect()
     }
 
     /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
     pub(super) fn log_floor_without(&self, tree: &Tree, flushed: &[Arc<LoggedMemtable>]) -> u64 {
-        // Read first: a memtable that gets its first entry after this look gets it from this segment or
-        // a later one.
+        // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
         let current = self.current_log.load(Ordering::Acquire);
         let oldest = |other: &Arc<Tree>| {
             let state = other.state_guard();
-            let waits = |logged: &&Arc<LoggedMemtable>| {
+            let remains = |logged: &&Arc<LoggedMemtable>| {
                 other.id != tree.id || !flushed.iter().any(|done| Arc::ptr_eq(done, logged))
             };
-            state.memtables().filter(waits).filter_map(|logged| logged.first_log()).min()
+            state.memtables().filter(remains).filter_map(|logged| logged.first_log()).min()
         };
         self.trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)
     }

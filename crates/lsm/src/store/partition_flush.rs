@@ -21,9 +21,9 @@ use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
 use parking_lot::{Condvar, Mutex};
 
 use super::StoreInner;
-use super::compact::Merge;
-use super::logged_memtable::LoggedMemtable;
+use super::compact::MergeParameters;
 use super::deferred_publication::FlushedMemtables;
+use super::logged_memtable::LoggedMemtable;
 use super::table_output::{FinishedOutput, TableOutput};
 use super::tree::{Tree, TreeState};
 use crate::compaction::partitioned::{
@@ -111,7 +111,7 @@ impl PartitionFlush {
         !progress.failed && progress.next < self.tasks.len()
     }
 
-    fn take(&self) -> Option<(usize, &PartitionTask)> {
+    fn next_task(&self) -> Option<(usize, &PartitionTask)> {
         let mut progress = self.progress.lock();
         let position = progress.next;
         let task = self.tasks.get(position).filter(|_| !progress.failed)?;
@@ -121,8 +121,8 @@ impl PartitionFlush {
     }
 
     /// Runs tasks until none waits.
-    pub(super) fn work(&self, store: &StoreInner) {
-        while let Some((position, task)) = self.take() {
+    pub(super) fn run_tasks(&self, store: &StoreInner) {
+        while let Some((position, task)) = self.next_task() {
             let running = RunningTask(self);
             let written = store.write_partition(self, task);
             let mut progress = self.progress.lock();
@@ -165,14 +165,19 @@ impl StoreInner {
         let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
         let max_retained = if flush_all || has_operands { 0 } else { self.max_retained_bytes(tree) };
         let target = tree.options().target_file_bytes;
-        let actions =
-            partitioned::plan(&partition_loads(&partitions, &counted), target, self.options.partition_tables, max_retained);
+        let actions = partitioned::plan(
+            &partition_loads(&partitions, &counted),
+            target,
+            self.options.partition_tables,
+            max_retained,
+        );
         let range = |partition: &Partition<'_>| {
             (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
         };
         let planned = || partitions.iter().zip(&actions);
-        let tasks: Vec<PartitionTask> =
-            planned().filter_map(|(partition, action)| plan_task(partition, action, range(partition))).collect();
+        let tasks: Vec<PartitionTask> = planned()
+            .filter_map(|(partition, action)| plan_task(partition, action, range(partition)))
+            .collect();
         let retained_ranges: Vec<PartitionRange> =
             planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
         drop(partitions);
@@ -191,7 +196,7 @@ impl StoreInner {
             progress: Mutex::default(),
             done: Condvar::new(),
         });
-        let written = self.gather(flush.finish())?;
+        let written = self.collect_outputs(flush.finish())?;
         let mut numbers: Vec<u64> = Vec::new();
         for one in &written {
             numbers.extend(one.finished.tables.iter().map(|table| table.number));
@@ -220,7 +225,7 @@ impl StoreInner {
             self.work.lock().partition_flushes.push(flush.clone());
             self.work_signal.notify_all();
         }
-        flush.work(self);
+        flush.run_tasks(self);
         if is_shared {
             self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &flush));
         }
@@ -228,7 +233,7 @@ impl StoreInner {
     }
 
     /// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
-    fn gather(&self, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
+    fn collect_outputs(&self, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
         let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
         for result in results {
             match result {
@@ -246,7 +251,8 @@ impl StoreInner {
     fn write_partition(&self, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
         let tree = &flush.tree;
         let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
-        let cursor = |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
+        let cursor =
+            |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
         sources.splice(0..0, flush.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();
         let retention = Retention::new(flush.in_use.clone(), flush.ranges.clone(), task.bottom);
@@ -263,7 +269,7 @@ impl StoreInner {
             Some(start) => cursor.seek(start, MAX_SEQUENCE)?,
             None => cursor.seek_to_first()?,
         }
-        let merge = Merge { end: task.range.1.as_deref(), retention, filter, oldest };
+        let merge = MergeParameters { end: task.range.1.as_deref(), retention, filter, oldest };
         let (finished, dropped) = self.merge(tree, cursor, merge, output)?;
         Ok(TaskOutput { finished, bytes_read, dropped })
     }
@@ -283,8 +289,9 @@ impl StoreInner {
                 self.table_files.obsolete.push(FileName::Table(number));
             }
         };
-        let retained =
-            self.retain(tree, &flush.flushed, flush.visibility, retained_ranges).inspect_err(|_| discard_outputs())?;
+        let retained = self
+            .retain(tree, &flush.flushed, flush.visibility, retained_ranges)
+            .inspect_err(|_| discard_outputs())?;
         let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
         let mut edit = VersionEdit::new();
         for &number in &inputs {
@@ -314,7 +321,13 @@ impl StoreInner {
         Ok(retained.map(|retained| retained.memtable))
     }
 
-    fn count_flush(&self, tree: &Arc<Tree>, flush: &PartitionFlush, actions: &[Action], written: Vec<TaskOutput>) {
+    fn count_flush(
+        &self,
+        tree: &Arc<Tree>,
+        flush: &PartitionFlush,
+        actions: &[Action],
+        written: Vec<TaskOutput>,
+    ) {
         let counters = &self.counters;
         let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -383,7 +396,10 @@ fn count_new_entries(
     Ok(all)
 }
 
-fn partition_loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [NewEntryTotals]) -> Vec<PartitionLoad<'a>> {
+fn partition_loads<'a>(
+    partitions: &'a [Partition<'_>],
+    counted: &'a [NewEntryTotals],
+) -> Vec<PartitionLoad<'a>> {
     let table = |(run, table): &(u64, &'a Arc<crate::version::TableHandle>)| {
         let meta = table.meta();
         StackedTable { run: *run, table: TableShape::of(meta), entries: meta.entries }

@@ -1,8 +1,8 @@
-//! How fast writers may go.
+//! Write throttling.
 //!
-//! Writers are never stopped dead while there is another way: from a first threshold on, every written
-//! byte costs a little time, the more the further the background work lags behind. Only at a second
-//! threshold, where memory would grow without bound, do they wait.
+//! Writers are not stopped if it can be avoided. From a first threshold on, every written byte has a delay, which grows
+//! with the backlog of background work. Only at a second threshold, where memory would grow without bound, writers
+//! wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,28 +12,27 @@ use parking_lot::Mutex;
 
 use super::StoreInner;
 
-/// Nanoseconds a byte at the edge of the slow zone, where writers are about to wait: 1 MB/s.
+/// Delay in nanoseconds for each byte at the end of the slow range, just before writers wait: 1 MB/s.
 const SLOWEST_NANOS_PER_BYTE: u64 = 1_000;
-/// Sleeps shorter than this cost more than they are worth: they are saved up.
+/// Minimum sleep in nanoseconds; shorter delays are accumulated because a sleep costs more.
 const SHORTEST_SLEEP_NANOS: u64 = 1_000_000;
-/// Stands for "wait until some background work is done".
+/// Special value: writers wait until background work is done.
 const STOP: u64 = u64::MAX;
 
-/// The current price of a written byte.
+/// The current delay of writes.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
-    /// Nanoseconds a byte; 0 in quiet times, [`STOP`] where writers wait.
+    /// Delay in nanoseconds for each byte; 0 without a backlog, [`STOP`] if writers wait.
     nanos_per_byte: AtomicU64,
-    /// Time that writers owe.
+    /// Accumulated delay of writers.
     owed_nanos: AtomicU64,
-    /// Held from the look at the trees until the price is told: of two looks the later one has the last word.
-    /// Without it a price to wait could come in behind the one that ends the wait, and stay for ever.
+    /// Serialises updates, from the inspection of the trees until the delay is stored. Otherwise a stale [`STOP`] could
+    /// overwrite a newer value and remain for ever.
     counting: Mutex<()>,
 }
 
 impl Pressure {
-    /// The price for `runs` sorted runs, between `slowdown` and `stop`: rises with the square of the way
-    /// gone, so that the first steps are hardly felt.
+    /// The delay for `runs` sorted runs between `slowdown` and `stop`: quadratic, so that the first steps are small.
     fn price(runs: usize, slowdown: usize, stop: usize) -> u64 {
         if runs >= stop {
             return STOP;
@@ -48,8 +47,7 @@ impl Pressure {
 }
 
 impl StoreInner {
-    /// Counts anew how far the background work lags behind. Called whenever a memtable fills up, is
-    /// flushed, or a compaction ends.
+    /// Updates the delay from the backlog. Called whenever a memtable fills up or is flushed, or a compaction ends.
     pub(super) fn update_pressure(&self) {
         let _counting = self.pressure.counting.lock();
         let trees = self.trees.load();
@@ -59,20 +57,20 @@ impl StoreInner {
             if state.pending_flushes() > self.options.max_immutable_memtables {
                 price = STOP;
             }
-            // Runs that cannot be merged any more are no reason to wait for merges.
+            // If runs cannot be merged any more, waiting for merges is useless.
             let runs = if tree.unreadable.get().is_some() { 0 } else { state.version.first_level_runs() };
             price = price.max(Pressure::price(runs, self.options.slowdown_runs, self.options.stop_runs));
         }
         self.pressure.nanos_per_byte.store(price, Ordering::Release);
     }
 
-    /// Whether writers are to wait for background work.
+    /// True if writers must wait or sleep.
     #[inline]
     pub(super) fn throttles(&self) -> bool {
         self.pressure.nanos_per_byte.load(Ordering::Acquire) != 0 && self.options.background_threads != 0
     }
 
-    /// Lets a writer of `bytes` wait as long as it should.
+    /// Delays a write of `bytes` bytes.
     pub(super) fn throttle(&self, bytes: usize) -> Result<()> {
         if !self.throttles() {
             return Ok(());
@@ -96,8 +94,8 @@ impl StoreInner {
         let mut work = self.work.lock();
         while self.pressure.nanos_per_byte.load(Ordering::Acquire) == STOP {
             self.check_writable()?;
-            // A background failure that may pass (a full disk) is told to the writer instead of keeping
-            // it waiting for ever.
+            // A transient background failure (a full disk) is returned to the writer, which would otherwise wait for
+            // ever.
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }

@@ -1,19 +1,18 @@
-//! Recovery: the log is replayed into memtables.
+//! Recovery: replay of the log into memtables.
 //!
 //! # Algorithm
-//! 1. The sequence numbers go on above the highest of manifest, sstables and log.
-//! 2. Every record at or above the log floor is read in the order in which it was written. An operation
-//!    is inserted unless its tree was flushed past its segment, or was dropped. (Each tree has a floor of
-//!    its own: replaying a flushed write into a memtable would put an old version above newer ones.)
-//!    Entries that a flush kept back are inserted where the manifest names their record, whatever the floor; see
-//!    `retained`. What it names must be there.
-//! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends. On a full disk they stay in
-//!    memory, which then holds as much as the log does: an open must not need space, since only an open can free some.
-//! 4. What was cut off as torn stays cut: the last segment is made durable through its end, and one manifest edit
-//!    stores that end, notes what was cut off, and names the next segment.
+//! 1. Sequence numbers continue above the highest one in manifest, sstables and log.
+//! 2. Every record at or above the log floor is read in the order of the writes. An operation is inserted unless its
+//!    tree was flushed beyond its segment, or was dropped. (Each tree has its own floor: replaying a flushed write into
+//!    a memtable would put an old version above newer ones.) Retained entries are inserted if the manifest names their
+//!    record, whatever the floor; see `retained`. All bytes that the manifest names must be there.
+//! 3. If the replayed memtables exceed their limit, they are flushed at the end of a segment. On a full disk they stay
+//!    in memory, which then contains as much as the log: an opening must not need space, since only an open database
+//!    can free some.
+//! 4. A torn tail that was cut off must not reappear: the last segment is made durable through its end, and one
+//!    manifest edit stores that end, records the tail, and names the next segment.
 //!
-//! All of it may be cut off by another crash and starts over. Redo is idempotent: entries are identified
-//! by key and sequence number.
+//! A crash at any point restarts recovery. Redo is idempotent: entries are identified by key and sequence number.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -54,8 +53,8 @@ impl StoreInner {
             if replayed.last() != Some(&number) {
                 self.begin_segment(&mut replayed, number)?;
             }
-            let place = RetainedLog { segment: number, start: record.offset, end: record.end };
-            self.replay_record(place, record.payload)
+            let location = RetainedLog { segment: number, start: record.offset, end: record.end };
+            self.replay_record(location, record.payload)
                 .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
         })?;
         for tree in self.trees.load().values() {
@@ -69,8 +68,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Notes a segment whose records follow; if memory runs short, flushes those of the segments before,
-    /// all of which were synced before this one was started.
+    /// Begins the replay of a segment. If memory exceeds its limit, flushes the entries of earlier segments, all of
+    /// which were synced before this one was started.
     fn begin_segment(&self, replayed: &mut Vec<u64>, number: u64) -> Result<()> {
         replayed.push(number);
         self.current_log.store(number, Ordering::Release);
@@ -80,10 +79,10 @@ impl StoreInner {
         }
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
-            // Before what was kept back, and is older, newer writes may lie in the log.
-            let is_whole =
+            // The log may have newer writes before the record of retained entries, which are older.
+            let may_flush =
                 self.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
-            if is_whole && tree.state_guard().active.first_log().is_some() {
+            if may_flush && tree.state_guard().active.first_log().is_some() {
                 tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
                 match self.flush_tree(&tree) {
                     Err(error) if error.kind() == ErrorKind::NoSpace => {}
@@ -94,8 +93,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Does the operations again that lie at `place`.
-    fn replay_record(&self, place: RetainedLog, payload: &[u8]) -> Result<()> {
+    /// Replays the operations of the record at `location`.
+    fn replay_record(&self, location: RetainedLog, payload: &[u8]) -> Result<()> {
         let mut operations = BatchReader::new(payload)?;
         let mut retained = None;
         for placed in &mut operations {
@@ -103,13 +102,13 @@ impl StoreInner {
             if placed.retained {
                 retained = Some(placed.tree);
             }
-            self.replay_operation(place, placed)?;
+            self.replay_operation(location, placed)?;
         }
         if let Some(tree) = retained
-            && self.names_retained(tree, place)
+            && self.is_named_retained(tree, location)
             && let Ok(tree) = self.tree(tree)
         {
-            tree.replayed_retained.fetch_add(place.end - place.start, Ordering::Relaxed);
+            tree.replayed_retained.fetch_add(location.end - location.start, Ordering::Relaxed);
         }
         let last = operations.next_sequence() - 1;
         let mut log = self.log.lock();
@@ -118,17 +117,17 @@ impl StoreInner {
         Ok(())
     }
 
-    /// True if the manifest says that entries of `tree` that were kept back lie at `place`.
-    fn names_retained(&self, tree: TreeId, place: RetainedLog) -> bool {
+    /// True if the manifest names `location` as a part of the retained entries of `tree`.
+    fn is_named_retained(&self, tree: TreeId, location: RetainedLog) -> bool {
         self.versions.lock().retained(tree).is_some_and(|log| {
-            log.segment == place.segment && log.start <= place.start && place.end <= log.end
+            log.segment == location.segment && log.start <= location.start && location.end <= log.end
         })
     }
 
-    fn replay_operation(&self, place: RetainedLog, placed: PlacedOperation<'_>) -> Result<()> {
+    fn replay_operation(&self, location: RetainedLog, placed: PlacedOperation<'_>) -> Result<()> {
         let trees = self.trees.load();
         let Some(tree) = trees.get(&placed.tree) else {
-            // Numbers of trees are never reused: one that was handed out and is not there was dropped.
+            // Tree numbers are never reused: a tree with an allocated number that is not there was dropped.
             return if placed.tree < self.versions.lock().next_tree_id() {
                 Ok(())
             } else {
@@ -138,20 +137,20 @@ impl StoreInner {
                 ))
             };
         };
-        let counts = match placed.retained {
-            true => self.names_retained(placed.tree, place),
-            false => place.segment >= self.versions.lock().tree_log_floor(placed.tree),
+        let is_included = match placed.retained {
+            true => self.is_named_retained(placed.tree, location),
+            false => location.segment >= self.versions.lock().tree_log_floor(placed.tree),
         };
-        if !counts {
+        if !is_included {
             return Ok(());
         }
         let state = tree.state_guard();
-        state.active.note_log(place.segment, 0);
+        state.active.note_log(location.segment, 0);
         placed.operation.insert_into(&state.active.memtable, placed.sequence);
         Ok(())
     }
 
-    /// Stores the end of what was replayed and starts a new segment.
+    /// Stores the end of the replayed log and starts a new segment.
     pub(super) fn start_log(&self) -> Result<()> {
         let mut log = self.log.lock();
         let mut edit = VersionEdit::new();
@@ -169,9 +168,9 @@ impl StoreInner {
         self.start_segment(&mut log, edit)
     }
 
-    /// Creates a segment, makes `edit` durable together with its name, and has the log go on there.
+    /// Creates a segment, makes `edit` durable together with its name, and directs writes to it.
     ///
-    /// On an error before the edit is durable nothing has changed.
+    /// On an error before the edit is durable, nothing has changed.
     pub(super) fn start_segment(&self, log: &mut LogState, mut edit: VersionEdit) -> Result<()> {
         let mut versions = self.versions.lock();
         let identity = self.new_identity(versions.new_file_number());
@@ -187,27 +186,27 @@ impl StoreInner {
                 self.discard_segment(number);
             }
         })?;
-        // Only now: until then the marker has the length of the segment before, whose end the edit stores.
+        // Not earlier: until now the marker has the length of the previous segment, whose end the edit stores.
         writer.note_in_use();
         log.start_segment(writer);
         self.current_log.store(number, Ordering::Release);
         Ok(())
     }
 
-    /// Adds to `edit` that the files of cut tails are gone which were removed by hand.
+    /// Adds the removal of notes about cut tails to `edit`, for tails whose files were removed manually.
     fn forget_removed_tails(&self, edit: &mut VersionEdit) -> Result<()> {
         let noted: Vec<u64> = self.versions.lock().cut_tails().keys().copied().collect();
         for number in noted {
-            let is_there = |name: FileName| self.vfs.exists(&name.path(&self.options.dir));
-            if !is_there(FileName::Wal(number))? && !is_there(FileName::Tail(number))? {
+            let exists = |name: FileName| self.vfs.exists(&name.path(&self.options.dir));
+            if !exists(FileName::Wal(number))? && !exists(FileName::Tail(number))? {
                 edit.forget_cut_tail(number);
             }
         }
         Ok(())
     }
 
-    /// Removes files that neither the manifest nor the log needs: what an interrupted flush, compaction
-    /// or manifest switch left behind. Files that are not Bolide's are left alone.
+    /// Removes files that neither the manifest nor the log needs: remains of an interrupted flush, compaction or
+    /// manifest switch. Files of other programs are not touched.
     pub(super) fn remove_unknown_files(&self) -> Result<()> {
         let mut live: BTreeSet<u64> = self.old_logs.lock().iter().copied().collect();
         live.insert(self.current_log.load(Ordering::Acquire));
@@ -226,7 +225,7 @@ impl StoreInner {
                 && file.number().is_some_and(|number| !live.contains(&number))
             {
                 match self.retire(file) {
-                    // A directory of this name is not Bolide's.
+                    // A directory with this name was not created by Bolide.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     removed => removed?,
                 }

@@ -1,8 +1,9 @@
-//! Space that a full disk leaves to what frees space.
+//! Reserved disk space for operations that free space.
 //!
-//! The file `RESERVE` takes blocks of the disk and holds nothing. What finds the disk full and is needed to free space removes it and tries
-//! again: the start of a log segment, a flush or compaction, an edit of the manifest, a write of deletes alone. Writes of records are refused while
-//! the reserve is away, so that they do not use up what was released; it is taken again as soon as the disk has the space.
+//! The file `RESERVE` occupies blocks of the disk without contents. An operation that finds the disk full and is needed
+//! to free space removes the file and tries again: the start of a log segment, a flush or compaction, an edit of the
+//! manifest, a batch of deletes. Writes of records are rejected while the reserve is released, so that they do not use
+//! it up. It is allocated again as soon as the disk has the space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,21 +13,21 @@ use super::StoreInner;
 use crate::batch::{BatchReader, Operation, StoreBatch};
 use crate::file_name::FileName;
 
-/// Whether the reserve is there. True, too, where none is wanted.
+/// The state of the reserve. Always allocated if its size is 0.
 #[derive(Debug)]
 pub(super) struct Reserve {
-    is_there: AtomicBool,
+    is_allocated: AtomicBool,
 }
 
 impl Reserve {
-    /// Of a store with a reserve of so many bytes, which is not there yet.
+    /// The state of a reserve of `bytes` bytes, which is not allocated yet.
     pub(super) fn new(bytes: u64) -> Self {
-        Self { is_there: AtomicBool::new(bytes == 0) }
+        Self { is_allocated: AtomicBool::new(bytes == 0) }
     }
 }
 
 impl StoreInner {
-    /// Takes the reserve, unless it is there or the disk has not the space.
+    /// Allocates the reserve, unless it is allocated or the disk has no space for it.
     pub(super) fn allocate_reserve(&self) {
         if self.has_reserve() || self.check_writable().is_err() {
             return;
@@ -35,47 +36,47 @@ impl StoreInner {
         let path = FileName::Reserve.path(&self.options.dir);
         match self.vfs.create_reserved(&path, self.options.reserve_bytes) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
-            // Where none can be made for another reason, writes go on without it.
-            _ => self.reserve.is_there.store(true, Ordering::Release),
+            // If it cannot be created for another reason, writes continue without it.
+            _ => self.reserve.is_allocated.store(true, Ordering::Release),
         }
     }
 
-    /// Gives the space of the reserve back to the disk; false if there is none.
+    /// Releases the space of the reserve; false if it is not allocated.
     pub(super) fn release_reserve(&self) -> bool {
         if self.options.reserve_bytes == 0 {
             return false;
         }
         let _one_at_a_time = self.reserve_lock.lock();
-        if !self.reserve.is_there.swap(false, Ordering::AcqRel) {
+        if !self.reserve.is_allocated.swap(false, Ordering::AcqRel) {
             return false;
         }
         let removed = self.vfs.remove(&FileName::Reserve.path(&self.options.dir));
-        // Some file systems hand out freed blocks only after their next commit.
+        // Some file systems free blocks only at their next commit.
         removed.is_ok() && self.vfs.sync_dir(&self.options.dir).is_ok()
     }
 
-    /// Releases the reserve if work failed for lack of space; true if it may be tried again at once.
+    /// Releases the reserve if work failed for lack of space; true if it may be retried at once.
     pub(super) fn release_reserve_for(&self, result: &Result<()>) -> bool {
         matches!(result, Err(error) if error.kind() == ErrorKind::NoSpace) && self.release_reserve()
     }
 
-    /// Does what is needed to free space, a second time without the reserve if the disk is full.
+    /// Runs an operation that is needed to free space; on a full disk, releases the reserve and runs it again.
     pub(super) fn with_reserve<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         act().or_else(|error| {
             if error.kind() == ErrorKind::NoSpace && self.release_reserve() { act() } else { Err(error) }
         })
     }
 
-    /// Refuses a write of records while the reserve is away.
+    /// Rejects a write of records while the reserve is released.
     #[inline]
     pub(super) fn check_reserve(&self) -> Result<()> {
         if self.has_reserve() { Ok(()) } else { self.allocate_reserve_for_write() }
     }
 
-    /// Whether the reserve is there, or none is wanted.
+    /// True if the reserve is allocated, or its size is 0.
     #[inline]
     pub(super) fn has_reserve(&self) -> bool {
-        self.reserve.is_there.load(Ordering::Acquire)
+        self.reserve.is_allocated.load(Ordering::Acquire)
     }
 
     #[cold]
@@ -94,8 +95,8 @@ impl StoreInner {
     }
 }
 
-/// Whether the sealed `batches` only delete: each deletes a key or a range, and all else in it is derived from that, as the
-/// entries by which an index learns of a delete.
+/// True if the sealed `batches` only delete: each deletes a key or a range, and all its other operations are derived,
+/// like the index entries of a delete.
 pub(super) fn only_delete<'b>(batches: impl Iterator<Item = &'b StoreBatch>) -> bool {
     let deletes = |batch: &StoreBatch| -> Result<bool> {
         let mut any = false;

@@ -1,13 +1,13 @@
-//! Entries that a flush keeps back: they stay in memory, and are written to the log again (REMIX §4.2, abort).
+//! Entries that a flush retains: they stay in memory, and are written to the log again (REMIX §4.2, abort).
 //!
-//! # How they survive
-//! 1. They are appended to the segment in use, marked, with the numbers that they have.
-//! 2. The log is synced, and the edit that installs the flush names the part of the log that they are in.
-//! 3. Recovery takes marked records only where the manifest names them. So a flush that failed or was cut off leaves
-//!    nothing behind that counts, and an older part stops to count in the moment when the next flush is installed.
+//! # Durability
+//! 1. They are appended to the segment in use, marked, with their sequence numbers.
+//! 2. The log is synced, and the edit that installs the flush names their part of the log.
+//! 3. Recovery takes marked records only where the manifest names them. So a failed or interrupted flush has no effect,
+//!    and an older part becomes invalid at the moment when the next flush is installed.
 //!
-//! Their memtable is the oldest of the tree. It goes with the next flush, is not counted as one that waits for a flush, and is
-//! flushed on its own account once it holds back too much of the log.
+//! Their memtable is the oldest of the tree. It is flushed with the next flush, or on its own once it needs too many
+//! log segments. It does not count as pending.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,32 +23,32 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::Visibility;
 use crate::version::{RetainedLog, VersionEdit};
 
-/// Size at which a new record starts, in bytes.
+/// Size in bytes at which a new record starts.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// What a flush keeps back.
-pub(super) struct Retained {
+/// The entries that a flush retains.
+pub(super) struct RetainedEntries {
     pub(super) memtable: Arc<LoggedMemtable>,
     log: RetainedLog,
 }
 
 impl StoreInner {
-    /// Copies the entries of `flushed` within `ranges`, the versions that are `shown`, to a memtable of their own and appends
-    /// them to the log. `None` without ranges.
+    /// Copies the entries of `flushed` within `ranges`, in the versions of `visibility`, to a memtable of their own and
+    /// appends them to the log. `None` without ranges.
     pub(super) fn retain(
         &self,
         tree: &Tree,
         flushed: &[Arc<LoggedMemtable>],
-        shown: Visibility,
+        visibility: Visibility,
         ranges: &[PartitionRange],
-    ) -> Result<Option<Retained>> {
+    ) -> Result<Option<RetainedEntries>> {
         if ranges.is_empty() {
             return Ok(None);
         }
-        let mut kept = LoggedMemtable::retained();
+        let mut retained = LoggedMemtable::retained();
         let mut batches = Vec::new();
         let mut batch = StoreBatch::new();
-        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(shown)).collect();
+        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(visibility)).collect();
         let mut cursor = MergingCursor::new(cursors);
         for (start, end) in ranges {
             match start {
@@ -57,7 +57,7 @@ impl StoreInner {
             }
             while cursor.valid() && end.as_deref().is_none_or(|end| cursor.key() < end) {
                 let (key, trailer, value) = (cursor.key(), cursor.trailer(), cursor.value());
-                kept.memtable.insert(key, trailer, value);
+                retained.memtable.insert(key, trailer, value);
                 batch.retain_at(tree.id, key, trailer, value)?;
                 if batch.len_bytes() >= RECORD_BYTES {
                     batches.push(std::mem::take(&mut batch));
@@ -69,11 +69,11 @@ impl StoreInner {
             batches.push(batch);
         }
         let log = self.append_retained(&mut batches)?;
-        kept.note_retained(log);
-        Ok(Some(Retained { memtable: Arc::new(kept), log }))
+        retained.note_retained(log);
+        Ok(Some(RetainedEntries { memtable: Arc::new(retained), log }))
     }
 
-    /// Appends `batches` to the segment in use, and says where they are in it.
+    /// Appends `batches` to the segment in use, and returns their location.
     fn append_retained(&self, batches: &mut [StoreBatch]) -> Result<RetainedLog> {
         let mut log = self.log.lock();
         self.check_writable()?;
@@ -84,7 +84,7 @@ impl StoreInner {
         let (segment, start) = (log.number(), log.len());
         let append = || log.append(batches.iter().map(StoreBatch::sealed_bytes));
         self.poison_on_panic(append).inspect_err(|error| {
-            // A full disk appended nothing.
+            // On a full disk nothing is appended.
             if error.kind() != ErrorKind::NoSpace {
                 poison(self, error);
             }
@@ -95,13 +95,13 @@ impl StoreInner {
         Ok(RetainedLog { segment, start, end })
     }
 
-    /// Adds to `edit` what a flush of `flushed` says besides its sstables: deleted ranges, what of the log is needed no more,
-    /// and what is kept back.
+    /// Adds the operations of a flush of `flushed`, apart from its sstables, to `edit`: range tombstones, the new log
+    /// floors, and the location of retained entries.
     pub(super) fn note_flushed(
         &self,
         tree: &Tree,
         flushed: &[Arc<LoggedMemtable>],
-        retained: Option<&Retained>,
+        retained: Option<&RetainedEntries>,
         edit: &mut VersionEdit,
     ) {
         for logged in flushed.iter().rev() {
@@ -109,7 +109,7 @@ impl StoreInner {
                 edit.add_range_tombstone(tree.id, tombstone);
             }
         }
-        // Memtables of entries that were kept back share their segment with the writable one.
+        // Memtables of retained entries share their segment with the writable one.
         let first_copies = flushed.iter().filter(|logged| !logged.is_retained());
         if let Some(last_log) = first_copies.map(|logged| logged.last_log()).max() {
             edit.set_tree_log_floor(tree.id, last_log + 1);
@@ -121,7 +121,8 @@ impl StoreInner {
         edit.set_wal_floor(retained.map_or(floor, |retained| floor.min(retained.log.segment)));
     }
 
-    /// Fails where the manifest names a part of the log for entries that were kept back, and `found` bytes of it are there.
+    /// Fails if the manifest names retained entries of `tree` and replay has found another number of bytes than
+    /// `found`.
     pub(super) fn check_retained(&self, tree: &Tree, found: u64) -> Result<()> {
         let Some(log) = self.versions.lock().retained(tree.id) else { return Ok(()) };
         if log.end - log.start == found {
@@ -129,7 +130,7 @@ impl StoreInner {
         }
         let path = crate::file_name::FileName::Wal(log.segment).path(&self.options.dir);
         let what = format!(
-            "tree {} has {} bytes of entries that were kept back here, and {found} are found",
+            "tree {} has {} bytes of entries that are retained here, and {found} are found",
             tree.id,
             log.end - log.start
         );

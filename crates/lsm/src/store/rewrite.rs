@@ -1,7 +1,7 @@
-//! Writing single sstables again, each in its place, so that it gets what collectors add to new ones.
+//! Rewrites of single sstables in place, which add the output of new collectors.
 //!
-//! Oldest data first: what lies deepest is the last that compactions come to by themselves, while younger sstables are soon
-//! merged anyway (NEXT §5). One is a compaction with one input that stays in its level and run; others go on beside it.
+//! Oldest data first: compactions reach the deepest sstables last, while younger ones are merged soon anyway (NEXT §5).
+//! A rewrite is a compaction with one input that stays in its level and run; other compactions run concurrently.
 
 use std::sync::Arc;
 
@@ -13,36 +13,36 @@ use super::tree::Tree;
 use crate::compaction::{CompactionPlan, OutputSplit, PlanInput, TableShape, VersionShape};
 use crate::version::TableMeta;
 
-/// What writing an sstable again came to.
+/// The outcome of a rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rewritten {
-    /// It is done.
+pub enum RewriteOutcome {
+    /// One sstable was rewritten.
     One {
         /// Bytes of the old file.
         bytes: u64,
         /// Entries of the old file.
         entries: u64,
     },
-    /// Compactions are at work on all that are left.
+    /// Compactions are running on all that are left.
     Busy,
     /// None is left.
     Nothing,
 }
 
 impl Store {
-    /// Writes one of the sstables of `tree` that `wanted` wants again, the one with the oldest data, and drops from it what no view
-    /// needs. Costs a read and a write of it, and a manifest edit.
+    /// Rewrites the sstable of `tree` with the oldest data for which `wanted` returns true, without the versions that
+    /// no view needs. Cost: a read and a write of the sstable, and a manifest edit.
     ///
     /// # Errors
-    /// `NotFound`, `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`; `Closed` where the store is closing or the tree was
-    /// dropped meanwhile. The sstable is then as before.
-    pub fn rewrite_one(&self, tree: TreeId, wanted: impl Fn(&TableMeta) -> bool) -> Result<Rewritten> {
+    /// `NotFound`, `NoSpace`, `Io`, `Corruption`, `Poisoned`, `ReadOnly`; `Closed` if the store is closing or the tree
+    /// was dropped meanwhile. The sstable is then unchanged.
+    pub fn rewrite_one(&self, tree: TreeId, wanted: impl Fn(&TableMeta) -> bool) -> Result<RewriteOutcome> {
         let inner = &*self.inner;
         inner.check_writable()?;
         let tree = inner.tree(tree)?;
         let (plan, bytes, entries) = {
             let mut work = inner.work.lock();
-            match pick(&mut work, &tree, &wanted) {
+            match plan_rewrite(&mut work, &tree, &wanted) {
                 Ok(picked) => picked,
                 Err(outcome) => return Ok(outcome),
             }
@@ -52,25 +52,25 @@ impl Store {
         inner.remove_spent_tombstones();
         inner.remove_obsolete_files();
         inner.wake_workers();
-        outcome.map(|()| Rewritten::One { bytes, entries })
+        outcome.map(|()| RewriteOutcome::One { bytes, entries })
     }
 }
 
-/// Plans to write again the wanted sstable with the oldest data, and keeps other compactions away from it.
-fn pick(
+/// Plans the rewrite of the wanted sstable with the oldest data, and reserves it.
+fn plan_rewrite(
     work: &mut WorkState,
     tree: &Arc<Tree>,
     wanted: &impl Fn(&TableMeta) -> bool,
-) -> std::result::Result<(CompactionPlan, u64, u64), Rewritten> {
+) -> std::result::Result<(CompactionPlan, u64, u64), RewriteOutcome> {
     let state = tree.state_guard();
     let shape = VersionShape::of(&state.version);
-    let mut outcome = Rewritten::Nothing;
+    let mut outcome = RewriteOutcome::Nothing;
     for (level, runs) in state.version.levels().iter().enumerate().rev() {
         for run in runs.iter().rev() {
             for table in run.tables().iter().filter(|table| wanted(table.meta())) {
                 let meta = table.meta();
                 if !work.reserve_file(tree.id, meta.number) {
-                    outcome = Rewritten::Busy;
+                    outcome = RewriteOutcome::Busy;
                     continue;
                 }
                 let own = TableShape::of(meta);
@@ -83,7 +83,7 @@ fn pick(
                     output_run: run.id(),
                     is_trivial_move: false,
                     bottom: is_oldest && shape.is_bottom(level, &[own]),
-                    // With what collectors add, too, it is to stay one file.
+                    // One output file, even with the data of new collectors.
                     target_file_bytes: meta.file_bytes.saturating_mul(2),
                     output_split: OutputSplit::WithinPartition,
                     claims: Vec::new(),

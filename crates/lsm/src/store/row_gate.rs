@@ -1,60 +1,61 @@
-//! Whose the cached rows of a tree are, and whether what a reader found may still become one. Why it is right: `rows`.
+//! The owner of the cached rows of a tree, and the check whether a read may still insert a row. Correctness: see
+//! `newest_reads`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::row_cache::RowCache;
 
-/// The owner of a tree without rows, for good.
-const NOBODY: u32 = u32::MAX;
+/// The owner of a tree that never has rows.
+const DISABLED: u32 = u32::MAX;
 
-/// What rows of a tree are right.
+/// Validity of the cached rows of a tree.
 #[derive(Debug, Default)]
 pub(super) struct RowGate {
-    /// Odd while a flush hands on what it brings.
+    /// Number of begun and ended flushes: odd while a flush updates rows.
     flushes: AtomicU64,
-    /// Whose the rows are; 0 before the first.
+    /// The owner of the rows; 0 before the first.
     owner: AtomicU32,
 }
 
 impl RowGate {
-    /// The tree has no rows from now on.
-    pub(super) fn close(&self) {
-        self.owner.store(NOBODY, Ordering::Release);
+    /// Disables rows for the tree, for good.
+    pub(super) fn disable(&self) {
+        self.owner.store(DISABLED, Ordering::Release);
     }
 
-    /// Whose the rows are; `None` where there are none.
+    /// The owner of the rows; `None` if rows are disabled.
     pub(super) fn owner(&self, rows: &RowCache) -> Option<u32> {
         match self.owner.load(Ordering::Acquire) {
-            NOBODY => None,
+            DISABLED => None,
             0 => {
-                let new = rows.new_owner().unwrap_or(NOBODY);
+                let new = rows.new_owner().unwrap_or(DISABLED);
                 let first = self.owner.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire);
-                Some(first.map_or_else(|owner| owner, |_| new)).filter(|&owner| owner != NOBODY)
+                Some(first.map_or_else(|owner| owner, |_| new)).filter(|&owner| owner != DISABLED)
             }
             owner => Some(owner),
         }
     }
 
-    /// Gives up all rows.
+    /// Invalidates all rows.
     pub(super) fn invalidate(&self, rows: &RowCache) {
-        let new = rows.new_owner().unwrap_or(NOBODY);
-        // Whoever closes it meanwhile is right.
-        let change = |owner| (owner != NOBODY).then_some(new);
+        let new = rows.new_owner().unwrap_or(DISABLED);
+        // A concurrent [`disable`](Self::disable) wins.
+        let change = |owner| (owner != DISABLED).then_some(new);
         let _ = self.owner.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
-    /// What [`is_unchanged_since`](Self::is_unchanged_since) compares with.
+    /// The count for [`is_unchanged_since`](Self::is_unchanged_since).
     pub(super) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// True if no flush has begun since `flushes` were counted, and none ran then.
+    /// True if no flush has begun since `flushes` was read, and none was running then.
     pub(super) fn is_unchanged_since(&self, flushes: u64) -> bool {
         flushes.is_multiple_of(2) && self.flushes.load(Ordering::Acquire) == flushes
     }
 }
 
-/// A flush that hands on what it brings, up to its end.
+/// A flush that updates rows, until dropped.
 pub(super) struct RowUpdate<'t>(&'t RowGate);
 
 impl<'t> RowUpdate<'t> {

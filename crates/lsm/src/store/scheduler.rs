@@ -157,7 +157,8 @@ impl StoreInner {
         }
         let job = self.pick_memory_compaction(work).or_else(|| self.pick_flush(work));
         let job = job.or_else(|| self.pick_compaction(work));
-        let job = job.or_else(|| self.pick_view_rebuild(work)).or_else(|| self.pick_garbage_collection(work))?;
+        let job =
+            job.or_else(|| self.pick_view_rebuild(work)).or_else(|| self.pick_garbage_collection(work))?;
         match &job {
             BackgroundJob::Flush { tree, into_partitions } => {
                 work.flushing.insert(tree.id);
@@ -227,7 +228,8 @@ impl StoreInner {
         if tree.flush_all.load(Ordering::Acquire) {
             return state.immutables.len();
         }
-        let flushes_together = tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
+        let flushes_together =
+            tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
         let max = self.options.max_immutable_memtables.max(1);
         let together = if flushes_together { self.options.partition_memtables.clamp(1, max) } else { 1 };
         let waiting = state.pending_flushes();
@@ -271,7 +273,7 @@ impl StoreInner {
             BackgroundJob::CompactMemory(tree) => self.compact_memory(tree),
             // The thread that owns the flush receives the error of a task.
             BackgroundJob::AssistFlush(flush) => {
-                flush.work(self);
+                flush.run_tasks(self);
                 Ok(())
             }
             BackgroundJob::Compact(tree, plan) => self.compact_tree(tree, plan),
@@ -295,7 +297,9 @@ impl StoreInner {
             }
             BackgroundJob::AssistFlush(_) => return,
             BackgroundJob::RebuildViews(_) => work.running_rebuilds -= 1,
-            BackgroundJob::CollectGarbage(tree) | BackgroundJob::CompactMemory(tree) => _ = work.flushing.remove(&tree.id),
+            BackgroundJob::CollectGarbage(tree) | BackgroundJob::CompactMemory(tree) => {
+                _ = work.flushing.remove(&tree.id)
+            }
             BackgroundJob::Compact(tree, plan) => work.end_compaction(tree.id, plan),
         }
         match result {

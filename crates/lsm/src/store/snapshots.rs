@@ -1,8 +1,8 @@
-//! Which sequence numbers readers still need.
+//! The sequence numbers that readers need.
 //!
-//! A read view registers its sequence number under the same lock under which a compaction asks for
-//! the numbers in use. So a number is either seen by the compaction, or is at least as new as what
-//! was published when the compaction asked (SOUNDNESS: registration is atomic).
+//! A read view registers its sequence number under the lock under which a compaction reads the numbers in use. So the
+//! compaction either finds the number, or the number is at least as new as the number published at that time
+//! (SOUNDNESS: registration is atomic).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ impl Snapshots {
         self.published.load(Ordering::Acquire)
     }
 
-    /// Lets readers see everything up to `sequence`. Never goes back.
+    /// Publishes all writes up to `sequence`. Never decreases.
     #[inline]
     pub(crate) fn publish(&self, sequence: SequenceNumber) {
         self.published.fetch_max(sequence, Ordering::AcqRel);
@@ -38,12 +38,12 @@ impl Snapshots {
         sequence
     }
 
-    /// Registers `sequence` once more. It must be registered, or not be older than what is published.
+    /// Registers `sequence` once more. It must be registered, or not be older than the published number.
     pub(crate) fn register_again(&self, sequence: SequenceNumber) {
         *self.registered.lock().entry(sequence).or_insert(0) += 1;
     }
 
-    /// Takes one registration of `sequence` back.
+    /// Removes one registration of `sequence`.
     pub(crate) fn release(&self, sequence: SequenceNumber) {
         let mut registered = self.registered.lock();
         if let Some(count) = registered.get_mut(&sequence) {
@@ -54,8 +54,7 @@ impl Snapshots {
         }
     }
 
-    /// All numbers at which something may be read from now on, ascending; the last is the published
-    /// one.
+    /// All sequence numbers of current and future readers, ascending; the last is the published one.
     pub(crate) fn in_use(&self) -> Vec<SequenceNumber> {
         let registered = self.registered.lock();
         let mut in_use: Vec<_> = registered.keys().copied().collect();
@@ -66,13 +65,13 @@ impl Snapshots {
         in_use
     }
 
-    /// The oldest number at which something may be read from now on.
+    /// The oldest sequence number of current and future readers.
     pub(crate) fn oldest(&self) -> SequenceNumber {
         let registered = self.registered.lock();
         registered.keys().next().copied().unwrap_or_else(|| self.published())
     }
 
-    /// How many registrations there are.
+    /// The number of registrations.
     pub(crate) fn count(&self) -> usize {
         self.registered.lock().values().sum()
     }

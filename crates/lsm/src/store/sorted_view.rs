@@ -25,13 +25,13 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use super::StoreInner;
-use super::scheduler::WorkState;
 use super::deferred_publication::{FlushedMemtables, next_state, publish_state};
+use super::scheduler::WorkState;
 use super::tree::{Tree, TreeState};
 use super::tree_views::TreeViews;
 use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
-use crate::version::{EditOperation, StoredView, SortedRun, VersionEdit};
+use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};
 
 /// Number of runs outside of the view of a partition up to which a rebuild may be deferred.
 const MAX_LOOSE_RUNS: usize = 4;
@@ -80,8 +80,7 @@ impl StoreInner {
     /// # Errors
     /// As [`rebuild_views`](Self::rebuild_views).
     pub(super) fn refresh_views(&self, tree: &Arc<Tree>) -> Result<()> {
-        let can_defer_rebuild = self.can_defer_views(tree, &tree.state_guard());
-        if can_defer_rebuild {
+        if self.can_defer_views(tree, &tree.state_guard()) {
             self.work.lock().add_views_due([tree.id]);
             return Ok(());
         }
@@ -114,7 +113,11 @@ impl StoreInner {
 
     /// Rebuilds the views once; the caller holds `view_rebuild_lock`. Publishes `flushed` with the views, or earlier if
     /// writers would have to wait: then some views may remain outdated. It is published even if the rebuild fails.
-    pub(super) fn rebuild_views_locked(&self, tree: &Arc<Tree>, flushed: Option<FlushedMemtables<'_>>) -> Result<()> {
+    pub(super) fn rebuild_views_locked(
+        &self,
+        tree: &Arc<Tree>,
+        flushed: Option<FlushedMemtables<'_>>,
+    ) -> Result<()> {
         let first_level = self.first_level(tree);
         if first_level != tree.state_guard().views.first_level {
             // The layout was changed: views of the old one are released.
@@ -125,7 +128,8 @@ impl StoreInner {
         }
         let state = next_state(tree, &self.versions.lock(), flushed, &tree.state_guard());
         state.views.begin_rebuild();
-        let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.can_defer_rebuild(partition);
+        let due =
+            |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.can_defer_rebuild(partition);
         let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());
         for partition in state.views.partitions().filter(due) {

@@ -1,8 +1,8 @@
-//! Forgetting range tombstones that hide nothing any more.
+//! Removal of range tombstones that hide nothing any more.
 //!
-//! A tombstone in a tree's ledger is consulted by every read of the tree, and by every validation of an
-//! index over it. It may go once no view is older than it and nothing older than it is left to hide:
-//! not in the tree, and not in the trees that depend on it (indexes over its records).
+//! Every read of a tree, and every validation of an index over it, checks the range tombstones of the tree. A tombstone
+//! may be removed once no view is older, and it hides no older entries: neither in the tree, nor in the trees that
+//! depend on it (indexes over its records).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +15,11 @@ use crate::range_tombstones::RangeTombstone;
 use crate::version::VersionEdit;
 
 impl StoreInner {
-    /// Removes spent tombstones from the ledgers. Called after background work; an error is not lost, it
-    /// poisons the store like any failed manifest write, or leaves the ledger as it is.
+    /// Removes spent range tombstones. Called after background work. An error is not lost: like any failed manifest
+    /// write it poisons the store, or the tombstones remain.
     pub(super) fn remove_spent_tombstones(&self) {
-        // One at a time, and not while readers see another ledger than the manifest has: who finds a tombstone spent that was removed
-        // would remove it twice.
+        // One thread at a time, and not while the published state differs from the manifest: a removed tombstone would
+        // be found spent, and removed twice.
         let _locked = self.tombstone_removal.lock();
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
@@ -31,7 +31,8 @@ impl StoreInner {
 
     fn remove_spent_tombstones_of(&self, tree: &Arc<Tree>) -> Result<()> {
         self.check_writable()?;
-        // Readers may still have what was forgotten in the manifest. The flush that has them wait asks again at its end.
+        // The published state may have tombstones that the manifest has not. The pending flush calls this again at its
+        // end.
         if tree.publication_pending.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -41,12 +42,14 @@ impl StoreInner {
         for dependent in tree.dependents.read().iter() {
             if let Ok(dependent) = self.tree(*dependent) {
                 let state = dependent.state();
-                let kept = dependent.external_tree.get().map(|external_tree| external_tree.clear_through());
-                // A keeper that is not there now may come back with what it had.
-                let is_away = kept.is_none() && self.versions.lock().external_root(dependent.id).is_some();
-                spent.retain(|tombstone| match kept {
+                let clear_through =
+                    dependent.external_tree.get().map(|external_tree| external_tree.clear_through());
+                // An external tree that is not set yet may have older entries.
+                let is_unset =
+                    clear_through.is_none() && self.versions.lock().external_root(dependent.id).is_some();
+                spent.retain(|tombstone| match clear_through {
                     Some(clear_through) => tombstone.sequence <= clear_through,
-                    None => !is_away && is_clear_of(&state, tombstone),
+                    None => !is_unset && is_clear_of(&state, tombstone),
                 });
             }
         }
@@ -67,8 +70,8 @@ fn flushed_through(state: &TreeState) -> SequenceNumber {
     waiting.map_or(SequenceNumber::MAX, |smallest| smallest.saturating_sub(1))
 }
 
-/// True if no entry of `state` can be older than `tombstone` and about a record that it deleted: the compactions of
-/// the tree drop such entries.
+/// True if no entry of `state` can be older than `tombstone` and belong to a record that it deleted: compactions of the
+/// tree drop such entries.
 fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
     let is_newer = |smallest: SequenceNumber| smallest >= tombstone.sequence;
     let memtables = state.memtables().filter_map(|logged| logged.memtable.smallest_sequence());
@@ -78,9 +81,9 @@ fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
 }
 
 impl Store {
-    /// Says that the tree `dependent` holds entries about the records of `tree` (an index over it): a
-    /// range tombstone of `tree` is kept until `dependent` is clear of what it deleted, or dropped. The
-    /// compaction filter of `dependent` must drop such entries, or it is kept for ever.
+    /// Declares that the tree `dependent` has entries about the records of `tree` (an index over it). A range tombstone
+    /// of `tree` then remains until `dependent` has no entries of the deleted records, or is dropped. The compaction
+    /// filter of `dependent` must drop such entries; otherwise the tombstone remains for ever.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.

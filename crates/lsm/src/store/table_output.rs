@@ -1,4 +1,4 @@
-//! Writing the sorted output of a flush or a compaction to new sstables.
+//! Output of a flush or a compaction to new sstables.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::drop_listener::DropCollector;
 use crate::file_name::FileName;
 use crate::version::TableMeta;
 
-/// Cuts a sorted stream of entries into sstables.
+/// Splits a sorted stream of entries into sstables.
 ///
-/// All versions of one key go to one file, so that the files of a run do not overlap.
+/// All versions of one key are in one file, so that the files of a run do not overlap.
 pub(super) struct TableOutput<'a> {
     store: &'a StoreInner,
     options: TableOptions,
@@ -23,29 +23,29 @@ pub(super) struct TableOutput<'a> {
     owner: TableOwner,
     /// Size from which on the next key starts a new file.
     target_bytes: u64,
-    /// Keys that start a new file besides, descending.
-    cuts: Vec<Vec<u8>>,
-    /// Recorded in each file: range tombstones up to here were applied to its entries.
+    /// Additional keys that start a new file, descending.
+    split_keys: Vec<Vec<u8>>,
+    /// Stored in each file: range tombstones up to this number were applied to its entries.
     filtered_through: u64,
-    /// Makes the collectors of each file, if there are any.
+    /// Creates the collectors of each file.
     collectors: Option<Arc<dyn CollectorFactory>>,
-    /// Is told what is left out, if anybody wants to know.
+    /// Receives the dropped versions; `None` without a listener.
     drops: Option<Box<dyn DropCollector>>,
     current: Option<(FileIdentity, TableBuilder)>,
     last_key: Vec<u8>,
     finished: Vec<TableMeta>,
-    /// Numbers of all files started, to remove them if the work fails.
+    /// Numbers of all started files, which are removed if the work fails.
     started: Vec<u64>,
 }
 
-/// What came of an output.
+/// The result of an output.
 pub(super) struct FinishedOutput {
     pub(super) tables: Vec<TableMeta>,
-    /// Waits to be told that the tables are installed.
+    /// To be notified when the sstables are installed.
     pub(super) drops: Option<Box<dyn DropCollector>>,
 }
 
-/// Where views are the only ones that read sstables, these need no Bloom filters.
+/// If sstables are only read through views, they need no Bloom filters.
 fn table_options(store: &StoreInner, tree: &Tree) -> TableOptions {
     let has_views = store.has_views(tree);
     let options = tree.options();
@@ -65,7 +65,7 @@ impl<'a> TableOutput<'a> {
             options: table_options(store, tree),
             owner: TableOwner::new(tree.id, &tree.options().encode(), &tree.descriptor.read()),
             target_bytes,
-            cuts: Vec::new(),
+            split_keys: Vec::new(),
             filtered_through,
             collectors: tree.collectors.read().clone(),
             drops: tree.drop_listener.read().as_ref().map(|listener| listener.begin()),
@@ -76,15 +76,15 @@ impl<'a> TableOutput<'a> {
         }
     }
 
-    /// Has no file reach across one of `keys`, which ascend.
+    /// Starts a new file at each of `keys`, which are ascending.
     pub(super) fn split_at(mut self, mut keys: Vec<Vec<u8>>) -> Self {
         keys.reverse();
-        self.cuts = keys;
+        self.split_keys = keys;
         self
     }
 
-    /// Finishes the last file and makes all names durable. The files belong to the caller from now on, who tells the
-    /// collector when they are installed.
+    /// Finishes the last file and makes all names durable. From now on the files belong to the caller, which notifies
+    /// `drops` when they are installed.
     pub(super) fn finish(mut self) -> Result<FinishedOutput> {
         self.finish_current()?;
         if !self.finished.is_empty() {
@@ -119,12 +119,12 @@ impl EntrySink for TableOutput<'_> {
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         let full =
             self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
-        let mut crosses = false;
-        while self.cuts.last().is_some_and(|cut| cut.as_slice() <= key) {
-            self.cuts.pop();
-            crosses = true;
+        let mut starts_file = false;
+        while self.split_keys.last().is_some_and(|split| split.as_slice() <= key) {
+            self.split_keys.pop();
+            starts_file = true;
         }
-        if crosses || (full && key != self.last_key) {
+        if starts_file || (full && key != self.last_key) {
             self.finish_current()?;
         }
         if self.current.is_none() {
@@ -148,7 +148,7 @@ impl EntrySink for TableOutput<'_> {
 }
 
 impl Drop for TableOutput<'_> {
-    /// Removes what an interrupted job left behind. What cannot be removed now goes at the next opening.
+    /// Removes the files of an interrupted job. Files that cannot be removed now are removed at the next opening.
     fn drop(&mut self) {
         self.current = None;
         for number in &self.started {

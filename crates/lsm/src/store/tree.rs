@@ -59,8 +59,7 @@ pub(super) struct Tree {
     pub(super) unreadable: OnceLock<Error>,
     /// Bytes of sstables that flushes and compactions wrote since the tree was created.
     pub(super) written_bytes: AtomicU64,
-    /// True while all full memtables are due for a flush, those of retained entries included: the flush retains
-    /// nothing.
+    /// True while all full memtables are due for a flush that retains nothing, those of retained entries included.
     pub(super) flush_all: AtomicBool,
     /// Bytes of log records with retained entries that replay has found.
     pub(super) replayed_retained: AtomicU64,
@@ -68,8 +67,7 @@ pub(super) struct Tree {
     pub(super) view_rebuild_lock: Mutex<()>,
     /// True if the thread that rebuilds the views must check once more.
     pub(super) rebuild_requested: AtomicBool,
-    /// True while the manifest contains a flush that readers do not see yet; see `deferred_publication`. Guarded by the
-    /// lock of the versions.
+    /// True while the manifest has an unpublished flush; see `deferred_publication`. Guarded by the lock of the versions.
     pub(super) publication_pending: AtomicBool,
     /// Validity of cached rows.
     pub(super) row_gate: RowGate,
@@ -175,10 +173,13 @@ impl Tree {
         drop(last);
     }
 
-    /// The versions of `memtables` that a flush reads, for the sequence numbers in use. If all readers from now on see
-    /// the same version of each key, one version a key suffices. All versions are needed if there are merge operands or
-    /// a drop listener.
-    pub(super) fn flush_visibility(&self, memtables: &[Arc<LoggedMemtable>], in_use: &[SequenceNumber]) -> Visibility {
+    /// The versions of `memtables` that a flush reads, for the sequence numbers in use: one version a key if all readers
+    /// from now on see the same one. All versions if there are merge operands or a drop listener.
+    pub(super) fn flush_visibility(
+        &self,
+        memtables: &[Arc<LoggedMemtable>],
+        in_use: &[SequenceNumber],
+    ) -> Visibility {
         let needs_all = || {
             self.drop_listener.read().is_some()
                 || memtables.iter().any(|logged| logged.memtable.has_operands())
@@ -227,29 +228,27 @@ impl TreeState {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
-        let active = LoggedMemtable::following(&self.active.memtable, budget_bytes);
+        let active = LoggedMemtable::sized_like(&self.active.memtable, budget_bytes);
         Self { active: Arc::new(active), immutables, ..self.clone() }
     }
 
-    /// The state after all writes moved to an external tree: no entries. The log segments of the entries are still
-    /// needed.
+    /// The state without entries, after their transfer to an external tree. Their log segments are still needed.
     pub(super) fn without_entries(&self) -> Self {
         let active = LoggedMemtable::requiring_logs_of(self.memtables());
         Self { active: Arc::new(active), immutables: Vec::new(), ..self.clone() }
     }
 
-    /// The state with another version and without the full memtables in `flushed`, which are the oldest. `retained`
-    /// replaces them.
+    /// The state with another version, and with `retained` in the place of the oldest full memtables, `flushed`.
     pub(super) fn installed(
         &self,
         version: Arc<Version>,
         flushed: &[Arc<LoggedMemtable>],
         retained: Option<Arc<LoggedMemtable>>,
     ) -> Self {
-        let remains = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
+        let stays = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
         Self {
             active: self.active.clone(),
-            immutables: self.immutables.iter().filter(remains).cloned().chain(retained).collect(),
+            immutables: self.immutables.iter().filter(stays).cloned().chain(retained).collect(),
             views: self.views.of_version(&version),
             version,
         }
@@ -299,8 +298,7 @@ impl TreeState {
         in_memtables.max(self.version.range_tombstones().newest_covering(key, max_sequence))
     }
 
-    /// The newest version of `key` at or below `sequence`, if it is visible: not deleted by a tombstone or a range
-    /// tombstone.
+    /// The newest version of `key` at or below `sequence`, unless a tombstone or a range tombstone deletes it.
     pub(super) fn get(
         &self,
         key: &[u8],
@@ -338,8 +336,7 @@ impl TreeState {
         Ok(())
     }
 
-    /// Cursors over all components that may have an entry within `bounds`, newest component first. Cursors of memtables
-    /// return the versions of `visibility`.
+    /// Cursors over all components with entries within `bounds`, newest first; in memtables, the versions of `visibility`.
     pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<ComponentCursor> {
         self.views.note_read();
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
@@ -363,7 +360,9 @@ impl TreeState {
             if let Some((level, (of_level, below))) = viewed {
                 let mut touched = of_level.iter().filter(touches);
                 match (touched.next(), touched.next()) {
-                    (Some(run), None) => sources.push(ComponentCursor::from(RunCursor::new(run.clone(), true))),
+                    (Some(run), None) => {
+                        sources.push(ComponentCursor::from(RunCursor::new(run.clone(), true)))
+                    }
                     (Some(_), Some(_)) => level_sources(level, seen_at, bounds, &mut sources),
                     (None, _) => {}
                 }
@@ -390,12 +389,12 @@ impl TreeState {
         sources
     }
 
-    /// Cursors over the sstables `wanted`, the inputs of a compaction, and the number of bytes that they read. Blocks
+    /// Cursors over the sstables `file_numbers`, the inputs of a compaction, and the number of bytes that they read. Blocks
     /// bypass the cache: each is read once.
-    pub(super) fn input_sources(&self, wanted: &BTreeSet<u64>) -> Result<(Vec<ComponentCursor>, u64)> {
+    pub(super) fn input_sources(&self, file_numbers: &BTreeSet<u64>) -> Result<(Vec<ComponentCursor>, u64)> {
         let (mut sources, mut bytes, mut found) = (Vec::new(), 0, 0);
         for run in self.version.runs() {
-            let is_input = |table: &&Arc<TableHandle>| wanted.contains(&table.meta().number);
+            let is_input = |table: &&Arc<TableHandle>| file_numbers.contains(&table.meta().number);
             let tables: Vec<_> = run.tables().iter().filter(is_input).cloned().collect();
             if tables.is_empty() {
                 continue;
@@ -405,7 +404,7 @@ impl TreeState {
             let inputs = SortedRun::new(run.level(), run.id(), tables).map_err(Error::internal)?;
             sources.push(ComponentCursor::from(RunCursor::new(Arc::new(inputs), false)));
         }
-        if found != wanted.len() {
+        if found != file_numbers.len() {
             return Err(Error::internal("an input of a compaction is missing"));
         }
         Ok((sources, bytes))
@@ -429,9 +428,9 @@ impl TreeState {
         !trailer.is_delete() && self.is_put_visible(key, trailer.sequence(), sequence)
     }
 
-    /// True if no range tombstone that a reader at `sequence` sees covers a put at `written`.
-    pub(super) fn is_put_visible(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> bool {
-        !self.has_range_tombstones() || self.newest_range_tombstone(key, sequence) <= written
+    /// True if no range tombstone that a reader at `at` sees covers a put at `written`.
+    pub(super) fn is_put_visible(&self, key: &[u8], written: SequenceNumber, at: SequenceNumber) -> bool {
+        !self.has_range_tombstones() || self.newest_range_tombstone(key, at) <= written
     }
 
     fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {

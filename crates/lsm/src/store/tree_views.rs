@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::predictor::Predictor;
 use crate::remix::{ViewedLevel, ViewedPartition};
-use crate::version::{StoredView, LEVELS, Version};
+use crate::version::{LEVELS, StoredView, Version};
 
 thread_local! {
     /// Predicts whether the keys that this thread reads are in sstables: neither in memtables nor in the row cache.

@@ -1,4 +1,4 @@
-//! Reading everything back to see whether it is intact.
+//! Verification of all files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,38 +9,39 @@ use super::scheduler::BackgroundJob;
 use super::tree::Tree;
 use super::{Store, StoreInner};
 use crate::file_name::FileName;
-use crate::version::{StoredView, SortedRun};
+use crate::version::{SortedRun, StoredView};
 
-/// What a check of a store looked at.
+/// The result of the verification of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreVerification {
     /// Trees.
     pub trees: u64,
-    /// Sstables read from the first byte to the last.
+    /// Sstables, read from the first byte to the last.
     pub tables: u64,
-    /// Their bytes.
+    /// Bytes of the sstables.
     pub table_bytes: u64,
     /// Entries whose order, key range and sequence range were checked.
     pub entries: u64,
-    /// REMIX files read and compared with the order of the entries of their sstables.
+    /// REMIX files, read and compared with the order of the entries of their sstables.
     pub views: u64,
-    /// Their bytes.
+    /// Bytes of the REMIX files.
     pub view_bytes: u64,
-    /// REMIX files that are damaged, missing, or of another order. No answer depends on them.
+    /// REMIX files that are damaged, missing, or have a wrong order. No result of a query depends on them.
     pub damaged_views: u64,
-    /// Files of keepers read from the first byte to the last that counts.
+    /// Files of external trees, read from the first byte to the last valid one.
     pub external_files: u64,
-    /// Their bytes.
+    /// Bytes of the files of external trees.
     pub external_file_bytes: u64,
 }
 
 impl Store {
-    /// Reads every sstable whole and compares it with what the manifest says: checksums, order, counts,
-    /// ranges; and every sorted view, which it compares with the merge of its runs. Has keepers read their files, too. Cost: reads the whole database; writers and readers go on.
+    /// Reads every sstable and compares it with the manifest: checksums, order, counts, ranges. Compares every sorted
+    /// view with the merge of its runs, and verifies the files of external trees. Cost: reads the whole database,
+    /// concurrently with writers and readers.
     ///
-    /// The error of each damaged file goes to `report`; the check goes on with the next file. Views whose files are damaged are
-    /// built again as those are that readers find so, unless their sstables are damaged, too.
+    /// The error of each damaged file is passed to `report`; the verification continues with the next file. Views with
+    /// damaged files are rebuilt, as after a reader finds the damage, unless their sstables are damaged too.
     pub fn verify(&self, mut report: impl FnMut(TreeId, Error)) -> StoreVerification {
         let mut sum = StoreVerification::default();
         let trees: Vec<_> = self.inner.trees.load().values().cloned().collect();
@@ -69,10 +70,10 @@ impl Store {
                         sum.views += 1;
                         sum.view_bytes += view.meta().file_bytes;
                     }
-                    // It went meanwhile.
+                    // It was removed meanwhile.
                     Ok(false) => {}
                     Err(error) => {
-                        // What an sstable is to blame for would be no better in a new view.
+                        // A new view over a damaged sstable would be no better.
                         if view.meta().tables.is_disjoint(&damaged_tables) {
                             sum.damaged_views += 1;
                             view.set_aside(error.clone());
@@ -94,23 +95,23 @@ impl Store {
 }
 
 impl Store {
-    /// The damage behind `error`, if that names an sstable of `tree` and reading the sstable whole confirms it. Also what
-    /// background work of the tree met, whatever `error` is.
+    /// The damage behind `error`, if that names an sstable of `tree` and a read of the whole sstable confirms it; or
+    /// the damage that background work of the tree found, whatever `error` is.
     pub fn damage_of(&self, tree: TreeId, error: &Error) -> Option<Error> {
         let tree = self.inner.tree(tree).ok()?;
         tree.unreadable.get().cloned().or_else(|| self.inner.damage_of(&tree, error))
     }
 
-    /// Reads the sstables of `tree` whole. Cost: reads the whole tree; writers and readers go on.
+    /// Reads the sstables of `tree`. Cost: reads the whole tree, concurrently with writers and readers.
     ///
     /// # Errors
-    /// The damage of the first sstable that has one; NotFound.
+    /// The damage of the first damaged sstable; `NotFound`.
     pub fn verify_tables(&self, tree: TreeId) -> Result<()> {
         let state = self.inner.tree(tree)?.state();
         state.version.tables().try_for_each(|table| verify_table(table).map(drop))
     }
 
-    /// The damage that background work of `tree` met, if any: its sstables are not merged any more.
+    /// The damage that background work of `tree` found, if any: its sstables are not merged any more.
     pub fn unreadable(&self, tree: TreeId) -> Option<Error> {
         self.inner.tree(tree).ok()?.unreadable.get().cloned()
     }
@@ -123,7 +124,7 @@ impl StoreInner {
         self.options.reset_tree.is_some_and(|reset| reset(&tree.descriptor.read(), Some(&lost)).is_some())
     }
 
-    /// Notes that a merge of a derived tree failed because of damaged files of the tree; false for other failures.
+    /// Records that a merge of a derived tree failed because of damaged files of the tree; false for other failures.
     pub(super) fn note_unreadable(&self, job: &BackgroundJob, error: &Error) -> bool {
         let (BackgroundJob::Compact(tree, _) | BackgroundJob::Flush { tree, .. }) = job else { return false };
         let is_new = tree.unreadable.get().is_none();
@@ -147,7 +148,7 @@ impl StoreInner {
     }
 }
 
-/// Checks one sstable against its meta and says how many entries it has.
+/// Verifies one sstable against its metadata and returns its number of entries.
 fn verify_table(table: &crate::version::TableHandle) -> Result<u64> {
     let meta = table.meta();
     let reader = table.reader()?;
@@ -165,7 +166,8 @@ fn verify_table(table: &crate::version::TableHandle) -> Result<u64> {
     Ok(found.entries)
 }
 
-/// Checks one REMIX file against its sstables, which are read whole; false where some of them are no longer among `runs`.
+/// Verifies one REMIX file against its sstables, which are read completely; false if some of them are no longer in
+/// `runs`.
 fn verify_view(view: &StoredView, runs: &[Arc<SortedRun>]) -> Result<bool> {
     let numbers: BTreeSet<u64> =
         runs.iter().flat_map(|run| run.tables()).map(|table| table.meta().number).collect();

@@ -3,7 +3,7 @@
 //! A secondary index that stores the locations of records (as that of NEXT §3.2) has the sstable, the data block and
 //! the position in the block for each version. So the read searches no level, no filter and no key. What remains is a
 //! chain of dependent loads, each with a cache miss: the cache slot of the block, the directory of the block, the
-//! entry. A pipeline prefetches each load some locations ahead.
+//! entry. A pipeline prefetches each load several locations in advance.
 //!
 //! ```text
 //! location  n + 24   prefetch the cache slot
@@ -104,8 +104,8 @@ impl TreeView {
         out.reserve(places.len());
         let mut pipeline = Pipeline::default();
         for step in 0..places.len() + 3 * STAGE_DISTANCE {
-            let at = |behind: usize| {
-                let number = step.checked_sub(behind)?;
+            let at = |delay: usize| {
+                let number = step.checked_sub(delay)?;
                 Some((number, places.get(number)?))
             };
             if let Some((number, place)) = at(0) {

@@ -1,24 +1,23 @@
-//! The threads that do the work of the scheduler.
+//! The worker threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bolide_base::{Error, Result};
-use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePageMaker};
+use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePagePreallocator};
 
 use super::{StoreInner, poison};
 
-/// From so many bytes of memtables on, memory is made ahead for them: smaller ones never have as many large pages in use
-/// as make it worth it.
-const SMALLEST_MADE_AHEAD: usize = 4 * LARGE_PAGE_BYTES;
+/// Minimum size of memtables for which memory is prepared in advance: smaller ones do not use enough large pages.
+const MIN_PREPARED_BYTES: usize = 4 * LARGE_PAGE_BYTES;
 
 /// The background threads of a store. Dropping them stops and joins them.
 #[derive(Debug)]
 pub(super) struct Workers {
     inner: Arc<StoreInner>,
     threads: Vec<Box<dyn JoinHandle>>,
-    /// Has memory ready for memtables and the log, in the last of the threads.
-    page_maker: Option<Arc<LargePageMaker>>,
+    /// Prepares memory for memtables and the log, in the last of the threads.
+    page_maker: Option<Arc<LargePagePreallocator>>,
 }
 
 impl Workers {
@@ -33,15 +32,15 @@ impl Workers {
             let name = format!("bolide-work-{number}");
             workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_or_poison()))?);
         }
-        if options.memtable_bytes >= SMALLEST_MADE_AHEAD {
-            let maker = Arc::new(LargePageMaker::default());
+        if options.memtable_bytes >= MIN_PREPARED_BYTES {
+            let maker = Arc::new(LargePagePreallocator::default());
             workers.page_maker = Some(maker.clone());
             workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || maker.run()))?);
         }
         Ok(workers)
     }
 
-    /// Stops the threads after the work at hand; what is left waits for the next opening.
+    /// Stops the threads after their current jobs; pending work waits for the next opening.
     pub(super) fn stop(&mut self) {
         self.inner.work.lock().stopping = true;
         self.inner.work_signal.notify_all();
@@ -63,8 +62,8 @@ impl Drop for Workers {
 }
 
 impl StoreInner {
-    /// Works until the store is closed. A panic between two jobs poisons the store: writers would wait for work that no
-    /// thread does.
+    /// Runs jobs until the store is closed. A panic between two jobs poisons the store: otherwise writers would wait
+    /// for work that no thread does.
     fn work_or_poison(&self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work_loop())) {
             poison(self, &Error::panicked("a background thread", &*panic));

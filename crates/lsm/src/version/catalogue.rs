@@ -7,15 +7,15 @@ use bolide_base::{SequenceNumber, TreeId};
 
 use super::LEVELS;
 use super::boundaries::Boundaries;
-use super::stored_view::StoredView;
 use super::retained_log::RetainedLog;
+use super::stored_view::StoredView;
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::view_meta::ViewMeta;
 use super::wal_segment::{CutTail, WalSegment};
-use crate::file_name::FileName;
 use crate::external_tree::ExternalRoot;
+use crate::file_name::FileName;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 /// An sstable and its position in its tree.

@@ -21,16 +21,16 @@ use bolide_table::{BlockCache, FilePool};
 
 use super::catalogue::{Catalogue, TreeEntry};
 use super::current_file::CurrentFile;
-use super::stored_view::StoredView;
 use super::manifest::{self, Manifest};
 use super::retained_log::RetainedLog;
+use super::stored_view::StoredView;
 use super::table_handle::TableFiles;
 use super::version::Version;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::version_set_copy::VersionSetCopy;
 use super::wal_segment::{CutTail, WalSegment};
-use crate::file_name::FileName;
 use crate::external_tree::ExternalRoot;
+use crate::file_name::FileName;
 use crate::options::ResetTree;
 use crate::record_log::LogRole;
 use crate::sync_marker::{Marks, SyncMarker};

@@ -8,8 +8,8 @@ use bolide_storage::Vfs;
 
 use super::catalogue::Catalogue;
 use super::manifest::Manifest;
-use crate::file_name::FileName;
 use crate::external_tree::ExternalRoot;
+use crate::file_name::FileName;
 
 /// The sstables and trees of one moment, for a checkpoint. While it exists, none of its sstables is deleted.
 #[derive(Debug)]

@@ -98,7 +98,8 @@ pub fn replay(
     mut apply: impl FnMut(u64, &str, LogRecord<'_>) -> Result<()>,
 ) -> Result<WalTail> {
     wal.require_nothing_unnamed()?;
-    let mut tail = WalTail { last: None, sealed: true, synced: 0, cut_tail: None, unmarked: None, records: 0 };
+    let mut tail =
+        WalTail { last: None, sealed: true, synced: 0, cut_tail: None, unmarked: None, records: 0 };
     for (&number, segment) in wal.segments.range(wal.floor..) {
         let mut reader = wal.open(number, segment)?;
         let file_len = reader.limit();

@@ -25,7 +25,7 @@ use super::layout::EXTENT_BYTES;
 use super::word::Word;
 use super::write_back::WriteBack;
 use crate::directory::directory_path;
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::file_space::{check_file_size, reserve_space};
 
 /// What is known of the durability of a mapped file.

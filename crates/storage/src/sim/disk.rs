@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bolide_base::{Error, Result};
 
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::mem::overwrite;
 use crate::pmem::RegionContent;
 

@@ -9,7 +9,7 @@ use bolide_base::{Error, Result};
 use super::disk::{BLOCK_BYTES, SimDisk};
 use super::fault::{Call, Fault, FaultState};
 use super::rng::SimRng;
-use crate::failure::describe;
+use crate::io_error::describe;
 
 /// The state of a simulated machine.
 pub(super) struct Machine {

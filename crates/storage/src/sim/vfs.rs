@@ -14,7 +14,7 @@ use super::fault::{Call, Fault, FaultPlan, IoCounters};
 use super::file::SimFile;
 use super::machine::{DiskCopy, Machine, RecordImages, broken, full};
 use super::rng::SimRng;
-use crate::failure::describe;
+use crate::io_error::describe;
 use crate::lock::{locked, lost};
 use crate::mem::normal;
 use crate::pmem::{Region, RegionContent, RegionOptions};

@@ -4,19 +4,19 @@ use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, Word};
 
 use super::damage;
-use super::entry::{self, Body, EntryHeader, HEADER_BYTES};
-use super::group::{self, Counts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
+use super::entry::{self, EntryBody, EntryHeader, HEADER_BYTES};
+use super::group::{self, GroupCounts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::{self, sealed_page_of};
 use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
 
 /// More groups one behind the other whose entries all have one sequence number are a ring.
-pub(crate) const MAX_LEVEL_GROUPS: u32 = 1 << 12;
+pub(crate) const MAX_EQUAL_GROUPS: u32 = 1 << 12;
 
 /// Primary keys up to this length are copied in the quickest way, if so many bytes of the page follow where they begin.
 const SHORT_KEY_BYTES: usize = 32;
 
 /// Bytes of a sealed page that are asked for before the walk gets there.
-const SEALED_AHEAD_BYTES: usize = 512;
+const SEALED_PREFETCH_BYTES: usize = 512;
 
 /// Walks along the chain of one key. The region is pinned while it does.
 ///
@@ -37,14 +37,14 @@ pub(crate) struct ChainReader<'r> {
     /// Entries behind this one are not newer: else the chain is damaged, and may be a ring.
     bound: SequenceNumber,
     /// How many groups the walk has come to since the bound fell.
-    level_groups: u32,
+    equal_groups: u32,
     groups: u32,
     pages: u32,
 }
 
 /// An entry that a walk has come to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct ChainEntry {
     pub(crate) header: EntryHeader,
     pub(crate) at: Place,
     pub(crate) place: EntryPlace,
@@ -85,7 +85,7 @@ impl<'r> ChainReader<'r> {
             end: 0,
             older: 0,
             bound: MAX_SEQUENCE,
-            level_groups: 0,
+            equal_groups: 0,
             groups: 0,
             pages: 1,
         };
@@ -103,14 +103,14 @@ impl<'r> ChainReader<'r> {
         let link = link.acquire();
         self.older = group::older(link);
         self.groups += 1;
-        if self.in_head && !self.is_here(self.older) {
+        if self.in_head && !self.is_in_page(self.older) {
             // The first lines of the page behind come while the last entries of this one are looked at.
-            self.region.prefetch(sealed_page_of(self.older), SEALED_AHEAD_BYTES);
+            self.region.prefetch(sealed_page_of(self.older), SEALED_PREFETCH_BYTES);
         }
         self.place = GroupPlace::new(self.page, start);
         if group::is_long(link) {
             self.next = start + LONG_HEADER_BYTES / 8;
-            let bytes = Counts::from_word(first.get()).bytes;
+            let bytes = GroupCounts::from_word(first.get()).bytes;
             self.end = self.next + bytes / 8;
             self.region.note_read(group, LONG_HEADER_BYTES + bytes);
         } else {
@@ -125,24 +125,24 @@ impl<'r> ChainReader<'r> {
 
     /// Whether a group lies in the page that the walk is in.
     #[inline(always)]
-    fn is_here(&self, group: Place) -> bool {
+    fn is_in_page(&self, group: Place) -> bool {
         let offset = group.wrapping_sub(self.page);
         offset != 0 && offset < 8 * self.words.len() as Place
     }
 
     /// Goes to the next older group; false if there is none.
     #[inline(always)]
-    fn turn(&mut self) -> Result<bool> {
+    fn next_group(&mut self) -> Result<bool> {
         let older = self.older;
         if older == 0 {
             return Ok(false);
         }
-        self.level_groups += 1;
-        if self.level_groups > MAX_LEVEL_GROUPS {
+        self.equal_groups += 1;
+        if self.equal_groups > MAX_EQUAL_GROUPS {
             return Err(damage(older, "the links of an index"));
         }
-        if !(self.in_head && self.is_here(older)) {
-            self.leave(older)?;
+        if !(self.in_head && self.is_in_page(older)) {
+            self.enter_sealed_page(older)?;
         }
         self.enter(older)?;
         Ok(true)
@@ -150,7 +150,7 @@ impl<'r> ChainReader<'r> {
 
     /// Goes to the sealed page of a group.
     #[cold]
-    fn leave(&mut self, group: Place) -> Result<()> {
+    fn enter_sealed_page(&mut self, group: Place) -> Result<()> {
         let page = sealed_page_of(group);
         let header = page::read_header(self.region, page)?;
         self.words = self.region.words_unread(page, header.bytes)?;
@@ -162,9 +162,9 @@ impl<'r> ChainReader<'r> {
 
     /// The next entry.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Result<Option<Found>> {
+    pub(crate) fn next(&mut self) -> Result<Option<ChainEntry>> {
         while self.next >= self.end {
-            if !self.turn()? {
+            if !self.next_group()? {
                 return Ok(None);
             }
         }
@@ -172,19 +172,19 @@ impl<'r> ChainReader<'r> {
         let word = self.words.get(self.next).map_or(0, Word::get);
         let header = EntryHeader::parse(word).filter(|header| header.sequence() <= self.bound);
         let header = header.ok_or_else(|| damage(at, "an entry of an index"))?;
-        self.level_groups = if header.sequence() < self.bound { 0 } else { self.level_groups };
+        self.equal_groups = if header.sequence() < self.bound { 0 } else { self.equal_groups };
         self.bound = header.sequence();
         let place = self.place.entry(self.next);
         self.next += header.entry_words();
         if self.next > self.words.len() {
             return Err(damage(at, "an entry of an index"));
         }
-        Ok(Some(Found { header, at, place }))
+        Ok(Some(ChainEntry { header, at, place }))
     }
 
     /// The primary key of the entry that [`next`](Self::next) gave last. A long one is appended to `long`.
     #[inline(always)]
-    pub(crate) fn primary_key(&self, found: &Found, long: &mut Vec<u8>) -> Result<EntryKey> {
+    pub(crate) fn primary_key(&self, found: &ChainEntry, long: &mut Vec<u8>) -> Result<EntryKey> {
         let header = found.header;
         let bytes = header.body_bytes();
         if !header.is_plain() || bytes > SHORT_KEY_BYTES {
@@ -203,7 +203,7 @@ impl<'r> ChainReader<'r> {
     }
 
     /// How many groups and pages the walk has touched.
-    pub(crate) fn touched(&self) -> (u32, u32) {
+    pub(crate) fn read_stats(&self) -> (u32, u32) {
         (self.groups, self.pages)
     }
 }
@@ -219,7 +219,7 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
 
 /// The primary key of an entry, where it is long or does not stand alone.
 #[inline(never)]
-fn append_long_key(region: &Region, found: &Found, long: &mut Vec<u8>) -> Result<EntryKey> {
+fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> Result<EntryKey> {
     let mut body = Vec::new();
     let key = read_body(region, found, &mut body)?.primary_key;
     let start = long.len();
@@ -233,7 +233,7 @@ fn append_long_key(region: &Region, found: &Found, long: &mut Vec<u8>) -> Result
 
 /// Reads the body of an entry into `out`, which is emptied first, and takes it apart.
 #[inline]
-pub(crate) fn read_body<'o>(region: &Region, found: &Found, out: &'o mut Vec<u8>) -> Result<Body<'o>> {
+pub(crate) fn read_body<'o>(region: &Region, found: &ChainEntry, out: &'o mut Vec<u8>) -> Result<EntryBody<'o>> {
     out.clear();
     let bytes = found.header.body_bytes();
     for word in region.words(found.at + HEADER_BYTES as Place, bytes)? {

@@ -113,7 +113,7 @@ impl EntryHeader {
 
 /// Where an extent is, and how many bytes of it are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct OverflowExtent {
     pub(crate) at: Place,
     pub(crate) bytes: usize,
 }
@@ -175,20 +175,20 @@ fn put_extent(writer: &RegionWriter<'_>, primary_key: &[u8], covering: &[u8]) ->
 
 /// The body of an entry, by its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Body<'b> {
+pub(crate) struct EntryBody<'b> {
     pub(crate) primary_key: &'b [u8],
     pub(crate) covering: &'b [u8],
 }
 
 /// Takes apart a body that lies inline.
 #[inline]
-pub(crate) fn split_body(header: EntryHeader, body: &[u8]) -> Option<Body<'_>> {
+pub(crate) fn split_body(header: EntryHeader, body: &[u8]) -> Option<EntryBody<'_>> {
     if !header.is_covered() {
-        return Some(Body { primary_key: body, covering: &[] });
+        return Some(EntryBody { primary_key: body, covering: &[] });
     }
     let (len, rest) = body.split_first_chunk::<2>()?;
     let (primary_key, covering) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
-    Some(Body { primary_key, covering })
+    Some(EntryBody { primary_key, covering })
 }
 
 /// Which extent the body of an overflow entry names, without reading it.
@@ -202,18 +202,18 @@ fn named_extent(body: &[u8]) -> Option<(Place, u64)> {
 ///
 /// # Errors
 /// `Corruption` if it names none.
-pub(crate) fn extent_of(region: &Region, body: &[u8]) -> Result<Extent> {
+pub(crate) fn extent_of(region: &Region, body: &[u8]) -> Result<OverflowExtent> {
     let (at, _) = named_extent(body).ok_or_else(|| damage(0, "an entry without its extent"))?;
     let lengths = region.load(at)?;
     let bytes = EXTENT_HEADER_BYTES + (lengths as u32) as usize + (lengths >> 32) as usize;
-    Ok(Extent { at, bytes })
+    Ok(OverflowExtent { at, bytes })
 }
 
 /// Reads the extent of an overflow entry into `out`, which is emptied first, and takes it apart.
 ///
 /// # Errors
 /// `Corruption` if the place or the checksum is wrong.
-pub(crate) fn read_extent<'o>(region: &Region, body: &[u8], out: &'o mut Vec<u8>) -> Result<Body<'o>> {
+pub(crate) fn read_extent<'o>(region: &Region, body: &[u8], out: &'o mut Vec<u8>) -> Result<EntryBody<'o>> {
     let (at, checksum) = named_extent(body).ok_or_else(|| damage(0, "an entry without its extent"))?;
     let extent = extent_of(region, body)?;
     out.clear();
@@ -226,7 +226,7 @@ pub(crate) fn read_extent<'o>(region: &Region, body: &[u8], out: &'o mut Vec<u8>
     let key = u32::from_le_bytes([lengths[0], lengths[1], lengths[2], lengths[3]]) as usize;
     let (primary_key, covering) =
         rest.split_at_checked(key).ok_or_else(|| damage(at, "the lengths of an overflow extent"))?;
-    Ok(Body { primary_key, covering })
+    Ok(EntryBody { primary_key, covering })
 }
 
 #[cfg(test)]

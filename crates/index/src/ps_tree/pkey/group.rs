@@ -14,7 +14,7 @@
 //!
 //! The checksum covers the link, the entries without their obsolete bits and the counts without the count of
 //! these bits. It is there because a page takes appends for as long as it lives: there is no moment at which one
-//! checksum over all of it could be written. It lies in the word of the link, so that a chain is relinked by one store.
+//! checksum over all of it could be written. It lies in the word of the link, so that a chain is relinked_word by one store.
 
 use super::entry::{EntryHeader, HEADER_BYTES, OBSOLETE};
 use super::pointer::{link_of, linked_place};
@@ -45,13 +45,13 @@ pub(crate) fn older(link: u64) -> Place {
 
 /// The counts of a long group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct GroupCounts {
     pub(crate) entries: usize,
     pub(crate) obsolete: usize,
     pub(crate) bytes: usize,
 }
 
-impl Counts {
+impl GroupCounts {
     #[inline]
     pub(crate) fn from_word(word: u64) -> Self {
         Self {
@@ -79,7 +79,7 @@ pub(crate) fn put_group(at: Place, older: Place, count: usize, entries: &[u8], o
     if count != 1 {
         link |= LONG;
         let obsolete = headers(entries).filter(|header| header.is_obsolete()).count();
-        let counts = Counts { entries: count, obsolete, bytes: entries.len() };
+        let counts = GroupCounts { entries: count, obsolete, bytes: entries.len() };
         out.extend_from_slice(&counts.word().to_le_bytes());
     }
     out.extend_from_slice(entries);
@@ -88,7 +88,7 @@ pub(crate) fn put_group(at: Place, older: Place, count: usize, entries: &[u8], o
 }
 
 /// The link word of a group with another older group.
-pub(crate) fn relinked(at: Place, link: u64, older: Place, rest: &[u8]) -> u64 {
+pub(crate) fn relinked_word(at: Place, link: u64, older: Place, rest: &[u8]) -> u64 {
     sealed_link(at, link & LONG | link_of(older), rest)
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn body_of(header: EntryHeader, entry: &[u8]) -> &[u8] {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group<'b> {
     pub(crate) older: Place,
-    pub(crate) counts: Counts,
+    pub(crate) counts: GroupCounts,
     /// All entries, newest first.
     pub(crate) entries: &'b [u8],
 }
@@ -165,12 +165,12 @@ pub(crate) fn parse_group(at: Place, bytes: &[u8]) -> Option<Group<'_>> {
     let (first, _) = rest.split_first_chunk::<8>()?;
     let first = u64::from_le_bytes(*first);
     let (counts, entries) = if is_long(link) {
-        let counts = Counts::from_word(first);
+        let counts = GroupCounts::from_word(first);
         (counts, rest.get(8..8 + counts.bytes)?)
     } else {
         let header = EntryHeader::parse(first)?;
         let bytes = header.entry_bytes();
-        (Counts { entries: 1, obsolete: usize::from(header.is_obsolete()), bytes }, rest.get(..bytes)?)
+        (GroupCounts { entries: 1, obsolete: usize::from(header.is_obsolete()), bytes }, rest.get(..bytes)?)
     };
     let covered = rest.get(..entries.len() + if is_long(link) { 8 } else { 0 })?;
     if !is_intact(at, link, covered) || headers(entries).count() != counts.entries {
@@ -186,7 +186,7 @@ pub(crate) fn each_key_unverified<'b>(mut bytes: &'b [u8], mut visit: impl FnMut
         let Some((first, _)) = rest.split_first_chunk::<8>() else { return };
         let first = u64::from_le_bytes(*first);
         let (entries, header_bytes) = if is_long(u64::from_le_bytes(*link)) {
-            (Counts::from_word(first).bytes, LONG_HEADER_BYTES)
+            (GroupCounts::from_word(first).bytes, LONG_HEADER_BYTES)
         } else {
             (EntryHeader::parse(first).map_or(0, EntryHeader::entry_bytes), SHORT_HEADER_BYTES)
         };
@@ -272,7 +272,7 @@ mod tests {
         let mut bytes = vec![];
         put_group(8192, 4096, 2, &entries, &mut bytes);
         let link = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        let link = relinked(8192, link, 0, &bytes[8..]);
+        let link = relinked_word(8192, link, 0, &bytes[8..]);
         bytes[..8].copy_from_slice(&link.to_le_bytes());
         assert_eq!(parse_group(8192, &bytes).unwrap().older, 0);
     }

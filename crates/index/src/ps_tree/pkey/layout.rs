@@ -26,7 +26,7 @@ impl PageSizes {
     }
 
     /// About how many bytes of its newest entries such a key keeps in the head page.
-    pub(crate) fn kept_bytes(self) -> usize {
+    pub(crate) fn head_entry_bytes(self) -> usize {
         self.capacity() / 8
     }
 

@@ -21,13 +21,13 @@ struct Aligned(RwLock<()>);
 
 /// Somebody else uses a page.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Busy;
+pub(crate) struct PageBusy;
 
 /// Pages that one thread has alone.
 #[derive(Debug)]
 pub(crate) struct OwnedPages<'l> {
     locks: &'l PageLocks,
-    held: Vec<(usize, RwLockWriteGuard<'l, ()>)>,
+    guards: Vec<(usize, RwLockWriteGuard<'l, ()>)>,
 }
 
 impl PageLocks {
@@ -52,16 +52,16 @@ impl PageLocks {
     /// For a rewrite. Waits for all who share the page.
     pub(crate) fn own(&self, page: Place) -> OwnedPages<'_> {
         let index = Self::index(page);
-        OwnedPages { locks: self, held: vec![(index, self.0[index].0.write())] }
+        OwnedPages { locks: self, guards: vec![(index, self.0[index].0.write())] }
     }
 }
 
 impl OwnedPages<'_> {
     /// Another page for the same rewrite, unless somebody uses it now.
-    pub(crate) fn try_add(&mut self, page: Place) -> Result<(), Busy> {
+    pub(crate) fn try_add(&mut self, page: Place) -> Result<(), PageBusy> {
         let index = PageLocks::index(page);
-        if self.held.iter().all(|(held, _)| *held != index) {
-            self.held.push((index, self.locks.0[index].0.try_write().ok_or(Busy)?));
+        if self.guards.iter().all(|(guards, _)| *guards != index) {
+            self.guards.push((index, self.locks.0[index].0.try_write().ok_or(PageBusy)?));
         }
         Ok(())
     }

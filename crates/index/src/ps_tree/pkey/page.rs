@@ -161,7 +161,7 @@ pub(crate) fn store_note(writer: &RegionWriter<'_>, at: Place, note: ChainNote) 
 ///
 /// # Errors
 /// `Corruption` if the tail is none.
-pub(crate) fn take_space(
+pub(crate) fn allocate_in_page(
     region: &Region,
     writer: &RegionWriter<'_>,
     page: Place,

@@ -20,13 +20,13 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 /// Where a scan starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From<'k> {
+pub(crate) enum ScanStart<'k> {
     /// At the first key of the direction.
-    Start,
+    First,
     /// At this key, or the next one in the direction.
     At(&'k [u8]),
     /// At the next key in the direction behind this one.
-    Behind(&'k [u8]),
+    After(&'k [u8]),
 }
 
 /// Which way a scan goes.
@@ -40,7 +40,7 @@ pub(crate) enum Direction {
 
 /// What [`SkeyLayer::insert`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub(crate) enum SkeyInserted {
     /// The record is in the map.
     New,
     /// Another record of the key was there, and stays.
@@ -75,7 +75,7 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    fn scan(&self, region: &Region, from: From<'_>, direction: Direction, out: &mut Vec<Place>)
+    fn scan(&self, region: &Region, from: ScanStart<'_>, direction: Direction, out: &mut Vec<Place>)
     -> Result<()>;
 
     /// Adds the record of `key`, which is durable, unless one is there. The map is durable when it returns.
@@ -88,7 +88,7 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
-    ) -> Result<Inserted>;
+    ) -> Result<SkeyInserted>;
 
     /// Takes `record`, whose key is `key`, out of the map, durably. False if it was not there.
     ///

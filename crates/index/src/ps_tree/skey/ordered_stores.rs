@@ -20,10 +20,10 @@ impl<'w, 'r> OrderedStores<'w, 'r> {
         Self { writer, line: None }
     }
 
-    fn turn_to(&mut self, at: Place) -> Result<()> {
+    fn select_line(&mut self, at: Place) -> Result<()> {
         let line = at / LINE_BYTES;
         if self.line != Some(line) {
-            self.settle()?;
+            self.flush()?;
             self.line = Some(line);
         }
         Ok(())
@@ -31,18 +31,18 @@ impl<'w, 'r> OrderedStores<'w, 'r> {
 
     /// The next store.
     pub(super) fn store(&mut self, at: Place, value: u64) -> Result<()> {
-        self.turn_to(at)?;
+        self.select_line(at)?;
         self.writer.store(at, value)
     }
 
     /// The next store, which also publishes those before it to readers.
     pub(super) fn store_release(&mut self, at: Place, value: u64) -> Result<()> {
-        self.turn_to(at)?;
+        self.select_line(at)?;
         self.writer.store_release(at, value)
     }
 
     /// All stores so far become durable before anything later does.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         if let Some(line) = self.line.take() {
             self.writer.persist(line * LINE_BYTES, LINE_BYTES as usize)?;
             self.writer.fence();

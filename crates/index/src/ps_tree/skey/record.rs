@@ -32,8 +32,8 @@ use crate::ps_tree::sync::Mutex;
 const HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 4096;
 /// Longer records have an allocation of their own.
-const MAX_CUT_BYTES: usize = 512;
-const CLASSES: usize = MAX_CUT_BYTES / 8 + 1;
+const MAX_SMALL_BYTES: usize = 512;
+const CLASSES: usize = MAX_SMALL_BYTES / 8 + 1;
 
 fn length_word(key: &[u8]) -> u64 {
     key.len() as u64 | hash_key(key) << 16
@@ -134,31 +134,31 @@ pub(crate) fn head_of(key: &[u8]) -> (u64, u64) {
 
 /// Hands out memory for records.
 #[derive(Debug)]
-pub(crate) struct KeyHeap(Mutex<Inner>);
+pub(crate) struct KeyHeap(Mutex<KeyHeapState>);
 
 #[derive(Debug)]
-struct Inner {
+struct KeyHeapState {
     /// Next free byte of the current chunk, and the end of that.
     next: Place,
     end: Place,
     /// Room that may be used at once, by length / 8.
     free: Vec<Vec<Place>>,
     /// Room that readers may still look at: epoch, place, bytes.
-    waiting: VecDeque<(u64, Place, usize)>,
+    pending_free: VecDeque<(u64, Place, usize)>,
     /// While the region's reclaim walks, room is left to it instead of being listed.
-    walking: bool,
+    is_reclaiming: bool,
     /// Records written since a reclaim was announced, which its walk may miss.
     recent: Option<Vec<(Place, usize)>>,
 }
 
 impl KeyHeap {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Inner {
+        Self(Mutex::new(KeyHeapState {
             next: 0,
             end: 0,
             free: vec![Vec::new(); CLASSES],
-            waiting: VecDeque::new(),
-            walking: false,
+            pending_free: VecDeque::new(),
+            is_reclaiming: false,
             recent: None,
         }))
     }
@@ -179,7 +179,7 @@ impl KeyHeap {
             return Err(Error::limit_exceeded("a secondary key in bytes", key.len() as u64, limit));
         }
         let bytes = record_bytes(key.len());
-        let at = self.take(writer, region, bytes)?;
+        let at = self.allocate(writer, region, bytes)?;
         writer.store(at, value)?;
         writer.store(at + 8, length_word(key))?;
         writer.write(at + HEADER_BYTES as Place, key)?;
@@ -187,14 +187,14 @@ impl KeyHeap {
         Ok(at)
     }
 
-    fn take(&self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
-        if bytes > MAX_CUT_BYTES {
+    fn allocate(&self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
+        if bytes > MAX_SMALL_BYTES {
             let at = writer.allocate(bytes)?;
             check_place(at, bytes)?;
             return Ok(at);
         }
         let mut inner = self.0.lock();
-        let at = inner.cut(writer, region, bytes)?;
+        let at = inner.allocate_small(writer, region, bytes)?;
         if let Some(recent) = &mut inner.recent {
             recent.push((at, bytes));
         }
@@ -208,13 +208,13 @@ impl KeyHeap {
     /// `Corruption` if there is no record.
     pub(crate) fn remove(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
         let bytes = record_bytes(key_length(region, record)?);
-        if bytes > MAX_CUT_BYTES {
+        if bytes > MAX_SMALL_BYTES {
             writer.free(record, bytes);
             return Ok(());
         }
         let mut inner = self.0.lock();
-        if !inner.walking {
-            inner.waiting.push_back((region.end_epoch(), record, bytes));
+        if !inner.is_reclaiming {
+            inner.pending_free.push_back((region.end_epoch(), record, bytes));
         }
         Ok(())
     }
@@ -223,12 +223,12 @@ impl KeyHeap {
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
-    pub(crate) fn take_back(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
+    pub(crate) fn free_unlinked(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
         let bytes = record_bytes(key_length(region, record)?);
-        if bytes > MAX_CUT_BYTES {
+        if bytes > MAX_SMALL_BYTES {
             writer.free(record, bytes);
         } else {
-            self.0.lock().list(record, bytes);
+            self.0.lock().add_free(record, bytes);
         }
         Ok(())
     }
@@ -242,9 +242,9 @@ impl KeyHeap {
     pub(crate) fn begin_walk(&self) {
         let mut inner = self.0.lock();
         inner.free.iter_mut().for_each(Vec::clear);
-        inner.waiting.clear();
+        inner.pending_free.clear();
         (inner.next, inner.end) = (0, 0);
-        inner.walking = true;
+        inner.is_reclaiming = true;
     }
 
     /// At the end of the walk: the records that it may have missed.
@@ -255,15 +255,15 @@ impl KeyHeap {
     /// After the reclaim: room is listed again.
     pub(crate) fn end_reclaim(&self) {
         let mut inner = self.0.lock();
-        inner.walking = false;
+        inner.is_reclaiming = false;
         inner.recent = None;
     }
 }
 
-impl Inner {
-    /// Room of at most [`MAX_CUT_BYTES`] bytes.
-    fn cut(&mut self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
-        if !self.waiting.is_empty() {
+impl KeyHeapState {
+    /// Room of at most [`MAX_SMALL_BYTES`] bytes.
+    fn allocate_small(&mut self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
+        if !self.pending_free.is_empty() {
             self.release(region.oldest_pin());
         }
         if let Some(at) = self.free.get_mut(bytes / 8).and_then(Vec::pop) {
@@ -271,7 +271,7 @@ impl Inner {
         }
         if self.end - self.next < bytes as Place {
             // What is left of the old chunk is less than one long record.
-            self.list(self.next, (self.end - self.next) as usize);
+            self.add_free(self.next, (self.end - self.next) as usize);
             self.next = writer.allocate(CHUNK_BYTES)?;
             self.end = self.next + CHUNK_BYTES as Place;
             check_place(self.next, CHUNK_BYTES)?;
@@ -282,14 +282,14 @@ impl Inner {
     }
 
     fn release(&mut self, oldest: u64) {
-        while let Some((_, at, bytes)) = self.waiting.front().copied().filter(|(epoch, ..)| *epoch < oldest) {
-            self.waiting.pop_front();
-            self.list(at, bytes);
+        while let Some((_, at, bytes)) = self.pending_free.front().copied().filter(|(epoch, ..)| *epoch < oldest) {
+            self.pending_free.pop_front();
+            self.add_free(at, bytes);
         }
     }
 
-    fn list(&mut self, at: Place, bytes: usize) {
-        if let (Some(list), false) = (self.free.get_mut(bytes / 8), self.walking || bytes == 0) {
+    fn add_free(&mut self, at: Place, bytes: usize) {
+        if let (Some(list), false) = (self.free.get_mut(bytes / 8), self.is_reclaiming || bytes == 0) {
             list.push(at);
         }
     }

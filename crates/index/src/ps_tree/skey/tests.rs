@@ -7,7 +7,7 @@ use bolide_storage::pmem::{Crash, Region, RegionOptions};
 use super::btree::BTree;
 use super::record::{self, KeyHeap};
 use super::trie::Trie;
-use super::{Direction, From, Inserted, SkeyLayer};
+use super::{Direction, ScanStart, SkeyInserted, SkeyLayer};
 use crate::ps_tree::SkeyKind;
 
 const SLOT: usize = 0;
@@ -23,7 +23,7 @@ fn add(region: &Region, layer: &dyn SkeyLayer, heap: &KeyHeap, key: &[u8]) {
     let writer = region.writer();
     let new = heap.put(&writer, region, key, 8).unwrap();
     writer.fence();
-    assert_eq!(layer.insert(region, &writer, key, new).unwrap(), Inserted::New);
+    assert_eq!(layer.insert(region, &writer, key, new).unwrap(), SkeyInserted::New);
 }
 
 fn keys(region: &Region, layer: &dyn SkeyLayer, direction: Direction) -> Vec<Vec<u8>> {
@@ -31,7 +31,7 @@ fn keys(region: &Region, layer: &dyn SkeyLayer, direction: Direction) -> Vec<Vec
     let mut batch = Vec::new();
     loop {
         batch.clear();
-        let from = keys.last().map_or(From::Start, |last| From::Behind(last));
+        let from = keys.last().map_or(ScanStart::First, |last| ScanStart::After(last));
         layer.scan(region, from, direction, &mut batch).unwrap();
         if batch.is_empty() {
             return keys;

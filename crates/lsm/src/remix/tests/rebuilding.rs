@@ -230,7 +230,8 @@ fn a_key_of_several_segments_can_lose_its_newest_versions() {
         let mut retained_run: Vec<Entry> = vec![version(b"a", 5)];
         retained_run.extend((0..40).map(|number| version(b"k", 500 - number)));
         retained_run.push(version(b"z", 5));
-        let [dropped_run, retained_run] = [dropped_run, retained_run].map(|entries| writer.run(&entries, &mut rng).unwrap());
+        let [dropped_run, retained_run] =
+            [dropped_run, retained_run].map(|entries| writer.run(&entries, &mut rng).unwrap());
         let new_run = writer.run(&[version(b"b", 7), version(b"k", 400)], &mut rng).unwrap();
         for forks in [false, true] {
             let options = RemixOptions::default().segment_entries(16).forks(forks);

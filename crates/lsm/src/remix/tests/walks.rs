@@ -169,7 +169,10 @@ fn predicted_scans_do_not_change_results() {
                 merge.next()?;
             }
         }
-        assert!(predicted_scans > 20 || model.entries.is_empty(), "seed {seed}: predicted {predicted_scans} times");
+        assert!(
+            predicted_scans > 20 || model.entries.is_empty(),
+            "seed {seed}: predicted {predicted_scans} times"
+        );
         Ok(())
     });
 }
@@ -330,7 +333,10 @@ fn a_merge_of_a_view_and_a_memtable_yields_visible_entries() {
         all.dedup_by(|older, newer| older.0 == newer.0);
         all.retain(|entry| !entry.1.is_delete() && bounds.contains(&entry.0));
         let of_memtable = memtable.cursor(Visibility::At(sequence));
-        let sources = vec![ComponentCursor::from(of_memtable), ComponentCursor::from(view.cursor_at(sequence, rng.one_in(2)))];
+        let sources = vec![
+            ComponentCursor::from(of_memtable),
+            ComponentCursor::from(view.cursor_at(sequence, rng.one_in(2))),
+        ];
         let mut cursor = VisibleCursor::new(sources, sequence, Arc::default(), bounds);
         let mut at = None;
         for step in 0..300 {

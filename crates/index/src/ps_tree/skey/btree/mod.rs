@@ -13,9 +13,9 @@ mod verify;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{Lookup, NODE_BYTES, NewNode, NodeView, NodeWriter, SLOTS, Slot, Target};
+use self::node::{NodeLookup, NODE_BYTES, NewBTreeNode, BTreeNodeView, BTreeNodeWriter, SLOTS, BTreeSlot, SearchTarget};
 use super::record::{self, KeyHeap};
-use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
+use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
@@ -36,7 +36,7 @@ pub(crate) struct BTree {
 }
 
 /// Where a node stands to the place that is looked for.
-enum Step {
+enum SearchStep {
     /// The place is in this node, behind so many slots.
     Here(usize),
     /// In this child.
@@ -46,7 +46,7 @@ enum Step {
 }
 
 /// What a search came to.
-struct Found {
+struct NodePosition {
     node: Place,
     /// Slots before the place that is meant.
     before: usize,
@@ -61,7 +61,7 @@ impl BTree {
     /// # Errors
     /// `NoSpace` from the region.
     pub(crate) fn create(region: &Region, writer: &RegionWriter<'_>, slot: usize) -> Result<Self> {
-        let root = NewNode { level: 0, sibling: 0, low: 0, leftmost: 0, slots: &[] }
+        let root = NewBTreeNode { level: 0, sibling: 0, low: 0, leftmost: 0, slots: &[] }
             .write(writer, region.open_count())?;
         writer.set_root(slot, root)?;
         writer.fence();
@@ -84,11 +84,11 @@ impl BTree {
         self.locks[index as usize % LOCKS].lock()
     }
 
-    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&NodeView<'_>) -> Result<T>) -> Result<T> {
+    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&BTreeNodeView<'_>) -> Result<T>) -> Result<T> {
         node::read(region, self.open_count, node, look)
     }
 
-    fn step(view: &NodeView<'_>, target: Option<&Target<'_>>, level: u32) -> Result<Step> {
+    fn step(view: &BTreeNodeView<'_>, target: Option<&SearchTarget<'_>>, level: u32) -> Result<SearchStep> {
         let here = view.level() == level;
         let before = match target {
             Some(target) => view.slots_before(target)?,
@@ -100,14 +100,14 @@ impl BTree {
                 None => view.sibling(),
             };
             if let Some(sibling) = right {
-                return Ok(Step::Right(sibling));
+                return Ok(SearchStep::Right(sibling));
             }
         }
-        Ok(if here { Step::Here(before) } else { Step::Down(view.child(before)) })
+        Ok(if here { SearchStep::Here(before) } else { SearchStep::Down(view.child(before)) })
     }
 
     /// The node of `level` with the place that is meant; the last node of the level without a target.
-    fn descend(&self, region: &Region, target: Option<&Target<'_>>, level: u32) -> Result<Found> {
+    fn descend(&self, region: &Region, target: Option<&SearchTarget<'_>>, level: u32) -> Result<NodePosition> {
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
         let mut entered = node;
@@ -115,9 +115,9 @@ impl BTree {
             let (at, step) =
                 self.read(region, node, |view| Ok((view.level(), Self::step(view, target, level)?)))?;
             match step {
-                Step::Here(before) => return Ok(Found { node, before, entered }),
-                Step::Right(sibling) => node = sibling,
-                Step::Down(child) => {
+                SearchStep::Here(before) => return Ok(NodePosition { node, before, entered }),
+                SearchStep::Right(sibling) => node = sibling,
+                SearchStep::Down(child) => {
                     if at >= height || at <= level {
                         return Err(damage(node, "the levels of the B+-tree"));
                     }
@@ -133,15 +133,15 @@ impl BTree {
         &'s self,
         region: &Region,
         writer: &RegionWriter<'_>,
-        target: &Target<'_>,
+        target: &SearchTarget<'_>,
         level: u32,
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
-        let Found { node, entered, .. } = self.descend(region, Some(target), level)?;
+        let NodePosition { node, entered, .. } = self.descend(region, Some(target), level)?;
         if node != entered {
             // The split that a crash cut off is ended first: once the level above knows the node, nobody comes by the one to
             // the left any more, and what that still has of the node's keys would come back when they go.
             drop(self.lock_from(region, writer, target, entered)?);
-            self.tell_parent(region, writer, node, level)?;
+            self.insert_in_parent(region, writer, node, level)?;
         }
         self.lock_from(region, writer, target, node)
     }
@@ -151,12 +151,12 @@ impl BTree {
         &'s self,
         region: &Region,
         writer: &RegionWriter<'_>,
-        target: &Target<'_>,
+        target: &SearchTarget<'_>,
         mut node: Place,
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         loop {
             let guard = self.lock(node);
-            let locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
             match locked.view.moved_right(target)? {
                 None => return Ok((node, guard)),
                 Some(sibling) => node = sibling,
@@ -165,8 +165,8 @@ impl BTree {
     }
 
     /// Tells the level above of a node that was reached from its left: whoever split the left one is about to,
-    /// or a crash kept it from it.
-    fn tell_parent(&self, region: &Region, writer: &RegionWriter<'_>, node: Place, level: u32) -> Result<()> {
+    /// or a crash remaining it from it.
+    fn insert_in_parent(&self, region: &Region, writer: &RegionWriter<'_>, node: Place, level: u32) -> Result<()> {
         let low = self.read(region, node, |view| Ok(view.low()))?;
         let mut key = Vec::new();
         record::read_key(region, low, &mut key)?;
@@ -182,7 +182,7 @@ impl BTree {
         guard: MutexGuard<'_, ()>,
         at_end: bool,
     ) -> Result<()> {
-        let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+        let mut locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
         let view = locked.view;
         let level = view.level();
         let slots = view.slots();
@@ -206,8 +206,8 @@ impl BTree {
             _ => (first.pointer, rest),
         };
         let sibling = view.sibling().unwrap_or(0);
-        let new = NewNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
-        locked.cut(middle, new)?;
+        let new = NewBTreeNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
+        locked.truncate(middle, new)?;
         drop(guard);
         self.insert_child(region, writer, &key, level + 1, new)
     }
@@ -239,14 +239,14 @@ impl BTree {
         level: u32,
         child: Place,
     ) -> Result<()> {
-        let target = Target::at(key);
-        let slot = Slot { head: record::head_of(key), pointer: child };
+        let target = SearchTarget::at(key);
+        let slot = BTreeSlot { head: record::head_of(key), pointer: child };
         loop {
             if self.grow(region, writer, level, slot)? {
                 return Ok(());
             }
             let (node, guard) = self.lock_node(region, writer, &target, level)?;
-            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let mut locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
             let before = locked.view.slots_before(&target)?;
             if locked.view.child(before) == child {
                 return Ok(());
@@ -260,13 +260,13 @@ impl BTree {
     }
 
     /// If the root is below `level`, puts a new root above it with the one slot. True if it did.
-    fn grow(&self, region: &Region, writer: &RegionWriter<'_>, level: u32, slot: Slot) -> Result<bool> {
+    fn grow(&self, region: &Region, writer: &RegionWriter<'_>, level: u32, slot: BTreeSlot) -> Result<bool> {
         let _guard = self.root_lock.lock();
         let root = region.root(self.slot)?;
         if self.read(region, root, |view| Ok(view.level()))? >= level {
             return Ok(false);
         }
-        let new = NewNode { level, sibling: 0, low: 0, leftmost: root, slots: &[slot] }
+        let new = NewBTreeNode { level, sibling: 0, low: 0, leftmost: root, slots: &[slot] }
             .write(writer, self.open_count)?;
         writer.set_root(self.slot, new)?;
         writer.fence();
@@ -292,7 +292,7 @@ impl BTree {
     fn scan_up(
         &self,
         region: &Region,
-        target: Option<&Target<'_>>,
+        target: Option<&SearchTarget<'_>>,
         behind: bool,
         out: &mut Vec<Place>,
     ) -> Result<()> {
@@ -322,12 +322,12 @@ impl BTree {
         }
     }
 
-    fn scan_down(&self, region: &Region, target: Option<Target<'_>>, out: &mut Vec<Place>) -> Result<()> {
+    fn scan_down(&self, region: &Region, target: Option<SearchTarget<'_>>, out: &mut Vec<Place>) -> Result<()> {
         let mut bound = match self.scan_leaf_down(region, target.as_ref(), out)? {
             Some(bound) => bound,
             None => return Ok(()),
         };
-        while let Some(next) = self.scan_leaf_down(region, Some(&Target::below(&bound)), out)? {
+        while let Some(next) = self.scan_leaf_down(region, Some(&SearchTarget::below(&bound)), out)? {
             bound = next;
         }
         Ok(())
@@ -338,7 +338,7 @@ impl BTree {
     fn scan_leaf_down(
         &self,
         region: &Region,
-        target: Option<&Target<'_>>,
+        target: Option<&SearchTarget<'_>>,
         out: &mut Vec<Place>,
     ) -> Result<Option<Vec<u8>>> {
         let mut node = self.descend(region, target, 0)?.node;
@@ -348,12 +348,12 @@ impl BTree {
             let (step, mut slots, low) =
                 self.read(region, node, |view| Ok((Self::step(view, target, 0)?, view.slots(), view.low())))?;
             match step {
-                Step::Right(sibling) => node = sibling,
-                Step::Here(before) => {
+                SearchStep::Right(sibling) => node = sibling,
+                SearchStep::Here(before) => {
                     slots.truncate(before);
                     break (slots, low);
                 }
-                Step::Down(_) => return Err(damage(node, "the levels of the B+-tree")),
+                SearchStep::Down(_) => return Err(damage(node, "the levels of the B+-tree")),
             }
         };
         out.extend(slots.iter().rev().map(|slot| slot.pointer));
@@ -368,16 +368,16 @@ impl BTree {
 
 impl SkeyLayer for BTree {
     fn find(&self, region: &Region, key: &[u8]) -> Result<Option<Place>> {
-        let target = Target::at(key);
+        let target = SearchTarget::at(key);
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
         loop {
             let (at, lookup) = self.read(region, node, |view| Ok((view.level(), view.look_up(&target)?)))?;
             match lookup {
-                Lookup::Found(record) => return Ok(Some(record)),
-                Lookup::Absent => return Ok(None),
-                Lookup::Right(sibling) => node = sibling,
-                Lookup::Down(child) => {
+                NodeLookup::Found(record) => return Ok(Some(record)),
+                NodeLookup::Absent => return Ok(None),
+                NodeLookup::Right(sibling) => node = sibling,
+                NodeLookup::Down(child) => {
                     if at >= height || at == 0 {
                         return Err(damage(node, "the levels of the B+-tree"));
                     }
@@ -391,17 +391,17 @@ impl SkeyLayer for BTree {
     fn scan(
         &self,
         region: &Region,
-        from: From<'_>,
+        from: ScanStart<'_>,
         direction: Direction,
         out: &mut Vec<Place>,
     ) -> Result<()> {
         match (direction, from) {
-            (Direction::Up, From::Start) => self.scan_up(region, None, false, out),
-            (Direction::Up, From::At(key)) => self.scan_up(region, Some(&Target::at(key)), false, out),
-            (Direction::Up, From::Behind(key)) => self.scan_up(region, Some(&Target::at(key)), true, out),
-            (Direction::Down, From::Start) => self.scan_down(region, None, out),
-            (Direction::Down, From::At(key)) => self.scan_down(region, Some(Target::at(key)), out),
-            (Direction::Down, From::Behind(key)) => self.scan_down(region, Some(Target::below(key)), out),
+            (Direction::Up, ScanStart::First) => self.scan_up(region, None, false, out),
+            (Direction::Up, ScanStart::At(key)) => self.scan_up(region, Some(&SearchTarget::at(key)), false, out),
+            (Direction::Up, ScanStart::After(key)) => self.scan_up(region, Some(&SearchTarget::at(key)), true, out),
+            (Direction::Down, ScanStart::First) => self.scan_down(region, None, out),
+            (Direction::Down, ScanStart::At(key)) => self.scan_down(region, Some(SearchTarget::at(key)), out),
+            (Direction::Down, ScanStart::After(key)) => self.scan_down(region, Some(SearchTarget::below(key)), out),
         }
     }
 
@@ -411,27 +411,27 @@ impl SkeyLayer for BTree {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
-    ) -> Result<Inserted> {
-        let target = Target::at(key);
+    ) -> Result<SkeyInserted> {
+        let target = SearchTarget::at(key);
         loop {
             let (node, guard) = self.lock_node(region, writer, &target, 0)?;
-            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let mut locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
             let before = locked.view.slots_before(&target)?;
             if let Some(present) = locked.view.record_at(&target, before)? {
-                return Ok(Inserted::Present(present));
+                return Ok(SkeyInserted::Present(present));
             }
             if locked.view.count() < SLOTS {
-                locked.insert(before, Slot { head: record::head_of(key), pointer: record })?;
-                return Ok(Inserted::New);
+                locked.insert(before, BTreeSlot { head: record::head_of(key), pointer: record })?;
+                return Ok(SkeyInserted::New);
             }
             self.split(region, writer, node, guard, before == SLOTS)?;
         }
     }
 
     fn remove(&self, region: &Region, writer: &RegionWriter<'_>, key: &[u8], record: Place) -> Result<bool> {
-        let target = Target::at(key);
+        let target = SearchTarget::at(key);
         let (node, _guard) = self.lock_node(region, writer, &target, 0)?;
-        let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+        let mut locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
         let before = locked.view.slots_before(&target)?;
         if locked.view.record_at(&target, before)? != Some(record) {
             return Ok(false);
@@ -442,13 +442,13 @@ impl SkeyLayer for BTree {
 
     fn estimate(&self, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
         let levels = self.levels(region)?;
-        let low = Target::below(low);
-        let end = end.map(Target::below);
+        let low = SearchTarget::below(low);
+        let end = end.map(SearchTarget::below);
         // The first level on which the two ends are apart tells; below it, nodes count as two thirds full.
         let mut scale = 1;
         for level in 0..levels.len() as u32 {
-            let Found { node: first, before, .. } = self.descend(region, Some(&low), level)?;
-            let Found { node: last, before: behind, .. } = self.descend(region, end.as_ref(), level)?;
+            let NodePosition { node: first, before, .. } = self.descend(region, Some(&low), level)?;
+            let NodePosition { node: last, before: behind, .. } = self.descend(region, end.as_ref(), level)?;
             if first == last {
                 return Ok(behind.saturating_sub(before) as u64 * scale);
             }

@@ -65,21 +65,21 @@ fn slot_at(node: Place, slot: usize) -> Place {
 
 /// One slot: head and pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct BTreeSlot {
     pub(super) head: (u64, u64),
     pub(super) pointer: u64,
 }
 
 /// A key that is looked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'k> {
+pub(super) struct SearchTarget<'k> {
     pub(super) key: &'k [u8],
     head: (u64, u64),
     /// The place just below the key is meant, not the key itself.
     below: bool,
 }
 
-impl<'k> Target<'k> {
+impl<'k> SearchTarget<'k> {
     /// The key itself.
     pub(super) fn at(key: &'k [u8]) -> Self {
         Self { key, head: record::head_of(key), below: false }
@@ -101,7 +101,7 @@ type NodeWords = [Word; NODE_BYTES / 8];
 
 /// A node as a reader sees it between two looks at its version.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NodeView<'r> {
+pub(super) struct BTreeNodeView<'r> {
     region: &'r Region,
     words: &'r NodeWords,
     /// A crash left it in the middle of a change.
@@ -116,7 +116,7 @@ fn words_of(region: &Region, node: Place) -> Result<&NodeWords> {
 
 /// Where a search for a key goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lookup {
+pub(super) enum NodeLookup {
     /// The leaf has it, and no other: the record.
     Found(Place),
     /// The leaf would have it.
@@ -133,19 +133,19 @@ pub(super) fn read<T>(
     region: &Region,
     open_count: u64,
     node: Place,
-    look: impl Fn(&NodeView<'_>) -> Result<T>,
+    look: impl Fn(&BTreeNodeView<'_>) -> Result<T>,
 ) -> Result<T> {
     let words = words_of(region, node)?;
     // All lines that the search may come to, from memory at once and not one after the other.
     Region::prefetch_words(words);
-    let mut turns = 0;
+    let mut spins = 0;
     loop {
         let version = words[VERSION].acquire();
         if version & 1 != 0 && version >> 32 == open_count {
-            sync::wait(&mut turns);
+            sync::wait(&mut spins);
             continue;
         }
-        let found = look(&NodeView { region, words, torn: version & 1 != 0 });
+        let found = look(&BTreeNodeView { region, words, torn: version & 1 != 0 });
         fence(sync::Ordering::Acquire);
         if words[VERSION].get() == version {
             if words[LEVEL].get() >> 32 != MAGIC {
@@ -156,7 +156,7 @@ pub(super) fn read<T>(
     }
 }
 
-impl<'r> NodeView<'r> {
+impl<'r> BTreeNodeView<'r> {
     #[inline]
     fn word(&self, index: usize) -> u64 {
         self.words.get(index).map_or(0, Word::get)
@@ -196,14 +196,14 @@ impl<'r> NodeView<'r> {
     }
 
     /// The slots that count.
-    pub(super) fn slots(&self) -> Vec<Slot> {
+    pub(super) fn slots(&self) -> Vec<BTreeSlot> {
         let end = if self.torn { self.extent() } else { self.count() };
         let mut before = self.leftmost();
         let mut slots = Vec::with_capacity(end);
         for slot in 0..end {
             let pointer = self.pointer(slot);
             if pointer != before {
-                slots.push(Slot { head: self.head(slot), pointer });
+                slots.push(BTreeSlot { head: self.head(slot), pointer });
             }
             before = pointer;
         }
@@ -218,7 +218,7 @@ impl<'r> NodeView<'r> {
 
     /// Compares the key of a slot with `target`'s.
     #[inline]
-    fn compare(&self, slot: Slot, target: &Target<'_>) -> Result<Ordering> {
+    fn compare(&self, slot: BTreeSlot, target: &SearchTarget<'_>) -> Result<Ordering> {
         match slot.head.cmp(&target.head) {
             Ordering::Equal => record::compare_key(self.region, self.key_record(slot)?, target.key),
             unequal => Ok(unequal),
@@ -226,12 +226,12 @@ impl<'r> NodeView<'r> {
     }
 
     /// The record with the full key of a slot.
-    pub(super) fn key_record(&self, slot: Slot) -> Result<Place> {
+    pub(super) fn key_record(&self, slot: BTreeSlot) -> Result<Place> {
         if self.level() == 0 { Ok(slot.pointer) } else { self.region.load(word_at(slot.pointer, LOW)) }
     }
 
     /// How many slots come before `target`; counted in [`slots`](Self::slots) if the node is torn.
-    pub(super) fn slots_before(&self, target: &Target<'_>) -> Result<usize> {
+    pub(super) fn slots_before(&self, target: &SearchTarget<'_>) -> Result<usize> {
         if self.torn {
             let mut before = 0;
             for slot in self.slots() {
@@ -241,7 +241,7 @@ impl<'r> NodeView<'r> {
         }
         let mut before = self.heads_below(target.head);
         while before < self.count() && self.head(before) == target.head {
-            let slot = Slot { head: target.head, pointer: self.pointer(before) };
+            let slot = BTreeSlot { head: target.head, pointer: self.pointer(before) };
             if !target.is_before(self.compare(slot, target)?) {
                 break;
             }
@@ -269,18 +269,18 @@ impl<'r> NodeView<'r> {
 
     /// Where a search for the key of `target` goes on from here.
     #[inline]
-    pub(super) fn look_up(&self, target: &Target<'_>) -> Result<Lookup> {
+    pub(super) fn look_up(&self, target: &SearchTarget<'_>) -> Result<NodeLookup> {
         let is_leaf = self.level() == 0;
         if self.torn {
             return self.look_up_torn(target);
         }
         let (count, mut before) = (self.count(), self.heads_below(target.head));
         while before < count && self.head(before) == target.head {
-            let slot = Slot { head: target.head, pointer: self.pointer(before) };
+            let slot = BTreeSlot { head: target.head, pointer: self.pointer(before) };
             match self.compare(slot, target)? {
                 Ordering::Less => {}
                 // No node to the right has it then.
-                Ordering::Equal if is_leaf => return Ok(Lookup::Found(slot.pointer)),
+                Ordering::Equal if is_leaf => return Ok(NodeLookup::Found(slot.pointer)),
                 Ordering::Equal => {}
                 Ordering::Greater => break,
             }
@@ -289,31 +289,31 @@ impl<'r> NodeView<'r> {
         if before == count
             && let Some(sibling) = self.moved_right(target)?
         {
-            return Ok(Lookup::Right(sibling));
+            return Ok(NodeLookup::Right(sibling));
         }
-        Ok(if is_leaf { Lookup::Absent } else { Lookup::Down(self.child(before)) })
+        Ok(if is_leaf { NodeLookup::Absent } else { NodeLookup::Down(self.child(before)) })
     }
 
     #[cold]
-    fn look_up_torn(&self, target: &Target<'_>) -> Result<Lookup> {
+    fn look_up_torn(&self, target: &SearchTarget<'_>) -> Result<NodeLookup> {
         let before = self.slots_before(target)?;
         if before == self.len()
             && let Some(sibling) = self.moved_right(target)?
         {
-            return Ok(Lookup::Right(sibling));
+            return Ok(NodeLookup::Right(sibling));
         }
         if self.level() > 0 {
-            return Ok(Lookup::Down(self.child(before)));
+            return Ok(NodeLookup::Down(self.child(before)));
         }
-        Ok(self.record_at(target, before)?.map_or(Lookup::Absent, Lookup::Found))
+        Ok(self.record_at(target, before)?.map_or(NodeLookup::Absent, NodeLookup::Found))
     }
 
-    /// Slot number `slot` of those that count.
-    pub(super) fn slot(&self, slot: usize) -> Option<Slot> {
+    /// BTreeSlot number `slot` of those that count.
+    pub(super) fn slot(&self, slot: usize) -> Option<BTreeSlot> {
         if self.torn {
             return self.slots().get(slot).copied();
         }
-        (slot < self.count()).then(|| Slot { head: self.head(slot), pointer: self.pointer(slot) })
+        (slot < self.count()).then(|| BTreeSlot { head: self.head(slot), pointer: self.pointer(slot) })
     }
 
     /// How many slots count.
@@ -322,7 +322,7 @@ impl<'r> NodeView<'r> {
     }
 
     /// The record of `target` if the leaf has it, given how many slots come before it.
-    pub(super) fn record_at(&self, target: &Target<'_>, before: usize) -> Result<Option<Place>> {
+    pub(super) fn record_at(&self, target: &SearchTarget<'_>, before: usize) -> Result<Option<Place>> {
         let Some(slot) = before.checked_sub(1).and_then(|slot| self.slot(slot)) else { return Ok(None) };
         if slot.head != target.head || self.compare(slot, target)? != Ordering::Equal {
             return Ok(None);
@@ -331,7 +331,7 @@ impl<'r> NodeView<'r> {
     }
 
     /// The sibling, if the place that is meant lies there or behind.
-    pub(super) fn moved_right(&self, target: &Target<'_>) -> Result<Option<Place>> {
+    pub(super) fn moved_right(&self, target: &SearchTarget<'_>) -> Result<Option<Place>> {
         let Some(sibling) = self.sibling() else { return Ok(None) };
         let low = self.region.load(word_at(sibling, LOW))?;
         let ordering = record::compare_key(self.region, low, target.key)?;
@@ -349,16 +349,16 @@ impl<'r> NodeView<'r> {
 
 /// What a new node is to hold.
 #[derive(Debug)]
-pub(super) struct NewNode<'s> {
+pub(super) struct NewBTreeNode<'s> {
     pub(super) level: u32,
     pub(super) sibling: Place,
     pub(super) low: Place,
     /// 0 for a leaf.
     pub(super) leftmost: Place,
-    pub(super) slots: &'s [Slot],
+    pub(super) slots: &'s [BTreeSlot],
 }
 
-impl NewNode<'_> {
+impl NewBTreeNode<'_> {
     /// Writes the node and makes it durable.
     pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
         let at = writer.allocate(NODE_BYTES)?;
@@ -379,14 +379,14 @@ impl NewNode<'_> {
 
 /// A node that the holder of its lock changes. It is in order.
 #[derive(Debug)]
-pub(super) struct NodeWriter<'w, 'r> {
-    pub(super) view: NodeView<'w>,
+pub(super) struct BTreeNodeWriter<'w, 'r> {
+    pub(super) view: BTreeNodeView<'w>,
     node: Place,
     open_count: u64,
     stores: OrderedStores<'w, 'r>,
 }
 
-impl<'w, 'r> NodeWriter<'w, 'r> {
+impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
     /// Takes over a node whose lock the caller holds, and ends a change that a crash cut off.
     pub(super) fn new(
         region: &'w Region,
@@ -399,7 +399,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
             return Err(damage(node, "a node of the B+-tree"));
         }
         let torn = words[VERSION].get() & 1 != 0;
-        let view = NodeView { region, words, torn };
+        let view = BTreeNodeView { region, words, torn };
         let mut this = Self { view, node, open_count, stores: OrderedStores::new(writer) };
         if torn {
             this.repair()?;
@@ -419,7 +419,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
         self.stores.store(word_at(self.node, COUNT), count as u64)?;
         let changes = (self.view.word(VERSION) as u32).wrapping_add(1);
         self.stores.store_release(self.node, self.open_count << 32 | u64::from(changes))?;
-        self.stores.settle()
+        self.stores.flush()
     }
 
     fn set_pointer(&mut self, slot: usize, pointer: u64) -> Result<()> {
@@ -437,7 +437,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     }
 
     /// Puts a slot at `index`. There is room.
-    pub(super) fn insert(&mut self, index: usize, slot: Slot) -> Result<()> {
+    pub(super) fn insert(&mut self, index: usize, slot: BTreeSlot) -> Result<()> {
         let count = self.view.count();
         debug_assert!(index <= count && count < SLOTS);
         self.begin()?;
@@ -476,7 +476,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     }
 
     /// Links `sibling`, which holds the slots from `count` on, and drops these.
-    pub(super) fn cut(&mut self, count: usize, sibling: Place) -> Result<()> {
+    pub(super) fn truncate(&mut self, count: usize, sibling: Place) -> Result<()> {
         self.begin()?;
         self.stores.store(word_at(self.node, SIBLING), sibling)?;
         self.set_pointer(count, 0)?;
@@ -499,18 +499,18 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
         if let Some(sibling) = self.view.sibling() {
             let mut low = Vec::new();
             record::read_key(self.view.region, self.view.region.load(word_at(sibling, LOW))?, &mut low)?;
-            let target = Target::below(&low);
-            let mut kept = extent;
-            while let Some(last) = kept.checked_sub(1) {
-                let slot = Slot { head: self.view.head(last), pointer: self.view.pointer(last) };
+            let target = SearchTarget::below(&low);
+            let mut remaining = extent;
+            while let Some(last) = remaining.checked_sub(1) {
+                let slot = BTreeSlot { head: self.view.head(last), pointer: self.view.pointer(last) };
                 if target.is_before(self.view.compare(slot, &target)?) {
                     break;
                 }
-                kept = last;
+                remaining = last;
             }
-            if kept < extent {
-                self.set_pointer(kept, 0)?;
-                extent = kept;
+            if remaining < extent {
+                self.set_pointer(remaining, 0)?;
+                extent = remaining;
             }
         }
         self.end(extent)?;

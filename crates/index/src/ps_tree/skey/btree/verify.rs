@@ -8,21 +8,21 @@ use bolide_storage::pmem::{Place, Region};
 use super::super::record::{self, record_bytes};
 use super::super::{SkeyStats, record::head_of};
 use super::BTree;
-use super::node::{NODE_BYTES, Slot};
+use super::node::{NODE_BYTES, BTreeSlot};
 use crate::ps_tree::pkey::damage;
 
 /// A node's parts, copied.
-struct Copied {
-    slots: Vec<Slot>,
+struct NodeCopy {
+    slots: Vec<BTreeSlot>,
     sibling: Option<Place>,
     low: Place,
     level: u32,
     leftmost: Place,
 }
 
-fn copy(tree: &BTree, region: &Region, node: Place) -> Result<Copied> {
+fn copy(tree: &BTree, region: &Region, node: Place) -> Result<NodeCopy> {
     let mut copied = tree.read(region, node, |view| {
-        Ok(Copied {
+        Ok(NodeCopy {
             slots: view.slots(),
             sibling: view.sibling(),
             low: view.low(),
@@ -141,7 +141,7 @@ fn check_count(limit: u64, node: Place, nodes: u64) -> Result<()> {
 fn check_lowest(
     region: &Region,
     node: Place,
-    copied: &Copied,
+    copied: &NodeCopy,
     low: &[u8],
     report: &mut dyn FnMut(String),
 ) -> Result<()> {
@@ -157,7 +157,7 @@ fn check_child(
     tree: &BTree,
     region: &Region,
     node: Place,
-    copied: &Copied,
+    copied: &NodeCopy,
     child: Place,
     report: &mut dyn FnMut(String),
 ) -> Result<()> {

@@ -18,9 +18,9 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{ENTRIES, Entry, LAYER, LONGER, NODE_BYTES, NewNode, NodeView, NodeWriter, Slice};
+use self::node::{ENTRIES, TrieEntry, LAYER, LONGER, NODE_BYTES, NewTrieNode, TrieNodeView, TrieNodeWriter, Slice};
 use super::record::{self, KeyHeap};
-use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
+use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
@@ -46,7 +46,7 @@ pub(crate) struct Trie {
 type Path = Vec<(Place, Slice)>;
 
 /// What a search in one layer came to.
-enum Hit {
+enum LayerLookup {
     Missing,
     Record(Place),
     Layer(Place),
@@ -54,16 +54,16 @@ enum Hit {
 
 /// Where in a layer something is looked for.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+enum LayerTarget {
     First,
     Last,
     At(Slice),
     Below(Slice),
 }
 
-impl Target {
+impl LayerTarget {
     /// How many entries of a node come before it, where those that are it do not.
-    fn child(self, view: &NodeView<'_>) -> Place {
+    fn child(self, view: &TrieNodeView<'_>) -> Place {
         match self {
             Self::First => view.leftmost(),
             Self::Last => view
@@ -83,7 +83,7 @@ impl Target {
     }
 
     /// The sibling, if what is looked for lies there or behind.
-    fn moved_right(self, view: &NodeView<'_>) -> Result<Option<Place>> {
+    fn moved_right(self, view: &TrieNodeView<'_>) -> Result<Option<Place>> {
         match self {
             Self::First => Ok(None),
             Self::Last => Ok(view.sibling()),
@@ -127,13 +127,13 @@ impl Trie {
         self.locks[index as usize % LOCKS].lock()
     }
 
-    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&NodeView<'_>) -> Result<T>) -> Result<T> {
+    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&TrieNodeView<'_>) -> Result<T>) -> Result<T> {
         node::read(region, self.open_count, node, look)
     }
 
     /// The node of `level` for `target` in the layer with this root, and the node of the level at which the search came
     /// down: if that is another one, the level above may not know the first.
-    fn descend(&self, region: &Region, root: Place, target: Target, level: u8) -> Result<(Place, Place)> {
+    fn descend(&self, region: &Region, root: Place, target: LayerTarget, level: u8) -> Result<(Place, Place)> {
         enum Step {
             Here,
             Right(Place),
@@ -165,11 +165,11 @@ impl Trie {
     }
 
     /// What the layer with this root has for `slice`.
-    fn look_up(&self, region: &Region, root: Place, slice: Slice) -> Result<Hit> {
+    fn look_up(&self, region: &Region, root: Place, slice: Slice) -> Result<LayerLookup> {
         let mut node = root;
         let mut height = MAX_LEVEL;
         enum Step {
-            Hit(Hit),
+            Found(LayerLookup),
             Go(u8, Place, bool),
         }
         loop {
@@ -185,14 +185,14 @@ impl Trie {
                 if level > 0 {
                     return Ok(Step::Go(level, view.child(slice), false));
                 }
-                Ok(Step::Hit(match view.entry(below).filter(|_| equal) {
-                    None => Hit::Missing,
-                    Some(entry) if entry.value & LAYER != 0 => Hit::Layer(entry.value & !LAYER),
-                    Some(entry) => Hit::Record(entry.value),
+                Ok(Step::Found(match view.entry(below).filter(|_| equal) {
+                    None => LayerLookup::Missing,
+                    Some(entry) if entry.value & LAYER != 0 => LayerLookup::Layer(entry.value & !LAYER),
+                    Some(entry) => LayerLookup::Record(entry.value),
                 }))
             })?;
             match step {
-                Step::Hit(hit) => return Ok(hit),
+                Step::Found(hit) => return Ok(hit),
                 Step::Go(level, next, right) => {
                     if !right {
                         if level >= height {
@@ -216,9 +216,9 @@ impl Trie {
         level: u8,
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         let root = path.last().map_or(0, |(root, _)| *root);
-        let (node, entered) = self.descend(region, root, Target::At(slice), level)?;
+        let (node, entered) = self.descend(region, root, LayerTarget::At(slice), level)?;
         if node != entered {
-            // Whoever split the node to the left is about to tell the level above, or a crash kept it from it. The split is ended
+            // Whoever split the node to the left is about to tell the level above, or a crash remaining it from it. The split is ended
             // first: once the level above knows the node, nobody comes by the one to the left any more, and what that still
             // has of the node's entries would come back when they go.
             drop(self.lock_from(region, writer, entered, slice)?);
@@ -239,7 +239,7 @@ impl Trie {
         loop {
             let guard = self.lock(node);
             // A split that a crash cut off is ended before a writer goes past the node.
-            let locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
             match locked.view().moved_right(slice)? {
                 None => return Ok((node, guard)),
                 Some(sibling) => node = sibling,
@@ -256,22 +256,22 @@ impl Trie {
         (node, guard): (Place, MutexGuard<'_, ()>),
         at_end: bool,
     ) -> Result<()> {
-        let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+        let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
         let view = locked.view();
         let (level, entries) = (view.level(), view.entries());
         // Keys that come in order leave full nodes behind.
         let ascending = at_end && view.sibling().is_none();
         let middle = if ascending { ENTRIES - 2 } else { ENTRIES / 2 };
-        let Some(&Entry { slice: low, value }) = entries.get(middle) else {
+        let Some(&TrieEntry { slice: low, value }) = entries.get(middle) else {
             return Err(damage(node, "a full node of the trie"));
         };
         // An inner node gives its middle entry to the level above, and the child behind it to the new node.
         let (leftmost, first) = if level == 0 { (0, middle) } else { (value, middle + 1) };
         let sibling = view.sibling().unwrap_or(0);
         let new =
-            NewNode { level, sibling, low, leftmost, entries: entries.get(first..).unwrap_or_default() }
+            NewTrieNode { level, sibling, low, leftmost, entries: entries.get(first..).unwrap_or_default() }
                 .write(writer, self.open_count)?;
-        locked.cut(middle, new)?;
+        locked.truncate(middle, new)?;
         drop(guard);
         self.insert_child(region, writer, path, low, level + 1, new)
     }
@@ -286,7 +286,7 @@ impl Trie {
         level: u8,
         child: Place,
     ) -> Result<()> {
-        let entry = Entry { slice: low, value: child };
+        let entry = TrieEntry { slice: low, value: child };
         let Some(root) = self.grow(region, writer, path, level, entry)? else { return Ok(()) };
         let mut path = path.to_vec();
         if let Some(last) = path.last_mut() {
@@ -294,7 +294,7 @@ impl Trie {
         }
         loop {
             let (node, guard) = self.lock_node(region, writer, &path, low, level)?;
-            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
             let view = locked.view();
             let (below, equal) = view.search(low);
             if equal || view.low() == low && view.leftmost() == child {
@@ -315,19 +315,19 @@ impl Trie {
         writer: &RegionWriter<'_>,
         path: &[(Place, Slice)],
         level: u8,
-        entry: Entry,
+        entry: TrieEntry,
     ) -> Result<Option<Place>> {
         let _guard = self.growth.lock();
         let root = self.root_of(region, path)?;
         if self.read(region, root, |view| Ok(view.level()))? >= level {
             return Ok(Some(root));
         }
-        let new = NewNode { leftmost: root, ..empty_node(level, &[entry]) }.write(writer, self.open_count)?;
+        let new = NewTrieNode { leftmost: root, ..empty_node(level, &[entry]) }.write(writer, self.open_count)?;
         match path.split_last() {
             Some((_, [.., (above, slice)])) => {
-                let (node, _) = self.descend(region, *above, Target::At(*slice), 0)?;
+                let (node, _) = self.descend(region, *above, LayerTarget::At(*slice), 0)?;
                 let (node, _guard) = self.lock_from(region, writer, node, *slice)?;
-                let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+                let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
                 let (index, equal) = locked.view().search(*slice);
                 if !equal {
                     return Err(damage(node, "the way to a layer of the trie"));
@@ -346,7 +346,7 @@ impl Trie {
     fn root_of(&self, region: &Region, path: &[(Place, Slice)]) -> Result<Place> {
         let Some((_, [.., (root, slice)])) = path.split_last() else { return region.root(self.slot) };
         match self.look_up(region, *root, *slice)? {
-            Hit::Layer(root) => Ok(root),
+            LayerLookup::Layer(root) => Ok(root),
             _ => Err(damage(*root, "the way to a layer of the trie")),
         }
     }
@@ -364,12 +364,12 @@ impl Trie {
         while slice(left.0, last) == slice(right.0, last) && slice(left.0, last).class == LONGER {
             last += 1;
         }
-        let entry = |(key, value): (&[u8], Place)| Entry { slice: slice(key, last), value };
+        let entry = |(key, value): (&[u8], Place)| TrieEntry { slice: slice(key, last), value };
         let mut entries = [entry(left), entry(right)];
         entries.sort_unstable_by_key(|entry| entry.slice);
         let mut root = empty_node(0, &entries).write(writer, self.open_count)?;
         for depth in (depth..last).rev() {
-            let entry = Entry { slice: slice(left.0, depth), value: root | LAYER };
+            let entry = TrieEntry { slice: slice(left.0, depth), value: root | LAYER };
             root = empty_node(0, &[entry]).write(writer, self.open_count)?;
         }
         Ok(root)
@@ -382,7 +382,7 @@ impl Trie {
             let depth = path.len();
             let Some(&(root, slice)) = path.last() else { return Err(damage(0, "the path of a key")) };
             match self.look_up(region, root, slice)? {
-                Hit::Layer(next) => path.push((next, Slice::of(key.get(8 * depth..).unwrap_or_default()))),
+                LayerLookup::Layer(next) => path.push((next, Slice::of(key.get(8 * depth..).unwrap_or_default()))),
                 _ => return Ok((path, slice)),
             }
         }
@@ -390,8 +390,8 @@ impl Trie {
 }
 
 /// A node that is the first of its level, without siblings.
-fn empty_node(level: u8, entries: &[Entry]) -> NewNode<'_> {
-    NewNode { level, sibling: 0, low: FIRST, leftmost: 0, entries }
+fn empty_node(level: u8, entries: &[TrieEntry]) -> NewTrieNode<'_> {
+    NewTrieNode { level, sibling: 0, low: FIRST, leftmost: 0, entries }
 }
 
 impl SkeyLayer for Trie {
@@ -401,14 +401,14 @@ impl SkeyLayer for Trie {
         loop {
             let slice = Slice::of(rest);
             match self.look_up(region, root, slice)? {
-                Hit::Missing => return Ok(None),
-                Hit::Layer(next) => {
+                LayerLookup::Missing => return Ok(None),
+                LayerLookup::Layer(next) => {
                     root = next;
                     rest = rest.get(8..).unwrap_or_default();
                 }
                 // A key that ends within its slice is told by that.
-                Hit::Record(found) if slice.class != LONGER => return Ok(Some(found)),
-                Hit::Record(found) => {
+                LayerLookup::Record(found) if slice.class != LONGER => return Ok(Some(found)),
+                LayerLookup::Record(found) => {
                     let equal = record::compare_key(region, found, key)? == Ordering::Equal;
                     return Ok(equal.then_some(found));
                 }
@@ -419,7 +419,7 @@ impl SkeyLayer for Trie {
     fn scan(
         &self,
         region: &Region,
-        from: From<'_>,
+        from: ScanStart<'_>,
         direction: Direction,
         out: &mut Vec<Place>,
     ) -> Result<()> {
@@ -432,11 +432,11 @@ impl SkeyLayer for Trie {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
-    ) -> Result<Inserted> {
+    ) -> Result<SkeyInserted> {
         loop {
             let (path, slice) = self.path_of(region, key)?;
             let (node, guard) = self.lock_node(region, writer, &path, slice, 0)?;
-            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
             let view = locked.view();
             let (below, equal) = view.search(slice);
             match view.entry(below).filter(|_| equal) {
@@ -446,16 +446,16 @@ impl SkeyLayer for Trie {
                     let mut present = Vec::new();
                     record::read_key(region, entry.value, &mut present)?;
                     if present == key {
-                        return Ok(Inserted::Present(entry.value));
+                        return Ok(SkeyInserted::Present(entry.value));
                     }
                     let root =
                         self.layer_of_two(writer, path.len(), (&present, entry.value), (key, record))?;
                     locked.set_value(below, root | LAYER)?;
-                    return Ok(Inserted::New);
+                    return Ok(SkeyInserted::New);
                 }
                 None if view.len() < ENTRIES => {
-                    locked.insert(below, Entry { slice, value: record })?;
-                    return Ok(Inserted::New);
+                    locked.insert(below, TrieEntry { slice, value: record })?;
+                    return Ok(SkeyInserted::New);
                 }
                 None => self.split(region, writer, &path, (node, guard), below == ENTRIES)?,
             }
@@ -466,7 +466,7 @@ impl SkeyLayer for Trie {
         loop {
             let (path, slice) = self.path_of(region, key)?;
             let (node, _guard) = self.lock_node(region, writer, &path, slice, 0)?;
-            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
             let view = locked.view();
             let (below, equal) = view.search(slice);
             match view.entry(below).filter(|_| equal) {

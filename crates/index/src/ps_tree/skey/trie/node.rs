@@ -83,7 +83,7 @@ impl Slice {
 
 /// An entry of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TrieEntry {
     pub(super) slice: Slice,
     pub(super) value: u64,
 }
@@ -94,7 +94,7 @@ fn word_at(node: Place, word: usize) -> Place {
 
 /// A node as a reader sees it between two looks at its version.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NodeView<'r> {
+pub(super) struct TrieNodeView<'r> {
     region: &'r Region,
     words: &'r [Word],
     permutation: u64,
@@ -106,19 +106,19 @@ pub(super) fn read<T>(
     region: &Region,
     open_count: u64,
     node: Place,
-    look: impl Fn(&NodeView<'_>) -> Result<T>,
+    look: impl Fn(&TrieNodeView<'_>) -> Result<T>,
 ) -> Result<T> {
     let words = region.words(node, NODE_BYTES)?;
     // The four lines come from memory at once.
     std::hint::black_box(words.iter().step_by(8).fold(0, |all, word| all ^ word.get()));
-    let mut turns = 0;
+    let mut spins = 0;
     loop {
         let version = words[VERSION].acquire();
         if version & 1 != 0 && version >> 32 == open_count {
-            sync::wait(&mut turns);
+            sync::wait(&mut spins);
             continue;
         }
-        let view = NodeView::new(region, words);
+        let view = TrieNodeView::new(region, words);
         let found = look(&view);
         fence(sync::Ordering::Acquire);
         if words[VERSION].get() == version {
@@ -128,7 +128,7 @@ pub(super) fn read<T>(
     }
 }
 
-impl<'r> NodeView<'r> {
+impl<'r> TrieNodeView<'r> {
     fn new(region: &'r Region, words: &'r [Word]) -> Self {
         let word = |index: usize| words.get(index).map_or(0, Word::get);
         Self { region, words, permutation: word(PERMUTATION), classes: word(CLASSES) }
@@ -164,16 +164,16 @@ impl<'r> NodeView<'r> {
         Slice { bytes: self.word(SLICES + position), class }
     }
 
-    /// Entry number `index` in order.
+    /// TrieEntry number `index` in order.
     #[inline]
-    pub(super) fn entry(&self, index: usize) -> Option<Entry> {
+    pub(super) fn entry(&self, index: usize) -> Option<TrieEntry> {
         let position = self.position(index);
         (index < self.len())
-            .then(|| Entry { slice: self.slice_at(position), value: self.word(VALUES + position) })
+            .then(|| TrieEntry { slice: self.slice_at(position), value: self.word(VALUES + position) })
     }
 
     /// All entries in order.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(super) fn entries(&self) -> Vec<TrieEntry> {
         (0..self.len()).filter_map(|index| self.entry(index)).collect()
     }
 
@@ -213,14 +213,14 @@ impl<'r> NodeView<'r> {
     pub(super) fn moved_right(&self, slice: Slice) -> Result<Option<Place>> {
         let Some(sibling) = self.sibling() else { return Ok(None) };
         let words = self.region.words(sibling, NODE_BYTES)?;
-        Ok((NodeView::new(self.region, words).low() <= slice).then_some(sibling))
+        Ok((TrieNodeView::new(self.region, words).low() <= slice).then_some(sibling))
     }
 
     /// The sibling, if its low end is below `slice`.
     pub(super) fn moved_right_below(&self, slice: Slice) -> Result<Option<Place>> {
         let Some(sibling) = self.sibling() else { return Ok(None) };
         let words = self.region.words(sibling, NODE_BYTES)?;
-        Ok((NodeView::new(self.region, words).low() < slice).then_some(sibling))
+        Ok((TrieNodeView::new(self.region, words).low() < slice).then_some(sibling))
     }
 
     /// The child for `slice`.
@@ -236,15 +236,15 @@ impl<'r> NodeView<'r> {
 
 /// What a new node is to hold.
 #[derive(Debug)]
-pub(super) struct NewNode<'e> {
+pub(super) struct NewTrieNode<'e> {
     pub(super) level: u8,
     pub(super) sibling: Place,
     pub(super) low: Slice,
     pub(super) leftmost: Place,
-    pub(super) entries: &'e [Entry],
+    pub(super) entries: &'e [TrieEntry],
 }
 
-impl NewNode<'_> {
+impl NewTrieNode<'_> {
     /// Writes the node and makes it durable.
     pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
         let at = writer.allocate(NODE_BYTES)?;
@@ -272,7 +272,7 @@ impl NewNode<'_> {
 
 /// A node that the holder of its lock changes.
 #[derive(Debug)]
-pub(super) struct NodeWriter<'w, 'r> {
+pub(super) struct TrieNodeWriter<'w, 'r> {
     region: &'w Region,
     words: &'w [Word],
     node: Place,
@@ -280,7 +280,7 @@ pub(super) struct NodeWriter<'w, 'r> {
     stores: OrderedStores<'w, 'r>,
 }
 
-impl<'w, 'r> NodeWriter<'w, 'r> {
+impl<'w, 'r> TrieNodeWriter<'w, 'r> {
     /// Takes over a node whose lock the caller holds, and ends a split that a crash cut off.
     pub(super) fn new(
         region: &'w Region,
@@ -298,19 +298,19 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     }
 
     /// The node as it is now.
-    pub(super) fn view(&self) -> NodeView<'w> {
-        NodeView::new(self.region, self.words)
+    pub(super) fn view(&self) -> TrieNodeView<'w> {
+        TrieNodeView::new(self.region, self.words)
     }
 
     fn repair(&mut self) -> Result<()> {
         let view = self.view();
-        let mut kept = view.len();
+        let mut remaining = view.len();
         if let Some(sibling) = view.sibling() {
-            let low = NodeView::new(self.region, self.region.words(sibling, NODE_BYTES)?).low();
-            kept = view.search(low).0;
+            let low = TrieNodeView::new(self.region, self.region.words(sibling, NODE_BYTES)?).low();
+            remaining = view.search(low).0;
         }
         self.begin()?;
-        self.set_count(kept)?;
+        self.set_count(remaining)?;
         self.end()
     }
 
@@ -328,7 +328,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     fn end(&mut self) -> Result<()> {
         let changes = (self.version() as u32).wrapping_add(1);
         self.stores.store_release(self.node, self.open_count << 32 | u64::from(changes))?;
-        self.stores.settle()
+        self.stores.flush()
     }
 
     fn set_count(&mut self, count: usize) -> Result<()> {
@@ -337,7 +337,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     }
 
     /// Puts an entry in as number `index`. There is room.
-    pub(super) fn insert(&mut self, index: usize, entry: Entry) -> Result<()> {
+    pub(super) fn insert(&mut self, index: usize, entry: TrieEntry) -> Result<()> {
         let view = self.view();
         let count = view.len();
         debug_assert!(index <= count && count < ENTRIES);
@@ -381,7 +381,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
     }
 
     /// Links `sibling`, which holds the entries from number `count` on, and drops these.
-    pub(super) fn cut(&mut self, count: usize, sibling: Place) -> Result<()> {
+    pub(super) fn truncate(&mut self, count: usize, sibling: Place) -> Result<()> {
         self.begin()?;
         self.stores.store(word_at(self.node, SIBLING), sibling)?;
         self.set_count(count)?;

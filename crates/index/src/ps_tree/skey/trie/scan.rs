@@ -1,19 +1,19 @@
 //! Going through the keys of a trie in order.
 //!
-//! No call goes deeper with a layer: a key may have thousands. What is above the current layer is kept in a list.
+//! No call goes deeper with a layer: a key may have thousands. What is above the current layer is remaining in a list.
 
 use std::cmp::Ordering;
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
-use super::super::{Direction, From, record};
-use super::node::{Entry, LAYER, LONGER, Slice};
-use super::{FIRST, Target, Trie};
+use super::super::{Direction, ScanStart, record};
+use super::node::{TrieEntry, LAYER, LONGER, Slice};
+use super::{FIRST, LayerTarget, Trie};
 
 /// Where a scan goes on within a layer.
 #[derive(Debug, Clone, Copy)]
-enum Position {
+enum LayerPosition {
     Start,
     /// At this slice of the bound's key.
     At(Slice),
@@ -23,13 +23,13 @@ enum Position {
 
 /// The key at which a scan starts.
 #[derive(Debug, Clone, Copy)]
-struct Bound<'k> {
+struct ScanBound<'k> {
     key: &'k [u8],
     inclusive: bool,
 }
 
 /// One scan.
-struct Scan<'s> {
+struct TrieScan<'s> {
     trie: &'s Trie,
     region: &'s Region,
     direction: Direction,
@@ -37,7 +37,7 @@ struct Scan<'s> {
 }
 
 /// Why collecting in a layer stopped.
-enum Stop {
+enum ScanStop {
     /// At a further layer, under this slice; true if the bound's key goes on there.
     Layer(Place, Slice, bool),
     /// There is something, or the layer has no more.
@@ -47,56 +47,56 @@ enum Stop {
 pub(super) fn scan(
     trie: &Trie,
     region: &Region,
-    from: From<'_>,
+    from: ScanStart<'_>,
     direction: Direction,
     out: &mut Vec<Place>,
 ) -> Result<()> {
     let bound = match from {
-        From::Start => None,
-        From::At(key) => Some(Bound { key, inclusive: true }),
-        From::Behind(key) => Some(Bound { key, inclusive: false }),
+        ScanStart::First => None,
+        ScanStart::At(key) => Some(ScanBound { key, inclusive: true }),
+        ScanStart::After(key) => Some(ScanBound { key, inclusive: false }),
     };
     let slice_of =
-        |bound: &Bound<'_>, depth: usize| Slice::of(bound.key.get(8 * depth..).unwrap_or_default());
+        |bound: &ScanBound<'_>, depth: usize| Slice::of(bound.key.get(8 * depth..).unwrap_or_default());
     let start = out.len();
-    let mut scan = Scan { trie, region, direction, out };
+    let mut scan = TrieScan { trie, region, direction, out };
     let mut above: Vec<(Place, Slice)> = Vec::new();
     let mut root = region.root(trie.slot)?;
-    let mut position = bound.map_or(Position::Start, |bound| Position::At(slice_of(&bound, 0)));
+    let mut position = bound.map_or(LayerPosition::Start, |bound| LayerPosition::At(slice_of(&bound, 0)));
     loop {
         match scan.collect(root, position, bound, start)? {
-            Stop::Layer(layer, slice, on_the_way) => {
+            ScanStop::Layer(layer, slice, on_the_way) => {
                 above.push((root, slice));
                 root = layer;
                 position = match bound {
-                    Some(bound) if on_the_way => Position::At(slice_of(&bound, above.len())),
-                    _ => Position::Start,
+                    Some(bound) if on_the_way => LayerPosition::At(slice_of(&bound, above.len())),
+                    _ => LayerPosition::Start,
                 };
             }
-            Stop::Done if scan.out.len() > start => return Ok(()),
-            Stop::Done => {
+            ScanStop::Done if scan.out.len() > start => return Ok(()),
+            ScanStop::Done => {
                 let Some((layer, slice)) = above.pop() else { return Ok(()) };
                 root = layer;
-                position = Position::Behind(slice);
+                position = LayerPosition::Behind(slice);
             }
         }
     }
 }
 
-impl Scan<'_> {
+impl TrieScan<'_> {
     /// Appends the records of a layer from `position` on, until a node has given some.
     fn collect(
         &mut self,
         root: Place,
-        position: Position,
-        bound: Option<Bound<'_>>,
+        position: LayerPosition,
+        bound: Option<ScanBound<'_>>,
         start: usize,
-    ) -> Result<Stop> {
+    ) -> Result<ScanStop> {
         let up = self.direction == Direction::Up;
         let mut target = match position {
-            Position::At(slice) | Position::Behind(slice) => Target::At(slice),
-            Position::Start if up => Target::First,
-            Position::Start => Target::Last,
+            LayerPosition::At(slice) | LayerPosition::Behind(slice) => LayerTarget::At(slice),
+            LayerPosition::Start if up => LayerTarget::First,
+            LayerPosition::Start => LayerTarget::Last,
         };
         let (mut node, _) = self.trie.descend(self.region, root, target, 0)?;
         loop {
@@ -119,16 +119,16 @@ impl Scan<'_> {
                 }
             }
             if self.out.len() > start {
-                return Ok(Stop::Done);
+                return Ok(ScanStop::Done);
             }
             if up {
-                let Some(sibling) = sibling else { return Ok(Stop::Done) };
+                let Some(sibling) = sibling else { return Ok(ScanStop::Done) };
                 node = sibling;
             } else {
                 if low == FIRST {
-                    return Ok(Stop::Done);
+                    return Ok(ScanStop::Done);
                 }
-                target = Target::Below(low);
+                target = LayerTarget::Below(low);
                 node = self.trie.descend(self.region, root, target, 0)?.0;
             }
         }
@@ -137,33 +137,33 @@ impl Scan<'_> {
     /// Appends an entry if the position allows. `Some` where collecting stops.
     fn take(
         &mut self,
-        entry: Entry,
-        position: Position,
-        bound: Option<Bound<'_>>,
+        entry: TrieEntry,
+        position: LayerPosition,
+        bound: Option<ScanBound<'_>>,
         start: usize,
-    ) -> Result<Option<Stop>> {
+    ) -> Result<Option<ScanStop>> {
         let order = |slice: Slice| match self.direction {
             Direction::Up => entry.slice.cmp(&slice),
             Direction::Down => slice.cmp(&entry.slice),
         };
         let is_layer = entry.value & LAYER != 0;
         let on_the_way = match position {
-            Position::Start => false,
-            Position::Behind(slice) => {
+            LayerPosition::Start => false,
+            LayerPosition::Behind(slice) => {
                 if order(slice) != Ordering::Greater {
                     return Ok(None);
                 }
                 false
             }
-            Position::At(slice) => match order(slice) {
+            LayerPosition::At(slice) => match order(slice) {
                 Ordering::Less => return Ok(None),
                 Ordering::Greater => false,
                 Ordering::Equal => true,
             },
         };
         if is_layer {
-            let stop = Stop::Layer(entry.value & !LAYER, entry.slice, on_the_way);
-            return Ok(Some(if self.out.len() > start { Stop::Done } else { stop }));
+            let stop = ScanStop::Layer(entry.value & !LAYER, entry.slice, on_the_way);
+            return Ok(Some(if self.out.len() > start { ScanStop::Done } else { stop }));
         }
         if let (true, Some(bound)) = (on_the_way, bound) {
             let ordering = match entry.slice.class {
@@ -187,10 +187,10 @@ pub(super) fn estimate(trie: &Trie, region: &Region, low: &[u8], end: Option<&[u
     let height = trie.read(region, root, |view| Ok(view.level()))?;
     let low = Slice::of(low);
     let end = end.map(Slice::of);
-    let target = end.map_or(Target::Last, Target::Below);
+    let target = end.map_or(LayerTarget::Last, LayerTarget::Below);
     let mut scale = 1;
     for level in 0..=height {
-        let (first, _) = trie.descend(region, root, Target::At(low), level)?;
+        let (first, _) = trie.descend(region, root, LayerTarget::At(low), level)?;
         let (last, _) = trie.descend(region, root, target, level)?;
         let before = trie.read(region, first, |view| Ok(view.search(low).0))?;
         let behind = trie.read(region, last, |view| Ok(end.map_or(view.len(), |end| view.search(end).0)))?;

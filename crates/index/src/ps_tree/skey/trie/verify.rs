@@ -4,15 +4,15 @@ use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
 use super::super::record::{self, record_bytes};
-use super::super::{Direction, From, SkeyLayer, SkeyStats};
-use super::node::{Entry, LAYER, NODE_BYTES, Slice};
+use super::super::{Direction, ScanStart, SkeyLayer, SkeyStats};
+use super::node::{TrieEntry, LAYER, NODE_BYTES, Slice};
 use super::{FIRST, Trie};
 
 /// Calls `visit` with every node: its place, level, low end, entries and leftmost child.
 fn for_each_node(
     trie: &Trie,
     region: &Region,
-    mut visit: impl FnMut(Place, u8, Slice, &[Entry], Place) -> Result<()>,
+    mut visit: impl FnMut(Place, u8, Slice, &[TrieEntry], Place) -> Result<()>,
 ) -> Result<()> {
     let mut layers = vec![region.root(trie.slot)?];
     while let Some(root) = layers.pop() {
@@ -96,7 +96,7 @@ pub(super) fn check(trie: &Trie, region: &Region, report: &mut dyn FnMut(String)
     let mut scanned = 0;
     loop {
         batch.clear();
-        let from = if scanned == 0 { From::Start } else { From::Behind(&last) };
+        let from = if scanned == 0 { ScanStart::First } else { ScanStart::After(&last) };
         trie.scan(region, from, Direction::Up, &mut batch)?;
         if batch.is_empty() {
             break;

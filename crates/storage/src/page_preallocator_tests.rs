@@ -43,7 +43,7 @@ fn who_asks_is_served_once_also_where_memory_is_short() {
     while pages.len() < 4 || !POOL.lock().kept.is_empty() {
         pages.push(LargePages::new(1).unwrap());
     }
-    let maker = Arc::new(LargePageMaker::default());
+    let maker = Arc::new(LargePagePreallocator::default());
     let works = maker.clone();
     let thread = thread::spawn(move || works.run_with(|| None));
     assert!(wait_until(|| makers() == 1));
@@ -90,7 +90,7 @@ fn nobody_waits_twice_nor_when_gone() {
         assert!(POOL.lock().asked.len() <= 3);
     }
     // Who comes then serves the one that is there, and leaves nobody behind.
-    let maker = Arc::new(LargePageMaker::default());
+    let maker = Arc::new(LargePagePreallocator::default());
     let works = maker.clone();
     let thread = thread::spawn(move || works.run());
     assert!(wait_until(|| POOL.lock().asked.is_empty()));
@@ -104,7 +104,7 @@ fn nobody_waits_twice_nor_when_gone() {
 fn the_last_maker_leaves_nobody_waiting() {
     let _alone = ALONE.lock();
     let asks = Arc::new(Counting::default());
-    let maker = Arc::new(LargePageMaker::default());
+    let maker = Arc::new(LargePagePreallocator::default());
     maker.stop();
     {
         let mut pool = POOL.lock();

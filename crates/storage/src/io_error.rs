@@ -1,16 +1,16 @@
-//! Errors of the operating system, with the operation and the path that they belong to.
+//! Errors of the operating system with the failed operation and its path.
 
 use std::io;
 use std::path::Path;
 
 use bolide_base::{Error, ErrorKind};
 
-/// An error that says which operation on which path failed.
+/// The error of a failed operation on one path.
 pub(crate) fn describe(operation: &str, path: &Path, error: io::Error) -> Error {
     with_kind(format!("{operation} {}", path.display()), error)
 }
 
-/// The same for an operation on two paths.
+/// The error of a failed operation on two paths.
 pub(crate) fn describe_two(operation: &str, from: &Path, to: &Path, error: io::Error) -> Error {
     with_kind(format!("{operation} {} to {}", from.display(), to.display()), error)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::oracle::Random;
 use super::tests::{new_tree, rows};
-use super::{KeepAll, PsBounds, PsTree, PsTreeOptions, SkeyKind};
+use super::{RetainAll, PsBounds, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 
 const KEYS: u64 = 8_000;
@@ -101,7 +101,7 @@ fn ranges_are_whole(skey: SkeyKind, arrival: Arrival) {
         for turn in 0..KEYS {
             let writer = shared.tree.region().writer();
             let key = key(arrival.swap(turn));
-            shared.tree.insert(&writer, &key, b"primary", turn + 1, b"", &KeepAll, 0).unwrap();
+            shared.tree.insert(&writer, &key, b"primary", turn + 1, b"", &RetainAll, 0).unwrap();
             shared.done.store(turn + 1, Ordering::Release);
             if readers.iter().any(|reader| reader.is_finished()) {
                 break;

@@ -43,9 +43,9 @@ pub(crate) fn ask(whom: Weak<dyn MadeAhead>) -> bool {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use bolide_storage::{LargePageMaker, Runtime, SystemRuntime};
+/// use bolide_storage::{LargePagePreallocator, Runtime, SystemRuntime};
 ///
-/// let maker = Arc::new(LargePageMaker::default());
+/// let maker = Arc::new(LargePagePreallocator::default());
 /// let works = maker.clone();
 /// let thread = SystemRuntime::new().spawn("memory", Box::new(move || works.run()))?;
 /// maker.stop();
@@ -53,12 +53,12 @@ pub(crate) fn ask(whom: Weak<dyn MadeAhead>) -> bool {
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct LargePageMaker {
+pub struct LargePagePreallocator {
     /// Changed under the lock of the pool.
     is_stopping: AtomicBool,
 }
 
-impl LargePageMaker {
+impl LargePagePreallocator {
     /// Makes pages whenever few are left, and what logs ask for, until it is told to stop. It sleeps while there are enough.
     pub fn run(&self) {
         self.run_with(|| Mapping::touched(LARGE_PAGE_BYTES));
