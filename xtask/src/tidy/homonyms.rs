@@ -35,9 +35,14 @@ fn is_product(source: &Source) -> bool {
     source.crate_folder().is_some_and(|folder| CRATES.contains(&folder)) && !is_test(&source.path)
 }
 
+/// Whether the file belongs to tests, or is a `sync.rs`, which takes types of this name from a model checker or from the standard library.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| {
-        part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs") || part.ends_with("_tests")
+        part == "tests"
+            || part == "tests.rs"
+            || part == "sync.rs"
+            || part.ends_with("_tests.rs")
+            || part.ends_with("_tests")
     })
 }
 

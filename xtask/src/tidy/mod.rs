@@ -5,6 +5,7 @@ mod diagrams;
 mod homonyms;
 mod imports;
 mod layers;
+mod methods;
 mod names;
 mod size;
 mod source;
@@ -23,6 +24,7 @@ pub(crate) fn run(workspace: &Workspace) -> Vec<Violation> {
         names::check,
         words::check,
         homonyms::check,
+        methods::check,
         unfinished::check,
         layers::check,
         cycles::check,

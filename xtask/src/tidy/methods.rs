@@ -1,0 +1,150 @@
+//! Narrow types: a type has a limited number of methods, over all files of its crate.
+
+use std::collections::BTreeMap;
+
+use super::source::{Violation, Workspace};
+use super::tokens::{Token, tokens};
+
+/// Most methods of a type, in inherent implementations; those of traits do not count.
+const LIMIT: usize = 60;
+
+/// Types over the limit with what they may have at most. A number here may sink and must not rise.
+const OVER_LIMIT: &[(&str, &str, usize)] = &[("lsm", "StoreInner", 156), ("table", "TableReader", 77)];
+
+/// Every type with too many methods, and every exception that is no longer needed or is above the count.
+pub(crate) fn check(workspace: &Workspace) -> Vec<Violation> {
+    let counts = count(workspace);
+    let mut violations = Vec::new();
+    for ((folder, name), (methods, path, line)) in &counts {
+        let allowed = OVER_LIMIT.iter().find(|(of, exception, _)| of == folder && exception == name);
+        let limit = allowed.map_or(LIMIT, |&(.., limit)| limit);
+        if *methods > limit {
+            let message =
+                format!("`{name}` has {methods} methods; the limit is {limit}: divide it into components");
+            violations.push(Violation::new(path, *line, message));
+        } else if *methods < limit && allowed.is_some() {
+            let message = format!(
+                "`{name}` has {methods} methods: lower its exception of {limit} in xtask/src/tidy/methods.rs"
+            );
+            violations.push(Violation::new(path, *line, message));
+        }
+    }
+    violations
+}
+
+/// For each type of a crate: its methods, and the file and line of its first implementation.
+fn count(workspace: &Workspace) -> BTreeMap<(&str, &str), (usize, &str, usize)> {
+    let mut counts: BTreeMap<(&str, &str), (usize, &str, usize)> = BTreeMap::new();
+    for source in workspace.sources() {
+        let Some(folder) = source.crate_folder() else { continue };
+        for (name, methods, line) in implementations(&tokens(&source.product_code)) {
+            counts.entry((folder, name)).or_insert((0, &source.path, line)).0 += methods;
+        }
+    }
+    counts
+}
+
+/// The inherent implementations: type, number of methods, line.
+fn implementations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize, usize)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let starts = tokens[at].text == "impl"
+            && at
+                .checked_sub(1)
+                .is_none_or(|before| ["}", ";", "{", "]", "unsafe"].contains(&tokens[before].text));
+        let body = tokens[at..].iter().position(|token| token.text == "{").map(|length| at + length);
+        let (true, Some(body)) = (starts, body) else {
+            at += 1;
+            continue;
+        };
+        let end = end_of_block(tokens, body);
+        if let Some(name) = implemented_type(&tokens[at + 1..body]) {
+            found.push((name, methods(&tokens[body..end]), tokens[at].line));
+        }
+        at = end;
+    }
+    found
+}
+
+/// The name of the type in the head of an inherent implementation; nothing for one of a trait.
+fn implemented_type<'a>(head: &[Token<'a>]) -> Option<&'a str> {
+    let mut depth = 0_usize;
+    let mut name = None;
+    for (at, token) in head.iter().enumerate() {
+        let is_arrow = at > 0 && head[at - 1].text == "-";
+        match token.text {
+            "<" => depth += 1,
+            ">" if !is_arrow => depth = depth.saturating_sub(1),
+            "for" if depth == 0 => return None,
+            "where" if depth == 0 => break,
+            text if depth == 0 && text.starts_with(|c: char| c.is_ascii_uppercase()) => name = Some(text),
+            _ => {}
+        }
+    }
+    name
+}
+
+/// The functions directly in the block that `body` begins with.
+fn methods(body: &[Token<'_>]) -> usize {
+    let mut depth = 0_usize;
+    let mut methods = 0;
+    for token in body {
+        match token.text {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            "fn" if depth == 1 => methods += 1,
+            _ => {}
+        }
+    }
+    methods
+}
+
+/// The position behind the block that opens at `start`.
+fn end_of_block(tokens: &[Token<'_>], start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token.text {
+            "{" => depth += 1,
+            "}" => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_of_all_files_are_added_and_those_of_traits_are_not() {
+        let workspace = Workspace::of(&[
+            (
+                "crates/lsm/src/a.rs",
+                "impl<T: Fn() -> u8> A<T> { pub fn b(&self) { fn c() {} } const fn d() {} }\n",
+            ),
+            (
+                "crates/lsm/src/b.rs",
+                "impl A<u8> where u8: Copy { fn e() {} }\nimpl Drop for A<u8> { fn drop(&mut self) {} }\n",
+            ),
+            ("crates/index/src/c.rs", "fn f() -> impl Copy { 1 }\nimpl super::A { fn g() {} }\n"),
+        ]);
+        let counts = count(&workspace);
+        let methods = |folder, name| counts.get(&(folder, name)).map(|found| found.0);
+        assert_eq!((methods("lsm", "A"), methods("index", "A")), (Some(3), Some(1)));
+        assert_eq!(counts.len(), 2);
+    }
+
+    #[test]
+    fn a_wide_type_is_refused() {
+        let methods: String = (0..=LIMIT).map(|number| format!("fn m{number}() {{}} ")).collect();
+        let workspace = Workspace::of(&[("crates/lsm/src/a.rs", &format!("impl Wide {{ {methods} }}\n"))]);
+        assert_eq!(check(&workspace).len(), 1);
+    }
+}
