@@ -36,7 +36,7 @@ struct Bench {
 impl Bench {
     fn checkpoint(&mut self, what: &str) -> Result<()> {
         let (start, cpu) = (Instant::now(), cpu_nanos());
-        let (mut cut, fixed) = self.region.cut_with(|| start.elapsed())?;
+        let (mut cut, fixed) = self.region.checkpoint_with(|| start.elapsed())?;
         let pages = cut.pages();
         self.sequence += 1;
         let file = &mut self.file;
@@ -108,7 +108,7 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         let loaded = PageLog::load(Arc::clone(vfs), dir, root, RegionOptions::new())?;
         let millis = start.elapsed().as_secs_f64() * 1e3;
         let cpu = (cpu_nanos() - cpu) as f64 / 1e6;
-        println!("loaded {} bytes in {millis:.1} ms ({cpu:.1} ms of CPU)", loaded.region.stats().mark_bytes);
+        println!("loaded {} bytes in {millis:.1} ms ({cpu:.1} ms of CPU)", loaded.region.stats().high_water_bytes);
     }
     Ok(())
 }

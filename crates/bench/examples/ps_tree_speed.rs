@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::Order;
 use bolide_index::Verdict;
-use bolide_index::ps_tree::{RetainAll, Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
+use bolide_index::ps_tree::{Obsolescence, PsBounds, PsTree, PsTreeOptions, RetainAll, SkeyKind};
 use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, SystemRuntime};

@@ -92,7 +92,7 @@ fn main() -> bolide_base::Result<()> {
 
 /// Cuts of everything and of a part, with and without a page that is written meanwhile.
 fn cuts(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
-    let mut cut = region.cut()?;
+    let mut cut = region.checkpoint()?;
     let (pages, start) = (cut.pages(), Instant::now());
     let mut sum = 0_u64;
     while let Some((page, bytes)) = cut.next_page() {
@@ -108,7 +108,7 @@ fn cuts(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
         places.iter().step_by(share).try_for_each(|&at| writer.store(at, 1))?;
         drop(writer);
         let start = Instant::now();
-        let cut = region.cut()?;
+        let cut = region.checkpoint()?;
         let fixed = start.elapsed();
         println!("a cut of {} pages is fixed in {:.1} us", cut.pages(), fixed.as_secs_f64() * 1e6);
         let writer = region.writer();
@@ -116,7 +116,7 @@ fn cuts(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
         timed("first store to a page of a cut", aside.len(), |index| writer.store(aside[index], 2).unwrap());
         drop(writer);
         drop(cut);
-        let mut cut = region.cut()?;
+        let mut cut = region.checkpoint()?;
         while cut.next_page().is_some() {}
         cut.finish()?;
     }

@@ -109,7 +109,7 @@ pub enum RecordKind {
 
 /// The state of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CollectionState {
+pub(crate) enum CollectionLifecycle {
     /// Its indexes are not all created yet. An open finds this state only after a crash, and drops the collection.
     Creating,
     /// In use.
@@ -122,7 +122,7 @@ pub(crate) enum CollectionState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CollectionDescriptor {
     pub(crate) name: String,
-    pub(crate) state: CollectionState,
+    pub(crate) state: CollectionLifecycle,
     pub(crate) records: RecordKind,
     pub(crate) keys: KeyFormat,
 }
@@ -151,7 +151,7 @@ pub(crate) struct IndexLife {
     /// The tree of the index that this one replaces once it is ready.
     pub(crate) replaces: Option<TreeId>,
     pub(crate) filled: Option<Filled>,
-    pub(crate) done: Done,
+    pub(crate) done: BuildPosition,
     /// Records and bytes a second that the build may read; 0 for no limit.
     pub(crate) limits: (u64, u64),
     /// The cause of a failure, a damage or a new build; empty without a cause.
@@ -169,7 +169,7 @@ pub(crate) struct Filled {
 
 /// The work of a back-fill so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Done {
+pub(crate) struct BuildPosition {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
@@ -188,9 +188,9 @@ impl CollectionDescriptor {
         let mut fields = Vec::with_capacity(8 + self.name.len());
         put_bytes(&mut fields, self.name.as_bytes());
         fields.push(match self.state {
-            CollectionState::Creating => 0,
-            CollectionState::Live => 1,
-            CollectionState::Dropping => 2,
+            CollectionLifecycle::Creating => 0,
+            CollectionLifecycle::Live => 1,
+            CollectionLifecycle::Dropping => 2,
         });
         fields.push(match self.records {
             RecordKind::Json => 0,
@@ -207,9 +207,9 @@ impl CollectionDescriptor {
         Some(Self {
             name: decode_name(fields)?,
             state: match fields.u8()? {
-                0 => CollectionState::Creating,
-                1 => CollectionState::Live,
-                2 => CollectionState::Dropping,
+                0 => CollectionLifecycle::Creating,
+                1 => CollectionLifecycle::Live,
+                2 => CollectionLifecycle::Dropping,
                 _ => return None,
             },
             records: match fields.u8()? {
@@ -270,7 +270,7 @@ impl IndexLife {
             since: 0,
             replaces: None,
             filled: None,
-            done: Done::default(),
+            done: BuildPosition::default(),
             limits: (0, 0),
             problem: String::new(),
         }
@@ -290,7 +290,7 @@ impl IndexLife {
             put_bytes(fields, &filled.key);
             put_varint(fields, filled.through);
         }
-        let Done { records, bytes, entries } = self.done;
+        let BuildPosition { records, bytes, entries } = self.done;
         for number in [records, bytes, entries, self.limits.0, self.limits.1] {
             put_varint(fields, number);
         }
@@ -321,7 +321,7 @@ impl IndexLife {
             }
             _ => return None,
         };
-        life.done = Done { records: fields.varint()?, bytes: fields.varint()?, entries: fields.varint()? };
+        life.done = BuildPosition { records: fields.varint()?, bytes: fields.varint()?, entries: fields.varint()? };
         life.limits = (fields.varint()?, fields.varint()?);
         life.problem = decode_text(fields, MAX_PROBLEM_BYTES)?;
         Some(life)
@@ -393,9 +393,9 @@ pub fn describe_descriptor(bytes: &[u8]) -> Result<String> {
                 KeyFormat::Typed => "typed",
             };
             let state = match found.state {
-                CollectionState::Creating => "being created",
-                CollectionState::Live => "live",
-                CollectionState::Dropping => "being dropped",
+                CollectionLifecycle::Creating => "being created",
+                CollectionLifecycle::Live => "live",
+                CollectionLifecycle::Dropping => "being dropped",
             };
             format!("collection {:?}, {state}, records: {records}, keys: {keys}", found.name)
         }
@@ -474,7 +474,7 @@ mod tests {
             IndexState::Building => {
                 life.replaces = Some(3);
                 life.filled = Some(Filled { key: vec![0xff; MAX_KEY_BYTES], through: 12 });
-                life.done = Done { records: 1, bytes: 300, entries: u64::MAX };
+                life.done = BuildPosition { records: 1, bytes: 300, entries: u64::MAX };
                 life.limits = (0, 1 << 20);
             }
             IndexState::Failed => life.problem = "the record \"x\" has no end".to_owned(),
@@ -485,7 +485,7 @@ mod tests {
 
     fn samples() -> Vec<Descriptor> {
         let mut samples = Vec::new();
-        for state in [CollectionState::Creating, CollectionState::Live, CollectionState::Dropping] {
+        for state in [CollectionLifecycle::Creating, CollectionLifecycle::Live, CollectionLifecycle::Dropping] {
             for (records, keys) in
                 [(RecordKind::Json, KeyFormat::Typed), (RecordKind::Bytes, KeyFormat::Bytes)]
             {

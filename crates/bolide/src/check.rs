@@ -10,7 +10,7 @@ use bolide_lsm::store::StoreVerification;
 
 use crate::catalog::RecordKind;
 use crate::handle::Engine;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// The maximum number of malformed records of a collection that a report names; all are counted.
 const MAX_NAMED_RECORDS: u64 = 10;
@@ -98,7 +98,7 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
         damages.push(error);
     });
     report.problems = problems;
-    let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
+    let collections: Vec<Arc<OpenCollection>> = engine.schema.read().values().cloned().collect();
     for collection in &collections {
         for damage in &damages {
             engine.isolate_damaged(collection, damage);
@@ -115,7 +115,7 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
 }
 
 /// Validates the records of a collection of JSON, and names the keys of those that are malformed.
-fn check_records(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+fn check_records(engine: &Engine, collection: &OpenCollection, report: &mut CheckReport) -> Result<()> {
     if collection.records != RecordKind::Json {
         return Ok(());
     }
@@ -126,7 +126,7 @@ fn check_records(engine: &Engine, collection: &CollectionState, report: &mut Che
     }
 }
 
-fn find_malformed(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+fn find_malformed(engine: &Engine, collection: &OpenCollection, report: &mut CheckReport) -> Result<()> {
     let mut records = engine.read_view().cursor(collection.tree, Bounds::all())?;
     let mut found = 0;
     records.seek_to_first()?;
@@ -149,13 +149,13 @@ fn find_malformed(engine: &Engine, collection: &CollectionState, report: &mut Ch
 }
 
 /// `error` with the key of its record.
-pub(crate) fn of_record(error: Error, collection: &CollectionState, key: &[u8]) -> Error {
+pub(crate) fn of_record(error: Error, collection: &OpenCollection, key: &[u8]) -> Error {
     error.context(format_args!("the record under key {}", collection.keys.show(key)))
 }
 
 pub(crate) fn check_indexes(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     report: &mut CheckReport,
 ) -> Result<()> {
     let view = engine.read_view();

@@ -33,7 +33,7 @@ use crate::handle::{Collection, Engine};
 use crate::index_build::options::BuildOptions;
 use crate::index_build::{Job, encode_life};
 use crate::index_set::Index;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// Advice for the user about a damaged index.
 const ADVICE: &str = "open the database for writing, or rebuild the index from the records (`bolide index rebuild`, \
@@ -101,7 +101,7 @@ fn lack_of_keys(index: &Index) -> Error {
 ///
 /// # Errors
 /// Those of [`Store::empty_tree`].
-pub(crate) fn empty(store: &Store, collection: &CollectionState, index: &Index, damage: Error) -> Result<()> {
+pub(crate) fn empty(store: &Store, collection: &OpenCollection, index: &Index, damage: Error) -> Result<()> {
     let damage = damage.context(format_args!("the index {:?} is damaged", index.name));
     store.empty_tree(index.tree, &damaged_descriptor(collection, index, &damage))?;
     index.progress.isolate(damage);
@@ -109,7 +109,7 @@ pub(crate) fn empty(store: &Store, collection: &CollectionState, index: &Index, 
     Ok(())
 }
 
-fn damaged_descriptor(collection: &CollectionState, index: &Index, damage: &Error) -> Vec<u8> {
+fn damaged_descriptor(collection: &OpenCollection, index: &Index, damage: &Error) -> Vec<u8> {
     let life = IndexLife {
         replaces: index.replaces,
         problem: damage.to_string(),
@@ -120,7 +120,7 @@ fn damaged_descriptor(collection: &CollectionState, index: &Index, damage: &Erro
 
 impl Job {
     /// The build of an earlier process, with its limits.
-    pub(crate) fn resumed(collection: &Arc<CollectionState>, index: &Arc<Index>, limits: (u64, u64)) -> Self {
+    pub(crate) fn resumed(collection: &Arc<OpenCollection>, index: &Arc<Index>, limits: (u64, u64)) -> Self {
         let options = BuildOptions::resumed(limits);
         Self { collection: collection.clone(), index: index.clone(), options }
     }
@@ -147,7 +147,7 @@ impl Engine {
     ///
     /// Cost: reads the named sstable; nothing for other errors.
     #[cold]
-    pub(crate) fn isolate_damaged(&self, collection: &CollectionState, error: &Error) -> bool {
+    pub(crate) fn isolate_damaged(&self, collection: &OpenCollection, error: &Error) -> bool {
         // A damaged header is reported as an unknown file.
         let kinds = [ErrorKind::Corruption, ErrorKind::NotFound, ErrorKind::Unsupported];
         let is_damage = kinds.contains(&error.kind());
@@ -172,7 +172,7 @@ impl Engine {
     /// caller must not hold the schema lock.
     ///
     /// Cost: reads the key index, if the index needs one.
-    pub(crate) fn check_key_index(&self, collection: &CollectionState, name: &str) -> Result<()> {
+    pub(crate) fn check_key_index(&self, collection: &OpenCollection, name: &str) -> Result<()> {
         let set = collection.indexes();
         let needs_it = set.all().iter().any(|index| index.name == name && index.needs_key_index());
         let Some(keys) = set.key_index().filter(|_| needs_it) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Isolates `index`, durably if the database is open for writing. Returns false if it was isolated meanwhile.
-    fn isolate(&self, collection: &CollectionState, index: &Index, damage: Error) -> bool {
+    fn isolate(&self, collection: &OpenCollection, index: &Index, damage: Error) -> bool {
         let _changing = self.changing.lock();
         if index.progress.damage().is_some() {
             return false;

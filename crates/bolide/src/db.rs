@@ -9,7 +9,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::Store;
 
-use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexLife, IndexState, check_name};
+use crate::catalog::{CollectionDescriptor, CollectionLifecycle as Life, IndexLife, IndexState, check_name};
 use crate::check::{self, CheckReport};
 use crate::collection_options::CollectionOptions;
 use crate::components::Components;
@@ -20,7 +20,7 @@ use crate::index_upkeep::install_upkeep;
 use crate::open;
 use crate::options::{Options, WriteOptions};
 use crate::progress::Progress;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 use crate::snapshot::Snapshot;
 use crate::stats::{self, DbStats};
 use crate::write_batch::WriteBatch;
@@ -473,7 +473,7 @@ impl fmt::Debug for Db {
 
 /// Creates the trees of a collection and its first indexes. After a failure none of them is visible; leftovers are
 /// dropped, by the next open if not now.
-fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Result<CollectionState> {
+fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Result<OpenCollection> {
     let own_extractor = engine.components.extractors.get(name).cloned();
     let set = IndexSet::new(options.records, own_extractor, Vec::new())?;
     check_indexes(options, &set)?;
@@ -484,7 +484,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
         keys: options.keys,
     };
     let tree = engine.store.create_tree(options.tree_options(), &descriptor.encode())?;
-    let collection = CollectionState::new(engine.id, tree, descriptor.clone(), set);
+    let collection = OpenCollection::new(engine.id, tree, descriptor.clone(), set);
     if options.indexes.is_empty() {
         return Ok(collection);
     }
@@ -506,7 +506,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
 
 fn create_indexes(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     options: &CollectionOptions,
 ) -> Result<IndexSet> {
     let needs_key_index = |spec: &IndexSpec| spec.validation() == ValidationStrategy::KeyIndex;
@@ -541,7 +541,7 @@ fn check_indexes(options: &CollectionOptions, set: &IndexSet) -> Result<()> {
     Ok(())
 }
 
-fn descriptor(collection: &CollectionState, state: Life) -> CollectionDescriptor {
+fn descriptor(collection: &OpenCollection, state: Life) -> CollectionDescriptor {
     CollectionDescriptor {
         name: collection.name.clone(),
         state,

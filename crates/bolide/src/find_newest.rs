@@ -25,7 +25,8 @@ use bolide_index::{
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 
-use crate::find::{AnswerRef, FindOptions};
+use crate::find::AnswerRef;
+use crate::find_options::FindOptions;
 use crate::handle::Collection;
 use crate::index_set::{Index, IndexSet};
 

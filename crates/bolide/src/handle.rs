@@ -16,7 +16,7 @@ use crate::components::Components;
 use crate::external_index;
 use crate::fetching::Fetching;
 use crate::index_set::Index;
-use crate::schema::{CollectionState, Schema};
+use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
 
 /// Databases opened so far by this process.
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// The collection of this name.
-    pub(crate) fn collection(&self, name: &str) -> Result<Arc<CollectionState>> {
+    pub(crate) fn collection(&self, name: &str) -> Result<Arc<OpenCollection>> {
         self.schema
             .read()
             .get(name)
@@ -155,5 +155,5 @@ impl Drop for Handle {
 #[derive(Clone)]
 pub struct Collection {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) state: Arc<CollectionState>,
+    pub(crate) state: Arc<OpenCollection>,
 }

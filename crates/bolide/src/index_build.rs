@@ -82,11 +82,11 @@ use crate::handle::{Engine, Handle};
 use crate::index_set::{Index, IndexSet, check_available};
 use crate::index_upkeep::install_upkeep;
 use crate::progress::{Progress, is_about_records};
-use crate::schema::{CollectionState, find_index};
+use crate::schema::{OpenCollection, find_index};
 
 /// A build that is about to start, of an index that writers maintain already.
 pub(crate) struct Job {
-    pub(crate) collection: Arc<CollectionState>,
+    pub(crate) collection: Arc<OpenCollection>,
     pub(crate) index: Arc<Index>,
     pub(crate) options: BuildOptions,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Job {
 /// Creates an index of `collection` and fills it. Returns when queries can use it.
 pub(crate) fn create(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     spec: IndexSpec,
     options: &BuildOptions,
 ) -> Result<()> {
@@ -106,7 +106,7 @@ pub(crate) fn create(
 /// Creates an index of `collection` that is filled in the background.
 pub(crate) fn create_in_background(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     spec: IndexSpec,
     options: &BuildOptions,
 ) -> Result<Arc<Index>> {
@@ -120,7 +120,7 @@ pub(crate) fn create_in_background(
 /// Builds an index again beside the existing one, and replaces that.
 pub(crate) fn rebuild(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     name: &str,
     options: &BuildOptions,
 ) -> Result<()> {
@@ -132,7 +132,7 @@ pub(crate) fn rebuild(
 /// As [`rebuild`], in the background.
 pub(crate) fn rebuild_in_background(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     name: &str,
     options: &BuildOptions,
 ) -> Result<Arc<Index>> {
@@ -144,7 +144,7 @@ pub(crate) fn rebuild_in_background(
 }
 
 /// Drops an index of `collection`, also one that is being built or rebuilt.
-pub(crate) fn drop_index(handle: &Handle, collection: &Arc<CollectionState>, name: &str) -> Result<()> {
+pub(crate) fn drop_index(handle: &Handle, collection: &Arc<OpenCollection>, name: &str) -> Result<()> {
     let engine = &*handle.engine;
     engine.check_writable()?;
     let _changing = engine.changing.lock();
@@ -179,7 +179,7 @@ pub(crate) fn resume(handle: &Handle, jobs: Vec<Job>, in_background: bool) -> Re
 /// Adds a new index to its collection.
 fn add(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     spec: IndexSpec,
     options: &BuildOptions,
 ) -> Result<Job> {
@@ -194,7 +194,7 @@ fn add(
 /// Adds an index to its collection that replaces the one of this name once it is ready.
 fn add_beside(
     handle: &Handle,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     name: &str,
     options: &BuildOptions,
 ) -> Result<Job> {
@@ -218,7 +218,7 @@ fn add_beside(
 
 fn add_tree(
     engine: &Engine,
-    collection: &Arc<CollectionState>,
+    collection: &Arc<OpenCollection>,
     spec: IndexSpec,
     replaces: Option<TreeId>,
     options: &BuildOptions,
@@ -382,7 +382,7 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
 /// Replaces the index in the tree `old` by `index`, in memory and in the manifest, or in neither.
 fn replace_old(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     index: &Arc<Index>,
     old: TreeId,
     descriptor: &[u8],
@@ -449,7 +449,7 @@ fn expected_records(engine: &Engine, table: TreeId) -> u64 {
 }
 
 /// Checks that this index can be added to `collection`.
-pub(crate) fn check_new_index(collection: &CollectionState, spec: &IndexSpec) -> Result<()> {
+pub(crate) fn check_new_index(collection: &OpenCollection, spec: &IndexSpec) -> Result<()> {
     let indexes = collection.indexes_guard();
     check_spec(spec)?;
     indexes.extractor()?;
@@ -484,7 +484,7 @@ pub(crate) fn check_spec(spec: &IndexSpec) -> Result<()> {
 /// Creates the tree of an index.
 pub(crate) fn new_tree(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     spec: &IndexSpec,
     life: IndexLife,
 ) -> Result<TreeId> {
@@ -497,7 +497,7 @@ pub(crate) fn new_tree(
 /// Creates the tree of a key index.
 pub(crate) fn new_key_index(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     state: IndexState,
 ) -> Result<Arc<Index>> {
     let life = IndexLife::begins(state);
@@ -508,19 +508,19 @@ pub(crate) fn new_key_index(
 }
 
 /// The options of index trees: layout and compression of their table.
-fn table_options(engine: &Engine, collection: &CollectionState) -> Result<TreeOptions> {
+fn table_options(engine: &Engine, collection: &OpenCollection) -> Result<TreeOptions> {
     let trees = engine.store.trees();
     let owner = trees.into_iter().find(|tree| tree.id == collection.tree);
     owner.map(|tree| tree.options).ok_or_else(|| Error::internal("a collection has no tree"))
 }
 
-fn descriptor(collection: &CollectionState, spec: &IndexSpec, life: IndexLife) -> IndexDescriptor {
+fn descriptor(collection: &OpenCollection, spec: &IndexSpec, life: IndexLife) -> IndexDescriptor {
     let (name, spec) = (spec.name().to_owned(), spec.to_string());
     IndexDescriptor { owner: collection.tree, name, spec, life }
 }
 
 /// The descriptor of `index`, or of the key index, in this state.
-pub(crate) fn encode_life(collection: &CollectionState, index: &Index, life: IndexLife) -> Vec<u8> {
+pub(crate) fn encode_life(collection: &OpenCollection, index: &Index, life: IndexLife) -> Vec<u8> {
     if index.is_key_index {
         return KeyIndexDescriptor { owner: collection.tree, life }.encode();
     }
@@ -530,7 +530,7 @@ pub(crate) fn encode_life(collection: &CollectionState, index: &Index, life: Ind
 /// Lets writers derive entries for `index`, and for its key index if that is new.
 fn join(
     engine: &Engine,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     index: Option<Arc<Index>>,
     key_index: Option<Arc<Index>>,
 ) -> Result<()> {
@@ -546,7 +546,7 @@ fn join(
 }
 
 /// Lets writers and queries use `set`. The caller holds the schema lock.
-fn put_in_use(engine: &Engine, collection: &CollectionState, set: IndexSet) -> Result<()> {
+fn put_in_use(engine: &Engine, collection: &OpenCollection, set: IndexSet) -> Result<()> {
     set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
     collection.replace_indexes(set);
     Ok(())
@@ -554,7 +554,7 @@ fn put_in_use(engine: &Engine, collection: &CollectionState, set: IndexSet) -> R
 
 /// Removes the indexes selected by `leaves` from their collection and drops their trees. The caller holds the lock for
 /// changes of the schema.
-fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) -> bool) -> Result<()> {
+fn leave(engine: &Engine, collection: &OpenCollection, leaves: impl Fn(&Index) -> bool) -> Result<()> {
     // Held to the end: if a tree cannot be dropped, its index is restored and must not have missed a write.
     let _schema = engine.schema.write();
     let set = collection.indexes();

@@ -458,7 +458,7 @@ impl IndexSet {
     pub(crate) fn stage(
         &self,
         table: TreeId,
-        changes: &[Change<'_>],
+        changes: &[IndexSetChange<'_>],
         view: &ReadView,
         batch: &mut StoreBatch,
     ) -> Result<()> {
@@ -493,7 +493,7 @@ impl IndexSet {
     }
 
     /// The attributes of the old and of the new record. A malformed old record has none.
-    fn extract_change(&self, change: &Change<'_>) -> Result<(AttributeValues, AttributeValues)> {
+    fn extract_change(&self, change: &IndexSetChange<'_>) -> Result<(AttributeValues, AttributeValues)> {
         let extractor = self.extractor()?;
         let (mut old, mut new) = (AttributeValues::new(), AttributeValues::new());
         if let Some((_, record)) = change.old {
@@ -520,7 +520,7 @@ fn deleted_ranges(table: TreeId, batch: &StoreBatch) -> Vec<DeletedRange> {
 
 /// The change of one record by a write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Change<'r> {
+pub(crate) struct IndexSetChange<'r> {
     pub(crate) key: &'r [u8],
     /// The old record, with the sequence number of its write.
     pub(crate) old: Option<(SequenceNumber, &'r [u8])>,

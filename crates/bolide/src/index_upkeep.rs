@@ -57,7 +57,7 @@ pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Res
         }
         _ => {
             let filter = StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table: reader });
-            store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)))?;
+            store.set_compaction_filter(index.tree, Arc::new(StaleCompositeFilter(filter)))?;
         }
     }
     if is_synchronous { store.add_dependent(table, index.tree) } else { Ok(()) }
@@ -80,9 +80,9 @@ impl CompactionFilter for Pieces {
 
 /// The filter of a composite index with `maintenance=validation`.
 #[derive(Debug)]
-struct StaleEntries(StaleEntryFilter<TableWrites>);
+struct StaleCompositeFilter(StaleEntryFilter<TableWrites>);
 
-impl CompactionFilter for StaleEntries {
+impl CompactionFilter for StaleCompositeFilter {
     fn drops(
         &self,
         key: &[u8],

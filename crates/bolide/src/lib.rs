@@ -93,6 +93,7 @@ mod external_index;
 mod fetching;
 mod find;
 mod find_newest;
+mod find_options;
 mod handle;
 mod index_build;
 mod index_set;
@@ -150,7 +151,8 @@ pub use components::Components;
 #[doc(hidden)]
 pub use components::IndexWrapper;
 pub use db::Db;
-pub use find::{Answer, AnswerRef, Answers, FindOptions, Outcome};
+pub use find::{Answer, AnswerRef, Answers, Outcome};
+pub use find_options::FindOptions;
 pub use handle::Collection;
 pub use index_build::options::{BuildOptions, IndexBuild};
 pub use iterator::{Cursor, Iter, Record};

@@ -30,7 +30,7 @@ use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::{
-    CollectionDescriptor, CollectionState as Life, Descriptor, IndexDescriptor, IndexState,
+    CollectionDescriptor, CollectionLifecycle as Life, Descriptor, IndexDescriptor, IndexState,
     KeyIndexDescriptor,
 };
 use crate::components::Components;
@@ -44,7 +44,7 @@ use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::schema::{CollectionState, Schema};
+use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
 use crate::stale_removal;
 
@@ -342,7 +342,7 @@ fn build_schema(
         }
         damaged::prepare(&indexes, key_index.as_deref(), read_only);
         let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
-        let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
+        let collection = Arc::new(OpenCollection::new(id, tree, found.clone(), set));
         for index in indexes {
             let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
             let may_go_on = index.next.is_some() && index.progress.state() == IndexState::Ready;

@@ -23,10 +23,10 @@ use crate::index_set::{Index, IndexSet};
 use crate::key::KeyFormat;
 
 /// All collections by name. Guarded by the schema lock.
-pub(crate) type Schema = BTreeMap<String, Arc<CollectionState>>;
+pub(crate) type Schema = BTreeMap<String, Arc<OpenCollection>>;
 
 /// A collection of an open database.
-pub(crate) struct CollectionState {
+pub(crate) struct OpenCollection {
     /// The database of the collection: unique among those of the process.
     pub(crate) owner: u64,
     pub(crate) tree: TreeId,
@@ -40,7 +40,7 @@ pub(crate) struct CollectionState {
     pub(crate) filling_keys: Mutex<()>,
 }
 
-impl CollectionState {
+impl OpenCollection {
     pub(crate) fn new(owner: u64, tree: TreeId, from: CollectionDescriptor, indexes: IndexSet) -> Self {
         Self {
             owner,
@@ -91,7 +91,7 @@ impl CollectionState {
     }
 }
 
-impl fmt::Debug for CollectionState {
+impl fmt::Debug for OpenCollection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Collection")
             .field("name", &self.name)
@@ -101,12 +101,12 @@ impl fmt::Debug for CollectionState {
     }
 }
 
-/// See [`CollectionState::indexes_watched`].
+/// See [`OpenCollection::indexes_watched`].
 pub(crate) type WatchedIndexes = Cache<IndexesOf, Arc<IndexSet>>;
 
 /// The indexes of a collection.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexesOf(Arc<CollectionState>);
+pub(crate) struct IndexesOf(Arc<OpenCollection>);
 
 impl Deref for IndexesOf {
     type Target = ArcSwap<IndexSet>;
@@ -117,7 +117,7 @@ impl Deref for IndexesOf {
 }
 
 /// The index of this name, or an error that lists the existing ones.
-pub(crate) fn find_index(collection: &CollectionState, name: &str) -> Result<Arc<Index>> {
+pub(crate) fn find_index(collection: &OpenCollection, name: &str) -> Result<Arc<Index>> {
     let indexes = collection.indexes_guard();
     indexes.visible().find(|index| index.name == name).cloned().ok_or_else(|| {
         let names: Vec<&str> = indexes.visible().map(|index| index.name.as_str()).collect();

@@ -157,7 +157,7 @@ struct StaleVersions(Arc<StaleEntryExtraction>);
 impl DropListener for StaleVersions {
     fn begin(&self) -> Box<dyn DropCollector> {
         let found = StaleBatch::default();
-        Box::new(StaleEntries {
+        Box::new(StaleEntryCollector {
             work: self.0.clone(),
             values: AttributeValues::new(),
             key: Vec::new(),
@@ -167,7 +167,7 @@ impl DropListener for StaleVersions {
 }
 
 /// The entries of the versions that one flush or compaction drops.
-struct StaleEntries {
+struct StaleEntryCollector {
     work: Arc<StaleEntryExtraction>,
     values: AttributeValues,
     key: Vec<u8>,
@@ -180,7 +180,7 @@ struct StaleBatch {
     bytes: usize,
 }
 
-impl DropCollector for StaleEntries {
+impl DropCollector for StaleEntryCollector {
     fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let work = &*self.work;
         if trailer.kind() != Some(EntryKind::Put) || self.found.bytes >= MAX_WAITING_BYTES {

@@ -11,7 +11,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::{Bounds, ReadView};
 
 use crate::index_set::Index;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// The number of sampled positions.
 const POSITIONS: u64 = 32;
@@ -20,7 +20,7 @@ const POSITIONS: u64 = 32;
 /// of a kind that does not report the writes of its entries.
 pub(crate) fn share(
     view: &ReadView,
-    collection: &CollectionState,
+    collection: &OpenCollection,
     index: &Index,
     sample: u64,
 ) -> Result<Option<f64>> {

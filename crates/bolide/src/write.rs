@@ -19,9 +19,9 @@ use bolide_lsm::{CommitStage, Operation, ReadView, StoreBatch, SyncMode};
 
 use crate::check::of_record;
 use crate::handle::Engine;
-use crate::index_set::Change;
-use crate::schema::CollectionState;
-use crate::write_batch::{Part, WriteBatch};
+use crate::index_set::IndexSetChange;
+use crate::schema::OpenCollection;
+use crate::write_batch::{BatchPart, WriteBatch};
 
 impl Engine {
     /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is
@@ -49,7 +49,7 @@ impl Engine {
             self.check_own(&part.collection)?;
             part.collection.check_live()?;
         }
-        let is_current = |part: &Part| Arc::ptr_eq(&part.indexes, &part.collection.indexes_guard());
+        let is_current = |part: &BatchPart| Arc::ptr_eq(&part.indexes, &part.collection.indexes_guard());
         if !batch.parts.iter().all(is_current) {
             batch = batch.derived_anew(|_| true)?;
         }
@@ -69,7 +69,7 @@ impl Engine {
     /// general path must be used.
     pub(crate) fn put_alone(
         &self,
-        collection: &CollectionState,
+        collection: &OpenCollection,
         key: &[u8],
         record: &[u8],
     ) -> Result<Option<SequenceNumber>> {
@@ -82,7 +82,7 @@ impl Engine {
         self.store.put(collection.tree, key, record, self.sync).map(Some)
     }
 
-    fn check_own(&self, collection: &CollectionState) -> Result<()> {
+    fn check_own(&self, collection: &OpenCollection) -> Result<()> {
         if collection.owner == self.id {
             return Ok(());
         }
@@ -122,7 +122,7 @@ fn superseded_puts(batch: &WriteBatch) -> Option<HashSet<usize>> {
 
 /// Passes old records to the indexes that need them.
 struct OldRecords {
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
 }
 
 /// The last write of a key in a batch.
@@ -145,7 +145,7 @@ impl CommitStage for OldRecords {
             let changes: Vec<_> = writes
                 .iter()
                 .zip(&old)
-                .map(|(write, old)| Change {
+                .map(|(write, old)| IndexSetChange {
                     key: &write.key,
                     old: old.as_ref().map(|(sequence, record)| (*sequence, &**record)),
                     new: write.record.as_deref(),

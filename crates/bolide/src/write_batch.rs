@@ -11,7 +11,7 @@ use crate::check::of_record;
 use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::key_range::KeyRange;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// Writes to one or several collections, committed together by [`Db::write`](crate::Db::write): after a crash, and for
 /// a reader, all of them are visible or none.
@@ -36,15 +36,15 @@ use crate::schema::CollectionState;
 pub struct WriteBatch {
     pub(crate) store: StoreBatch,
     /// The collections of its writes, each once, with the indexes that its entries were derived for.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<BatchPart>,
     /// Number of writes of the user; index entries are not counted.
     writes: usize,
 }
 
 /// A collection that a batch writes to.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
-    pub(crate) collection: Arc<CollectionState>,
+pub(crate) struct BatchPart {
+    pub(crate) collection: Arc<OpenCollection>,
     pub(crate) indexes: Arc<IndexSet>,
 }
 
@@ -158,7 +158,7 @@ impl WriteBatch {
 
     fn put_in(
         &mut self,
-        collection: &Arc<CollectionState>,
+        collection: &Arc<OpenCollection>,
         key: &[u8],
         record: &[u8],
         derives: bool,
@@ -184,7 +184,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    fn delete_in(&mut self, collection: &Arc<CollectionState>, key: &[u8]) -> Result<()> {
+    fn delete_in(&mut self, collection: &Arc<OpenCollection>, key: &[u8]) -> Result<()> {
         check_key(key)?;
         let position = self.part(collection);
         let mark = self.store.mark();
@@ -205,7 +205,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    fn delete_range_in(&mut self, collection: &Arc<CollectionState>, start: &[u8], end: &[u8]) -> Result<()> {
+    fn delete_range_in(&mut self, collection: &Arc<OpenCollection>, start: &[u8], end: &[u8]) -> Result<()> {
         let position = self.part(collection);
         let mark = self.store.mark();
         self.store.delete_range(collection.tree, start, end)?;
@@ -226,10 +226,10 @@ impl WriteBatch {
     }
 
     /// The position of the collection among the parts; adds a new one.
-    fn part(&mut self, collection: &Arc<CollectionState>) -> usize {
+    fn part(&mut self, collection: &Arc<OpenCollection>) -> usize {
         let known = self.parts.iter().rposition(|part| Arc::ptr_eq(&part.collection, collection));
         known.unwrap_or_else(|| {
-            self.parts.push(Part { collection: collection.clone(), indexes: collection.indexes() });
+            self.parts.push(BatchPart { collection: collection.clone(), indexes: collection.indexes() });
             self.parts.len() - 1
         })
     }
@@ -255,7 +255,7 @@ impl WriteBatch {
         Ok(anew)
     }
 
-    fn collection_of(&self, tree: TreeId) -> Result<&Arc<CollectionState>> {
+    fn collection_of(&self, tree: TreeId) -> Result<&Arc<OpenCollection>> {
         let part = self.parts.iter().find(|part| part.collection.tree == tree);
         let part = part.ok_or_else(|| Error::internal("a write batch lacks one of its collections"))?;
         Ok(&part.collection)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use index::{Index, IndexAdd, IndexAdvise, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
+pub(crate) use index::{IndexAdd, IndexArguments, IndexAdvise, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments};
 
 use crate::output::Format;
 use crate::row::FieldPath;
@@ -36,9 +36,9 @@ pub(crate) enum Verb {
     Get(Get),
     Scan(Scan),
     Find(Find),
-    Index(Index),
+    Index(IndexArguments),
     Stats(Stats),
-    Check(Check),
+    Check(CheckArguments),
     Repair(Repair),
     Compact(Compact),
     Layout(ChangeLayout),
@@ -354,7 +354,7 @@ Example:
 
 Exit status 1 if anything is damaged or an index differs from its collection.
 Sorted views and indexes are derived from the records: their damage loses no record.")]
-pub(crate) struct Check {
+pub(crate) struct CheckArguments {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Also compare every index with its collection, in both directions

@@ -56,7 +56,7 @@ impl fmt::Display for FieldPath {
 
 /// The change that a row describes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum RowChange {
     /// Put the record under this key.
     Put(PrimaryKey),
     /// Delete this key.
@@ -81,7 +81,7 @@ impl RowShape {
     /// # Errors
     /// The reason why it is a bad row: not UTF-8, broken JSON, not an object, no key, a key of a wrong type, an unknown
     /// operation.
-    pub(crate) fn read(&self, text: &[u8]) -> Result<Change, String> {
+    pub(crate) fn read(&self, text: &[u8]) -> Result<RowChange, String> {
         let text = std::str::from_utf8(text)
             .map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to() + 1))?;
         let [key_name, op_name] =
@@ -99,7 +99,7 @@ impl RowShape {
             None => false,
             Some((path, op)) => deletes(op).map_err(|reason| format!("its field `{path}`: {reason}"))?,
         };
-        Ok(if deletes { Change::Delete(key) } else { Change::Put(key) })
+        Ok(if deletes { RowChange::Delete(key) } else { Change::Put(key) })
     }
 }
 
@@ -140,16 +140,16 @@ fn descend<'a>(raw: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
 /// The values of two fields of an object. An error if one of them occurs twice.
 fn fields_of<'a>(text: &'a str, names: [Option<&str>; 2]) -> serde_json::Result<[Option<&'a RawValue>; 2]> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let found = deserializer.deserialize_any(Fields { names })?;
+    let found = deserializer.deserialize_any(FieldPair { names })?;
     deserializer.end()?;
     Ok(found)
 }
 
-struct Fields<'n> {
+struct FieldPair<'n> {
     names: [Option<&'n str>; 2],
 }
 
-impl<'de> Visitor<'de> for Fields<'_> {
+impl<'de> Visitor<'de> for FieldPair<'_> {
     type Value = [Option<&'de RawValue>; 2];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn keys_are_read_by_path() {
         let read = |key: &str, text: &str| shape(key, None).read(text.as_bytes());
-        let put = |key: PrimaryKey| Ok(Change::Put(key));
+        let put = |key: PrimaryKey| Ok(RowChange::Put(key));
         assert_eq!(read("id", r#" {"a":[1,{}],"id":7} "#), put(PrimaryKey::Int(7)));
         assert!(read("id", r#"{"id":1,"id":"x"}"#).unwrap_err().contains("\"id\" twice"));
         assert_eq!(read("user.id", r#"{"user":{"id":"x"}}"#), put(PrimaryKey::from("x")));
@@ -243,14 +243,14 @@ mod tests {
         let id = PrimaryKey::Int(1);
         for op in ["del", "delete", "Delete", "DELETE", "Del"] {
             let text = format!(r#"{{"meta":{{"op":"{op}"}},"id":1}}"#);
-            assert_eq!(read(&text), Ok(Change::Delete(id.clone())));
+            assert_eq!(read(&text), Ok(RowChange::Delete(id.clone())));
         }
         for op in ["put", "PUT", "Insert", "update", "UPSERT"] {
             let text = format!(r#"{{"meta":{{"op":"{op}"}},"id":1}}"#);
-            assert_eq!(read(&text), Ok(Change::Put(id.clone())));
+            assert_eq!(read(&text), Ok(RowChange::Put(id.clone())));
         }
         for text in [r#"{"id":1,"meta":{}}"#, r#"{"id":1,"meta":7}"#, r#"{"id":1}"#] {
-            assert_eq!(read(text), Ok(Change::Put(id.clone())), "{text}");
+            assert_eq!(read(text), Ok(RowChange::Put(id.clone())), "{text}");
         }
         for op in ["\"remove\"", "\"\"", "\"delete \"", "7", "null", "true", "[\"del\"]", "\"\\ud800\""] {
             let reason = read(&format!(r#"{{"meta":{{"op":{op}}},"id":1}}"#)).unwrap_err();
@@ -266,7 +266,7 @@ mod tests {
         // One field may be both.
         assert_eq!(
             shape("a", Some("a")).read(br#"{"a":"del"}"#),
-            Ok(Change::Delete(PrimaryKey::from("del")))
+            Ok(RowChange::Delete(PrimaryKey::from("del")))
         );
     }
 

@@ -6,7 +6,7 @@ use crate::attribute;
 use crate::path::AttributePath;
 use crate::query::{CompiledQuery, Order};
 use crate::space::Rect;
-use crate::space::nearness::{Near, Nearness};
+use crate::space::nearness::{NearestQuery, Nearness};
 use crate::spec::IndexSpec;
 
 /// The part of an index over certain attributes that contains all matches of a query.
@@ -39,7 +39,7 @@ pub struct Access {
     /// Restricts rectangles in `low..end` to those that intersect this one.
     pub(crate) window: Option<Rect>,
     /// The point of a nearest query: candidates come by distance, with their distances as their values.
-    pub(crate) near: Option<Near>,
+    pub(crate) near: Option<NearestQuery>,
     /// Maximum number of answers, which may be enough candidates.
     pub(crate) limit: usize,
     /// The answers start after the candidate with this sequence number: candidates before it in the order may be
@@ -102,7 +102,7 @@ impl Access {
                 access.window = query.predicates[range].range.window;
                 if query.order == Order::Nearest && query.order_predicate == Some(range) {
                     let from = query.predicates[range].nearest;
-                    access.near = from.map(|from| Near { from, behind: None });
+                    access.near = from.map(|from| NearestQuery { from, after: None });
                 }
                 access.covered.push(range);
                 access.covered.sort_unstable();
@@ -179,7 +179,7 @@ impl Access {
             }
             Order::Nearest => {
                 if let Some(near) = &mut self.near {
-                    near.behind = Nearness::from_bytes(value, sequence);
+                    near.after = Nearness::from_bytes(value, sequence);
                 }
             }
             _ => {}

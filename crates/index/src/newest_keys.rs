@@ -15,7 +15,7 @@ use crate::explain::Explain;
 use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
 use crate::ps_tree_index::PsCosts;
-use crate::ps_tree::{EntryKey, EntryPlace};
+use crate::ps_tree::{PageEntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
 use crate::version_table::LocatedKey;
 
@@ -43,7 +43,7 @@ pub(crate) struct FoundKey {
     /// 0 after the record turned out to be obsolete: no write has this number.
     pub(crate) sequence: SequenceNumber,
     pub(crate) place: EntryPlace,
-    pub(crate) key: EntryKey,
+    pub(crate) key: PageEntryKey,
 }
 
 /// A record that may be obsolete: its position among the found records, and the expected key for its validation.

@@ -1,11 +1,11 @@
-//! The PS-Tree and the version table under the model checker `shuttle`: every step of every thread at an atomic or a lock may be followed
-//! by a step of another.
+//! The PS-Tree and the version table under the model checker `shuttle`, which interleaves threads at every atomic operation
+//! and lock.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg bolide_shuttle" cargo test --release -p bolide-index --test ps_tree_model
 //! ```
 //!
-//! `BOLIDE_MODEL_RUNS` says how many schedules each test tries. A failure prints a schedule to replay.
+//! `BOLIDE_MODEL_RUNS` sets the number of schedules per test. A failure prints a schedule to replay.
 #![cfg(bolide_shuttle)]
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::SequenceNumber;
-use bolide_index::ps_tree::{RetainAll, Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
+use bolide_index::ps_tree::{Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, RetainAll, SkeyKind};
 use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_index::{Order, Verdict};
 use bolide_storage::pmem::{Region, RegionOptions};
@@ -45,7 +45,7 @@ fn sequences(tree: &PsTree, key: &[u8]) -> Vec<SequenceNumber> {
     found
 }
 
-/// Two writers fill and split one page while a reader looks at one of the keys.
+/// Two writers fill and split one page while a reader reads one of the keys.
 fn writers_and_a_reader(skey: SkeyKind) {
     check(move || {
         let tree = tree(skey);
@@ -62,7 +62,7 @@ fn writers_and_a_reader(skey: SkeyKind) {
         for _ in 0..3 {
             let found = sequences(&tree, b"b");
             assert!(found.windows(2).all(|pair| pair[0] > pair[1]));
-            assert!(found.len() >= last, "an entry went away");
+            assert!(found.len() >= last, "an entry disappeared");
             last = found.len();
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
@@ -82,7 +82,7 @@ fn writers_and_a_reader_with_a_trie() {
     writers_and_a_reader(SkeyKind::Trie);
 }
 
-/// Everything below a number is obsolete; counts what is removed.
+/// Entries below a sequence number are obsolete; counts removals.
 struct Below {
     limit: SequenceNumber,
     removed: AtomicU64,
@@ -121,21 +121,21 @@ fn flags_and_rewrites_count_each_entry_once() {
                 places.push(entry.place);
             }
         }
-        let won =
+        let flagged =
             places.into_iter().filter(|&place| cursor.flag_obsolete(place).unwrap() == PsFlag::Flagged).count();
         drop(cursor);
         sweeper.join().unwrap();
         let stats = tree.stats().unwrap();
-        assert_eq!(won as u64, below.flagged.load(Ordering::SeqCst) + stats.flagged);
+        assert_eq!(flagged as u64, below.flagged.load(Ordering::SeqCst) + stats.flagged);
         assert_eq!(stats.entries + below.removed.load(Ordering::SeqCst), 10);
         let left: HashSet<_> = sequences(&tree, b"key").into_iter().collect();
         assert!((6..=10).all(|sequence| left.contains(&sequence)));
     });
 }
 
-/// A reclaim walks while keys are added: nothing in use is freed.
+/// A reclaim runs while keys are added: nothing in use is freed.
 #[test]
-fn a_reclaim_beside_writers_frees_nothing_in_use() {
+fn a_reclaim_concurrent_with_writers_frees_nothing_in_use() {
     check(|| {
         let tree = tree(SkeyKind::BTree);
         (1..=8).for_each(|sequence| insert(&tree, &[sequence as u8], sequence));
@@ -164,21 +164,21 @@ fn keys_down(tree: &PsTree, low: &[u8], end: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// A node is split while a reader goes down through it: it finds every key that was there before.
-fn a_range_is_whole_while_a_node_is_split(skey: SkeyKind) {
+/// A node is split during a descending scan: the scan returns every key that was present before.
+fn a_range_scan_is_complete_during_a_node_split(skey: SkeyKind) {
     // The first of these fills the only node.
-    let there = match skey {
+    let present = match skey {
         SkeyKind::BTree => 40_u8,
         _ => 13,
     };
     check(move || {
         let tree = tree(skey);
-        (1..=there).for_each(|number| insert(&tree, &[2 * number], u64::from(number)));
+        (1..=present).for_each(|number| insert(&tree, &[2 * number], u64::from(number)));
         let writer = {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || insert(&tree, &[2 * there - 3], 100))
+            thread::spawn(move || insert(&tree, &[2 * present - 3], 100))
         };
-        let end = 2 * there - 1;
+        let end = 2 * present - 1;
         let expected: Vec<u8> = (end - 9..end).rev().filter(|key| key % 2 == 0).collect();
         for _ in 0..2 {
             let mut found = keys_down(&tree, &[end - 9], &[end]);
@@ -191,18 +191,18 @@ fn a_range_is_whole_while_a_node_is_split(skey: SkeyKind) {
 }
 
 #[test]
-fn a_range_is_whole_while_a_node_is_split_with_a_btree() {
-    a_range_is_whole_while_a_node_is_split(SkeyKind::BTree);
+fn a_range_scan_is_complete_during_a_node_split_in_a_btree() {
+    a_range_scan_is_complete_during_a_node_split(SkeyKind::BTree);
 }
 
 #[test]
-fn a_range_is_whole_while_a_node_is_split_with_a_trie() {
-    a_range_is_whole_while_a_node_is_split(SkeyKind::Trie);
+fn a_range_scan_is_complete_during_a_node_split_in_a_trie() {
+    a_range_scan_is_complete_during_a_node_split(SkeyKind::Trie);
 }
 
-/// Three writers find the tree empty: the keys of each page are neighbours all the same.
+/// Three writers start on an empty tree: the keys of each page are neighbours.
 #[test]
-fn writers_begin_an_empty_tree() {
+fn concurrent_writers_start_an_empty_tree() {
     check(|| {
         let tree = tree(SkeyKind::BTree);
         let writers: Vec<_> = [&[(b"c", 1), (b"g", 2)][..], &[(b"e", 3)], &[(b"a", 4), (b"i", 5)]]
@@ -222,37 +222,37 @@ fn writers_begin_an_empty_tree() {
     });
 }
 
-/// Runs two writers that insert `left` and `right`, each under the number of its key, on a tree with `there`.
-fn two_writers(there: impl Iterator<Item = u8>, left: &'static [u8], right: &'static [u8]) {
+/// Runs two writers that insert `left` and `right`, each key with its number as sequence number, on a tree with `present`.
+fn two_writers(present: impl Iterator<Item = u8>, left: &'static [u8], right: &'static [u8]) {
     let tree = tree(SkeyKind::BTree);
-    let there: Vec<u8> = there.collect();
-    there.iter().for_each(|&key| insert(&tree, &[key], u64::from(key)));
+    let present: Vec<u8> = present.collect();
+    present.iter().for_each(|&key| insert(&tree, &[key], u64::from(key)));
     let writers = [left, right].map(|keys| {
         let tree = Arc::clone(&tree);
         thread::spawn(move || keys.iter().for_each(|&key| insert(&tree, &[key], u64::from(key))))
     });
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    // Keys that are not neighbours are left behind when their page is written anew.
+    // A rewrite would miss keys that are not neighbours.
     assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
-    for &key in there.iter().chain(left).chain(right) {
+    for &key in present.iter().chain(left).chain(right) {
         assert_eq!(sequences(&tree, &[key]), [u64::from(key)], "{key}");
     }
 }
 
-/// A writer has found the neighbour of a key, and then another key comes between and is parted from the neighbour.
+/// After a writer has found the neighbour of a key, another key is inserted between and separated from the neighbour.
 #[test]
-fn a_key_comes_between_a_new_key_and_its_neighbour() {
+fn a_key_is_inserted_between_a_new_key_and_its_neighbour() {
     check(|| two_writers((1..=19).map(|number| 10 * number), &[102], &[101, 5]));
 }
 
-/// The first keys of a page that is divided lead to a new page, which is filled while the others still lead to the old one.
+/// The first keys of a split page point to a new page, which is filled while the other keys still point to the old one.
 #[test]
-fn a_new_page_is_filled_while_the_old_one_is_left() {
-    const BEHIND_THE_FIRST: &[u8] = &[11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 23, 24];
-    check(|| two_writers((1..=20).map(|number| 10 * number), &[205], BEHIND_THE_FIRST));
+fn a_new_page_is_filled_while_keys_move_to_it() {
+    const AFTER_THE_FIRST: &[u8] = &[11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 23, 24];
+    check(|| two_writers((1..=20).map(|number| 10 * number), &[205], AFTER_THE_FIRST));
 }
 
-/// Two writers add entries of one key; whoever takes space first may link last.
+/// Two writers add entries of one key; the first to allocate space may link last.
 #[test]
 fn writers_of_one_key_keep_its_entries_in_order() {
     check(|| {
@@ -273,9 +273,9 @@ fn writers_of_one_key_keep_its_entries_in_order() {
     });
 }
 
-/// A check waits for writers, and they for it.
+/// A check and writers wait for each other.
 #[test]
-fn a_check_beside_writers_finds_nothing() {
+fn a_check_concurrent_with_writers_reports_no_problem() {
     check(|| {
         let tree = tree(SkeyKind::Trie);
         (1..=12_u8).for_each(|number| insert(&tree, &[10 * number], u64::from(number)));
@@ -295,9 +295,9 @@ fn version_table() -> (Arc<Region>, Arc<VersionTable>) {
     (region, Arc::new(table))
 }
 
-/// Buckets are split by a writer while a reader asks: what is obsolete is never taken for current.
+/// A writer splits buckets while a reader reads verdicts: an obsolete entry is never taken for current.
 #[test]
-fn a_version_table_answers_while_it_grows() {
+fn verdicts_are_correct_while_a_version_table_grows() {
     check(|| {
         let (region, table) = version_table();
         let write = |key: u8, sequence: SequenceNumber| {
@@ -327,10 +327,10 @@ fn a_version_table_answers_while_it_grows() {
     });
 }
 
-/// A writer replaces entries while readers flag what was obsolete before: each key is known as long as it has an obsolete
-/// entry, and no longer.
+/// A writer replaces entries while readers flag obsolete ones: each key is in the table exactly as long as it has an
+/// obsolete entry.
 #[test]
-fn a_version_table_counts_flags_beside_a_writer() {
+fn a_version_table_counts_flags_concurrent_with_a_writer() {
     check(|| {
         let (region, table) = version_table();
         let write = |key: u8, sequence: SequenceNumber| {
@@ -348,7 +348,7 @@ fn a_version_table_counts_flags_beside_a_writer() {
                 })
             })
             .collect();
-        // Each of these makes one more entry obsolete, of a key that is known or was forgotten meanwhile.
+        // Each write makes another entry obsolete, of a key that is in the table or was removed meanwhile.
         (0..4).for_each(|key| write(key, 21 + u64::from(key)));
         flaggers.into_iter().for_each(|flagger| flagger.join().unwrap());
         assert_eq!(table.stats().keys, 4);

@@ -1,6 +1,17 @@
 //! Settings of a store and of its trees: plain data.
 //!
-//! The manifest stores the settings of a tree; [`TreeOptions`] describes their encoding.
+//! The manifest stores the settings of a tree:
+//!
+//! ```text
+//! options  format              u8      1
+//!          layout              u8      0 leveled, 1 tiered, 2 fragmented, 3 partitioned
+//!          compression         u8      0 none, 1 lz4, 2 zstd
+//!          zstd level          u8      0 where compression is not zstd
+//!          block bytes         varint
+//!          bloom bits per key  varint
+//!          target file bytes   varint
+//!          flags               u8      omitted if 0; bit 0: view tags
+//! ```
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -196,18 +207,7 @@ impl StoreOptions {
     }
 }
 
-/// Settings of one tree. The manifest stores them.
-///
-/// ```text
-/// options  format              u8      1
-///          layout              u8      0 leveled, 1 tiered, 2 fragmented, 3 partitioned
-///          compression         u8      0 none, 1 lz4, 2 zstd
-///          zstd level          u8      0 where compression is not zstd
-///          block bytes         varint
-///          bloom bits per key  varint
-///          target file bytes   varint
-///          flags               u8      omitted if 0; bit 0: view tags
-/// ```
+/// Settings of one tree. The manifest stores them; see the [module](self) for their encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeOptions {

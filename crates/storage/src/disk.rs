@@ -1,4 +1,4 @@
-//! The file system of the machine.
+//! The operating system's file system.
 
 use std::fmt;
 use std::fs;
@@ -17,12 +17,12 @@ use crate::file_space::{CheckedSize, reserve_space};
 use crate::lock::{is_file_locked, lock_file};
 use crate::mapped_log::MappedLog;
 use crate::marker;
-use crate::pmem::{Mapping, Region, RegionOptions};
+use crate::pmem::{MappingMode, Region, RegionOptions};
 use crate::vfs::{File, FileLock, Marker, Vfs};
 
-/// Only the owner reads and writes a file of the store.
+/// Files are readable and writable by their owner only.
 const FILE_MODE: u32 = 0o600;
-/// Only the owner enters a directory of the store.
+/// Directories are accessible to their owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// The operating system's file system.
@@ -49,19 +49,18 @@ impl DiskVfs {
         Self::default()
     }
 
-    /// The same, with regions of persistent memory in ordinary files: for tests, and where something else keeps the
-    /// memory alive. What is written to a region survives the end of the process; a region that another boot of the
-    /// machine left is refused.
+    /// The same, with regions of persistent memory in ordinary files: for tests, and for memory that stays powered by other
+    /// means. The content of a region survives the end of the process; a region of an earlier boot is rejected.
     #[must_use]
     pub fn assume_durable(self) -> Self {
         Self { assumes_durable: true, ..self }
     }
 
-    /// The same, with logs that are appended to through a mapping instead of by a system call each, on file systems that keep what they
-    /// reserved: ext4 and tmpfs. Elsewhere logs are written as without this.
+    /// The same, with appends to logs through a mapping instead of system calls, on file systems that guarantee reserved space:
+    /// ext4 and tmpfs. On others logs are written as without this option.
     ///
-    /// A put of a small record saves a system call so. The risk: where such a file system nevertheless refuses a page of the
-    /// mapping (the log is truncated by another program, the medium fails), the system sends SIGBUS, which ends the process. RFC 3 has the
+    /// A put of a small record saves a system call. The risk: if the file system refuses a page of the mapping nevertheless
+    /// (another program truncates the log, or the medium fails), the system sends SIGBUS, which ends the process. RFC 3 has the
     /// reasons. Off by default.
     ///
     /// ```
@@ -74,8 +73,8 @@ impl DiskVfs {
         Self { maps_logs: true, ..self }
     }
 
-    fn mapping(self) -> Mapping {
-        if self.assumes_durable { Mapping::AssumeDurable } else { Mapping::Dax }
+    fn mapping(self) -> MappingMode {
+        if self.assumes_durable { MappingMode::AssumeDurable } else { MappingMode::Dax }
     }
 }
 
@@ -89,18 +88,18 @@ fn create_new(path: &Path) -> Result<fs::File> {
         .map_err(|error| describe("create", path, error))
 }
 
-/// `statfs` numbers of the file systems whose mappings are used: ext4 (and ext2, ext3, which are the same driver), tmpfs.
+/// `statfs` types of the file systems with mapped logs: ext4 (and ext2, ext3, which are the same driver), tmpfs.
 ///
-/// XFS refuses pages after a shutdown; btrfs and ZFS copy on write, so reserved space does not cover a page that a snapshot shares; network
-/// file systems promise nothing.
+/// XFS refuses pages after a shutdown. btrfs and ZFS copy on write, so reserved space does not cover a page that a snapshot
+/// shares. Network file systems guarantee nothing.
 const MAPPED_FILE_SYSTEMS: [rustix::fs::FsWord; 2] = [0xEF53, 0x0102_1994];
 
-/// Whether the file system of `file` hands out every page whose space it has reserved.
+/// Whether the file system of `file` guarantees every page of reserved space.
 fn keeps_reserved_pages(file: &fs::File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| MAPPED_FILE_SYSTEMS.contains(&found.f_type))
 }
 
-/// Appends so many zeros.
+/// Appends `bytes` zeros.
 fn fill(file: &DiskFile, bytes: u64) -> Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut rest = bytes;
@@ -134,7 +133,7 @@ impl Vfs for DiskVfs {
             return Ok(());
         }
         let reserved = match reserve_space(&file, path, 0, bytes) {
-            // The file system may be unable to reserve: bytes take space everywhere.
+            // Fallback for file systems without reservations: writes zeros.
             Err(error) if error.kind() != ErrorKind::NoSpace => {
                 fill(&DiskFile::new(file, path, true, 0), bytes)
             }
@@ -149,7 +148,7 @@ impl Vfs for DiskVfs {
         let file = fs::File::open(path).map_err(|error| describe("open", path, error))?;
         let metadata = file.metadata().map_err(|error| describe("open", path, error))?;
         if metadata.is_dir() {
-            return Err(Error::corruption(path.display(), 0, "a directory is in the place of the file"));
+            return Err(Error::corruption(path.display(), 0, "the path is a directory"));
         }
         Ok(Arc::new(DiskFile::new(file, path, false, metadata.len())))
     }
@@ -186,7 +185,7 @@ impl Vfs for DiskVfs {
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
         fs::hard_link(from, to).map_err(|error| match error.kind() {
-            // FAT and others without links report EPERM.
+            // FAT and other file systems without links report EPERM.
             io::ErrorKind::CrossesDevices
             | io::ErrorKind::PermissionDenied
             | io::ErrorKind::TooManyLinks
@@ -255,24 +254,24 @@ impl Vfs for DiskVfs {
     }
 
     fn open_region(&self, path: &Path, options: RegionOptions, private: bool) -> Result<Arc<Region>> {
-        let mapping = if private { Mapping::Private } else { self.mapping() };
+        let mapping = if private { MappingMode::Private } else { self.mapping() };
         Region::open_mapped(path, options, mapping).map(Arc::new)
     }
 }
 
-/// A file with the offset of its end, so that an append is one `pwrite`.
+/// A file and the offset of its end, so that an append is one `pwrite`.
 struct DiskFile {
     file: fs::File,
     path: PathBuf,
-    /// Handles from `open` refuse appends.
+    /// False for handles from `open`: appends fail.
     writable: bool,
-    /// Held while bytes are written, so that appends come one after the other.
+    /// Serializes appends.
     append: Mutex<()>,
-    /// The end of the bytes that were appended in full.
+    /// The end of the last complete append.
     end: AtomicU64,
-    /// How long the file may become.
+    /// The file length that was checked against the limit.
     allowed: CheckedSize,
-    /// An append or a sync failed: what lies after the last sync is in doubt.
+    /// Set by a failed append or sync: the content after the last sync is unknown.
     poisoned: AtomicBool,
 }
 
@@ -299,8 +298,8 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Takes back what a failed append may have written. Only a full disk (or a lack of memory) leaves the handle usable,
-    /// and only if the file is as it was.
+    /// Truncates the file to its length before a failed append. The handle stays usable only after a full disk or a lack of
+    /// memory, and only if the truncation succeeds.
     fn undo_append(&self, end: u64, error: io::Error) -> Error {
         let failure = describe("append to", &self.path, error);
         if failure.kind() != ErrorKind::NoSpace {
@@ -353,10 +352,10 @@ impl File for DiskFile {
 
     fn len(&self) -> Result<u64> {
         if self.writable {
-            // Nobody else writes to the file, and bytes of a failed append do not count.
+            // This handle is the only writer; bytes of a failed append do not count.
             return Ok(self.end.load(Ordering::Acquire));
         }
-        // Another handle may be appending.
+        // Another handle may append.
         self.file
             .metadata()
             .map(|metadata| metadata.len())
@@ -374,9 +373,9 @@ impl fmt::Debug for DiskFile {
 mod tests {
     use super::*;
 
-    /// Every write to this device fails as on a full disk, and unlike a file it cannot be cut back.
+    /// Every write to this device fails as on a full disk, and it cannot be truncated.
     #[test]
-    fn a_full_disk_that_cannot_be_cut_back_poisons_the_handle() {
+    fn a_full_disk_without_truncation_poisons_the_handle() {
         let path = Path::new("/dev/full");
         let device = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let file = DiskFile::new(device, path, true, 0);
@@ -389,13 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_cuts_the_file_back() {
+    fn an_append_on_a_full_disk_truncates_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let writable = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         let file = DiskFile::new(writable, &path, true, 0);
         file.append(b"kept").unwrap();
-        // What a write leaves that ran out of space half-way.
+        // The content after a write that ran out of space half-way.
         file.file.write_all_at(b"part", 4).unwrap();
         let error = file.undo_append(4, io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -419,7 +418,7 @@ mod tests {
     #[test]
     fn another_failure_poisons_the_handle() {
         let path = Path::new("/dev/null");
-        // Opened for reading alone, so that the write fails with EBADF.
+        // Opened for reading only, so that the write fails with EBADF.
         let file = DiskFile::new(fs::File::open(path).unwrap(), path, true, 0);
         assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::Poisoned);

@@ -1,4 +1,4 @@
-//! Which parts of a slab of memory are taken: runs of equal pieces, its *granules*.
+//! The allocation bitmap of a slab: one bit for each of its *granules*, blocks of equal size.
 
 /// Granules of a slab.
 pub(crate) const GRANULES: usize = 8192;
@@ -6,30 +6,30 @@ const WORDS: usize = GRANULES / 64;
 
 /// A bit for each granule of a slab.
 #[derive(Debug)]
-pub(crate) struct Granules {
-    /// Set where a granule is taken.
-    taken: Box<[u64; WORDS]>,
+pub(crate) struct GranuleBitmap {
+    /// Bits of used granules are set.
+    used: Box<[u64; WORDS]>,
     free: usize,
-    /// Where the last search ended; the next one starts there.
+    /// The end of the last allocation, where the next search starts.
     from: usize,
 }
 
-impl Granules {
-    /// All free.
+impl GranuleBitmap {
+    /// A bitmap of free granules.
     pub(crate) fn new() -> Self {
-        Self { taken: Box::new([0; WORDS]), free: GRANULES, from: 0 }
+        Self { used: Box::new([0; WORDS]), free: GRANULES, from: 0 }
     }
 
-    /// True if none is taken.
+    /// True if no granule is used.
     pub(crate) fn is_empty(&self) -> bool {
         self.free == GRANULES
     }
 
-    /// The first granule at or behind `from` that is taken (or free); [`GRANULES`] if there is none.
-    fn next(&self, taken: bool, from: usize) -> usize {
-        let flip = if taken { 0 } else { u64::MAX };
+    /// The first used (or free) granule at or behind `from`; [`GRANULES`] if there is none.
+    fn next(&self, used: bool, from: usize) -> usize {
+        let flip = if used { 0 } else { u64::MAX };
         let mut mask = u64::MAX << (from % 64);
-        for (number, word) in self.taken.iter().enumerate().skip(from / 64) {
+        for (number, word) in self.used.iter().enumerate().skip(from / 64) {
             let found = (word ^ flip) & mask;
             if found != 0 {
                 return 64 * number + found.trailing_zeros() as usize;
@@ -39,20 +39,20 @@ impl Granules {
         GRANULES
     }
 
-    /// Takes `count` (at least one) neighbours that are free; answers the number of the first. `None` if there are not as many.
-    /// Costs at most two looks at each word.
-    pub(crate) fn take(&mut self, count: usize) -> Option<usize> {
+    /// Allocates `count` adjacent free granules, at least one; returns the number of the first. `None` if no such run exists.
+    /// Reads each word at most twice.
+    pub(crate) fn allocate(&mut self, count: usize) -> Option<usize> {
         if self.free < count {
             return None;
         }
         let start = self.find(self.from, GRANULES, count).or_else(|| self.find(0, self.from, count))?;
-        self.set(start, count);
+        self.flip(start, count);
         self.free -= count;
         self.from = start + count;
         Some(start)
     }
 
-    /// `count` free neighbours that start at or behind `from` and before `until`.
+    /// The start of `count` adjacent free granules, at or behind `from` and before `until`.
     fn find(&self, mut from: usize, until: usize, count: usize) -> Option<usize> {
         loop {
             let start = self.next(false, from);
@@ -67,16 +67,16 @@ impl Granules {
         }
     }
 
-    /// Frees `count` granules from number `start`, all of which are taken.
-    pub(crate) fn give_back(&mut self, start: usize, count: usize) {
-        self.set(start, count);
+    /// Frees `count` used granules from number `start` on.
+    pub(crate) fn free(&mut self, start: usize, count: usize) {
+        self.flip(start, count);
         self.free += count;
     }
 
-    /// Turns the bits of `count` granules from number `start`.
-    fn set(&mut self, start: usize, count: usize) {
+    /// Inverts the bits of `count` granules from number `start` on.
+    fn flip(&mut self, start: usize, count: usize) {
         let end = start + count;
-        for (number, word) in self.taken.iter_mut().enumerate().take(end.div_ceil(64)).skip(start / 64) {
+        for (number, word) in self.used.iter_mut().enumerate().take(end.div_ceil(64)).skip(start / 64) {
             let first = start.saturating_sub(64 * number);
             let behind = (end - 64 * number).min(64);
             *word ^= u64::MAX << first & u64::MAX >> (64 - behind);
@@ -90,21 +90,21 @@ mod tests {
     use crate::SimRng;
 
     #[test]
-    fn granules_are_those_of_a_list_of_flags() {
+    fn the_bitmap_equals_a_list_of_flags() {
         let seeds = if cfg!(miri) { 1 } else { 20 };
         for seed in 0..seeds {
             let mut rng = SimRng::new(seed);
             let largest = [3, 20, 300, GRANULES as u64][rng.below(4) as usize];
-            let (mut granules, mut flags) = (Granules::new(), vec![false; GRANULES]);
+            let (mut granules, mut flags) = (GranuleBitmap::new(), vec![false; GRANULES]);
             let mut live: Vec<(usize, usize)> = Vec::new();
             for _ in 0..if cfg!(miri) { 5 } else { 4_000 } {
                 let count = 1 + rng.below(largest) as usize;
                 if rng.below(5) > 1 || live.is_empty() {
-                    match granules.take(count) {
+                    match granules.allocate(count) {
                         Some(start) => {
-                            let taken = flags.get_mut(start..start + count).expect("it lies in the slab");
-                            assert!(taken.iter().all(|flag| !flag), "seed {seed}: taken twice");
-                            taken.fill(true);
+                            let run = flags.get_mut(start..start + count).expect("it lies in the slab");
+                            assert!(run.iter().all(|flag| !flag), "seed {seed}: allocated twice");
+                            run.fill(true);
                             live.push((start, count));
                         }
                         None => {
@@ -114,7 +114,7 @@ mod tests {
                     }
                 } else {
                     let (start, count) = live.swap_remove(rng.below(live.len() as u64) as usize);
-                    granules.give_back(start, count);
+                    granules.free(start, count);
                     flags[start..start + count].fill(false);
                 }
                 assert_eq!(granules.free, flags.iter().filter(|flag| !**flag).count(), "seed {seed}");

@@ -1,16 +1,17 @@
-//! Arrays that are read all over and hardly ever changed in length, in large pages where that is worth it.
+//! Arrays with random accesses and a fixed length, in large pages above a size threshold.
 //!
-//! Directories of what lies elsewhere, the slots of a cache, the segments of a sorted view: a read meets a line of each. In
-//! pages of 4 KiB each of these lines has a page of its own to be looked up, too.
+//! Examples are directories, the slots of a cache and the segments of a sorted view: each read accesses one cache line of each
+//! array. With 4-KiB pages each of these accesses also misses the TLB.
 //!
 //! ```text
-//! shorter than 16 KiB     from the allocator
-//! up to 2 MiB             a piece of a slab that the arrays of the whole process share (see Slabs)
-//! longer                  large pages of its own, the end of it in small ones
-//! no memory of that kind  from the allocator
+//! size                   memory
+//! below 16 KiB           the allocator
+//! up to 2 MiB            a piece of the slabs of the process (see Slabs)
+//! above                  large pages of its own, the tail in small pages
+//! allocation failed      the allocator
 //! ```
 
-// Memory from elsewhere, as a slice of any type.
+// Memory of several sources, as a slice of any type.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -23,17 +24,17 @@ use parking_lot::Mutex;
 use crate::large_pages::{LARGE_PAGE_BYTES, LargePages};
 use crate::slabs::{SlabPiece, Slabs};
 
-/// Shorter arrays touch few pages.
+/// Arrays below this size come from the allocator: they span few pages.
 const SMALLEST_BYTES: usize = 16 << 10;
-/// Longer arrays have pages of their own; shorter ones would not fill a large one.
+/// The largest array in a slab. Larger ones fill pages of their own.
 const LARGEST_PIECE_BYTES: usize = LARGE_PAGE_BYTES;
-/// Every piece and page starts at a multiple of this.
+/// The alignment of every piece and page.
 const ALIGNMENT: usize = 256;
 
-/// The slabs of all arrays of the process. Half full will do: behind a piece of more than half a slab only shorter ones fit.
+/// The slabs of all arrays of the process. Half full is enough: behind a piece of more than half a slab only smaller ones fit.
 static SLABS: Mutex<Slabs> = Mutex::new(Slabs::new(4));
 
-/// As many values of `T` as there were when it was made, like a `Box<[T]>`.
+/// A fixed number of values of `T`, like a `Box<[T]>`.
 ///
 /// ```
 /// use bolide_storage::LargeArray;
@@ -42,19 +43,19 @@ static SLABS: Mutex<Slabs> = Mutex::new(Slabs::new(4));
 /// assert_eq!((squares.len(), squares[300]), (100_000, 90_000));
 /// ```
 pub struct LargeArray<T> {
-    /// The first of `len` values; dangling if the allocator has none to give back.
+    /// The first of `len` values; dangling for an empty array of the allocator.
     values: NonNull<T>,
     len: usize,
-    home: Home,
+    source: MemorySource,
 }
 
-/// Where the memory comes from.
-enum Home {
+/// The source of an array's memory.
+enum MemorySource {
     /// A boxed slice.
     Allocator,
     /// A piece of [`SLABS`].
     Slab(SlabPiece),
-    /// Pages of its own, given back when they are dropped.
+    /// Pages of its own, freed when dropped.
     Pages(LargePages),
 }
 
@@ -64,66 +65,66 @@ unsafe impl<T: Send> Send for LargeArray<T> {}
 unsafe impl<T: Sync> Sync for LargeArray<T> {}
 
 impl<T> LargeArray<T> {
-    /// `len` values, each what `make` answers for its number.
-    pub fn from_fn(len: usize, make: impl FnMut(usize) -> T) -> Self {
-        let Some((home, memory)) = memory_for::<T>(len) else {
-            return Self::boxed((0..len).map(make).collect());
+    /// An array of `len` values; `value` returns the value of each index.
+    pub fn from_fn(len: usize, value: impl FnMut(usize) -> T) -> Self {
+        let Some((source, memory)) = memory_for::<T>(len) else {
+            return Self::boxed((0..len).map(value).collect());
         };
         let values = memory.cast::<T>();
-        // Where `make` panics what was made is lost, and harms nobody.
-        (0..len).map(make).enumerate().for_each(|(number, value)| {
-            // SAFETY: there is room for `len` values, aligned, that nobody else knows of.
+        // If `value` panics, the values so far leak, which is safe.
+        (0..len).map(value).enumerate().for_each(|(number, value)| {
+            // SAFETY: the memory has space for `len` values, is aligned, and has no other reference.
             unsafe { values.add(number).write(value) };
         });
-        Self { values, len, home }
+        Self { values, len, source }
     }
 
     fn boxed(values: Box<[T]>) -> Self {
         let len = values.len();
-        Self { values: NonNull::from(Box::leak(values)).cast(), len, home: Home::Allocator }
+        Self { values: NonNull::from(Box::leak(values)).cast(), len, source: MemorySource::Allocator }
     }
 
-    /// The bytes of memory that it takes, large pages and granules filled up.
+    /// The memory of the array in bytes, rounded up to whole pages or granules.
     pub fn memory_bytes(&self) -> usize {
         let bytes = size_of::<T>() * self.len;
-        match &self.home {
-            Home::Allocator => bytes,
-            Home::Slab(_) => Slabs::piece_bytes(bytes),
-            Home::Pages(pages) => pages.len(),
+        match &self.source {
+            MemorySource::Allocator => bytes,
+            MemorySource::Slab(_) => Slabs::piece_bytes(bytes),
+            MemorySource::Pages(pages) => pages.len(),
         }
     }
 }
 
-/// Memory for `len` values with any content, aligned; `None` if the allocator is the place for them.
-fn memory_for<T>(len: usize) -> Option<(Home, NonNull<u8>)> {
+/// Allocates aligned memory for `len` values, with undefined content; `None` if it has to come from the allocator.
+fn memory_for<T>(len: usize) -> Option<(MemorySource, NonNull<u8>)> {
     let bytes = size_of::<T>().checked_mul(len)?;
     if bytes < SMALLEST_BYTES || align_of::<T>() > ALIGNMENT {
         return None;
     }
     if bytes > LARGEST_PIECE_BYTES {
-        let pages = LargePages::with_small_end(bytes)?;
+        let pages = LargePages::with_small_tail(bytes)?;
         let base = pages.base();
-        return Some((Home::Pages(pages), base));
+        return Some((MemorySource::Pages(pages), base));
     }
-    let piece = SLABS.lock().take(bytes)?;
-    Some((Home::Slab(piece), piece.memory))
+    let piece = SLABS.lock().allocate(bytes)?;
+    Some((MemorySource::Slab(piece), piece.memory))
 }
 
 impl<T> From<Vec<T>> for LargeArray<T> {
-    /// Moves the values, unless they can stay where they are.
+    /// Moves the values into new memory unless the array stays with the allocator.
     fn from(mut values: Vec<T>) -> Self {
         let len = values.len();
-        let Some((home, memory)) = memory_for::<T>(len) else {
+        let Some((source, memory)) = memory_for::<T>(len) else {
             return Self::boxed(values.into());
         };
         let memory = memory.cast::<T>();
-        // SAFETY: the vector has `len` values, the memory has room for them, aligned, and nobody else knows of it. They are
-        // moved: the vector has none afterwards.
+        // SAFETY: the vector has `len` values; the memory has space for them, is aligned, and has no other reference. The values
+        // are moved: the vector has none afterwards.
         unsafe {
             memory.copy_from_nonoverlapping(NonNull::from(values.as_mut_slice()).cast(), len);
             values.set_len(0);
         }
-        Self { values: memory, len, home }
+        Self { values: memory, len, source }
     }
 }
 
@@ -144,7 +145,7 @@ impl<T> Deref for LargeArray<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` values lie there as long as this lives, and change by exclusive borrows of it alone.
+        // SAFETY: `len` values are there for the lifetime of the array; only exclusive borrows of it modify them.
         unsafe { NonNull::slice_from_raw_parts(self.values, self.len).as_ref() }
     }
 }
@@ -160,19 +161,19 @@ impl<T> DerefMut for LargeArray<T> {
 impl<T> Drop for LargeArray<T> {
     fn drop(&mut self) {
         let values = NonNull::slice_from_raw_parts(self.values, self.len);
-        match self.home {
-            // SAFETY: that is the boxed slice that was leaked, and nobody uses it any more.
-            Home::Allocator => drop(unsafe { Box::from_raw(values.as_ptr()) }),
-            Home::Slab(piece) => {
-                // SAFETY: the values are there, and nobody uses them any more.
+        match self.source {
+            // SAFETY: this is the leaked boxed slice, and no reference to it is left.
+            MemorySource::Allocator => drop(unsafe { Box::from_raw(values.as_ptr()) }),
+            MemorySource::Slab(piece) => {
+                // SAFETY: the values are initialized, and no reference to them is left.
                 unsafe { values.drop_in_place() };
-                // SAFETY: the piece was taken from these slabs for as many bytes, and nothing uses it now.
-                let empty = unsafe { SLABS.lock().give_back(piece, size_of::<T>() * self.len) };
-                // The system takes it back outside the lock.
+                // SAFETY: the piece was allocated from these slabs for this many bytes and is not in use.
+                let empty = unsafe { SLABS.lock().free(piece, size_of::<T>() * self.len) };
+                // Unmapped outside of the lock.
                 drop(empty);
             }
-            // SAFETY: the values are there, and nobody uses them any more. The pages go after them.
-            Home::Pages(_) => unsafe { values.drop_in_place() },
+            // SAFETY: the values are initialized, and no reference to them is left. The pages are dropped after them.
+            MemorySource::Pages(_) => unsafe { values.drop_in_place() },
         }
     }
 }
@@ -206,30 +207,30 @@ mod tests {
 
     use super::*;
     use crate::SimRng;
-    use crate::large_pages::ALONE;
+    use crate::large_pages::POOL_TEST_LOCK;
 
-    /// A test that takes pages and leaves none taken.
-    struct Alone(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+    /// Serializes a test that allocates pages, and frees the retained slab at its end.
+    struct SerialTest(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'static, ()>);
 
-    fn alone() -> Alone {
-        Alone(ALONE.lock())
+    fn serial() -> SerialTest {
+        SerialTest(POOL_TEST_LOCK.lock())
     }
 
-    impl Drop for Alone {
+    impl Drop for SerialTest {
         fn drop(&mut self) {
-            SLABS.lock().give_up_empty();
+            SLABS.lock().release_empty();
         }
     }
 
-    /// Lengths at which the memory comes from elsewhere, in bytes.
-    const BORDERS: [usize; 5] =
+    /// Sizes at which the source of the memory changes, in bytes.
+    const BOUNDARIES: [usize; 5] =
         [SMALLEST_BYTES, LARGE_PAGE_BYTES / 2, LARGEST_PIECE_BYTES, 2 * LARGE_PAGE_BYTES, 5 << 20];
 
     #[test]
-    fn arrays_are_the_slices_they_were_made_of() {
-        let _alone = alone();
-        // An interpreter takes its time.
-        for around in BORDERS.into_iter().take(if cfg!(miri) { 1 } else { BORDERS.len() }) {
+    fn an_array_equals_its_source_slice() {
+        let _serial = serial();
+        // Fewer sizes under an interpreter.
+        for around in BOUNDARIES.into_iter().take(if cfg!(miri) { 1 } else { BOUNDARIES.len() }) {
             for len in [around - 8, around, around + 8].map(|bytes| bytes / 8) {
                 let value = |number: usize| (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let slice: Vec<u64> = (0..len).map(value).collect();
@@ -248,19 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn long_arrays_lie_in_large_pages() {
-        let _alone = alone();
+    fn the_size_determines_the_source_of_the_memory() {
+        let _serial = serial();
         let array = |bytes: usize| LargeArray::from_fn(bytes, |_| 0_u8);
-        assert!(matches!(array(SMALLEST_BYTES - 1).home, Home::Allocator));
+        assert!(matches!(array(SMALLEST_BYTES - 1).source, MemorySource::Allocator));
         for bytes in [SMALLEST_BYTES, LARGE_PAGE_BYTES / 2 + 1, LARGE_PAGE_BYTES] {
-            assert!(matches!(array(bytes).home, Home::Slab(_)), "{bytes} bytes");
+            assert!(matches!(array(bytes).source, MemorySource::Slab(_)), "{bytes} bytes");
         }
-        assert!(matches!(array(LARGE_PAGE_BYTES + 1).home, Home::Pages(_)));
+        assert!(matches!(array(LARGE_PAGE_BYTES + 1).source, MemorySource::Pages(_)));
     }
 
     #[test]
-    fn alignment_is_that_of_the_type() {
-        let _alone = alone();
+    fn values_are_aligned() {
+        let _serial = serial();
         #[repr(align(64))]
         struct Line(u8);
         #[repr(align(4096))]
@@ -279,20 +280,20 @@ mod tests {
 
     #[test]
     fn values_are_dropped_once() {
-        let _alone = alone();
+        let _serial = serial();
         for len in [10, 3_000, 100_000, 300_000].into_iter().take(if cfg!(miri) { 2 } else { 4 }) {
             let counted = Arc::new(());
-            let made = LargeArray::from_fn(len, |_| Arc::clone(&counted));
+            let built = LargeArray::from_fn(len, |_| Arc::clone(&counted));
             let moved: LargeArray<_> = vec![Arc::clone(&counted); len].into();
             assert_eq!(Arc::strong_count(&counted), 2 * len + 1);
-            drop((made, moved));
+            drop((built, moved));
             assert_eq!(Arc::strong_count(&counted), 1, "{len} values");
         }
     }
 
     #[test]
-    fn arrays_of_many_threads_do_not_meet() {
-        let _alone = alone();
+    fn arrays_of_concurrent_threads_do_not_overlap() {
+        let _serial = serial();
         let rounds = if cfg!(miri) { 6 } else { 400 };
         thread::scope(|scope| {
             for seed in 0..3 {
@@ -304,8 +305,8 @@ mod tests {
                             let (number, array) = live.swap_remove(rng.below(live.len() as u64) as usize);
                             assert!(array.iter().all(|&value| value == seed << 32 | number), "seed {seed}");
                         }
-                        let most = if rng.one_in(5) { 200_000 } else { 9_000 };
-                        let len = 2_000 + rng.below(most) as usize;
+                        let bound = if rng.one_in(5) { 200_000 } else { 9_000 };
+                        let len = 2_000 + rng.below(bound) as usize;
                         live.push((number, vec![seed << 32 | number; len].into()));
                     }
                 });

@@ -5,18 +5,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::page_maker::LargePagePreallocator;
+use crate::page_preallocator::LargePagePreallocator;
 
 #[test]
 fn memory_can_be_written_to_its_end() {
-    let _alone = ALONE.lock();
-    for made in [LargePages::new, LargePages::touched] {
-        let memory = made(LARGE_PAGE_BYTES + 1).unwrap();
+    let _serial = POOL_TEST_LOCK.lock();
+    for allocate in [LargePages::new, LargePages::prefaulted] {
+        let memory = allocate(LARGE_PAGE_BYTES + 1).unwrap();
         assert_eq!(memory.len(), 2 * LARGE_PAGE_BYTES);
         assert!(memory.base().addr().get().is_multiple_of(LARGE_PAGE_BYTES));
         let (base, len) = (memory.base(), memory.len());
         for at in [0, LARGE_PAGE_BYTES - 1, LARGE_PAGE_BYTES, len - 1] {
-            // SAFETY: within the mapping, which nobody else uses.
+            // SAFETY: within the mapping, which only this test uses.
             unsafe {
                 assert_eq!(base.add(at).read(), 0, "new memory is zeros");
                 base.add(at).write(7);
@@ -32,17 +32,17 @@ fn lengths_beyond_all_limits_are_refused() {
     assert!(LargePages::new(usize::MAX - LARGE_PAGE_BYTES).is_none());
 }
 
-/// Pages until none is kept, so that it is known what is kept from then on.
-fn take_all() -> Vec<LargePages> {
-    let mut taken = Vec::new();
-    while !POOL.lock().kept.is_empty() {
-        taken.push(LargePages::new(1).unwrap());
+/// Allocates pages until the pool is empty, so that its later content is determined.
+fn drain_pool() -> Vec<LargePages> {
+    let mut pages = Vec::new();
+    while !POOL.lock().free.is_empty() {
+        pages.push(LargePages::new(1).unwrap());
     }
-    taken
+    pages
 }
 
-fn kept() -> usize {
-    POOL.lock().kept.len()
+fn pooled() -> usize {
+    POOL.lock().free.len()
 }
 
 fn used() -> usize {
@@ -50,87 +50,86 @@ fn used() -> usize {
 }
 
 #[test]
-fn a_page_is_kept_for_the_next_who_asks_unless_it_is_released() {
-    let _alone = ALONE.lock();
-    let taken = take_all();
+fn a_dropped_page_goes_to_the_pool_unless_it_is_released() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let pages = drain_pool();
     let before = used();
-    assert_eq!(before, taken.len());
+    assert_eq!(before, pages.len());
     let page = LargePages::new(1).unwrap();
     assert_eq!(used(), before + 1);
     let base = page.base();
     drop(page);
-    assert_eq!((used(), kept()), (before, 1));
-    let again = LargePages::new(LARGE_PAGE_BYTES).unwrap().released_when_dropped();
-    assert_eq!((again.base(), kept()), (base, 0));
+    assert_eq!((used(), pooled()), (before, 1));
+    let again = LargePages::new(LARGE_PAGE_BYTES).unwrap().released_on_drop();
+    assert_eq!((again.base(), pooled()), (base, 0));
     drop(again);
-    assert_eq!((used(), kept()), (before, 0));
-    // Of several together none is kept.
+    assert_eq!((used(), pooled()), (before, 0));
+    // Memory of several pages is not pooled.
     drop(LargePages::new(2 * LARGE_PAGE_BYTES));
-    assert_eq!((used(), kept()), (before, 0));
+    assert_eq!((used(), pooled()), (before, 0));
 }
 
 #[test]
-fn no_more_than_so_many_are_kept() {
-    let _alone = ALONE.lock();
-    let many = if cfg!(miri) { return } else { MAX_KEPT + 3 };
+fn the_pool_is_bounded() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let many = if cfg!(miri) { return } else { MAX_POOLED + 3 };
     let pages: Vec<_> = (0..many).map(|_| LargePages::new(1).unwrap()).collect();
     drop(pages);
-    assert_eq!(kept(), MAX_KEPT);
+    assert_eq!(pooled(), MAX_POOLED);
 }
 
-/// Waits until so many are kept; says how many are if that takes very long.
-fn wait_for(wanted: usize) -> usize {
+/// Waits until the pool has `expected` pages, for at most a minute; returns how many it has.
+fn wait_for(expected: usize) -> usize {
     let started = Instant::now();
-    while kept() != wanted && started.elapsed() < Duration::from_secs(60) {
+    while pooled() != expected && started.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(1));
     }
-    kept()
+    pooled()
 }
 
 #[test]
-fn pages_are_made_ahead_of_a_writer_a_quarter_of_those_in_use() {
-    let _alone = ALONE.lock();
-    let mut pages = take_all();
+fn a_quarter_of_the_pages_in_use_is_preallocated() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let mut pages = drain_pool();
     pages.clear();
-    while kept() > 0 {
-        drop(LargePages::new(1).unwrap().released_when_dropped());
+    while pooled() > 0 {
+        drop(LargePages::new(1).unwrap().released_on_drop());
     }
-    let makers = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
-    let threads = makers.clone().map(|maker| thread::spawn(move || maker.run()));
+    let preallocators = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
+    let threads = preallocators.clone().map(|preallocator| thread::spawn(move || preallocator.run()));
     for number in 1..=if cfg!(miri) { 9 } else { 50 } {
         let page = LargePages::new(1).unwrap();
         #[cfg(all(target_os = "linux", not(miri)))]
-        if number > USED_FOR_ONE {
-            assert!(is_touched(&page), "page {number} was made ahead");
+        if number > USED_PER_PREALLOCATED {
+            assert!(is_resident(&page), "page {number} was preallocated");
         }
         pages.push(page);
-        let wanted = (number / USED_FOR_ONE).min(MAX_AHEAD);
-        assert_eq!(wait_for(wanted), wanted, "with {number} in use");
+        let expected = (number / USED_PER_PREALLOCATED).min(MAX_PREALLOCATED);
+        assert_eq!(wait_for(expected), expected, "with {number} in use");
     }
-    makers.iter().for_each(|maker| maker.stop());
+    preallocators.iter().for_each(|preallocator| preallocator.stop());
     for thread in threads {
         thread.join().unwrap();
     }
-    // Nobody makes any now.
-    let left = kept();
+    // No preallocator runs now.
+    let left = pooled();
     pages.extend((0..left).map(|_| LargePages::new(1).unwrap()));
-    assert_eq!(kept(), 0);
-    pages.into_iter().for_each(|page| drop(page.released_when_dropped()));
+    assert_eq!(pooled(), 0);
+    pages.into_iter().for_each(|page| drop(page.released_on_drop()));
 }
 
-/// Who is told to stop just while it finds that there is no memory does not wait for more.
+/// A stop while an allocation fails must not leave the preallocator waiting.
 #[test]
-fn a_maker_that_gets_no_memory_can_be_stopped() {
-    let _alone = ALONE.lock();
-    while kept() > 0 {
-        drop(LargePages::new(1).unwrap().released_when_dropped());
+fn a_preallocator_without_memory_can_be_stopped() {
+    let _serial = POOL_TEST_LOCK.lock();
+    while pooled() > 0 {
+        drop(LargePages::new(1).unwrap().released_on_drop());
     }
-    let pages: Vec<_> = (0..USED_FOR_ONE).map(|_| LargePages::new(1).unwrap()).collect();
-    let maker = Arc::new(LargePagePreallocator::default());
-    let works = maker.clone();
+    let pages: Vec<_> = (0..USED_PER_PREALLOCATED).map(|_| LargePages::new(1).unwrap()).collect();
+    let preallocator = Arc::new(LargePagePreallocator::default());
     let thread = thread::spawn(move || {
-        works.run_with(|| {
-            works.stop();
+        preallocator.run_with(|| {
+            preallocator.stop();
             None
         });
     });
@@ -138,20 +137,20 @@ fn a_maker_that_gets_no_memory_can_be_stopped() {
     while !thread.is_finished() && started.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(thread.is_finished(), "it sleeps for good");
+    assert!(thread.is_finished(), "it sleeps forever");
     thread.join().unwrap();
-    pages.into_iter().for_each(|page| drop(page.released_when_dropped()));
+    pages.into_iter().for_each(|page| drop(page.released_on_drop()));
 }
 
-/// Whether the system has memory for all of the page: bit 63 of each entry of `pagemap` says so.
+/// Whether all of the memory is resident: bit 63 of each entry of `pagemap`.
 #[cfg(all(target_os = "linux", not(miri)))]
-fn is_touched(page: &LargePages) -> bool {
-    is_in_memory(page.base().addr().get(), page.len())
+fn is_resident(page: &LargePages) -> bool {
+    is_resident_range(page.base().addr().get(), page.len())
 }
 
-/// The same of any memory.
+/// As [`is_resident`], for any range of addresses.
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(crate) fn is_in_memory(address: usize, bytes: usize) -> bool {
+pub(crate) fn is_resident_range(address: usize, bytes: usize) -> bool {
     use std::os::unix::fs::FileExt;
     let small = rustix::param::page_size();
     let mut entries = vec![0; bytes / small * 8];
@@ -162,9 +161,9 @@ pub(crate) fn is_in_memory(address: usize, bytes: usize) -> bool {
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn what_is_touched_is_there_and_what_is_new_is_not() {
-    let _alone = ALONE.lock();
+fn prefaulted_memory_is_resident_and_new_memory_is_not() {
+    let _serial = POOL_TEST_LOCK.lock();
     let length = 2 * LARGE_PAGE_BYTES;
-    assert!(!is_touched(&LargePages::new(length).unwrap()));
-    assert!(is_touched(&LargePages::touched(length).unwrap()));
+    assert!(!is_resident(&LargePages::new(length).unwrap()));
+    assert!(is_resident(&LargePages::prefaulted(length).unwrap()));
 }

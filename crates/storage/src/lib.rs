@@ -1,16 +1,15 @@
 //! The only crate of Bolide that touches files, clocks, random numbers and threads.
 //!
-//! Everything above speaks to two small traits, [`Vfs`] with [`File`] and [`Runtime`], and is handed
-//! an implementation when a database is opened:
+//! The crates above use two small traits, [`Vfs`] with [`File`], and [`Runtime`]. Opening a database passes their
+//! implementations:
 //!
 //! | | real | for tests |
 //! |---|---|---|
-//! | files | [`DiskVfs`] | [`MemVfs`] (fast, nothing survives), [`SimVfs`] (power cuts and faults by a seed) |
-//! | clock, random numbers, threads | [`SystemRuntime`] | [`SimRuntime`] (a clock that moves when told, seeded numbers) |
+//! | files | [`DiskVfs`] | [`MemVfs`] (fast, volatile), [`SimVfs`] (power cuts and faults by a seed) |
+//! | clock, random numbers, threads | [`SystemRuntime`] | [`SimRuntime`] (a manual clock, seeded random numbers) |
 //!
-//! The clippy list `disallowed-methods` at the root of the repository keeps the operating system's
-//! own functions out of the other library crates, so that a run over the simulated pair depends on
-//! its seed alone.
+//! The clippy list `disallowed-methods` at the root of the repository bans the functions of the operating system from the
+//! other library crates. So a run over the simulated implementations depends only on its seed.
 #![deny(unsafe_code)]
 
 mod directory;

@@ -1,7 +1,7 @@
-//! One opener at a time: the operating system's file lock, and a list of the locks of this process.
+//! Exclusive file locks: the operating system's lock, and a list of the locks of this process.
 //!
-//! The list is needed because some file systems (NFS, for one) turn `flock` into record locks, which
-//! a process holds only once however often it takes them.
+//! The list is necessary because some file systems, such as NFS, turn `flock` into record locks. A process can acquire such a
+//! lock several times.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::vfs::FileLock;
 /// Device and inode of each file that this process has locked.
 static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-/// A lock on a file of the machine.
+/// A lock of a file on disk.
 #[derive(Debug)]
 struct DiskLock {
     file: fs::File,
@@ -38,7 +38,7 @@ impl FileLock for DiskLock {
     }
 }
 
-/// The error for a lock file that is not at its path any more.
+/// The error of a lock file that is no longer at its path.
 pub(crate) fn lost(path: &Path) -> Error {
     let message = format!(
         "{}: the directory was removed, renamed or replaced while it was in use; what was written since may be lost",
@@ -49,7 +49,7 @@ pub(crate) fn lost(path: &Path) -> Error {
 
 impl Drop for DiskLock {
     fn drop(&mut self) {
-        // An error changes nothing: closing the file releases the lock as well.
+        // An error is harmless: closing the file releases the lock as well.
         let _ = self.file.unlock();
         HELD.lock().remove(&self.identity);
     }
@@ -77,7 +77,7 @@ fn identity_of(file: &fs::File, path: &Path) -> Result<(u64, u64)> {
 /// Locks `file`, which was opened by `path`, without waiting.
 pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>> {
     let identity = identity_of(&file, path)?;
-    // Held until the answer is known, so that two threads cannot both see a free list.
+    // Held until the end, so that two threads cannot both acquire the lock.
     let mut held = HELD.lock();
     if held.contains(&identity) {
         return Err(locked(path, "this process"));
@@ -92,7 +92,7 @@ pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>
     }
 }
 
-/// The error for a lock that `holder` has.
+/// The error of a lock that `holder` holds.
 pub(crate) fn locked(path: &Path, holder: &str) -> Error {
     Error::new(ErrorKind::Locked, format!("{} is locked by {holder}", path.display()))
 }

@@ -1,42 +1,39 @@
-//! A log file that is appended to through a mapping of its end.
+//! A log file with appends through a mapping of its end.
 //!
-//! An append copies its bytes into the page cache without a system call, and they survive the end of the
-//! process like written ones. (A system call for each small record costs more than everything else that
-//! a write does.)
+//! An append copies its bytes into the page cache without a system call; they survive the end of the process like written ones.
+//! (A system call per small record costs more than the rest of a write.)
 //!
 //! # Layout
-//! The file grows by whole extents, whose space is reserved before they are mapped, so that a full disk is an
-//! error of [`append`](File::append) and never a fault of the mapping. What lies behind the appended bytes
-//! is zeros: a reader that finds the file after a crash takes them for the end of the log. When the file
-//! is dropped it is cut to its length.
+//! The file grows by whole extents. Their space is reserved before they are mapped, so a full disk is an error of
+//! [`append`](File::append), never a fault of the mapping. Zeros follow the appended bytes: after a crash a reader takes them for
+//! the end of the log. Dropping the log truncates the file to its length.
 //!
 //! # Large pages
-//! The system hands out the mapping by pages of 4 KiB: one fault for each 25 records of 160 bytes, which cost more than copying the
-//! records. In pages of 2 MiB that is next to nothing; but a page is written whole when it is synced. So an extent is
-//! mapped in large pages only where nobody synced while the one before it was filled; the first sync within such an extent cuts
-//! the file to what was appended, and the extent goes on in small ones. The first extent goes on in large pages from its middle, if only its head was
-//! synced by then.
+//! Small pages cost one page fault per 4 KiB, about 25 records of 160 bytes; the fault costs more than copying the records. With
+//! pages of 2 MiB the faults cost almost nothing, but a sync writes a whole page. So an extent uses large pages only if no sync
+//! happened while the previous extent was filled. The first sync within such an extent truncates the file to the appended bytes,
+//! and the extent continues in small pages. The first extent switches to large pages in its middle, if only its head was synced.
 //!
-//! # Extents made ahead
-//! A large page that is touched first has to be found and cleared by the system, while the writer waits. A log that goes on in large pages therefore
-//! asks a [maker](crate::LargePagePreallocator) for its next extent as soon as it begins one, and finds it reserved, mapped and in memory when it
-//! gets there. Nobody waits for a maker: where there is none, or it is late, an append maps the extent itself.
+//! # Preallocated extents
+//! At the first access to a large page the writer waits while the system finds and clears it. A log in large pages therefore
+//! requests its next extent from a [preallocator](crate::LargePagePreallocator) when it begins one; the preallocator reserves,
+//! maps and prefaults it. An append never waits for the preallocator: if the extent is not ready, it maps the extent itself.
 //!
 //! ```text
-//!             asked                    made                    next extent
-//! nothing  ---------->  wanted  ------------------>  next  ------------------>  window
-//!    ^                    |                           |
-//!    +--------------------+---------------------------+   sync, full disk, drop; wanted: next extent, too
+//!          request                 preallocation            end of window
+//! none  ------------>  requested  --------------->  next  ---------------->  window
+//!   ^                      |                         |
+//!   +----------------------+-------------------------+   sync, full disk, drop; from requested also: end of window
 //! ```
 //!
 //! # Invariants
-//! * `len <= reserved`; the mapped window holds `len`, or ends there, or is stale.
+//! * `len <= reserved`; the mapped window contains `len`, or ends there, or is stale.
 //! * Bytes below `len` are never written again.
-//! * The file has `reserved` bytes; more only while somebody holds `making`.
-//! * `next` starts where the window ends, ends at `reserved`, and is there only while the window is in large pages and nobody
-//!   synced it.
-//! * Each extent is wanted once at most, so that what was wanted before a cut is never taken for what is wanted after it.
-//! * Locks are taken in the order of `making`, `state`.
+//! * The file has `reserved` bytes; it has more only while `preallocating` is held.
+//! * `next` starts at the end of the window and ends at `reserved`. It exists only while the window is in large pages and not
+//!   synced.
+//! * Each extent is requested at most once, so a request from before a truncation is never confused with a later one.
+//! * Lock order: `preallocating`, `state`.
 
 use std::fmt;
 use std::fs;
@@ -51,92 +48,92 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::io_error::describe;
 use crate::file_space::reserve_space;
-use crate::large_pages::MadeAhead;
-use crate::log_window::{EXTENT_BYTES, Window};
-use crate::page_maker::ask;
+use crate::large_pages::Preallocate;
+use crate::log_window::{EXTENT_BYTES, LogWindow};
+use crate::page_preallocator::request_preallocation;
 use crate::vfs::File;
 
-/// A sync of no more than so many bytes is one of the head of the file, which each log has.
+/// A sync of at most this many bytes is a sync of the file's head, which every log has.
 const HEAD_BYTES: u64 = 4096;
 
-/// Never reached.
+/// An offset that no file reaches.
 const NEVER: u64 = u64::MAX;
 
-/// A new file of this process that only it writes.
+/// A new log file; this process is its only writer.
 pub(crate) struct MappedLog {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
 }
 
-/// What the log and a maker know.
-struct Shared {
+/// The state that the log shares with the preallocator.
+struct SharedLog {
     file: fs::File,
     path: PathBuf,
-    /// Held while an extent is made ahead, and by whoever cuts the file.
-    making: Mutex<()>,
-    state: Mutex<State>,
+    /// Held while an extent is preallocated, and while the file is truncated.
+    preallocating: Mutex<()>,
+    state: Mutex<LogState>,
     #[cfg(test)]
     disk: tests::Disk,
 }
 
-struct State {
-    /// The window of the file that is appended to.
-    window: Window,
-    /// The one before it, if a maker is to unmap it.
-    left: Option<Window>,
-    /// The one behind it, made ahead.
-    next: Option<Window>,
-    /// Where the extent starts that a maker is to make.
-    wanted: Option<u64>,
-    /// The next extent is asked for when the log has so many bytes.
-    prefetch_at: u64,
+struct LogState {
+    /// The window for appends.
+    window: LogWindow,
+    /// The previous window, if the preallocator has to unmap it.
+    retired: Option<LogWindow>,
+    /// The preallocated next window.
+    next: Option<LogWindow>,
+    /// The start of the requested extent.
+    requested: Option<u64>,
+    /// The length of the log at which it requests the next extent.
+    request_at: u64,
     /// Bytes appended.
     len: u64,
     /// Bytes of the file whose space is reserved.
     reserved: u64,
-    /// A sync was asked for since the window was mapped.
+    /// True after a sync since the window was mapped.
     synced: bool,
-    /// The window is to be mapped anew before the next append.
+    /// The next append has to map the window again.
     stale: bool,
-    /// Set by a failed sync or mapping: the end of the file is in doubt.
+    /// Set by a failed sync or mapping: the end of the file is unknown.
     poisoned: bool,
 }
 
-impl State {
-    /// Wants nothing made ahead. Answers what was, to be unmapped.
-    fn give_up_next(&mut self) -> Option<Window> {
-        self.wanted = None;
-        self.prefetch_at = NEVER;
+impl LogState {
+    /// Cancels the request and removes the preallocated window; returns the window, to be unmapped.
+    fn discard_next(&mut self) -> Option<LogWindow> {
+        self.requested = None;
+        self.request_at = NEVER;
         self.next.take()
     }
 }
 
 impl MappedLog {
-    /// Takes over an empty file; `Err` hands it back where the file system cannot reserve or map space.
+    /// A log in an empty file. `Err` returns the file if the file system cannot reserve or map space.
     pub(crate) fn new(file: fs::File, path: &Path) -> std::result::Result<Self, fs::File> {
         let Ok(()) = reserve_space(&file, path, 0, EXTENT_BYTES) else {
             let _ = file.set_len(0);
             return Err(file);
         };
-        let Ok(window) = Window::map(&file, 0, false) else {
+        let Ok(window) = LogWindow::map(&file, 0, false) else {
             let _ = file.set_len(0);
             return Err(file);
         };
-        let state = State {
+        let state = LogState {
             window,
-            left: None,
+            retired: None,
             next: None,
-            wanted: None,
-            prefetch_at: EXTENT_BYTES / 2,
+            requested: None,
+            request_at: EXTENT_BYTES / 2,
             len: 0,
             reserved: EXTENT_BYTES,
             synced: false,
             stale: false,
             poisoned: false,
         };
-        let shared = Shared {
+        let shared = SharedLog {
             file,
             path: path.into(),
-            making: Mutex::new(()),
+            preallocating: Mutex::new(()),
             state: Mutex::new(state),
             #[cfg(test)]
             disk: tests::Disk::default(),
@@ -144,32 +141,32 @@ impl MappedLog {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Has a maker make the next extent.
-    fn prefetch_next(&self, state: &mut State) {
-        state.prefetch_at = NEVER;
+    /// Requests the next extent from the preallocator.
+    fn request_next(&self, state: &mut LogState) {
+        state.request_at = NEVER;
         if !state.window.is_large() {
-            state.window.go_on_in_large_pages();
+            state.window.use_large_pages();
         }
-        // Should the extent that was wanted before not be there yet, it is late.
-        state.wanted = Some(state.window.end());
-        let whom: Weak<Shared> = Arc::downgrade(&self.shared);
-        if !ask(whom) {
-            state.wanted = None;
-            state.left = None;
+        // This replaces an earlier request that was not served in time.
+        state.requested = Some(state.window.end());
+        let requester: Weak<SharedLog> = Arc::downgrade(&self.shared);
+        if !request_preallocation(requester) {
+            state.requested = None;
+            state.retired = None;
         }
     }
 }
 
-impl Shared {
-    /// Reserves space for `end` bytes. On an error nothing has changed.
-    fn reserve(&self, state: &mut State, end: u64) -> Result<()> {
+impl SharedLog {
+    /// Reserves space for `end` bytes. An error changes nothing.
+    fn reserve(&self, state: &mut LogState, end: u64) -> Result<()> {
         if end <= state.reserved {
             return Ok(());
         }
         let reserved = end.next_multiple_of(EXTENT_BYTES);
         if let Err(error) = self.allocate(state.reserved, reserved) {
-            // Part of the space may have been reserved, here or for an extent that is being made: give it back.
-            state.wanted = None;
+            // Frees space that this call, or the preallocation of an extent, has reserved.
+            state.requested = None;
             let _ = self.file.set_len(state.reserved);
             return Err(error);
         }
@@ -177,7 +174,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the file system find space. On an error it may have found some of it.
+    /// Allocates space in the file system. After an error a part of it may be allocated.
     fn allocate(&self, start: u64, end: u64) -> Result<()> {
         #[cfg(test)]
         self.disk
@@ -186,40 +183,40 @@ impl Shared {
         reserve_space(&self.file, &self.path, start, end)
     }
 
-    /// Goes on to the window that holds the end of the log.
-    fn advance(&self, state: &mut State) -> Result<()> {
+    /// Replaces the window by the one that contains the end of the log.
+    fn advance(&self, state: &mut LogState) -> Result<()> {
         let start = state.len / EXTENT_BYTES * EXTENT_BYTES;
         let large = !state.synced;
         let window = match state.next.take() {
             Some(next) => next,
             None => {
-                Window::map(&self.file, start, large).map_err(|error| describe("map", &self.path, error))?
+                LogWindow::map(&self.file, start, large).map_err(|error| describe("map", &self.path, error))?
             }
         };
-        debug_assert_eq!((window.start(), window.is_large()), (start, large), "the window that goes on");
-        let left = mem::replace(&mut state.window, window);
-        // Unmapping takes a while: a maker has the time.
-        state.left = large.then_some(left);
-        state.prefetch_at = if large { state.len } else { NEVER };
+        debug_assert_eq!((window.start(), window.is_large()), (start, large), "the next window");
+        let retired = mem::replace(&mut state.window, window);
+        // Unmapping takes time: the preallocator does it.
+        state.retired = large.then_some(retired);
+        state.request_at = if large { state.len } else { NEVER };
         state.synced = false;
         state.stale = false;
         Ok(())
     }
 
-    /// Has no maker work on the file as long as the guard is there. Waits for the large page in hand, if there is one; for more where an append asks just
-    /// now.
-    fn stop_making(&self) -> MutexGuard<'_, ()> {
-        self.state.lock().wanted = None;
-        self.making.lock()
+    /// Cancels the request and keeps the preallocator away from the file until the guard is dropped. Waits for the large page in
+    /// progress, if there is one; for more if a concurrent append makes a new request.
+    fn stop_preallocation(&self) -> MutexGuard<'_, ()> {
+        self.state.lock().requested = None;
+        self.preallocating.lock()
     }
 
-    /// Notes a sync, before which large pages are given up: they would be written whole. The caller holds `making`.
-    fn note_sync(&self, state: &mut State) -> io::Result<()> {
+    /// Records a sync, and discards large pages before it: the sync would write them whole. The caller holds `preallocating`.
+    fn note_sync(&self, state: &mut LogState) -> io::Result<()> {
         if state.len <= HEAD_BYTES {
             return Ok(());
         }
         state.synced = true;
-        let next = state.give_up_next();
+        let next = state.discard_next();
         let has_rest = state.window.is_large() && !state.stale && state.len < state.window.end();
         if next.is_some() || has_rest {
             self.file.set_len(state.len)?;
@@ -235,31 +232,32 @@ impl Shared {
     }
 }
 
-impl MadeAhead for Shared {
-    fn make_ahead(&self) {
-        let _making = self.making.lock();
+impl Preallocate for SharedLog {
+    fn preallocate(&self) {
+        let _preallocating = self.preallocating.lock();
         let mut state = self.state.lock();
-        let (left, wanted) = (state.left.take(), state.wanted);
+        let (retired, requested) = (state.retired.take(), state.requested);
         drop(state);
-        drop(left);
-        let Some(start) = wanted else { return };
-        let made = self
+        drop(retired);
+        let Some(start) = requested else { return };
+        let window = self
             .allocate(start, start + EXTENT_BYTES)
             .ok()
-            .and_then(|()| Window::map(&self.file, start, true).ok());
-        if let Some(window) = &made {
-            window.touch(|| self.state.lock().wanted == Some(start));
+            .and_then(|()| LogWindow::map(&self.file, start, true).ok());
+        if let Some(window) = &window {
+            window.prefault(|| self.state.lock().requested == Some(start));
         }
         let mut state = self.state.lock();
-        if state.wanted == Some(start) {
-            state.wanted = None;
-            if let Some(window) = made {
+        if state.requested == Some(start) {
+            state.requested = None;
+            if let Some(window) = window {
                 state.reserved = state.reserved.max(window.end());
                 state.next = Some(window);
                 return;
             }
         }
-        // Nobody wants it, or there is no space: the file is as long as the log knows. Where an append went on there itself this cuts nothing.
+        // The request was cancelled, or there is no space: restores the length of the file. If an append has reached this extent
+        // meanwhile, this truncates nothing.
         let _ = self.file.set_len(state.reserved);
     }
 }
@@ -288,7 +286,7 @@ impl File for MappedLog {
         let mut rest = bytes;
         while !rest.is_empty() {
             if state.stale || state.len == state.window.end() {
-                // Before the first byte a failure (a lack of memory) leaves everything as it was.
+                // A failure before the first byte (a lack of memory) changes nothing.
                 shared.advance(&mut state).inspect_err(|_| state.poisoned = rest.len() < bytes.len())?;
             }
             let at = state.len;
@@ -296,16 +294,16 @@ impl File for MappedLog {
             state.len += count as u64;
             rest = &rest[count..];
         }
-        if state.len >= state.prefetch_at {
-            self.prefetch_next(&mut state);
+        if state.len >= state.request_at {
+            self.request_next(&mut state);
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        // Dirty pages of the mapping are pages of the file: a sync of the file writes them. Appends go on.
+        // Dirty pages of the mapping belong to the file: a sync of the file writes them. Appends continue meanwhile.
         let shared = &*self.shared;
-        let making = shared.stop_making();
+        let preallocating = shared.stop_preallocation();
         let mut state = shared.state.lock();
         if state.poisoned {
             return Err(shared.poisoned());
@@ -315,7 +313,7 @@ impl File for MappedLog {
             return Err(describe("sync", &shared.path, error));
         }
         drop(state);
-        drop(making);
+        drop(preallocating);
         shared.file.sync_data().map_err(|error| {
             shared.state.lock().poisoned = true;
             describe("sync", &shared.path, error)
@@ -329,11 +327,11 @@ impl File for MappedLog {
 
 impl Drop for MappedLog {
     fn drop(&mut self) {
-        // Nobody else appends, so nothing is wanted any more: the file stays as it is from here on.
-        let _making = self.shared.stop_making();
+        // No append is possible any more, so no new request either: the file does not change after this.
+        let _preallocating = self.shared.stop_preallocation();
         let mut state = self.shared.state.lock();
-        drop(state.give_up_next());
-        // A tail of zeros would do no harm, but it would take space.
+        drop(state.discard_next());
+        // A tail of zeros would be harmless, but would use space.
         let _ = self.shared.file.set_len(state.len);
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of logs that are written through a mapping, and of their extents that are made ahead.
+//! Tests of mapped logs and their preallocated extents.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
-use crate::large_pages::{ALONE, POOL};
+use crate::large_pages::{POOL_TEST_LOCK, POOL};
 use crate::{LargePagePreallocator, SimRng};
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 
-/// What a disk may do when space is asked for.
+/// The behaviour of a disk at an allocation of space.
 pub(super) struct Disk {
-    /// It has no space behind this offset of the file.
+    /// The disk has no space behind this offset of the file.
     full_at: AtomicU64,
-    /// How long it takes.
+    /// The duration of an allocation.
     micros: AtomicU64,
 }
 
@@ -45,19 +45,19 @@ fn create(path: &Path) -> MappedLog {
     MappedLog::new(file, path).unwrap()
 }
 
-/// A log beside the bytes that were appended to it.
-struct Checked {
+/// A log and its expected content.
+struct CheckedLog {
     log: MappedLog,
     path: PathBuf,
     expected: Vec<u8>,
 }
 
-impl Checked {
+impl CheckedLog {
     fn new(path: PathBuf) -> Self {
         Self { log: create(&path), path, expected: Vec::new() }
     }
 
-    /// Appends bytes other than those before, none of them zero.
+    /// Appends `count` bytes that depend on their offset, none of them zero.
     fn append(&mut self, count: usize) -> Result<()> {
         let start = self.expected.len();
         let bytes: Vec<u8> = (start..start + count).map(|at| (at / 7 % 251 + 1) as u8).collect();
@@ -66,7 +66,7 @@ impl Checked {
         Ok(())
     }
 
-    /// Appends until the log has so many bytes.
+    /// Appends until the log has `len` bytes.
     fn fill(&mut self, len: usize) {
         self.append(len - self.expected.len()).unwrap();
     }
@@ -75,23 +75,23 @@ impl Checked {
         fs::metadata(&self.path).unwrap().len()
     }
 
-    /// What holds whenever no maker is at the file.
+    /// Checks the invariants while no preallocation runs.
     fn check(&self, what: &str) {
         let shared = &*self.log.shared;
-        let _making = shared.making.lock();
+        let _preallocating = shared.preallocating.lock();
         let state = shared.state.lock();
         assert_eq!(state.len, self.expected.len() as u64, "{what}");
         assert!(state.len <= state.reserved, "{what}");
-        assert_eq!(self.file_len(), state.reserved, "{what}: the file is as long as the log knows");
+        assert_eq!(self.file_len(), state.reserved, "{what}: the length of the file");
         if let Some(next) = &state.next {
             assert_eq!((next.start(), next.end()), (state.window.end(), state.reserved), "{what}");
             assert!(state.window.is_large() && !state.stale, "{what}");
         }
-        let is_asked = state.next.is_some() || state.wanted.is_some();
-        assert!(!is_asked || !state.synced, "{what}: nothing is made ahead of who syncs");
+        let has_request = state.next.is_some() || state.requested.is_some();
+        assert!(!has_request || !state.synced, "{what}: a synced log has no preallocated extent");
     }
 
-    /// Reads everything back, by the log and by the file.
+    /// Compares the content by reads of the log and of the file.
     fn check_content(&self, what: &str) {
         let mut read = vec![0; self.expected.len() + 1];
         assert_eq!(self.log.read_at(0, &mut read).unwrap(), self.expected.len(), "{what}");
@@ -101,7 +101,7 @@ impl Checked {
         assert!(seen[self.expected.len()..].iter().all(|&byte| byte == 0), "{what}: zeros behind the log");
     }
 
-    /// Drops the log. The file holds what was appended, and nothing else.
+    /// Drops the log. The file contains exactly the appended bytes.
     fn close(self, what: &str) {
         let Self { log, path, expected } = self;
         drop(log);
@@ -109,39 +109,39 @@ impl Checked {
     }
 }
 
-/// Has requests accepted, which are met when the test says so.
+/// Accepts requests; the test decides when they are served.
 struct Requests;
 
 impl Requests {
     fn accepted() -> Self {
-        POOL.lock().makers += 1;
+        POOL.lock().preallocators += 1;
         Self
     }
 
     fn count() -> usize {
-        POOL.lock().asked.len()
+        POOL.lock().requests.len()
     }
 
-    /// Does what a maker would do. Says how many had asked.
-    fn meet() -> usize {
-        let asked = mem::take(&mut POOL.lock().asked);
-        asked.iter().filter_map(Weak::upgrade).map(|asked| asked.make_ahead()).count()
+    /// Serves the requests as a preallocator does; returns the number of live requesters.
+    fn serve() -> usize {
+        let requests = mem::take(&mut POOL.lock().requests);
+        requests.iter().filter_map(Weak::upgrade).map(|requester| requester.preallocate()).count()
     }
 }
 
 impl Drop for Requests {
     fn drop(&mut self) {
         let mut pool = POOL.lock();
-        pool.makers -= 1;
-        pool.asked.clear();
+        pool.preallocators -= 1;
+        pool.requests.clear();
     }
 }
 
 #[test]
-fn appends_cross_extents_and_are_there_for_other_readers() {
-    let _alone = ALONE.lock();
+fn appends_across_extents_are_readable() {
+    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Checked::new(dir.path().join("log"));
+    let mut log = CheckedLog::new(dir.path().join("log"));
     for _ in 0..40 {
         log.append(300_000).unwrap();
     }
@@ -156,12 +156,12 @@ fn appends_cross_extents_and_are_there_for_other_readers() {
 }
 
 #[test]
-fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
-    let _alone = ALONE.lock();
+fn a_sync_within_large_pages_truncates_the_file() {
+    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Checked::new(dir.path().join("log"));
+    let mut log = CheckedLog::new(dir.path().join("log"));
     log.append(EXTENT - 3).unwrap();
-    // Nobody synced in the first extent: the second one is in large pages.
+    // No sync in the first extent: the second one is in large pages.
     log.append(17).unwrap();
     assert!(log.log.shared.state.lock().window.is_large());
     log.log.sync().unwrap();
@@ -174,7 +174,7 @@ fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
             assert!(!state.window.is_large() || state.stale);
         }
     }
-    // Exactly at a border.
+    // Exactly at the end of an extent.
     log.fill(log.expected.len().next_multiple_of(EXTENT));
     log.log.sync().unwrap();
     log.append(3).unwrap();
@@ -183,11 +183,11 @@ fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
 }
 
 #[test]
-fn a_sync_of_the_head_leaves_the_log_its_large_pages() {
-    let _alone = ALONE.lock();
+fn a_sync_of_the_head_does_not_prevent_large_pages() {
+    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
     for (synced_at, is_large) in [(64, true), (HEAD_BYTES as usize, true), (HEAD_BYTES as usize + 1, false)] {
-        let mut log = Checked::new(dir.path().join(format!("{synced_at}")));
+        let mut log = CheckedLog::new(dir.path().join(format!("{synced_at}")));
         log.append(synced_at).unwrap();
         log.log.sync().unwrap();
         log.fill(EXTENT / 2 - 1);
@@ -201,58 +201,58 @@ fn a_sync_of_the_head_leaves_the_log_its_large_pages() {
 }
 
 #[test]
-fn what_was_made_ahead_is_gone_on_in() {
-    let _alone = ALONE.lock();
+fn an_append_continues_in_the_preallocated_extent() {
+    let _serial = POOL_TEST_LOCK.lock();
     let _requests = Requests::accepted();
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Checked::new(dir.path().join("log"));
+    let mut log = CheckedLog::new(dir.path().join("log"));
     log.fill(EXTENT / 2 - 1);
     assert_eq!(Requests::count(), 0);
     for number in 1..6 {
         log.append(1).unwrap();
-        assert_eq!(Requests::meet(), 1, "asked for extent {number}");
+        assert_eq!(Requests::serve(), 1, "requested extent {number}");
         let address = log.log.shared.state.lock().next.as_ref().unwrap().address();
         #[cfg(all(target_os = "linux", not(miri)))]
-        assert!(crate::large_pages::tests::is_in_memory(address, EXTENT), "extent {number}");
-        log.check("made");
+        assert!(crate::large_pages::tests::is_resident_range(address, EXTENT), "extent {number}");
+        log.check("preallocated");
         log.fill(number * EXTENT);
         assert_eq!(Requests::count(), 0, "once for each extent");
         log.append(1).unwrap();
         let state = log.log.shared.state.lock();
-        assert_eq!(state.window.address(), address, "extent {number} is the one made ahead");
-        assert!(state.next.is_none() && state.left.is_some());
+        assert_eq!(state.window.address(), address, "extent {number} is the preallocated one");
+        assert!(state.next.is_none() && state.retired.is_some());
         drop(state);
-        log.check_content("gone on");
+        log.check_content("continued");
     }
-    // A request that is met when the log is gone.
+    // A request that is served after the log was dropped.
     assert_eq!(Requests::count(), 1);
     log.close("closed with a request");
-    assert_eq!(Requests::meet(), 0);
+    assert_eq!(Requests::serve(), 0);
 }
 
 #[test]
-fn a_sync_gives_up_what_was_made_ahead_and_cuts_the_file() {
-    let _alone = ALONE.lock();
+fn a_sync_discards_the_preallocated_extent_and_truncates_the_file() {
+    let _serial = POOL_TEST_LOCK.lock();
     let _requests = Requests::accepted();
     let dir = tempfile::tempdir().unwrap();
-    // Synced in the middle of an extent and at its end; with the next extent made, and asked for.
-    for (number, (end, is_made)) in
+    // Synced in the middle of an extent and at its end, with the next extent preallocated and requested.
+    for (number, (end, is_preallocated)) in
         [(EXTENT + 100, true), (2 * EXTENT, true), (EXTENT + 100, false), (2 * EXTENT, false)]
             .into_iter()
             .enumerate()
     {
-        let what = format!("synced at {end}, {}", if is_made { "made" } else { "asked for" });
-        let mut log = Checked::new(dir.path().join(format!("{number}")));
+        let what = format!("synced at {end}, {}", if is_preallocated { "preallocated" } else { "requested" });
+        let mut log = CheckedLog::new(dir.path().join(format!("{number}")));
         log.fill(EXTENT + 1);
         assert_eq!(Requests::count(), 1, "{what}");
-        assert!(!is_made || Requests::meet() == 1, "{what}");
+        assert!(!is_preallocated || Requests::serve() == 1, "{what}");
         log.fill(end);
         log.log.sync().unwrap();
         assert_eq!(log.file_len(), end as u64, "{what}");
-        Requests::meet();
+        Requests::serve();
         log.check(&what);
         assert_eq!(log.file_len(), end as u64, "{what}");
-        // The rest of the extent is synced, so the next one is in small pages, and nothing is asked for.
+        // The rest of the extent is synced, so the next one is in small pages, without a request.
         log.append(10).unwrap();
         log.log.sync().unwrap();
         log.fill(2 * EXTENT + EXTENT / 2 + 1);
@@ -265,29 +265,29 @@ fn a_sync_gives_up_what_was_made_ahead_and_cuts_the_file() {
 }
 
 #[test]
-fn a_log_goes_on_by_itself_where_no_maker_is_or_comes() {
-    let _alone = ALONE.lock();
+fn a_log_grows_without_a_preallocator() {
+    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Checked::new(dir.path().join("alone"));
+    let mut log = CheckedLog::new(dir.path().join("alone"));
     log.fill(5 * EXTENT + 1);
     let state = log.log.shared.state.lock();
-    assert!(state.wanted.is_none() && state.left.is_none() && state.next.is_none());
+    assert!(state.requested.is_none() && state.retired.is_none() && state.next.is_none());
     drop(state);
     log.check("alone");
     log.close("alone");
 
     let _requests = Requests::accepted();
-    let mut log = Checked::new(dir.path().join("late"));
+    let mut log = CheckedLog::new(dir.path().join("late"));
     for number in 1..4 {
-        // Byte by byte over the border, so that it asks in each extent.
+        // Byte by byte over the boundary, so that each extent has a request.
         log.fill(number * EXTENT - 1);
         log.append(1).unwrap();
         log.append(1).unwrap();
         assert_eq!(Requests::count(), 1);
     }
     log.check("late");
-    // What is made then is what is wanted now.
-    Requests::meet();
+    // A late service serves the newest request.
+    Requests::serve();
     assert_eq!(log.log.shared.state.lock().next.as_ref().unwrap().start(), 4 * EXTENT_BYTES);
     log.check("late");
     log.fill(6 * EXTENT);
@@ -295,24 +295,24 @@ fn a_log_goes_on_by_itself_where_no_maker_is_or_comes() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_of_the_append_that_needs_the_space() {
-    let _alone = ALONE.lock();
+fn a_full_disk_fails_the_append_that_needs_the_space() {
+    let _serial = POOL_TEST_LOCK.lock();
     let _requests = Requests::accepted();
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Checked::new(dir.path().join("log"));
-    let full_at = |log: &Checked, bytes| log.log.shared.disk.full_at.store(bytes, Ordering::Relaxed);
+    let mut log = CheckedLog::new(dir.path().join("log"));
+    let full_at = |log: &CheckedLog, bytes| log.log.shared.disk.full_at.store(bytes, Ordering::Relaxed);
     full_at(&log, 3 * EXTENT_BYTES);
     log.fill(EXTENT + 1);
-    assert_eq!(Requests::meet(), 1);
-    // The last extent there is space for was made ahead. It counts for appends.
+    assert_eq!(Requests::serve(), 1);
+    // The last extent that fits was preallocated; appends use it.
     assert!(log.log.shared.state.lock().next.is_some());
     assert_eq!(log.append(2 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
     log.check("refused");
     log.fill(2 * EXTENT + 1);
-    // Nothing is left for another one: the log goes on to the end of the disk.
-    assert_eq!(Requests::meet(), 1);
+    // No space is left for another extent: the log fills the disk.
+    assert_eq!(Requests::serve(), 1);
     assert!(log.log.shared.state.lock().next.is_none());
-    log.check("nothing to be made");
+    log.check("no preallocation");
     log.fill(3 * EXTENT);
     for _ in 0..2 {
         assert_eq!(log.append(1).unwrap_err().kind(), ErrorKind::NoSpace);
@@ -321,32 +321,32 @@ fn a_full_disk_is_an_error_of_the_append_that_needs_the_space() {
     }
     full_at(&log, NEVER);
     log.fill(4 * EXTENT + 1);
-    assert_eq!(Requests::meet(), 1);
+    assert_eq!(Requests::serve(), 1);
     log.check("space again");
     assert!(log.log.shared.state.lock().next.is_some());
-    // A request is given up with an append that finds no space, for which what is being made may have been cut.
+    // An append without space cancels the request: it may have truncated the extent in preparation.
     log.fill(5 * EXTENT + 1);
     full_at(&log, 7 * EXTENT_BYTES);
     assert_eq!(log.append(3 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
-    Requests::meet();
+    Requests::serve();
     assert!(log.log.shared.state.lock().next.is_none());
-    log.check("given up");
+    log.check("cancelled");
     log.close("closed");
 }
 
 #[test]
-fn a_sync_and_a_drop_leave_a_file_that_no_maker_touches() {
-    let _alone = ALONE.lock();
+fn no_preallocation_changes_the_file_after_a_sync_or_a_drop() {
+    let _serial = POOL_TEST_LOCK.lock();
     let _requests = Requests::accepted();
     let dir = tempfile::tempdir().unwrap();
     for syncs in [true, false] {
-        let mut log = Checked::new(dir.path().join(format!("{syncs}")));
+        let mut log = CheckedLog::new(dir.path().join(format!("{syncs}")));
         let shared = log.log.shared.clone();
         log.fill(EXTENT + 1);
-        // A maker that has begun, and is not done before the log is.
+        // A preallocation that starts before the sync or the drop and ends after it.
         shared.disk.micros.store(50_000, Ordering::Relaxed);
-        let maker = thread::spawn(Requests::meet);
-        while !shared.making.is_locked() {
+        let preallocation = thread::spawn(Requests::serve);
+        while !shared.preallocating.is_locked() {
             thread::yield_now();
         }
         let expected = log.expected.clone();
@@ -355,23 +355,23 @@ fn a_sync_and_a_drop_leave_a_file_that_no_maker_touches() {
             log.log.sync().unwrap();
             let mut is_done = false;
             while !is_done {
-                is_done = maker.is_finished();
+                is_done = preallocation.is_finished();
                 assert_eq!(log.file_len(), expected.len() as u64);
                 thread::sleep(Duration::from_micros(100));
             }
-            maker.join().unwrap();
+            preallocation.join().unwrap();
             log.check("synced");
             log.close("synced");
         } else {
             log.close("dropped");
-            maker.join().unwrap();
+            preallocation.join().unwrap();
         }
-        assert!(fs::read(&path).unwrap() == expected, "nobody has touched the file since");
+        assert!(fs::read(&path).unwrap() == expected, "the file is unchanged");
     }
 }
 
-/// A life of a log beside makers: appends of all lengths, syncs, full disks.
-fn live(rng: &mut SimRng, log: &mut Checked, what: &str) {
+/// Random operations of a log beside preallocators: appends of all lengths, syncs, full disks.
+fn run_random_operations(rng: &mut SimRng, log: &mut CheckedLog, what: &str) {
     let syncs_one_in = *rng.pick(&[3, 20, 1_000]).unwrap();
     let fills_one_in = *rng.pick(&[10, 1_000]).unwrap();
     for step in 0..rng.below(60) {
@@ -380,7 +380,7 @@ fn live(rng: &mut SimRng, log: &mut Checked, what: &str) {
         let count = match rng.below(8) {
             0..4 => rng.below(400_000) as usize,
             4..6 => rng.below(EXTENT_BYTES) as usize,
-            // About the next border.
+            // About the end of the extent.
             6 => (len.next_multiple_of(EXTENT) - len + 2).saturating_sub(rng.below(4) as usize),
             _ => rng.below(3 * EXTENT_BYTES) as usize,
         };
@@ -405,34 +405,34 @@ fn live(rng: &mut SimRng, log: &mut Checked, what: &str) {
 }
 
 #[test]
-fn logs_beside_makers_hold_what_was_appended() {
-    let _alone = ALONE.lock();
+fn logs_beside_preallocators_contain_the_appended_bytes() {
+    let _serial = POOL_TEST_LOCK.lock();
     let seed = std::env::var("MAPPED_LOG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let rounds = std::env::var("MAPPED_LOG_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
-    let makers = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
-    let threads = makers.clone().map(|maker| thread::spawn(move || maker.run()));
+    let preallocators = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
+    let threads = preallocators.clone().map(|preallocator| thread::spawn(move || preallocator.run()));
     let dir = tempfile::tempdir().unwrap();
     for seed in seed.map_or(0..rounds, |seed| seed..seed + 1) {
         let mut rng = SimRng::new(seed);
         let what = format!("seed {seed}");
         let path = dir.path().join("log");
-        let mut log = Checked::new(path.clone());
-        live(&mut rng, &mut log, &what);
+        let mut log = CheckedLog::new(path.clone());
+        run_random_operations(&mut rng, &mut log, &what);
         let expected = log.expected.clone();
         if rng.one_in(2) {
             log.check_content(&what);
         }
         log.close(&what);
-        // Nor does anybody touch the file later.
+        // No preallocation changes the file later.
         thread::sleep(Duration::from_millis(5));
-        assert!(fs::read(&path).unwrap() == expected, "{what}: the file of a log that is gone");
+        assert!(fs::read(&path).unwrap() == expected, "{what}: the file of a dropped log");
         fs::remove_file(&path).unwrap();
     }
-    makers.iter().for_each(|maker| maker.stop());
+    preallocators.iter().for_each(|preallocator| preallocator.stop());
     let started = Instant::now();
     for thread in threads {
         thread.join().unwrap();
     }
-    assert!(started.elapsed() < Duration::from_secs(60), "makers stop");
-    assert!(POOL.lock().asked.is_empty());
+    assert!(started.elapsed() < Duration::from_secs(60), "the preallocators stop");
+    assert!(POOL.lock().requests.is_empty());
 }

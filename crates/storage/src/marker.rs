@@ -1,4 +1,4 @@
-//! Files of the machine's file system that are overwritten in place: markers, and bytes that are written again.
+//! In-place writes on the machine's file system: markers, and rewrites of existing bytes.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use bolide_base::Result;
 use crate::io_error::describe;
 use crate::vfs::Marker;
 
-/// How many bytes are read and written again at a time.
+/// The unit of a rewrite, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 struct DiskMarker {
@@ -59,18 +59,18 @@ pub(crate) fn rewrite(path: &Path, from: u64, to: u64) -> Result<()> {
     file.sync_data().map_err(failed)
 }
 
-/// A number of the mount that holds `path`, unique until the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8 and later).
+/// The id of the mount that contains `path`, unique until the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8 and later).
 #[cfg(target_os = "linux")]
 pub(crate) fn mount_id(path: &Path) -> Option<u64> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-    /// Of `linux/stat.h`.
+    /// From `linux/stat.h`.
     const MNT_ID_UNIQUE: u32 = 0x4000;
     let wanted = StatxFlags::from_bits_retain(MNT_ID_UNIQUE);
     let found = statx(CWD, path, AtFlags::empty(), wanted).ok()?;
     (found.stx_mask & MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id)
 }
 
-/// A number of the mount that holds `path`: not known on this operating system.
+/// The id of the mount that contains `path`: not available on this operating system.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn mount_id(_path: &Path) -> Option<u64> {
     None

@@ -1,4 +1,4 @@
-//! Files in memory: for tests that want speed and no traces.
+//! A file system in memory, for fast tests without files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::lock::{locked, lost};
 use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Marker, Vfs};
 
-/// A file system in memory. It is gone with its last clone; clones share it.
+/// A file system in memory. Clones share it; dropping the last clone frees it.
 ///
 /// ```
 /// use std::path::Path;
@@ -34,7 +34,7 @@ struct Names {
     files: BTreeMap<PathBuf, Arc<Content>>,
     directories: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
-    /// Links are refused.
+    /// Hard links fail.
     has_no_links: bool,
     /// Files that are regions.
     regions: BTreeMap<PathBuf, RegionContent>,
@@ -48,7 +48,7 @@ impl MemVfs {
         Self::default()
     }
 
-    /// The same file system, which refuses hard links from now on, as FAT does.
+    /// The same file system, where hard links fail from now on, as on FAT.
     ///
     /// ```
     /// use std::path::Path;
@@ -65,8 +65,8 @@ impl MemVfs {
     }
 }
 
-/// `path` without `.` components, so that each file has one spelling. The root and the current
-/// directory are the same place: the empty path.
+/// `path` without `.` components, so that each file has one spelling. The root and the current directory are the same: the
+/// empty path.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     path.components().filter(|part| !matches!(part, Component::CurDir | Component::RootDir)).collect()
 }
@@ -303,7 +303,7 @@ impl Marker for MemFile {
     }
 }
 
-/// Puts `bytes` at `offset`, behind zeros where the content is shorter.
+/// Writes `bytes` at `offset`; pads shorter content with zeros.
 pub(crate) fn overwrite(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     let start = offset as usize;
     let end = start + bytes.len();
@@ -341,7 +341,7 @@ impl fmt::Debug for MemFile {
     }
 }
 
-/// Copies what `bytes` hold at `offset` into `buf` and says how many bytes that were.
+/// Copies the bytes at `offset` into `buf`; returns their number.
 pub(crate) fn copy_at(bytes: &[u8], offset: u64, buf: &mut [u8]) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|start| bytes.get(start..)).unwrap_or_default();
     let count = rest.len().min(buf.len());
@@ -349,7 +349,7 @@ pub(crate) fn copy_at(bytes: &[u8], offset: u64, buf: &mut [u8]) -> usize {
     count
 }
 
-/// The error for an append to a handle from [`Vfs::open`].
+/// The error of an append to a handle from [`Vfs::open`].
 pub(crate) fn opened_for_reading(path: &Path) -> Error {
     Error::new(ErrorKind::ReadOnly, format!("append to {}: the file was opened for reading", path.display()))
 }

@@ -1,119 +1,118 @@
-//! The thread that makes pages ahead of those who fill them.
+//! The background thread that preallocates memory.
 //!
 //! ```text
-//! what is made          for whom                            when
-//! large pages           LargePages::new, of one page        few are kept, see Pool::is_short
-//! the next extent       a log that nobody syncs             it asks while it fills the one before, see ask
+//! memory                user                               condition
+//! large pages           LargePages::new, of one page       the pool is short, see PagePool::is_short
+//! the next extent       a log without syncs                a request while the log fills its current extent
 //! ```
 //!
-//! Extents go first, but where no page is kept at all: who takes the next page waits for it at once, while a log that asks has some of
-//! its extent left.
+//! Extents have priority unless the pool is empty: the next allocation of a page would wait at once, while a log that requests
+//! an extent still has space in its current one.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::large_pages::{LARGE_PAGE_BYTES, MAKER_WANTED, MadeAhead, Mapping, POOL};
+use crate::large_pages::{LARGE_PAGE_BYTES, POOL, PageMapping, Preallocate, WORK_AVAILABLE};
 
-/// Has a maker call [`make_ahead`](MadeAhead::make_ahead) soon, once however often it was asked meanwhile, unless `whom` is gone by then. False where
-/// there is no maker; never waits for one.
-pub(crate) fn ask(whom: Weak<dyn MadeAhead>) -> bool {
+/// Requests a call of [`preallocate`](Preallocate::preallocate) by a preallocator. Requests of one requester merge; the
+/// request of a dropped requester is void. False without a preallocator; never waits for one.
+pub(crate) fn request_preallocation(requester: Weak<dyn Preallocate>) -> bool {
     let mut pool = POOL.lock();
-    if pool.makers == 0 {
+    if pool.preallocators == 0 {
         return false;
     }
-    if !pool.asked.iter().any(|other| other.ptr_eq(&whom)) {
-        // Those who are gone take no room: there are no more entries than who can ask.
-        pool.asked.retain(|other| other.strong_count() > 0);
-        pool.asked.push_back(whom);
+    if !pool.requests.iter().any(|other| other.ptr_eq(&requester)) {
+        // Removing dropped requesters bounds the queue by the number of live ones.
+        pool.requests.retain(|other| other.strong_count() > 0);
+        pool.requests.push_back(requester);
     }
     drop(pool);
-    MAKER_WANTED.notify_one();
+    WORK_AVAILABLE.notify_one();
     true
 }
 
-/// Makes large pages ahead of those who fill them, in a thread of its own.
+/// Preallocates large pages and extents of logs; runs in a thread of its own.
 ///
-/// A writer that gets a page which was never touched waits for the system to clear 2 MiB. Where others have just given
-/// pages back it gets one of theirs; but while a flush takes longer than the next memtable takes to fill up, nobody gives
-/// any back. Then those made here are at hand: one for each four pages in use, at most eight, 16 MiB in the whole process
-/// however many makers there are. What is ready stays ready until it is used.
+/// A writer that gets a new page waits while the system clears 2 MiB. Pages of the pool avoid this, but the pool is empty while a
+/// flush takes longer than the next memtable takes to fill. Preallocated pages cover this time: one for each four pages in use,
+/// at most eight (16 MiB) in the process for any number of preallocators. They stay in the pool until they are used.
 ///
-/// The same holds for a log of [`DiskVfs`](crate::DiskVfs) that nobody syncs while it fills up: its next extent, 4 MiB of the file, is reserved and
-/// in memory when it is needed. One for each log.
+/// A mapped log of [`DiskVfs`](crate::DiskVfs) without syncs has its next extent preallocated, too: 4 MiB of the file,
+/// reserved and prefaulted. One extent per log.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use bolide_storage::{LargePagePreallocator, Runtime, SystemRuntime};
 ///
-/// let maker = Arc::new(LargePagePreallocator::default());
-/// let works = maker.clone();
-/// let thread = SystemRuntime::new().spawn("memory", Box::new(move || works.run()))?;
-/// maker.stop();
+/// let preallocator = Arc::new(LargePagePreallocator::default());
+/// let task = preallocator.clone();
+/// let thread = SystemRuntime::new().spawn("memory", Box::new(move || task.run()))?;
+/// preallocator.stop();
 /// thread.join()?;
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct LargePagePreallocator {
-    /// Changed under the lock of the pool.
+    /// Modified under the lock of the pool.
     is_stopping: AtomicBool,
 }
 
 impl LargePagePreallocator {
-    /// Makes pages whenever few are left, and what logs ask for, until it is told to stop. It sleeps while there are enough.
+    /// Preallocates pages while the pool is short, and serves requests, until [`stop`](Self::stop). Sleeps without work.
     pub fn run(&self) {
-        self.run_with(|| Mapping::touched(LARGE_PAGE_BYTES));
+        self.run_with(|| PageMapping::prefaulted(LARGE_PAGE_BYTES));
     }
 
-    /// The same, with pages from `make`.
-    pub(crate) fn run_with(&self, mut make: impl FnMut() -> Option<Mapping>) {
+    /// As [`run`](Self::run), with pages from `allocate`.
+    pub(crate) fn run_with(&self, mut allocate: impl FnMut() -> Option<PageMapping>) {
         let mut pool = POOL.lock();
-        pool.makers += 1;
-        // Memory is short: nothing is made until somebody takes a page and asks again.
+        pool.preallocators += 1;
+        // After a failure no page is allocated until the next signal.
         let mut has_failed = false;
         while !self.is_stopping.load(Ordering::Relaxed) {
             let is_short = !has_failed && pool.is_short();
-            if !(is_short && pool.kept.is_empty())
-                && let Some(asked) = pool.asked.pop_front()
+            if !(is_short && pool.free.is_empty())
+                && let Some(requester) = pool.requests.pop_front()
             {
                 drop(pool);
-                if let Some(asked) = asked.upgrade() {
-                    asked.make_ahead();
+                if let Some(requester) = requester.upgrade() {
+                    requester.preallocate();
                 }
                 pool = POOL.lock();
                 continue;
             }
             if !is_short {
                 has_failed = false;
-                MAKER_WANTED.wait(&mut pool);
+                WORK_AVAILABLE.wait(&mut pool);
                 continue;
             }
-            pool.being_made += 1;
+            pool.allocating += 1;
             drop(pool);
-            // Made without the lock: who asks meanwhile does not wait for it.
-            let made = make();
+            // Without the lock, so that allocations from the pool do not wait.
+            let page = allocate();
             pool = POOL.lock();
-            pool.being_made -= 1;
-            has_failed = made.is_none();
-            if let Some(page) = made {
-                drop(pool.keep(page));
+            pool.allocating -= 1;
+            has_failed = page.is_none();
+            if let Some(page) = page {
+                drop(pool.add(page));
             }
         }
-        pool.makers -= 1;
-        if pool.makers == 0 {
-            pool.asked.clear();
+        pool.preallocators -= 1;
+        if pool.preallocators == 0 {
+            pool.requests.clear();
         }
     }
 
-    /// Has [`run`](Self::run) return, after the page or the extent at hand.
+    /// Makes [`run`](Self::run) return after its current page or extent.
     pub fn stop(&self) {
-        // The lock orders this signal after the look of a maker that is about to sleep.
+        // Under the lock: a preallocator that is about to sleep cannot miss the signal.
         let pool = POOL.lock();
         self.is_stopping.store(true, Ordering::Relaxed);
         drop(pool);
-        MAKER_WANTED.notify_all();
+        WORK_AVAILABLE.notify_all();
     }
 }
 
 #[cfg(test)]
-#[path = "page_maker_tests.rs"]
+#[path = "page_preallocator_tests.rs"]
 mod tests;

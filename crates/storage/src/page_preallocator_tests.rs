@@ -1,4 +1,4 @@
-//! Tests of who makes pages ahead, for those who ask.
+//! Tests of the preallocator and its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::large_pages::{ALONE, LargePages};
+use crate::large_pages::{LargePages, POOL_TEST_LOCK};
 
-/// Counts how often it was made.
+/// Counts its preallocations.
 #[derive(Default)]
-struct Counting(AtomicUsize);
+struct CountingRequester(AtomicUsize);
 
-impl MadeAhead for Counting {
-    fn make_ahead(&self) {
+impl Preallocate for CountingRequester {
+    fn preallocate(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -26,92 +26,92 @@ fn wait_until(condition: impl Fn() -> bool) -> bool {
     condition()
 }
 
-fn makers() -> usize {
-    POOL.lock().makers
+fn running() -> usize {
+    POOL.lock().preallocators
 }
 
 #[test]
-fn who_asks_is_served_once_also_where_memory_is_short() {
-    let _alone = ALONE.lock();
-    let asks = Arc::new(Counting::default());
-    let weak = || -> Weak<Counting> { Arc::downgrade(&asks) };
-    assert!(!ask(weak()), "there is no maker");
-    assert!(POOL.lock().asked.is_empty());
+fn each_request_is_served_once_even_without_memory() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let requester = Arc::new(CountingRequester::default());
+    let weak = || -> Weak<CountingRequester> { Arc::downgrade(&requester) };
+    assert!(!request_preallocation(weak()), "there is no preallocator");
+    assert!(POOL.lock().requests.is_empty());
 
-    // So many in use that pages are wanted, and none is kept.
+    // The pool is empty and short of pages.
     let mut pages = Vec::new();
-    while pages.len() < 4 || !POOL.lock().kept.is_empty() {
+    while pages.len() < 4 || !POOL.lock().free.is_empty() {
         pages.push(LargePages::new(1).unwrap());
     }
-    let maker = Arc::new(LargePagePreallocator::default());
-    let works = maker.clone();
-    let thread = thread::spawn(move || works.run_with(|| None));
-    assert!(wait_until(|| makers() == 1));
+    let preallocator = Arc::new(LargePagePreallocator::default());
+    let task = preallocator.clone();
+    let thread = thread::spawn(move || task.run_with(|| None));
+    assert!(wait_until(|| running() == 1));
     for round in 1..=5 {
-        assert!(ask(weak()));
-        assert!(wait_until(|| asks.0.load(Ordering::Relaxed) == round), "round {round}");
+        assert!(request_preallocation(weak()));
+        assert!(wait_until(|| requester.0.load(Ordering::Relaxed) == round), "round {round}");
     }
-    maker.stop();
+    preallocator.stop();
     thread.join().unwrap();
-    assert_eq!(makers(), 0);
-    assert!(!ask(weak()));
+    assert_eq!(running(), 0);
+    assert!(!request_preallocation(weak()));
     drop(pages);
 }
 
-/// A maker that does not come to it.
-struct Busy;
+/// Registers a preallocator that never serves a request.
+struct StalledPreallocator;
 
-impl Busy {
+impl StalledPreallocator {
     fn new() -> Self {
-        POOL.lock().makers += 1;
+        POOL.lock().preallocators += 1;
         Self
     }
 }
 
-impl Drop for Busy {
+impl Drop for StalledPreallocator {
     fn drop(&mut self) {
         let mut pool = POOL.lock();
-        pool.makers -= 1;
-        pool.asked.clear();
+        pool.preallocators -= 1;
+        pool.requests.clear();
     }
 }
 
 #[test]
-fn nobody_waits_twice_nor_when_gone() {
-    let _alone = ALONE.lock();
-    let _busy = Busy::new();
-    let stays = Arc::new(Counting::default());
+fn requests_merge_and_those_of_dropped_requesters_are_removed() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let _stalled = StalledPreallocator::new();
+    let live = Arc::new(CountingRequester::default());
     for _ in 0..100 {
-        let whom: Weak<Counting> = Arc::downgrade(&stays);
-        assert!(ask(whom));
-        let goes = Arc::new(Counting::default());
-        let whom: Weak<Counting> = Arc::downgrade(&goes);
-        assert!(ask(whom));
-        assert!(POOL.lock().asked.len() <= 3);
+        let requester: Weak<CountingRequester> = Arc::downgrade(&live);
+        assert!(request_preallocation(requester));
+        let dropped = Arc::new(CountingRequester::default());
+        let requester: Weak<CountingRequester> = Arc::downgrade(&dropped);
+        assert!(request_preallocation(requester));
+        assert!(POOL.lock().requests.len() <= 3);
     }
-    // Who comes then serves the one that is there, and leaves nobody behind.
-    let maker = Arc::new(LargePagePreallocator::default());
-    let works = maker.clone();
-    let thread = thread::spawn(move || works.run());
-    assert!(wait_until(|| POOL.lock().asked.is_empty()));
-    assert!(wait_until(|| stays.0.load(Ordering::Relaxed) == 1));
-    maker.stop();
+    // A preallocator that starts later serves the live requester and empties the queue.
+    let preallocator = Arc::new(LargePagePreallocator::default());
+    let task = preallocator.clone();
+    let thread = thread::spawn(move || task.run());
+    assert!(wait_until(|| POOL.lock().requests.is_empty()));
+    assert!(wait_until(|| live.0.load(Ordering::Relaxed) == 1));
+    preallocator.stop();
     thread.join().unwrap();
-    assert_eq!(stays.0.load(Ordering::Relaxed), 1);
+    assert_eq!(live.0.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn the_last_maker_leaves_nobody_waiting() {
-    let _alone = ALONE.lock();
-    let asks = Arc::new(Counting::default());
-    let maker = Arc::new(LargePagePreallocator::default());
-    maker.stop();
+fn the_last_preallocator_clears_the_requests() {
+    let _serial = POOL_TEST_LOCK.lock();
+    let requester = Arc::new(CountingRequester::default());
+    let preallocator = Arc::new(LargePagePreallocator::default());
+    preallocator.stop();
     {
         let mut pool = POOL.lock();
-        let whom: Weak<Counting> = Arc::downgrade(&asks);
-        pool.asked.push_back(whom);
+        let weak: Weak<CountingRequester> = Arc::downgrade(&requester);
+        pool.requests.push_back(weak);
     }
-    maker.run();
-    assert!(POOL.lock().asked.is_empty());
-    assert_eq!(asks.0.load(Ordering::Relaxed), 0);
+    preallocator.run();
+    assert!(POOL.lock().requests.is_empty());
+    assert_eq!(requester.0.load(Ordering::Relaxed), 0);
 }

@@ -11,40 +11,40 @@ use std::time::{Duration, Instant};
 use bolide_base::{Error, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a store needs of the machine besides files.
+/// The services of the machine that a store needs besides files.
 pub trait Runtime: Send + Sync + Debug + 'static {
-    /// Microseconds since some fixed moment before the runtime was made. Never goes back.
+    /// Microseconds since a fixed moment before the runtime was created. Monotonic.
     fn now_micros(&self) -> u64;
 
-    /// A random number, uniform over all 64 bits. Good for identities and sampling, not for secrets.
+    /// A uniform random number of 64 bits, for identities and sampling, not for secrets.
     fn random_u64(&self) -> u64;
 
-    /// Lets `duration` pass.
+    /// Blocks for `duration`.
     fn sleep(&self, duration: Duration);
 
-    /// Runs `task` on a new thread with this name (cut to 15 bytes by Linux).
+    /// Runs `task` on a new thread with this name (Linux truncates it to 15 bytes).
     fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
 
-    /// How many threads can run at once. 1 where it is not known, and where runs are to depend on nothing but a seed.
+    /// The number of threads that can run at once. 1 if unknown, and in runs that depend only on a seed.
     fn parallelism(&self) -> usize {
         1
     }
 
-    /// A number of the current boot of the machine; 0 where it is not known.
+    /// The id of the current boot of the machine; 0 if unknown.
     fn boot_id(&self) -> u128 {
         0
     }
 
-    /// CPU time that the calling thread has used, in microseconds; 0 where it is not known.
+    /// CPU time of the calling thread, in microseconds; 0 if unknown.
     fn thread_cpu_micros(&self) -> u64;
 
-    /// CPU time that the whole process has used, in microseconds; 0 where it is not known.
+    /// CPU time of the process, in microseconds; 0 if unknown.
     fn process_cpu_micros(&self) -> u64;
 }
 
-/// A thread that was started by [`Runtime::spawn`]. Dropping it lets the thread run on.
+/// A thread of [`Runtime::spawn`]. Dropping the handle detaches the thread.
 pub trait JoinHandle: Send + Sync + Debug {
-    /// Waits for the thread to end. A panic in it is an error of kind
+    /// Waits for the end of the thread. A panic in it is an error of kind
     /// [`ErrorKind::Internal`](bolide_base::ErrorKind::Internal).
     fn join(self: Box<Self>) -> Result<()>;
 
@@ -52,7 +52,7 @@ pub trait JoinHandle: Send + Sync + Debug {
     fn is_finished(&self) -> bool;
 }
 
-/// The clock, the random numbers and the threads of the machine.
+/// The clock, random numbers and threads of the operating system.
 ///
 /// ```
 /// use bolide_storage::{Runtime, SystemRuntime};
@@ -65,7 +65,7 @@ pub trait JoinHandle: Send + Sync + Debug {
 #[derive(Debug)]
 pub struct SystemRuntime {
     start: Instant,
-    /// Keyed by the operating system's random numbers, so a counter through it is random too.
+    /// Keyed by random numbers of the operating system, so hashes of a counter are random too.
     keys: RandomState,
     drawn: AtomicU64,
 }
@@ -89,8 +89,8 @@ impl Runtime for SystemRuntime {
     }
 
     fn random_u64(&self) -> u64 {
-        // RandomState draws its keys once per thread and counts up after that. The process and the
-        // clock are mixed in, so that two handles of one moment differ as well.
+        // RandomState draws its keys once per thread and increments them afterwards. The process id and the clock make two
+        // handles of one moment differ.
         let count = self.drawn.fetch_add(1, Ordering::Relaxed);
         self.keys.hash_one((count, std::process::id(), self.start.elapsed().as_nanos()))
     }
@@ -129,7 +129,7 @@ fn cpu_micros(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000)
 }
 
-/// Starts a thread of the machine.
+/// Starts a thread of the operating system.
 pub(crate) fn spawn_thread(name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
     let handle = thread::Builder::new()
         .name(name.to_owned())

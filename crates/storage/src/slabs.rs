@@ -1,13 +1,13 @@
-//! Memory of any length, in large pages that are shared: *slabs* of 2 MiB, divided into granules of 256 bytes.
+//! A slab allocator: *slabs* of 2 MiB in large pages, divided into granules of 256 bytes.
 //!
 //! ```text
 //! slab     8192 granules of 256 bytes
-//! piece      neighbouring granules of one slab
+//! piece    adjacent granules of one slab
 //! ```
 //!
-//! A slab is taken only while those there are full enough, and given back once it is empty; one empty slab is kept.
+//! A new slab is allocated only while the existing ones are full enough. An empty slab is freed; one empty slab is retained.
 
-// Memory that is divided, as addresses.
+// Addresses of divided memory.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -19,35 +19,35 @@ use crate::large_pages::{LARGE_PAGE_BYTES, LargePages};
 const GRANULE_BYTES: usize = 256;
 const _: () = assert!(GRANULE_BYTES * GRANULES == LARGE_PAGE_BYTES);
 
-/// Slabs, and which pieces of them are in use.
+/// Slabs and the bitmaps of their used granules.
 #[derive(Debug)]
 pub struct Slabs {
-    /// So many eighths of all granules are taken before a slab more is.
+    /// A slab is added when this many eighths of all granules are used.
     full_eighths: usize,
-    /// By number; `None` for one that was given back.
+    /// By number; `None` for a freed slab.
     slabs: Vec<Option<Slab>>,
-    /// Numbers of the slabs that may have room.
+    /// Numbers of the slabs that may have free granules.
     open: Vec<u32>,
-    /// Numbers that no slab has.
+    /// Numbers of freed slabs.
     unused: Vec<u32>,
-    /// Slabs that there are.
+    /// Allocated slabs.
     count: usize,
-    /// Slabs without any piece; no more than one is kept.
+    /// Slabs without used granules; at most one is retained.
     empty: usize,
-    /// Granules that pieces take.
-    taken: usize,
+    /// Granules of all pieces.
+    used: usize,
 }
 
 /// One slab.
 #[derive(Debug)]
 pub struct Slab {
-    /// With any content. No piece of it is in use when it is dropped: one that is keeps all slabs.
+    /// Undefined content. No piece of it is in use when it is dropped, since a piece keeps all slabs alive.
     memory: LargePages,
-    granules: Granules,
+    granules: GranuleBitmap,
     is_open: bool,
 }
 
-/// A piece of a slab, its memory with any content.
+/// An allocation in a slab, with undefined content.
 #[derive(Debug, Clone, Copy)]
 pub struct SlabPiece {
     /// The number of the slab.
@@ -57,7 +57,8 @@ pub struct SlabPiece {
 }
 
 impl Slabs {
-    /// None yet. There will be two, and more of them only while so many eighths of those there are in use: `full_eighths`.
+    /// An allocator without slabs. It adds a third slab, and later ones, only while `full_eighths` eighths of all granules are
+    /// used.
     pub const fn new(full_eighths: usize) -> Self {
         Self {
             full_eighths,
@@ -66,37 +67,37 @@ impl Slabs {
             unused: Vec::new(),
             count: 0,
             empty: 0,
-            taken: 0,
+            used: 0,
         }
     }
 
-    /// The bytes that a piece of `bytes` bytes takes.
+    /// The size of a piece of `bytes` bytes, rounded up to whole granules.
     #[inline]
     pub const fn piece_bytes(bytes: usize) -> usize {
         bytes.div_ceil(GRANULE_BYTES) * GRANULE_BYTES
     }
 
-    /// The bytes of all slabs.
+    /// The size of all slabs, in bytes.
     pub fn bytes(&self) -> usize {
         self.count * LARGE_PAGE_BYTES
     }
 
-    /// True if one slab more would still leave the others as full as they are to be, or there are few.
+    /// True if there are fewer than two slabs, or the existing ones are full enough.
     fn may_grow(&self) -> bool {
-        self.count < 2 || self.taken >= self.count * GRANULES / 8 * self.full_eighths
+        self.count < 2 || self.used >= self.count * GRANULES / 8 * self.full_eighths
     }
 
-    /// A piece of at least `bytes` bytes, which are more than none; `None` where there is no room for it. Looks at a bit for each
-    /// granule of each slab that turns out to be full.
+    /// Allocates a piece of at least `bytes` bytes, more than zero; `None` without space. Reads the bitmap of each slab that
+    /// proves to be full.
     ///
     /// ```
     /// let mut slabs = bolide_storage::Slabs::new(7);
-    /// let piece = slabs.take(1000).expect("two megabytes");
+    /// let piece = slabs.allocate(1000).expect("two megabytes");
     /// assert_eq!(slabs.bytes(), 2 << 20);
-    /// // SAFETY: taken just now with this length, and nothing uses it.
-    /// drop(unsafe { slabs.give_back(piece, 1000) });
+    /// // SAFETY: allocated above with this length and not in use.
+    /// drop(unsafe { slabs.free(piece, 1000) });
     /// ```
-    pub fn take(&mut self, bytes: usize) -> Option<SlabPiece> {
+    pub fn allocate(&mut self, bytes: usize) -> Option<SlabPiece> {
         let count = bytes.div_ceil(GRANULE_BYTES);
         if count > GRANULES {
             return None;
@@ -111,14 +112,14 @@ impl Slabs {
                 continue;
             };
             let was_empty = slab.granules.is_empty();
-            if let Some(start) = slab.granules.take(count) {
+            if let Some(start) = slab.granules.allocate(count) {
                 self.empty -= usize::from(was_empty);
-                self.taken += count;
+                self.used += count;
                 // SAFETY: the granules lie in the slab.
                 let memory = unsafe { slab.memory.base().add(start * GRANULE_BYTES) };
                 return Some(SlabPiece { slab: number, memory });
             }
-            // It is asked again once it has got something back.
+            // It is open again after its next free.
             slab.is_open = false;
             self.open.pop();
         }
@@ -128,9 +129,9 @@ impl Slabs {
         if !self.may_grow() {
             return None;
         }
-        // Who gives slabs back gives many back: too much to keep for others.
-        let memory = LargePages::new(LARGE_PAGE_BYTES)?.released_when_dropped();
-        let slab = Slab { memory, granules: Granules::new(), is_open: true };
+        // Slabs are freed in large numbers: too many for the pool.
+        let memory = LargePages::new(LARGE_PAGE_BYTES)?.released_on_drop();
+        let slab = Slab { memory, granules: GranuleBitmap::new(), is_open: true };
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
@@ -144,17 +145,17 @@ impl Slabs {
         Some(())
     }
 
-    /// Takes a piece back; answers its slab if that is empty now and not kept, to be dropped where no lock is held.
+    /// Frees a piece. Returns its slab if that is empty now and not retained; the caller drops it outside of its locks.
     ///
     /// # Safety
-    /// [`take`](Self::take) of these slabs answered the piece when it was asked for `bytes`; it was not given back since,
-    /// and nothing uses its memory any more.
-    pub unsafe fn give_back(&mut self, piece: SlabPiece, bytes: usize) -> Option<Slab> {
+    /// [`allocate`](Self::allocate) of these slabs returned the piece for `bytes`; it was not freed since, and no reference to
+    /// its memory is left.
+    pub unsafe fn free(&mut self, piece: SlabPiece, bytes: usize) -> Option<Slab> {
         let count = bytes.div_ceil(GRANULE_BYTES);
         let slab = self.slabs.get_mut(piece.slab as usize)?.as_mut()?;
         let offset = piece.memory.addr().get() - slab.memory.base().addr().get();
-        slab.granules.give_back(offset / GRANULE_BYTES, count);
-        self.taken -= count;
+        slab.granules.free(offset / GRANULE_BYTES, count);
+        self.used -= count;
         if slab.granules.is_empty() {
             if self.empty > 0 {
                 return self.remove(piece.slab);
@@ -168,9 +169,9 @@ impl Slabs {
         None
     }
 
-    /// Gives up the empty slab that is kept, if there is one.
+    /// Frees the retained empty slab, if there is one.
     #[cfg(test)]
-    pub(crate) fn give_up_empty(&mut self) {
+    pub(crate) fn release_empty(&mut self) {
         let is_empty = |slab: &Option<Slab>| slab.as_ref().is_some_and(|slab| slab.granules.is_empty());
         let empty = (0..).zip(&self.slabs).find_map(|(number, slab)| is_empty(slab).then_some(number));
         self.empty -= empty.and_then(|number| self.remove(number)).into_iter().count();

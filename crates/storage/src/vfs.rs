@@ -2,26 +2,24 @@
 //!
 //! # What survives a power cut
 //!
-//! Only what was synced, and nothing else may be assumed:
+//! Only synced data; nothing else may be assumed:
 //!
 //! 1. The bytes of a file survive up to the length it had at its last successful [`File::sync`].
 //!    Bytes after that survive by whole or part sectors, in any order, as zeros, as garbage, or not.
-//! 2. A name (a create, rename, removal, hard link or new directory) survives if the directory that
-//!    holds it was synced by [`Vfs::sync_dir`] afterwards; otherwise it may or may not. Syncing a
-//!    file says nothing about its name.
+//! 2. A name (a create, rename, removal, hard link or new directory) survives if its directory was synced by
+//!    [`Vfs::sync_dir`] afterwards; otherwise it may or may not. Syncing a file does not sync its name.
 //! 3. A rename is atomic: the target name means the old file or the new one, never neither.
 //!
 //! # After a failure
 //!
-//! * A failed [`File::append`] may have written some of its bytes. The handle knows that its end is in
-//!   doubt: every later `append` and `sync` on it fails with [`ErrorKind::Poisoned`]. The exception is
-//!   a full disk (or quota, limit of file sizes, lack of memory): the file is cut back to the length it had, so an error of kind
-//!   [`ErrorKind::NoSpace`] means that *nothing* was appended and the handle may go on. (Where cutting
-//!   back fails too, the kind is [`ErrorKind::Io`].)
-//! * A failed [`File::sync`] may have dropped the unsynced bytes for good, although reads still show
-//!   them. The handle is poisoned; a second sync must not be taken for a success.
+//! * A failed [`File::append`] may have written some of its bytes. The handle is poisoned: every later `append` and `sync` on it
+//!   fails with [`ErrorKind::Poisoned`]. The exception is a full disk (or quota, file-size limit, lack of memory): the file is
+//!   truncated to its previous length. An error of kind [`ErrorKind::NoSpace`] means that *nothing* was appended and the handle
+//!   stays usable. (If the truncation fails too, the kind is [`ErrorKind::Io`].)
+//! * A failed [`File::sync`] may have dropped the unsynced bytes, although reads still return them. The handle is poisoned; a
+//!   second sync must not count as a success.
 //! * Reads stay possible in both cases.
-//! * A failed call of [`Vfs`] changed nothing, or did what it was asked and failed to say so.
+//! * A failed call of [`Vfs`] has either no effect or its complete effect.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -31,12 +29,11 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use crate::pmem::{Region, RegionOptions};
 
-/// A file system: the few operations on names that a store needs.
+/// A file system: the operations on names that a store needs.
 ///
-/// All methods may be called from any thread. Paths are taken as they are; an empty path means the
-/// current directory.
+/// All methods may be called from any thread. Paths are not normalized; an empty path is the current directory.
 pub trait Vfs: Send + Sync + Debug + 'static {
-    /// Creates a new, empty file for reading and appending, readable by its owner alone (mode 0600).
+    /// Creates a new, empty file for reading and appending, accessible to its owner only (mode 0600).
     ///
     /// Fails with [`ErrorKind::Conflict`] if the name exists, with [`ErrorKind::NotFound`] if the
     /// directory does not.
@@ -51,10 +48,10 @@ pub trait Vfs: Send + Sync + Debug + 'static {
         self.create(path)
     }
 
-    /// Creates a file that takes `bytes` bytes of the disk and holds nothing: [`remove`](Self::remove) gives the space back. Without a limit of
-    /// its own, a file system may create an empty file.
+    /// Creates a file that occupies `bytes` bytes of the disk without content; [`remove`](Self::remove) frees the space. A file
+    /// system without a size limit may create an empty file.
     ///
-    /// Fails with [`ErrorKind::Conflict`] if the name exists; with [`ErrorKind::NoSpace`], after which there is no such file.
+    /// Fails with [`ErrorKind::Conflict`] if the name exists; with [`ErrorKind::NoSpace`]: then no file is left.
     fn create_reserved(&self, path: &Path, _bytes: u64) -> Result<()> {
         self.create(path).map(drop)
     }
@@ -64,76 +61,74 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.
     fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
 
-    /// The path of something that exists, without links and `..`; a file system without links returns it as it is.
+    /// The canonical path of an existing file or directory, without links and `..`. A file system without links returns `path`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`]; those of the file system.
+    /// [`ErrorKind::NotFound`]; errors of the file system.
     fn resolve(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_path_buf())
     }
 
-    /// Removes the name of a file. Handles that are open keep the bytes.
+    /// Removes the name of a file. Open handles can still read the bytes.
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.
     fn remove(&self, path: &Path) -> Result<()>;
 
     /// Writes the bytes `from..to` of an existing file again, in place, and makes the file durable through `to`.
     ///
-    /// After an earlier sync of the file failed, reads may show bytes that the operating system dropped from what it
-    /// will write; a further sync would succeed without writing them. Writing them again makes a sync meaningful. No
-    /// space is taken on a file system that overwrites in place. Cost: `to - from` bytes read and written, one sync.
+    /// After a failed sync of the file, reads may return bytes that the operating system will never write; a further sync would
+    /// succeed without writing them. Rewriting them makes a sync meaningful. A file system that overwrites in place needs no
+    /// space for this. Cost: `to - from` bytes read and written, one sync.
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file, with [`ErrorKind::Io`] if it is shorter than `to`.
     fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()>;
 
-    /// Opens the marker file of this name, creating it (mode 0600) if it is missing. Neither its name nor its bytes are
-    /// ever synced: see [`Marker`].
+    /// Opens the marker file of this name; creates it (mode 0600) if it is missing. Neither its name nor its bytes are synced:
+    /// see [`Marker`].
     fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>>;
 
-    /// A number of the mount that holds `path`, unique until the next boot: another mount of the same file system has
-    /// another one. `None` where the operating system has no such number.
+    /// The id of the mount that contains `path`, unique until the next boot; each mount of a file system has its own. `None` if
+    /// the operating system has no such id.
     fn mount_id(&self, _path: &Path) -> Option<u64> {
         None
     }
 
-    /// Gives the file or directory `from` the name `to`, in one step. A file at `to` is replaced.
+    /// Renames the file or directory `from` to `to` atomically. Replaces a file at `to`.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Gives the file `from` a second name `to` on the same medium.
+    /// Creates a second name `to` of the file `from` on the same medium.
     ///
-    /// Fails with [`ErrorKind::Conflict`] if `to` exists, with [`ErrorKind::Unsupported`] where a link is impossible: on another file
-    /// system, on one without links, or where the file has the most links that it may have.
+    /// Fails with [`ErrorKind::Conflict`] if `to` exists, with [`ErrorKind::Unsupported`] if a link is impossible: on
+    /// another file system, on one without links, or at the maximum number of links.
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// The names in a directory (files and directories), sorted. Names that are not UTF-8 are left
-    /// out: the store writes none.
+    /// The names in a directory (files and directories), sorted. Skips names that are not UTF-8: the store creates none.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
 
-    /// Whether a file or a directory has this name.
+    /// Whether a file or a directory with this name exists.
     fn exists(&self, path: &Path) -> Result<bool>;
 
-    /// Creates a directory (mode 0700) and the missing ones above it. An existing one is no error.
+    /// Creates a directory (mode 0700) and its missing parents. An existing directory is no error.
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
 
-    /// Makes the names in `dir` survive a power cut, as they are now.
+    /// Makes the current names in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
 
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> Result<()>;
 
-    /// Takes the exclusive lock of `path`, creating the file (mode 0600) if it is missing.
+    /// Acquires the exclusive lock of `path`; creates the file (mode 0600) if it is missing.
     ///
-    /// It is released when the returned guard is dropped, and by the end of the process. Fails with
-    /// [`ErrorKind::Locked`], without waiting, if another process or another handle in this process
-    /// holds it.
+    /// The lock is released when the returned guard is dropped, and at the end of the process. Fails with
+    /// [`ErrorKind::Locked`], without waiting, if another process or another handle of this process holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
-    /// Whether somebody holds the lock of `path`; false where there is no such file. Creates nothing. Who wants the lock at
-    /// this very moment may be refused.
+    /// Whether the lock of `path` is held; false if there is no such file. Creates no file. A concurrent [`lock`](Self::lock)
+    /// may fail because of this call.
     fn is_locked(&self, path: &Path) -> Result<bool>;
 
-    /// Creates a region of persistent memory under this name, empty so far. Its name is durable when this returns, and
-    /// so is what is persisted in it from then on. [`remove`](Self::remove) removes it.
+    /// Creates an empty region of persistent memory with this name. The name is durable when the call returns, and so are later
+    /// persisted writes. [`remove`](Self::remove) removes the region.
     ///
     /// Fails with [`ErrorKind::Unsupported`] where there is no persistent memory, with [`ErrorKind::Conflict`] if
     /// the name exists, with [`ErrorKind::NoSpace`].
@@ -141,34 +136,34 @@ pub trait Vfs: Send + Sync + Debug + 'static {
         Err(Error::unsupported(path.display(), "this file system has no persistent memory"))
     }
 
-    /// Opens a region that [`create_region`](Self::create_region) made; `options` has the id that it must have. A
-    /// `private` region can be written, but keeps nothing of it.
+    /// Opens a region of [`create_region`](Self::create_region); `options` has its expected id. Writes to a `private` region are
+    /// discarded.
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file, with [`ErrorKind::Corruption`] if it is not
-    /// that region, whole.
+    /// that region or is damaged.
     fn open_region(&self, path: &Path, _options: RegionOptions, _private: bool) -> Result<Arc<Region>> {
         Err(Error::unsupported(path.display(), "this file system has no persistent memory"))
     }
 }
 
-/// An open file. Bytes once appended never change.
+/// An open file. Appended bytes never change.
 ///
-/// All methods take `&self` and may be called from any thread: reads run in parallel with each other
-/// and with an append; appends of several threads come one after the other.
+/// All methods take `&self` and may be called from any thread. Reads run concurrently with each other and with an append;
+/// appends are serialized.
 pub trait File: Send + Sync + Debug {
-    /// Reads up to `buf.len()` bytes that start at `offset`, and says how many. Zero means that
-    /// `offset` is at or after the end, or that `buf` is empty; fewer than asked means nothing.
+    /// Reads up to `buf.len()` bytes from `offset` on; returns their number. Zero means that `offset` is at or after the end, or
+    /// that `buf` is empty. A short read has no meaning.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes` at the end. One system call as a rule; nothing is buffered here.
+    /// Appends all of `bytes`. Usually one system call; nothing is buffered here.
     ///
-    /// On an error some of the bytes may have been written; see the module's head for what then holds.
+    /// After an error some of the bytes may have been written: see the module documentation.
     fn append(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes all bytes appended before survive a power cut (`fdatasync`).
+    /// Makes all appended bytes durable (`fdatasync`).
     ///
-    /// A success also covers bytes appended through other handles. After an error nothing that was
-    /// unsynced may be trusted, and the handle is poisoned.
+    /// A success also covers bytes appended through other handles. After an error all unsynced bytes are doubtful, and the handle
+    /// is poisoned.
     fn sync(&self) -> Result<()>;
 
     /// The length of the file, in bytes.
@@ -181,8 +176,8 @@ pub trait File: Send + Sync + Debug {
 
     /// Fills `buf` from `offset`.
     ///
-    /// An end of file before that is an error of kind [`ErrorKind::Io`] that names the file, the
-    /// offset and the length: whether it means damage is for the caller to say.
+    /// An early end of file is an error of kind [`ErrorKind::Io`] with the file, the offset and the length; the caller decides
+    /// whether it is damage.
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut filled = 0;
         while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -203,16 +198,16 @@ pub trait File: Send + Sync + Debug {
     }
 }
 
-/// A small file that is overwritten in place and never synced. It survives the end of the process. A power cut may leave
-/// any mixture of its states, or no file: each record in it needs a checksum.
+/// A small file with in-place writes and no syncs. It survives the end of the process. A power cut may leave any mixture of its
+/// states, or no file: each record in it needs a checksum.
 pub trait Marker: Send + Sync + Debug {
-    /// Writes `bytes` at `offset`. One system call; takes no space beyond the first page of the file.
+    /// Writes `bytes` at `offset`. One system call; uses no space beyond the first page of the file.
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 }
 
 /// An exclusive lock, released when dropped.
 pub trait FileLock: Send + Sync + Debug {
-    /// Fails if the lock file is no longer at its path: its directory was removed, renamed or replaced, so another process may hold
-    /// the lock of the file that is there now.
+    /// Fails if the lock file is no longer at its path: its directory was removed, renamed or replaced. Then another process may
+    /// hold the lock of the file at this path.
     fn check(&self) -> Result<()>;
 }

@@ -44,7 +44,7 @@ fn cuts_among_writers_are_whole() {
             .collect();
         let mut pages = BTreeMap::new();
         for round in 0..3 {
-            let mut cut = region.cut().unwrap();
+            let mut cut = region.checkpoint().unwrap();
             let mut taken = pages.clone();
             while let Some((page, bytes)) = cut.next_page() {
                 taken.insert(page, bytes.to_vec());
@@ -61,7 +61,7 @@ fn cuts_among_writers_are_whole() {
         for writer in writers {
             writer.join().unwrap();
         }
-        let mut last = region.cut().unwrap();
+        let mut last = region.checkpoint().unwrap();
         while let Some((page, bytes)) = last.next_page() {
             pages.insert(page, bytes.to_vec());
         }

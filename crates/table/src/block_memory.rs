@@ -163,7 +163,7 @@ impl SharedBytes {
             Some(memory) => {
                 let piece = SlabPiece { slab, memory: self.header.cast() };
                 // SAFETY: the piece was taken from these slabs with this length; the contract of this function.
-                let empty = unsafe { memory.slabs.lock().give_back(piece, allocation_bytes(self.len)) };
+                let empty = unsafe { memory.slabs.lock().free(piece, allocation_bytes(self.len)) };
                 // The slab is returned to the system outside of the lock.
                 drop(empty);
             }
@@ -219,7 +219,7 @@ impl BlockMemory {
         if !self.has_slabs || !SIZES.contains(&len) {
             return SharedBytes::zeroed(len);
         }
-        let Some(SlabPiece { slab, memory }) = self.slabs.lock().take(allocation_bytes(len)) else {
+        let Some(SlabPiece { slab, memory }) = self.slabs.lock().allocate(allocation_bytes(len)) else {
             return SharedBytes::zeroed(len);
         };
         let header = memory.cast::<Header>();

@@ -46,7 +46,7 @@ const GROUPS: u64 = 8;
 const MEMBERS: u64 = 5;
 
 /// What all threads share.
-struct Arena {
+struct ConcurrentRun {
     db: Db,
     left: Collection,
     right: Collection,
@@ -58,7 +58,7 @@ struct Arena {
     /// One writer at a time in a group, so that the numbers in it only grow.
     groups: [Mutex<()>; GROUPS as usize],
     /// The number that each group had at least when its last synced write was acknowledged.
-    safe: [AtomicU64; GROUPS as usize],
+    synced: [AtomicU64; GROUPS as usize],
     /// The disk below.
     disk: SimVfs,
     setup: Setup,
@@ -72,35 +72,35 @@ pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup { threads: 2, ..Setup::random(&mut rng) };
     let context = |what: String| format!("{setup}: {what}");
-    let arena = Arena::open(seed, setup, &mut rng).map_err(|error| context(format!("{error:?}")))?;
-    let arena = &arena;
+    let run = ConcurrentRun::open(seed, setup, &mut rng).map_err(|error| context(format!("{error:?}")))?;
+    let run = &run;
     let mut rngs: Vec<SimRng> = (0..options.writers + options.readers).map(|_| rng.fork()).collect();
     let mut outcomes: Vec<Outcome> = Vec::new();
     thread::scope(|scope| {
         let readers = rngs.split_off(options.writers).into_iter();
         let writers: Vec<_> =
-            rngs.into_iter().map(|rng| scope.spawn(move || arena.write(rng, options.batches))).collect();
-        let mut others: Vec<_> = readers.map(|rng| scope.spawn(move || arena.read(rng))).collect();
-        others.push(scope.spawn(move || arena.disturb(SimRng::new(seed))));
-        others.push(scope.spawn(move || arena.cut_off(options.cuts, SimRng::new(!seed))));
+            rngs.into_iter().map(|rng| scope.spawn(move || run.write(rng, options.batches))).collect();
+        let mut workers: Vec<_> = readers.map(|rng| scope.spawn(move || run.read(rng))).collect();
+        workers.push(scope.spawn(move || run.run_maintenance(SimRng::new(seed))));
+        workers.push(scope.spawn(move || run.cut_power(options.cuts, SimRng::new(!seed))));
         let join = |handle: thread::ScopedJoinHandle<'_, Outcome>| {
-            handle.join().unwrap_or_else(|panic| Err(crate::seeds::words(&*panic)))
+            handle.join().unwrap_or_else(|panic| Err(crate::seeds::panic_text(&*panic)))
         };
         outcomes.extend(writers.into_iter().map(join));
-        arena.done.store(true, Ordering::Release);
-        outcomes.extend(others.into_iter().map(join));
+        run.done.store(true, Ordering::Release);
+        outcomes.extend(workers.into_iter().map(join));
     });
     outcomes.into_iter().collect::<Outcome>().map_err(context)?;
-    arena.check_whole().map_err(context)?;
+    run.check_whole().map_err(context)?;
     let mut counts = Counts::default();
     counts.add("runs");
-    counts.add_many("batches", arena.next.load(Ordering::Acquire) - 1);
-    counts.add_many("views checked", arena.checks.load(Ordering::Acquire));
-    counts.add_many("power cuts", arena.cuts.load(Ordering::Acquire));
+    counts.add_many("batches", run.next.load(Ordering::Acquire) - 1);
+    counts.add_many("views checked", run.checks.load(Ordering::Acquire));
+    counts.add_many("power cuts", run.cuts.load(Ordering::Acquire));
     Ok(counts)
 }
 
-impl Arena {
+impl ConcurrentRun {
     fn open(seed: u64, setup: Setup, rng: &mut SimRng) -> bolide::Result<Self> {
         let disk = SimVfs::new(seed);
         let db = setup.open(Arc::new(disk.clone()), seed)?;
@@ -109,7 +109,7 @@ impl Arena {
             db.create_collection(name, setup.collection_options().index(spec))
         };
         let (left, right) = (create("left")?, create("right")?);
-        let arena = Self {
+        let run = Self {
             db,
             left,
             right,
@@ -117,14 +117,14 @@ impl Arena {
             done: AtomicBool::new(false),
             checks: AtomicU64::new(0),
             groups: Default::default(),
-            safe: Default::default(),
+            synced: Default::default(),
             disk,
             setup,
             cuts: AtomicU64::new(0),
             kind: kinds::any(rng),
         };
-        (0..GROUPS).try_for_each(|group| arena.rewrite(group, SyncMode::Always))?;
-        Ok(arena)
+        (0..GROUPS).try_for_each(|group| run.rewrite(group, SyncMode::Always))?;
+        Ok(run)
     }
 
     /// Gives all records of the group a new number.
@@ -142,7 +142,7 @@ impl Arena {
         }
         self.db.write_with(batch, &WriteOptions::default().sync(sync))?;
         if sync == SyncMode::Always {
-            self.safe[group as usize].fetch_max(number, Ordering::AcqRel);
+            self.synced[group as usize].fetch_max(number, Ordering::AcqRel);
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Arena {
     }
 
     /// Flushes, compacts, and creates and drops an index under load.
-    fn disturb(&self, mut rng: SimRng) -> Outcome {
+    fn run_maintenance(&self, mut rng: SimRng) -> Outcome {
         let mut has_index = false;
         while !self.done.load(Ordering::Acquire) {
             match rng.below(6) {
@@ -230,27 +230,27 @@ impl Arena {
         Ok(())
     }
 
-    /// Cuts the power at random moments, on copies of the disk: each group is there whole, as new
+    /// Cuts the power at random read_points, on copies of the disk: each group is there whole, as new
     /// as its last synced write or newer, and all indexes agree, also one that was being made or dropped.
-    fn cut_off(&self, cuts: u64, mut rng: SimRng) -> Outcome {
+    fn cut_power(&self, cuts: u64, mut rng: SimRng) -> Outcome {
         for _ in 0..cuts {
             let wait = rng.below(40);
             let due = self.next.load(Ordering::Acquire) + wait;
             while self.next.load(Ordering::Acquire) < due && !self.done.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            let safe = self.safe.each_ref().map(|number| number.load(Ordering::Acquire));
+            let synced = self.synced.each_ref().map(|number| number.load(Ordering::Acquire));
             let disk = self.disk.clone_disk();
             let mode = rng.pick(&CrashMode::EACH).copied().unwrap_or(CrashMode::Random);
             let context = |what: String| format!("after a power cut ({mode:?}): {what}");
-            self.recover(&disk.crash_with_seed(mode, rng.next_u64()), safe, rng.next_u64())
+            self.recover(&disk.crash_with_seed(mode, rng.next_u64()), synced, rng.next_u64())
                 .map_err(context)?;
             self.cuts.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn recover(&self, disk: &SimVfs, safe: [u64; GROUPS as usize], seed: u64) -> Outcome {
+    fn recover(&self, disk: &SimVfs, synced: [u64; GROUPS as usize], seed: u64) -> Outcome {
         let failed = |error: bolide::Error| format!("{error:?}");
         let setup = Setup { threads: 0, ..self.setup };
         let db = setup.open(Arc::new(disk.clone()), seed).map_err(failed)?;
@@ -262,8 +262,8 @@ impl Arena {
         let (left, right) = (left.map_err(failed)?, right.map_err(failed)?);
         for group in 0..GROUPS {
             let number = self.query_group(&left, group)?;
-            if self.query_group(&right, group)? != number || number < safe[group as usize] {
-                return Err(format!("group {group} has {number}, {} was safe", safe[group as usize]));
+            if self.query_group(&right, group)? != number || number < synced[group as usize] {
+                return Err(format!("group {group} has {number}, {} was synced", synced[group as usize]));
             }
             if !left.indexes().iter().any(|index| index.name() == "number") {
                 continue;

@@ -61,7 +61,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let vfs = SimVfs::new(seed);
     // Every seventh history is cut off before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
-    let mut runner = Runner::new(seed, setup, options, rng);
+    let mut runner = CrashRunner::new(seed, setup, options, rng);
     let context = |step: &str, what: String| format!("{setup}: {step}: {what}");
 
     let files: Arc<dyn Vfs> = match options.planted {
@@ -95,7 +95,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
 }
 
 /// A run whose disk is cut off, with what each cut may leave.
-pub(crate) struct Runner {
+pub(crate) struct CrashRunner {
     seed: u64,
     setup: Setup,
     options: CrashOptions,
@@ -105,7 +105,7 @@ pub(crate) struct Runner {
     counts: Counts,
 }
 
-impl Runner {
+impl CrashRunner {
     /// A run over an empty database. `seed` is that of its openings, `rng` decides what the cuts leave.
     pub(crate) fn new(seed: u64, setup: Setup, options: CrashOptions, rng: SimRng) -> Self {
         Self { seed, setup, options, rng, states: vec![Model::default()], counts: Counts::default() }
@@ -146,9 +146,9 @@ impl Runner {
             for mode in CrashMode::EACH {
                 let seed = self.rng.next_u64();
                 let disk = image.vfs.crash_with_seed(mode, seed);
-                let place =
+                let position =
                     format!("power cut ({mode:?}, {seed}) at call {}, before {}", image.call, image.before);
-                self.recover(&disk, candidates).map_err(|what| format!("{place}: {what}"))?;
+                self.recover(&disk, candidates).map_err(|what| format!("{position}: {what}"))?;
             }
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Runner {
         for image in disk.take_images() {
             self.crash_again(&image, &state)?;
         }
-        self.go_on(disk, state)
+        self.continue_after_recovery(disk, state)
     }
 
     /// A second power cut, inside the recovery from the first one; and a third inside the second
@@ -200,14 +200,14 @@ impl Runner {
             format!("{} the database does not open: {error:?}; files: {files:?}", Rule::Opens)
         })?;
         let candidates: Vec<&Model> = candidates.iter().collect();
-        let place = match_state(&db, &candidates).map_err(words)?;
+        let position = match_state(&db, &candidates).map_err(failure_text)?;
         let mut rng = self.rng.fork();
-        verify(&db, candidates[place], &mut rng).map_err(words)?;
-        Ok(candidates[place].clone())
+        verify(&db, candidates[position], &mut rng).map_err(failure_text)?;
+        Ok(candidates[position].clone())
     }
 
     /// Writes on after a recovery, and cuts the power once more: nothing old may come back.
-    fn go_on(&mut self, disk: &SimVfs, model: Model) -> Outcome {
+    fn continue_after_recovery(&mut self, disk: &SimVfs, model: Model) -> Outcome {
         let context = |what: String| format!("after recovery: {what}");
         let disk = disk.clone_disk();
         let mut subject = Subject::open(Arc::new(disk.clone()), self.setup, self.seed, model)
@@ -233,7 +233,7 @@ impl Runner {
 }
 
 /// A failure in words. After a power cut nothing that is read may be refused.
-fn words(failure: StepFailure) -> String {
+fn failure_text(failure: StepFailure) -> String {
     match failure {
         StepFailure::Refused(error) => format!("{} {error:?}", Rule::Readable),
         StepFailure::Wrong(what) => what,

@@ -30,7 +30,7 @@ use crate::history::Durability;
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::sample::{Sample, SampleOptions};
-use crate::seeds::{Counts, Outcome, words};
+use crate::seeds::{Counts, Outcome, panic_text};
 use crate::setup::DATABASE;
 use crate::verify::{match_state, observe, verify};
 
@@ -80,7 +80,7 @@ impl DamageOptions {
 #[derive(Debug, Clone)]
 pub(crate) enum Damage {
     Flip { offset: usize, bit: u8 },
-    Cut { length: usize },
+    Truncate { length: usize },
     Zero { offset: usize, bytes: usize },
     Extend { bytes: usize },
     Remove,
@@ -100,7 +100,7 @@ pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
     let derived = availability::derived_files(&sample.disk)?;
     counts.add_many("files", files.len() as u64);
     counts.add_many("derived files", derived.len() as u64);
-    for damage in [Damage::Remove, Damage::Cut { length: 0 }, Damage::Flip { offset: 40, bit: 2 }] {
+    for damage in [Damage::Remove, Damage::Truncate { length: 0 }, Damage::Flip { offset: 40, bit: 2 }] {
         sample.stays_available(&derived, &damage)?;
         counts.add("available without");
     }
@@ -141,7 +141,7 @@ fn damages(
         let bits = if options.every_bit { 0..8 } else { rng.below(8) as u8..8 };
         let count = if options.every_bit { 8 } else { 1 };
         list.extend(bits.take(count).map(|bit| Damage::Flip { offset, bit }));
-        list.push(Damage::Cut { length: offset });
+        list.push(Damage::Truncate { length: offset });
     }
     let sectors = (0..length).step_by(64 * stride);
     list.extend(sectors.map(|offset| Damage::Zero { offset, bytes: 64.min(length - offset) }));
@@ -161,7 +161,7 @@ impl Sample {
             damage.apply(&disk, path).map_err(|error| format!("{error:?}"))?;
         }
         let check = || availability::check(&disk, self.setup, self.seed, model);
-        let checked = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| words(&*panic));
+        let checked = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| panic_text(&*panic));
         checked
             .and_then(|checked| checked)
             .map_err(|what| format!("{}: {paths:?}: {damage:?}: {what}", self.setup))
@@ -171,80 +171,80 @@ impl Sample {
         let disk = self.disk.clone_disk();
         damage.apply(&disk, path).map_err(|error| format!("{error:?}"))?;
         let probed = catch_unwind(AssertUnwindSafe(|| self.probe(&disk)));
-        match probed.map_err(|panic| words(&*panic))?? {
-            Verdict::Named(outcome) => Ok(outcome),
-            Verdict::State { place, is_reported } => self.judge_loss(path, damage, place, is_reported),
+        match probed.map_err(|panic| panic_text(&*panic))?? {
+            ProbeResult::Named(outcome) => Ok(outcome),
+            ProbeResult::State { state, is_reported } => self.check_loss(path, damage, state, is_reported),
         }
     }
 
     /// Opens, reads and checks a damaged disk.
-    fn probe(&self, disk: &SimVfs) -> Outcome<Verdict> {
+    fn probe(&self, disk: &SimVfs) -> Outcome<ProbeResult> {
         let db = match self.setup.open(Arc::new(disk.clone()), self.seed) {
             Ok(db) => db,
-            Err(error) => return expect_damage(&error).map(|()| Verdict::Named("refused")),
+            Err(error) => return expect_damage(&error).map(|()| ProbeResult::Named("refused")),
         };
         if let Err(error) = observe(&db) {
-            return expect_damage(&error).map(|()| Verdict::Named("found by a read"));
+            return expect_damage(&error).map(|()| ProbeResult::Named("found by a read"));
         }
         let candidates: Vec<&Model> = self.states.iter().collect();
-        let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
-        let is_reported = reports_cut_tail(&db, disk)?;
-        match verify(&db, candidates[place], &mut SimRng::new(self.seed)) {
-            Ok(()) if place + 1 == candidates.len() => Ok(Verdict::Named("harmless")),
-            Ok(()) => Ok(Verdict::State { place, is_reported }),
+        let state = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        let is_reported = reports_truncated_tail(&db, disk)?;
+        match verify(&db, candidates[state], &mut SimRng::new(self.seed)) {
+            Ok(()) if state + 1 == candidates.len() => Ok(ProbeResult::Named("harmless")),
+            Ok(()) => Ok(ProbeResult::State { state, is_reported }),
             Err(StepFailure::Refused(error)) => {
-                expect_damage(&error).map(|()| Verdict::Named("found by a check"))
+                expect_damage(&error).map(|()| ProbeResult::Named("found by a check"))
             }
             Err(StepFailure::Wrong(what)) if what.starts_with("check:") => {
-                Ok(Verdict::Named("found by a check"))
+                Ok(ProbeResult::Named("found by a check"))
             }
             Err(StepFailure::Wrong(what)) => Err(what),
         }
     }
 
     /// An earlier state was found, sound in itself. Only unsynced writes may be missing, and only from a log.
-    fn judge_loss(
+    fn check_loss(
         &self,
         path: &Path,
         damage: &Damage,
-        place: usize,
+        state: usize,
         is_reported: bool,
     ) -> Outcome<&'static str> {
         let is_log = path.extension().is_some_and(|extension| extension == "wal");
-        let shortens = matches!(damage, Damage::Cut { .. } | Damage::Zero { .. });
+        let shortens = matches!(damage, Damage::Truncate { .. } | Damage::Zero { .. });
         let (last, durable) = (self.states.len() - 1, self.durable);
-        if place < durable || !is_log {
-            return Err(format!("state {place} of {last} is served without an error, {durable} was durable"));
+        if state < durable || !is_log {
+            return Err(format!("state {state} of {last} is served without an error, {durable} was durable"));
         }
         match is_reported {
             true => Ok("unsynced end reported"),
             false if shortens => Ok("unsynced end lost"),
-            false => Err(format!("state {place} of {last} is served, and no cut tail is reported")),
+            false => Err(format!("state {state} of {last} is served, and no cut tail is reported")),
         }
     }
 }
 
 /// Whether the database reports a cut tail. The bytes of each that it reports must be on the disk.
-fn reports_cut_tail(db: &bolide::Db, disk: &SimVfs) -> Outcome<bool> {
+fn reports_truncated_tail(db: &bolide::Db, disk: &SimVfs) -> Outcome<bool> {
     let tails = db.stats().cut_tails;
     for tail in &tails {
         let names = [format!("{:06}.wal", tail.segment), format!("{:06}.tail", tail.segment)];
-        let is_kept = names.iter().any(|name| {
+        let is_on_disk = names.iter().any(|name| {
             let contents = disk.contents(&Path::new(DATABASE).join(name));
             contents.is_ok_and(|bytes| bytes.len() as u64 >= tail.end && tail.start < tail.end)
         });
-        if !is_kept {
+        if !is_on_disk {
             return Err(format!("the bytes of {tail:?} are not on the disk"));
         }
     }
     Ok(!tails.is_empty())
 }
 
-enum Verdict {
+enum ProbeResult {
     Named(&'static str),
-    /// The state at this place is there in full, and it is not the last one.
+    /// The state at this state is there in full, and it is not the last one.
     State {
-        place: usize,
+        state: usize,
         is_reported: bool,
     },
 }
@@ -253,7 +253,7 @@ impl Damage {
     pub(crate) fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
         match self {
             Self::Flip { offset, bit } => disk.damage(path, |bytes| bytes[*offset] ^= 1 << bit),
-            Self::Cut { length } => disk.damage(path, |bytes| bytes.truncate(*length)),
+            Self::Truncate { length } => disk.damage(path, |bytes| bytes.truncate(*length)),
             Self::Zero { offset, bytes: count } => {
                 disk.damage(path, |bytes| bytes[*offset..offset + count].fill(0))
             }

@@ -19,7 +19,7 @@ use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
-use crate::subject::{Subject, follow};
+use crate::subject::{Subject, apply_step};
 use crate::verify::{match_state, verify};
 
 /// How a fault run goes.
@@ -58,7 +58,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     let clean = disk();
     let mut counts = Counts::default();
     FaultRun::new(seed, setup, &clean)
-        .follow_history(&steps, None, &mut counts)
+        .run_history(&steps, None, &mut counts)
         .map_err(|what| format!("{setup}: {what}"))?;
     let first = rng.below(options.stride.max(1));
     for fault in Fault::EACH {
@@ -69,7 +69,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
                 let vfs = disk();
                 vfs.set_fault(Some(plan));
                 FaultRun::new(seed, setup, &vfs)
-                    .follow_history(&steps, Some(plan), &mut counts)
+                    .run_history(&steps, Some(plan), &mut counts)
                     .map_err(|what| format!("{setup}: {plan:?}: {what}"))?;
                 counts.add("faults");
                 if fault == Fault::MappedAccess {
@@ -89,17 +89,17 @@ struct FaultRun<'a> {
     /// The states that a reopen after a power cut may find, oldest first. The first one is durable.
     states: Vec<Model>,
     /// The states after steps that reported an error, if no later write went well.
-    doubtful: Vec<Model>,
+    uncertain: Vec<Model>,
     /// The steps that failed, for messages.
     failed: Vec<String>,
 }
 
 impl<'a> FaultRun<'a> {
     fn new(seed: u64, setup: Setup, vfs: &'a SimVfs) -> Self {
-        Self { seed, setup, vfs, states: vec![Model::default()], doubtful: Vec::new(), failed: Vec::new() }
+        Self { seed, setup, vfs, states: vec![Model::default()], uncertain: Vec::new(), failed: Vec::new() }
     }
 
-    fn follow_history(mut self, steps: &[Step], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
+    fn run_history(mut self, steps: &[Step], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
         let opened = Subject::open(Arc::new(self.vfs.clone()), self.setup, self.seed, Model::default());
         let mut subject = match opened {
             Ok(subject) => subject,
@@ -121,9 +121,9 @@ impl<'a> FaultRun<'a> {
             match subject.step(step) {
                 Ok(()) => {
                     if matches!(step, Step::Reopen) {
-                        self.settle_doubts(&mut subject).map_err(context)?;
+                        self.resolve_uncertain(&mut subject).map_err(context)?;
                     }
-                    self.step_went_well(step, &subject);
+                    self.record_success(step, &subject);
                 }
                 Err(StepFailure::Wrong(what)) => return Err(context(what)),
                 Err(StepFailure::Refused(error)) => {
@@ -131,7 +131,7 @@ impl<'a> FaultRun<'a> {
                     counts.add("failed steps");
                     self.failed.push(format!("step {i}, {step}: {error:?}"));
                     after_error += usize::from(after_error == 0);
-                    self.resolve(&mut subject, step, plan)
+                    self.resolve_failure(&mut subject, step, plan)
                         .map_err(|what| context(format!("{error:?}, then {what}")))?;
                 }
             }
@@ -145,19 +145,19 @@ impl<'a> FaultRun<'a> {
     }
 
     /// A reopen decides whether the steps are there that had reported an error.
-    fn settle_doubts(&self, subject: &mut Subject) -> Outcome {
-        if self.doubtful.is_empty() {
+    fn resolve_uncertain(&self, subject: &mut Subject) -> Outcome {
+        if self.uncertain.is_empty() {
             return Ok(());
         }
         let db = subject.db().map_err(|error| format!("{error:?}"))?;
-        let candidates: Vec<&Model> = std::iter::once(&subject.model).chain(&self.doubtful).collect();
+        let candidates: Vec<&Model> = std::iter::once(&subject.model).chain(&self.uncertain).collect();
         let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
         let found = candidates[place].clone();
         subject.model = found;
         Ok(())
     }
 
-    fn step_went_well(&mut self, step: &Step, subject: &Subject) {
+    fn record_success(&mut self, step: &Step, subject: &Subject) {
         if let Step::Write { changes, .. } = step {
             let known = |change: &Change| subject.model.collections.contains_key(change.collection());
             if !changes.iter().any(known) {
@@ -176,22 +176,22 @@ impl<'a> FaultRun<'a> {
         }
         if step.changes_schema() {
             self.states = self.states.iter().map(|state| state.under_schema_of(&subject.model)).collect();
-            self.doubtful.clear();
+            self.uncertain.clear();
         }
         if step.makes_durable() {
             self.states.clear();
         }
         if step.makes_durable() || matches!(step, Step::Write { .. }) {
-            self.doubtful.clear();
+            self.uncertain.clear();
             self.states.push(subject.model.clone());
         }
     }
 
     /// After an error: the handle must still read, and shows the step in full or not at all.
-    fn resolve(&mut self, subject: &mut Subject, step: &Step, plan: Option<FaultPlan>) -> Outcome {
+    fn resolve_failure(&mut self, subject: &mut Subject, step: &Step, plan: Option<FaultPlan>) -> Outcome {
         self.vfs.set_fault(None);
         let mut after = subject.model.clone();
-        follow(&mut after, step);
+        apply_step(&mut after, step);
         if subject.db().is_err() {
             subject
                 .step(&Step::Reopen)
@@ -199,18 +199,18 @@ impl<'a> FaultRun<'a> {
         }
         let db = subject.db().map_err(|error| format!("{error:?}"))?;
         let mut candidates = vec![&subject.model, &after];
-        candidates.extend(&self.doubtful);
+        candidates.extend(&self.uncertain);
         let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
         let found = candidates[place].clone();
         if step.changes_schema() {
-            let shown = self.states.iter().map(|state| state.under_schema_of(&found)).collect();
-            let maybe: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(&after)).collect();
-            self.doubtful.extend(maybe);
-            self.doubtful.append(&mut self.states);
-            self.states = shown;
+            let confirmed = self.states.iter().map(|state| state.under_schema_of(&found)).collect();
+            let possible: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(&after)).collect();
+            self.uncertain.extend(possible);
+            self.uncertain.append(&mut self.states);
+            self.states = confirmed;
         }
         self.states.push(found.clone());
-        self.doubtful.push(after);
+        self.uncertain.push(after);
         subject.model = found;
         if let Some(plan) = plan.filter(|plan| plan.sticky) {
             self.vfs.set_fault(Some(FaultPlan { at: 1, ..plan }));
@@ -221,7 +221,7 @@ impl<'a> FaultRun<'a> {
     /// With the fault gone: a reopen as after a killed process, and one as after a power cut.
     fn check_reopen(&self) -> Outcome {
         let mut rng = SimRng::new(self.seed);
-        let candidates: Vec<&Model> = self.states.iter().chain(&self.doubtful).collect();
+        let candidates: Vec<&Model> = self.states.iter().chain(&self.uncertain).collect();
         let disks = [
             ("kill", self.vfs.clone_disk()),
             ("power cut", self.vfs.crash_with_seed(CrashMode::Random, self.seed)),

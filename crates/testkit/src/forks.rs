@@ -18,7 +18,7 @@ use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
 use crate::sample;
-use crate::seeds::{Counts, Outcome, words};
+use crate::seeds::{Counts, Outcome, panic_text};
 use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::{match_state, observe, verify};
@@ -85,7 +85,7 @@ pub fn check(seed: u64, options: ForkOptions) -> Outcome<Counts> {
         let same_length = mine.len() == theirs.len();
         disk.damage(&path, |bytes| *bytes = theirs).map_err(|error| failed(format!("{error:?}")))?;
         let probed = catch_unwind(AssertUnwindSafe(|| probe(&disk, &path, &one.model, setup, seed)));
-        let (outcome, message) = probed.map_err(|panic| words(&*panic))?.map_err(failed)?;
+        let (outcome, message) = probed.map_err(|panic| panic_text(&*panic))?.map_err(failed)?;
         if let Some(message) = message {
             names_tags(&path, &message).map_err(failed)?;
         }

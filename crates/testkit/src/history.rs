@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bolide_storage::SimRng;
 
 use crate::kinds::{self, KindChoice};
-use crate::question::Question;
+use crate::model_query::ModelQuery;
 use crate::record;
 
 /// The collections of a run. The last one comes and goes.
@@ -120,7 +120,7 @@ pub enum Step {
         snapshot: Option<usize>,
     },
     /// Runs a query, at the snapshot of this slot if there is one.
-    Find(&'static str, Question, Option<usize>),
+    Find(&'static str, ModelQuery, Option<usize>),
 }
 
 impl Step {
@@ -161,7 +161,7 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
     // Some histories are mostly puts, some delete a lot, some flush at every turn.
     let flush_rarity = 5 + rng.below(40);
     let delete_rarity = 2 + rng.below(10);
-    let safe_rarity = 1 + rng.below(8);
+    let sync_rarity = 1 + rng.below(8);
     let toggle_weight = if rng.one_in(4) { 10 } else { 2 };
     let specs = kinds::random_specs(&mut rng, options.kinds, INDEXES);
     let mut steps = vec![
@@ -184,7 +184,7 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
             _ if rng.one_in(flush_rarity) => Step::Flush,
             _ => Step::Write {
                 changes: changes(&mut rng, options.keys, delete_rarity),
-                durability: match rng.below(safe_rarity) {
+                durability: match rng.below(sync_rarity) {
                     0 => Durability::Always,
                     turn if turn % 2 == 0 => Durability::Batch,
                     _ => Durability::None,
@@ -250,7 +250,7 @@ fn read(rng: &mut SimRng, keys: u64) -> Step {
             let (low, high) = range(rng, keys);
             Step::Scan { collection, low, high, reverse: rng.one_in(2), snapshot }
         }
-        _ => Step::Find(collection, Question::random(rng), snapshot),
+        _ => Step::Find(collection, ModelQuery::random(rng), snapshot),
     }
 }
 
@@ -271,8 +271,8 @@ impl fmt::Display for Step {
                     }
                 })
             }
-            Self::Find(collection, question, snapshot) => {
-                write!(f, "find {collection}: {question}, at {snapshot:?}")
+            Self::Find(collection, query, snapshot) => {
+                write!(f, "find {collection}: {query}, at {snapshot:?}")
             }
             other => write!(f, "{other:?}"),
         }

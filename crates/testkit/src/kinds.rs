@@ -12,7 +12,7 @@ use bolide_storage::SimRng;
 use crate::value::is_spatial;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 37] = [
+pub const IMPLEMENTED: [&str; 37] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -53,7 +53,7 @@ pub const BUILT: [&str; 37] = [
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 0] = [];
+pub const PLANNED: [&str; 0] = [];
 
 /// The attributes that indexes of random histories are on.
 pub const ATTRIBUTES: [&str; 7] = ["a", "n.x", "tags[*]", "s", "s+n.x", "rect(areas)", "point(p.x,p.y)"];
@@ -61,7 +61,7 @@ pub const ATTRIBUTES: [&str; 7] = ["a", "n.x", "tags[*]", "s", "s+n.x", "rect(ar
 /// All kinds that are not refused.
 pub fn available() -> &'static [&'static str] {
     static AVAILABLE: LazyLock<Vec<&str>> = LazyLock::new(|| {
-        BUILT.into_iter().chain(ANNOUNCED).filter(|kind| is_available(&format!("i=a:{kind}"))).collect()
+        IMPLEMENTED.into_iter().chain(PLANNED).filter(|kind| is_available(&format!("i=a:{kind}"))).collect()
     });
     &AVAILABLE
 }
@@ -73,7 +73,7 @@ pub struct KindChoice(Option<&'static str>);
 impl KindChoice {
     /// Those called `name`, with all their options: `ps-tree`, for example. `None` if there are none.
     pub fn only(name: &str) -> Option<Self> {
-        let mut names = BUILT.into_iter().map(family);
+        let mut names = IMPLEMENTED.into_iter().map(family);
         names.find(|family| *family == name).map(|family| Self(Some(family)))
     }
 
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn what_is_built_is_not_refused() {
-        for kind in BUILT {
+        for kind in IMPLEMENTED {
             assert!(available().contains(&kind), "{kind} is refused as not available");
         }
     }
 
     #[test]
     fn every_announced_text_is_a_specification() {
-        for kind in BUILT.into_iter().chain(ANNOUNCED) {
+        for kind in IMPLEMENTED.into_iter().chain(PLANNED) {
             let spec = format!("i=a:{kind}");
             assert!(spec.parse::<bolide::IndexSpec>().is_ok(), "{spec}");
         }
@@ -173,7 +173,7 @@ mod tests {
         let choice = KindChoice::only("ps-tree").unwrap();
         let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, choice, 7)).collect();
         assert!(drawn.iter().all(|spec| spec.contains(":ps-tree")));
-        for kind in BUILT.into_iter().filter(|kind| choice.has(kind)) {
+        for kind in IMPLEMENTED.into_iter().filter(|kind| choice.has(kind)) {
             assert!(drawn.iter().any(|spec| spec.ends_with(&format!(":{kind}"))), "{kind}");
         }
         assert_eq!(KindChoice::only("ps"), None);

@@ -37,7 +37,7 @@ impl Default for KindsSoakOptions {
 const VALUES: u64 = 100;
 /// Writes between two queries of a collection.
 const WRITES: u64 = 50;
-/// Growth from the second to the last quarter that is allowed: a half, and this many bytes for caches and files in progress.
+/// Growth from the second to the last quarter that is allowed: a copy, and this many bytes for caches and files in progress.
 const SLACK_BYTES: u64 = 64 << 20;
 
 /// What one quarter of the time took at most.
@@ -52,16 +52,16 @@ struct QuarterPeaks {
 /// # Errors
 /// The wrong answer, the bound that does not hold, or the error of the database, in words.
 pub fn check(directory: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
-    let place = directory.join(format!("kinds-soak-{}-{}", std::process::id(), options.seed));
-    let outcome = run(&place, options).map_err(|error| format!("seed {}: {error}", options.seed));
+    let path = directory.join(format!("kinds-soak-{}-{}", std::process::id(), options.seed));
+    let outcome = run(&path, options).map_err(|error| format!("seed {}: {error}", options.seed));
     if outcome.is_ok() {
-        let _ = std::fs::remove_dir_all(&place);
+        let _ = std::fs::remove_dir_all(&path);
     }
     outcome
 }
 
-fn run(place: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
-    let mut soak = KindsSoak::start(place, options)?;
+fn run(path: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
+    let mut soak = KindsSoak::start(path, options)?;
     let mut quarters = Vec::new();
     println!("| quarter | memory of the process | disk space |\n|---|---|---|");
     for quarter in 1..=4 {
@@ -90,7 +90,7 @@ type VersionedValue = Option<(u64, u64)>;
 
 struct KindsSoak {
     db: Option<Db>,
-    place: PathBuf,
+    path: PathBuf,
     options: KindsSoakOptions,
     rng: SimRng,
     /// The collections by name, with the records that each should have.
@@ -99,25 +99,25 @@ struct KindsSoak {
 }
 
 impl KindsSoak {
-    fn start(place: &Path, options: KindsSoakOptions) -> Outcome<Self> {
-        let db = open(place)?;
-        let (mut tables, mut left_out) = (Vec::new(), 0);
+    fn start(path: &Path, options: KindsSoakOptions) -> Outcome<Self> {
+        let db = open(path)?;
+        let (mut tables, mut skipped) = (Vec::new(), 0);
         for (number, kind) in kinds::available().iter().enumerate() {
-            for half in 0..2 {
-                let name = format!("c{number}_{half}");
-                let layout = Layout::ALL[(number + 2 * half) % Layout::ALL.len()];
+            for copy in 0..2 {
+                let name = format!("c{number}_{copy}");
+                let layout = Layout::ALL[(number + 2 * copy) % Layout::ALL.len()];
                 let spec = |name: &str| format!("{name}={name}:{kind}").parse();
                 let collection = CollectionOptions::json()
                     .layout(layout)
-                    .index(spec("s").map_err(in_words)?)
-                    .index(spec("n").map_err(in_words)?);
+                    .index(spec("s").map_err(error_text)?)
+                    .index(spec("n").map_err(error_text)?);
                 match db.create_collection(&name, collection) {
                     // The directory is not on persistent memory. Every other kind must be there.
                     Err(error) if error.kind() == ErrorKind::Unsupported && kind.contains("region=dax") => {
-                        left_out += 1;
+                        skipped += 1;
                     }
                     created => {
-                        created.map_err(in_words)?;
+                        created.map_err(error_text)?;
                         tables.push((name, vec![None; options.records as usize]));
                     }
                 }
@@ -125,9 +125,9 @@ impl KindsSoak {
         }
         let mut counts = Counts::default();
         counts.add_many("collections", tables.len() as u64);
-        counts.add_many("collections without persistent memory", left_out);
+        counts.add_many("collections without persistent memory", skipped);
         let rng = SimRng::new(options.seed);
-        Ok(Self { db: Some(db), place: place.to_owned(), options, rng, tables, counts })
+        Ok(Self { db: Some(db), path: path.to_owned(), options, rng, tables, counts })
     }
 
     fn db(&self) -> Outcome<&Db> {
@@ -140,7 +140,7 @@ impl KindsSoak {
         let mut peaks = QuarterPeaks::default();
         while started.elapsed() < time {
             let at = self.rng.below(self.tables.len() as u64) as usize;
-            let collection = self.db()?.collection(&self.tables[at].0).map_err(in_words)?;
+            let collection = self.db()?.collection(&self.tables[at].0).map_err(error_text)?;
             for _ in 0..WRITES {
                 self.write(&collection, at)?;
             }
@@ -158,12 +158,12 @@ impl KindsSoak {
         let Some(row) = self.tables[at].1.get_mut(record as usize) else { return Ok(()) };
         if deletes {
             *row = None;
-            collection.delete(&key(record)).map_err(in_words)?;
+            collection.delete(&key(record)).map_err(error_text)?;
             self.counts.add("deletes");
         } else {
             let version = row.map_or(0, |(_, version)| version) + 1;
             *row = Some((value, version));
-            collection.put(&key(record), text(value, version).as_bytes()).map_err(in_words)?;
+            collection.put(&key(record), text(value, version).as_bytes()).map_err(error_text)?;
             self.counts.add("puts");
         }
         Ok(())
@@ -184,7 +184,7 @@ impl KindsSoak {
             [("s", Query::new().eq("s", format!("v{value}"))), ("n", Query::new().eq("n", value as i64))];
         for (index, query) in queries {
             self.counts.add("queries");
-            let answers = collection.find(&query.using_index(index)).map_err(in_words)?;
+            let answers = collection.find(&query.using_index(index)).map_err(error_text)?;
             let text =
                 |record: Option<Vec<u8>>| String::from_utf8_lossy(&record.unwrap_or_default()).into_owned();
             let mut found: Vec<_> =
@@ -201,17 +201,17 @@ impl KindsSoak {
     /// Closes the database, opens it again, and checks it deeply.
     fn reopen(&mut self) -> Outcome {
         if let Some(db) = self.db.take() {
-            db.close().map_err(in_words)?;
+            db.close().map_err(error_text)?;
         }
-        let db = open(&self.place)?;
-        let report = db.check(true).map_err(in_words)?;
+        let db = open(&self.path)?;
+        let report = db.check(true).map_err(error_text)?;
         if !report.is_sound() {
             return Err(format!("check: {:?}", report.problems()));
         }
         for (name, rows) in &self.tables {
-            let collection = db.collection(name).map_err(in_words)?;
+            let collection = db.collection(name).map_err(error_text)?;
             for (number, row) in (0..).zip(rows) {
-                let found = collection.get(&key(number)).map_err(in_words)?;
+                let found = collection.get(&key(number)).map_err(error_text)?;
                 let wanted = row.map(|(value, version)| text(value, version));
                 if found.as_deref() != wanted.as_ref().map(String::as_bytes) {
                     return Err(format!("{name}: record {number} is {found:?} instead of {wanted:?}"));
@@ -224,16 +224,16 @@ impl KindsSoak {
     }
 }
 
-fn open(place: &Path) -> Outcome<Db> {
+fn open(path: &Path) -> Outcome<Db> {
     let options = Options::default()
         .sync(SyncMode::None)
         .memtable_bytes(1 << 20)
         .cache_bytes(16 << 20)
         .background_threads(2);
-    Db::open(place, options).map_err(in_words)
+    Db::open(path, options).map_err(error_text)
 }
 
-fn in_words(error: bolide::Error) -> String {
+fn error_text(error: bolide::Error) -> String {
     format!("{error:?}")
 }
 

@@ -100,7 +100,7 @@ fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
         "panics" => check_panics(arguments, &run),
         "allocations" => check_allocations(arguments, &run),
         "workloads" => check_workloads(arguments, &run),
-        "planted" => arguments.takes(&[]).map(|()| bolide_testkit::expected::check()),
+        "planted" => arguments.allow_only(&[]).map(|()| bolide_testkit::expected::check()),
         "flips" => check_flips(arguments, &run),
         "forks" => check_forks(arguments, &run),
         "repair" => check_repairs(arguments, &run),
@@ -117,7 +117,7 @@ fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
 }
 
 fn check_crashes(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "nested", "kind", "layout"])?;
+    arguments.allow_only(&["steps", "nested", "kind", "layout"])?;
     let defaults = CrashOptions::default();
     let crash = CrashOptions {
         steps: arguments.size("steps", defaults.steps)?,
@@ -130,7 +130,7 @@ fn check_crashes(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>
 }
 
 fn check_faults(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "stride", "kind", "layout"])?;
+    arguments.allow_only(&["steps", "stride", "kind", "layout"])?;
     let defaults = FaultOptions::default();
     let fault = FaultOptions {
         steps: arguments.size("steps", defaults.steps)?,
@@ -142,7 +142,7 @@ fn check_faults(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>>
 }
 
 fn check_panics(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "stride", "kind", "layout"])?;
+    arguments.allow_only(&["steps", "stride", "kind", "layout"])?;
     let defaults = PanicOptions::default();
     let panic = PanicOptions {
         steps: arguments.size("steps", defaults.steps)?,
@@ -155,7 +155,7 @@ fn check_panics(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>>
 }
 
 fn check_allocations(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "failures", "stride"])?;
+    arguments.allow_only(&["steps", "failures", "stride"])?;
     let defaults = AllocationOptions::default();
     let allocation = AllocationOptions {
         steps: arguments.size("steps", defaults.steps)?,
@@ -168,7 +168,7 @@ fn check_allocations(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Cou
 }
 
 fn check_workloads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["operations", "part", "layout"])?;
+    arguments.allow_only(&["operations", "part", "layout"])?;
     let total = workloads::count(arguments.number("operations", 3)?.try_into().ok()?);
     let (part, parts) = arguments.text("part").unwrap_or("1/1").split_once('/')?;
     let seeds = match arguments.seeds_given {
@@ -180,7 +180,7 @@ fn check_workloads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Count
 }
 
 fn check_flips(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["records", "stride", "bits", "kind", "layout"])?;
+    arguments.allow_only(&["records", "stride", "bits", "kind", "layout"])?;
     let defaults = DamageOptions::default();
     let damage = DamageOptions {
         records: arguments.size("records", defaults.records)?,
@@ -198,14 +198,14 @@ fn check_flips(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> 
 }
 
 fn check_forks(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["records", "kind"])?;
+    arguments.allow_only(&["records", "kind"])?;
     let records = arguments.size("records", ForkOptions::default().records)?;
     let forks = ForkOptions { records, kinds: arguments.kinds()?, same_tags: false };
     Some(run.run(|seed| forks::check(seed, forks)))
 }
 
 fn check_repairs(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["damages", "steps", "kind", "layout"])?;
+    arguments.allow_only(&["damages", "steps", "kind", "layout"])?;
     let defaults = RepairProof::default();
     let proof = RepairProof {
         damages: arguments.number("damages", defaults.damages)?,
@@ -218,7 +218,7 @@ fn check_repairs(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>
 }
 
 fn check_settings(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "setups", "layout"])?;
+    arguments.allow_only(&["steps", "setups", "layout"])?;
     let defaults = MetamorphicOptions::default();
     let metamorphic = MetamorphicOptions {
         steps: arguments.size("steps", defaults.steps)?,
@@ -233,14 +233,14 @@ fn check_settings(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts
 }
 
 fn check_kinds(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "layout"])?;
+    arguments.allow_only(&["steps", "layout"])?;
     let layout = arguments.layout()?;
     let steps = arguments.size("steps", KindsOptions::default().steps)?;
     Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps, layout })))
 }
 
 fn check_threads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["writers", "readers", "batches", "cuts"])?;
+    arguments.allow_only(&["writers", "readers", "batches", "cuts"])?;
     let defaults = ConcurrentOptions::default();
     let concurrent = ConcurrentOptions {
         writers: arguments.size("writers", defaults.writers)?,
@@ -252,7 +252,7 @@ fn check_threads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>
 }
 
 fn check_conformance(arguments: &Arguments) -> Option<Outcome<Counts>> {
-    arguments.takes(&["kind", "layout"])?;
+    arguments.allow_only(&["kind", "layout"])?;
     let layout = arguments.layout()?;
     Some(match arguments.text("kind") {
         Some(kind) => check_kind(kind, layout),
@@ -261,7 +261,7 @@ fn check_conformance(arguments: &Arguments) -> Option<Outcome<Counts>> {
 }
 
 fn measure_pauses(arguments: &Arguments) -> Option<Outcome<Counts>> {
-    arguments.takes(&["directory", "records", "rate", "seconds"])?;
+    arguments.allow_only(&["directory", "records", "rate", "seconds"])?;
     let defaults = PauseOptions::default();
     let pause = PauseOptions {
         records: arguments.number("records", defaults.records)?,
@@ -272,7 +272,7 @@ fn measure_pauses(arguments: &Arguments) -> Option<Outcome<Counts>> {
 }
 
 fn check_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
-    arguments.takes(&["directory", "records", "rate", "seconds", "memtable-kib"])?;
+    arguments.allow_only(&["directory", "records", "rate", "seconds", "memtable-kib"])?;
     let defaults = SoakOptions::default();
     let soak = SoakOptions {
         records: arguments.number("records", defaults.records)?,
@@ -285,7 +285,7 @@ fn check_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
 }
 
 fn check_kinds_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
-    arguments.takes(&["directory", "records", "seconds"])?;
+    arguments.allow_only(&["directory", "records", "seconds"])?;
     let defaults = KindsSoakOptions::default();
     let soak = KindsSoakOptions {
         records: arguments.number("records", defaults.records)?,
@@ -296,7 +296,7 @@ fn check_kinds_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
 }
 
 fn print_steps(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
-    arguments.takes(&["steps", "kind"])?;
+    arguments.allow_only(&["steps", "kind"])?;
     let kinds = arguments.kinds()?;
     let steps = arguments.size("steps", CrashOptions::default().steps)?;
     Some(run.run(|seed| {
@@ -315,7 +315,7 @@ fn check_kind(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
 /// The conformance suite with every kind that there is, or is to be.
 fn check_all_kinds(layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
-    for kind in kinds::BUILT.into_iter().chain(kinds::ANNOUNCED) {
+    for kind in kinds::IMPLEMENTED.into_iter().chain(kinds::PLANNED) {
         let started = Instant::now();
         let these = check_kind(kind, layout)?;
         println!("{kind}: {these}, {:.1} s", started.elapsed().as_secs_f64());
@@ -329,35 +329,35 @@ struct Arguments {
     seeds: Range<u64>,
     seeds_given: bool,
     threads: usize,
-    others: BTreeMap<String, String>,
+    options: BTreeMap<String, String>,
 }
 
 impl Arguments {
     fn parse(arguments: &[String]) -> Option<Self> {
-        let mut others = BTreeMap::new();
+        let mut options = BTreeMap::new();
         for pair in arguments.chunks(2) {
             let [name, value] = pair else { return None };
-            others.insert(name.strip_prefix("--")?.to_owned(), value.clone());
+            options.insert(name.strip_prefix("--")?.to_owned(), value.clone());
         }
-        let seeds_given = others.contains_key("seeds");
-        let seeds = match others.remove("seeds") {
+        let seeds_given = options.contains_key("seeds");
+        let seeds = match options.remove("seeds") {
             None => 0..10,
             Some(text) => parse_seeds(&text)?,
         };
-        let threads = match others.remove("threads") {
+        let threads = match options.remove("threads") {
             None => std::thread::available_parallelism().map_or(1, usize::from),
             Some(text) => text.parse().ok()?,
         };
-        Some(Self { seeds, seeds_given, threads, others })
+        Some(Self { seeds, seeds_given, threads, options })
     }
 
     /// `None` if there is an option of another name.
-    fn takes(&self, names: &[&str]) -> Option<()> {
-        self.others.keys().all(|name| names.contains(&name.as_str())).then_some(())
+    fn allow_only(&self, names: &[&str]) -> Option<()> {
+        self.options.keys().all(|name| names.contains(&name.as_str())).then_some(())
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        self.others.get(name).map(String::as_str)
+        self.options.get(name).map(String::as_str)
     }
 
     /// Where databases on a real disk lie.
@@ -374,9 +374,9 @@ impl Arguments {
     }
 
     fn seed_run(&self, check: &str) -> SeedRun {
-        let others: String = self.others.iter().map(|(name, value)| format!(" --{name} {value}")).collect();
+        let options: String = self.options.iter().map(|(name, value)| format!(" --{name} {value}")).collect();
         SeedRun {
-            command: format!("{check}{others}"),
+            command: format!("{check}{options}"),
             seeds: self.seeds.clone(),
             threads: self.threads,
             progress: true,

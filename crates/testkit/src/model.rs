@@ -6,17 +6,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::history::Change;
-use crate::rows::{Row, Rows};
+use crate::rows::{ModelRow, ModelRows};
 
 /// A collection.
 #[derive(Debug, Clone, Default)]
 pub struct CollectionModel {
     /// Its records.
-    pub rows: Arc<Rows>,
+    pub rows: Arc<ModelRows>,
     /// The names of its indexes.
     pub indexes: BTreeSet<String>,
     /// Distinguishes it from another collection that had its name before.
-    pub birth: u64,
+    pub generation: u64,
 }
 
 /// All collections at one moment. A clone shares the rows.
@@ -33,7 +33,7 @@ impl Model {
         self.writes += 1;
         if self.collections.remove(name).is_none() {
             let indexes = indexes.map(str::to_owned).collect();
-            let collection = CollectionModel { indexes, birth: self.writes, ..CollectionModel::default() };
+            let collection = CollectionModel { indexes, generation: self.writes, ..CollectionModel::default() };
             self.collections.insert(name.to_owned(), collection);
         }
     }
@@ -52,7 +52,7 @@ impl Model {
     pub fn under_schema_of(&self, schema: &Self) -> Self {
         let mut combined = schema.clone();
         for (name, collection) in &mut combined.collections {
-            let earlier = self.collections.get(name).filter(|earlier| earlier.birth == collection.birth);
+            let earlier = self.collections.get(name).filter(|earlier| earlier.generation == collection.generation);
             collection.rows = earlier.map(|earlier| Arc::clone(&earlier.rows)).unwrap_or_default();
         }
         combined
@@ -67,7 +67,7 @@ impl Model {
         match change {
             Change::Put { key, record, .. } => {
                 let parsed = serde_json::from_slice(record).unwrap_or(Value::Null);
-                rows.insert(key.as_slice().into(), Arc::new(Row { record: record.clone(), parsed, order }));
+                rows.insert(key.as_slice().into(), Arc::new(ModelRow { record: record.clone(), parsed, order }));
             }
             Change::Delete { key, .. } => {
                 rows.remove(key.as_slice());

@@ -150,7 +150,7 @@ impl PanicRun {
         std::thread::spawn(move || {
             let mut counts = Counts::default();
             let outcome = catch_unwind(AssertUnwindSafe(|| self.run(&mut counts)))
-                .unwrap_or_else(|panic| Err(crate::seeds::words(&*panic)));
+                .unwrap_or_else(|panic| Err(crate::seeds::panic_text(&*panic)));
             drop(sender.send((outcome, counts)));
         });
         match receiver.recv_timeout(limit) {
@@ -178,22 +178,22 @@ impl PanicRun {
     }
 
     fn run(&self, counts: &mut Counts) -> Outcome<u64> {
-        let words = |error: bolide::Error| format!("{error:?}");
+        let error_text = |error: bolide::Error| format!("{error:?}");
         let switch = Switch::new(self.site, self.options.planted);
         let disk = SimVfs::new(self.seed);
         let db = Db::open_with(DATABASE, self.setup.options(), self.components(&disk, self.setup, &switch));
-        let db = db.map_err(words)?;
+        let db = db.map_err(error_text)?;
         let mut declared = declared(&self.setup, CollectionOptions::bytes());
         for spec in self.specs.iter().take(2) {
-            declared = declared.index(spec.parse().map_err(words)?);
+            declared = declared.index(spec.parse().map_err(error_text)?);
         }
-        let docs = db.create_collection(COLLECTION, declared).map_err(words)?;
+        let docs = db.create_collection(COLLECTION, declared).map_err(error_text)?;
         switch.arm(self.at);
         let mut allowed = Allowed::new();
         let mut after = 0;
         for (number, step) in self.steps.iter().enumerate() {
             let context = |what: String| format!("step {number}, {step:?}: {what}");
-            let done = catch_unwind(AssertUnwindSafe(|| take_step(&db, &docs, &self.specs, step)));
+            let done = catch_unwind(AssertUnwindSafe(|| run_step(&db, &docs, &self.specs, step)));
             let is_done = matches!(done, Ok(Ok(())));
             if !is_done && !switch.has_fired() {
                 return Err(context(format!("failed before any panic: {done:?}")));
@@ -203,7 +203,7 @@ impl PanicRun {
                 Ok(Err(_)) => "failed steps",
                 Err(_) => "steps that panicked",
             });
-            note(&mut allowed, step, is_done);
+            update_allowed(&mut allowed, step, is_done);
             after += usize::from(switch.has_fired());
             // At once, a few steps later, and now and then.
             if after == 1 || after == 8 || matches!(step, DocStep::Query) {
@@ -220,9 +220,9 @@ impl PanicRun {
         let setup = Setup { threads: 0, ..self.setup };
         let db = Db::open_with(DATABASE, setup.options(), self.components(&disk, setup, &switch));
         let db = db.map_err(|error| context(format!("{} {error:?}", Rule::Opens)))?;
-        let docs = db.collection(COLLECTION).map_err(|error| context(words(error)))?;
+        let docs = db.collection(COLLECTION).map_err(|error| context(error_text(error)))?;
         compare(&docs, &allowed, &switch, counts).map_err(context)?;
-        let report = db.check(true).map_err(|error| context(words(error)))?;
+        let report = db.check(true).map_err(|error| context(error_text(error)))?;
         if !report.problems().is_empty() {
             return Err(context(format!("check: {:?}", report.problems())));
         }
@@ -241,7 +241,7 @@ pub(crate) fn declared(setup: &Setup, options: CollectionOptions) -> CollectionO
 }
 
 /// Takes a step. Its indexes are those of `specs`.
-pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &DocStep) -> Result<()> {
+pub(crate) fn run_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &DocStep) -> Result<()> {
     match *step {
         DocStep::Put(number, value) => docs.put(&key(number), &record(value)),
         DocStep::Delete(number) => docs.delete(&key(number)),
@@ -250,16 +250,16 @@ pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &D
         DocStep::Compact => db.compact(),
         DocStep::Query => Ok(()),
         DocStep::Create(which) => {
-            let Some(spec) = specs.get(which).filter(|_| present(docs, specs, which).is_none()) else {
+            let Some(spec) = specs.get(which).filter(|_| existing_index(docs, specs, which).is_none()) else {
                 return Ok(());
             };
             docs.create_index_background(spec.parse::<IndexSpec>()?, &BuildOptions::default())?.wait()
         }
-        DocStep::Rebuild(which) => match present(docs, specs, which) {
+        DocStep::Rebuild(which) => match existing_index(docs, specs, which) {
             Some(name) => docs.rebuild_index_background(&name, &BuildOptions::default())?.wait(),
             None => Ok(()),
         },
-        DocStep::Drop(which) => match present(docs, specs, which) {
+        DocStep::Drop(which) => match existing_index(docs, specs, which) {
             Some(name) => docs.drop_index(&name),
             None => Ok(()),
         },
@@ -267,7 +267,7 @@ pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &D
 }
 
 /// The name of the index of this specification, if it is there.
-fn present(docs: &Collection, specs: &[Arc<str>], which: usize) -> Option<String> {
+fn existing_index(docs: &Collection, specs: &[Arc<str>], which: usize) -> Option<String> {
     let name = crate::history::index_name(specs.get(which)?);
     docs.indexes().iter().any(|index| index.name() == name).then(|| name.to_owned())
 }
@@ -281,7 +281,7 @@ fn record(value: u64) -> Vec<u8> {
 }
 
 /// What a step does to the values that keys may have.
-pub(crate) fn note(allowed: &mut Allowed, step: &DocStep, is_done: bool) {
+pub(crate) fn update_allowed(allowed: &mut Allowed, step: &DocStep, is_done: bool) {
     let (keys, value) = match *step {
         DocStep::Put(number, value) => (number..number + 1, Some(value)),
         DocStep::Delete(number) => (number..number + 1, None),
@@ -298,10 +298,10 @@ pub(crate) fn note(allowed: &mut Allowed, step: &DocStep, is_done: bool) {
 }
 
 /// The result of `read`. Where the planned panic may have been in it, it is called a second time.
-fn answer<T>(switch: &Switch, counts: &mut Counts, read: impl Fn() -> Result<T>) -> Outcome<T> {
+fn retry_read<T>(switch: &Switch, counts: &mut Counts, read: impl Fn() -> Result<T>) -> Outcome<T> {
     let caught = || match catch_unwind(AssertUnwindSafe(&read)) {
-        Ok(answer) => answer.map_err(|error| format!("{error:?}")),
-        Err(panic) => Err(crate::seeds::words(&*panic)),
+        Ok(retry_read) => retry_read.map_err(|error| format!("{error:?}")),
+        Err(panic) => Err(crate::seeds::panic_text(&*panic)),
     };
     caught().or_else(|failure| {
         if !switch.has_fired() {
@@ -314,14 +314,14 @@ fn answer<T>(switch: &Switch, counts: &mut Counts, read: impl Fn() -> Result<T>)
 
 /// Compares the records with what they may be, and each index with the records.
 pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut Counts) -> Outcome {
-    let records = answer(switch, counts, || docs.iter()?.collect::<Result<Vec<_>>>())
+    let records = retry_read(switch, counts, || docs.iter()?.collect::<Result<Vec<_>>>())
         .map_err(|error| format!("the records cannot be read: {error}"))?;
     let mut found: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut sequences = BTreeSet::new();
     for (key, value) in records {
         let parsed: serde_json::Value =
             serde_json::from_slice(&value).map_err(|error| format!("a record: {error}"))?;
-        let sequence = answer(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
+        let sequence = retry_read(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
         if !sequences.insert(sequence) {
             return Err(format!("{} two records have the sequence number {sequence:?}", Rule::Numbers));
         }
@@ -334,10 +334,10 @@ pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, cou
             return Err(format!("{} {what}", Rule::State));
         }
     }
-    for index in answer(switch, counts, || Ok(docs.indexes()))? {
+    for index in retry_read(switch, counts, || Ok(docs.indexes()))? {
         for value in 0..VALUES {
             let query = Query::new().eq("a", value as i64).using_index(index.name());
-            let rows = match answer(switch, counts, || docs.find(&query)) {
+            let rows = match retry_read(switch, counts, || docs.find(&query)) {
                 Ok(rows) => rows.into_vec(),
                 Err(_) if docs.index(index.name()).is_ok_and(|now| now.state() != IndexState::Ready) => {
                     counts.add("queries of indexes that are not ready");

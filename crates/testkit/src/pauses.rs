@@ -1,8 +1,8 @@
 //! How long a writer waits while an index is built.
 //!
 //! A writer puts a record every so often, on a real disk, first without a build and then while an index is built
-//! over the records that are there. Making an index should not pause writers: what is left are the moments in
-//! which the index joins and is published, the commits of the build, and the sync of the log behind each section.
+//! over the records that are there. Making an index should not pause writers: what is left are the read_points in
+//! which the index joins and is published, the commits of the build, and the sync of the log max_delay each section.
 
 use std::path::Path;
 use std::thread;
@@ -51,18 +51,18 @@ struct Latencies {
     /// Each call.
     calls: Vec<u64>,
     /// The longest time from the moment at which a put was due to its end.
-    behind: u64,
+    max_delay: u64,
 }
 
 impl Latencies {
-    fn line(mut self) -> String {
+    fn table_row(mut self) -> String {
         self.calls.sort_unstable();
         let at = |share: f64| {
             let place = (self.calls.len() as f64 * share) as usize;
             self.calls.get(place.min(self.calls.len().saturating_sub(1))).copied().unwrap_or(0)
         };
-        let (count, behind) = (self.calls.len(), self.behind);
-        format!("{count} | {} | {} | {} | {behind}", at(0.5), at(0.999), at(1.0))
+        let (count, max_delay) = (self.calls.len(), self.max_delay);
+        format!("{count} | {} | {} | {} | {max_delay}", at(0.5), at(0.999), at(1.0))
     }
 }
 
@@ -72,18 +72,18 @@ impl Latencies {
 /// # Errors
 /// Those of the database, in words.
 pub fn measure(directory: &Path, options: PauseOptions) -> Outcome {
-    let in_words = |error: bolide::Error| format!("{error:?}");
-    println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | most behind µs |");
+    let error_text = |error: bolide::Error| format!("{error:?}");
+    println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | most max_delay µs |");
     println!("|---|---|---|---|---|---|---|");
     for (number, kind) in KINDS.into_iter().enumerate() {
         let database = directory.join(format!("pauses{number}"));
-        watch(&database, kind, options).map_err(in_words)?;
+        measure_kind(&database, kind, options).map_err(error_text)?;
         let _ = std::fs::remove_dir_all(database);
     }
     Ok(())
 }
 
-fn watch(directory: &Path, kind: &str, options: PauseOptions) -> bolide::Result<()> {
+fn measure_kind(directory: &Path, kind: &str, options: PauseOptions) -> bolide::Result<()> {
     let db = Db::open(directory, Options::default().sync(SyncMode::None))?;
     let posts = db.create_collection("posts", CollectionOptions::default())?;
     let mut writer = Writer { rng: SimRng::new(1), posts: posts.clone(), records: options.records };
@@ -96,22 +96,22 @@ fn watch(directory: &Path, kind: &str, options: PauseOptions) -> bolide::Result<
     let started = Instant::now();
     let mut build = None;
     // The index joins in a thread of its own, so that the writer meets that moment as well.
-    let (with, made) = thread::scope(|scope| {
-        let maker = scope.spawn(|| {
+    let (with, built) = thread::scope(|scope| {
+        let builder = scope.spawn(|| {
             let build =
                 posts.create_index_background(format!("user:{kind}").parse()?, &BuildOptions::default())?;
             build.wait()?;
             Ok::<Duration, bolide::Error>(started.elapsed())
         });
-        let with = writer.pace(options.rate, || !maker.is_finished());
-        (with, maker.join())
+        let with = writer.pace(options.rate, || !builder.is_finished());
+        (with, builder.join())
     });
-    if let Ok(made) = made {
-        build = Some(made?);
+    if let Ok(built) = built {
+        build = Some(built?);
     }
     let seconds = build.unwrap_or_default().as_secs_f64();
-    println!("| none | | {} |", without.line());
-    println!("| `{kind}` | {seconds:.1} | {} |", with?.line());
+    println!("| none | | {} |", without.table_row());
+    println!("| `{kind}` | {seconds:.1} | {} |", with?.table_row());
     Ok(())
 }
 
@@ -131,12 +131,12 @@ impl Writer {
         self.posts.put(format!("{number:012}").as_bytes(), record.to_string().as_bytes()).map(drop)
     }
 
-    /// Puts `rate` records a second while `goes_on` returns true.
-    fn pace(&mut self, rate: u64, goes_on: impl Fn() -> bool) -> bolide::Result<Latencies> {
+    /// Puts `rate` records a second while `continues` returns true.
+    fn pace(&mut self, rate: u64, continues: impl Fn() -> bool) -> bolide::Result<Latencies> {
         let mut latencies = Latencies::default();
         let started = Instant::now();
         for turn in 0.. {
-            if !goes_on() {
+            if !continues() {
                 break;
             }
             let due = started + Duration::from_micros(turn * 1_000_000 / rate.max(1));
@@ -153,7 +153,7 @@ impl Writer {
             let begun = Instant::now();
             self.put(number)?;
             latencies.calls.push(begun.elapsed().as_micros() as u64);
-            latencies.behind = latencies.behind.max(due.elapsed().as_micros() as u64);
+            latencies.max_delay = latencies.max_delay.max(due.elapsed().as_micros() as u64);
         }
         Ok(latencies)
     }

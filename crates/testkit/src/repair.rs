@@ -32,11 +32,11 @@ use crate::damage::Damage;
 use crate::history::{Change, Durability, Step};
 use crate::kinds::KindChoice;
 use crate::model::{CollectionModel, Model};
-use crate::rows::Row;
+use crate::rows::ModelRow;
 use crate::sample::{Sample, SampleOptions, steps};
-use crate::seeds::{Counts, Outcome, words};
+use crate::seeds::{Counts, Outcome, panic_text};
 use crate::setup::{DATABASE, Setup};
-use crate::verify::{observe, shown, verify};
+use crate::verify::{observe, record_text, verify};
 
 /// Where the new database lies.
 const REPAIRED: &str = "data/new";
@@ -92,7 +92,7 @@ enum DamageTarget {
 type Written = BTreeMap<(&'static str, Vec<u8>), BTreeSet<Vec<u8>>>;
 
 /// A database with what was written to it, and what it holds.
-struct Built {
+struct RepairCase {
     sample: Sample,
     written: Written,
     derived: BTreeSet<PathBuf>,
@@ -102,7 +102,7 @@ struct Built {
 
 /// Builds the database of `seed`, damages it again and again, and repairs it each time.
 pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
-    let built = build(seed, options)?;
+    let case = build(seed, options)?;
     let mut rng = SimRng::new(seed ^ 0x5eed);
     let mut counts = Counts::default();
     counts.add("databases");
@@ -112,17 +112,17 @@ pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
             _ => [DamageTarget::Derived, DamageTarget::RecordTables, DamageTarget::Any, DamageTarget::Log]
                 [(number % 4) as usize],
         };
-        let damages = built.choose(target, &mut rng);
-        let repair = || built.repair(target, &damages, options.planted, &mut counts);
+        let damages = case.choose_damages(target, &mut rng);
+        let repair = || case.repair(target, &damages, options.planted, &mut counts);
         catch_unwind(AssertUnwindSafe(repair))
-            .map_err(|panic| words(&*panic))
+            .map_err(|panic| panic_text(&*panic))
             .and_then(|done| done)
-            .map_err(|what| format!("{}: {target:?}: {damages:?}: {what}", built.sample.setup))?;
+            .map_err(|what| format!("{}: {target:?}: {damages:?}: {what}", case.sample.setup))?;
     }
     Ok(counts)
 }
 
-fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
+fn build(seed: u64, options: RepairProof) -> Outcome<RepairCase> {
     let mut rng = SimRng::new(seed);
     let (setup, mut steps) = if seed.is_multiple_of(3) {
         let of_sample = SampleOptions {
@@ -139,10 +139,10 @@ fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
     };
     let is_unsynced = seed % 12 == 3;
     let last_flush = steps.iter().rposition(|step| matches!(step, Step::Flush)).unwrap_or(0);
-    for (place, step) in steps.iter_mut().enumerate() {
+    for (position, step) in steps.iter_mut().enumerate() {
         if let Step::Write { durability, .. } = step {
             // A shortened log need not show a trace of writes that were not synced.
-            let stays_unsynced = is_unsynced && place > last_flush;
+            let stays_unsynced = is_unsynced && position > last_flush;
             *durability = if stays_unsynced { Durability::None } else { Durability::Always };
         }
     }
@@ -159,7 +159,7 @@ fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
     let derived = availability::derived_files(&sample.disk)?.into_iter().collect();
     let undamaged = sample.setup.open(Arc::new(sample.disk.clone_disk()), seed ^ 9 << 40);
     let contents = undamaged.and_then(|db| contents(&db)).map_err(|error| format!("{error:?}"))?;
-    Ok(Built { sample, written, derived, contents })
+    Ok(RepairCase { sample, written, derived, contents })
 }
 
 /// The files of the database in the directory `dir`, with their bytes.
@@ -170,9 +170,9 @@ fn files_in(disk: &SimVfs, dir: &str) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
         .collect()
 }
 
-impl Built {
+impl RepairCase {
     /// One to three damages of files of this kind.
-    fn choose(&self, target: DamageTarget, rng: &mut SimRng) -> Vec<(PathBuf, Damage)> {
+    fn choose_damages(&self, target: DamageTarget, rng: &mut SimRng) -> Vec<(PathBuf, Damage)> {
         let is_table = |path: &PathBuf| path.extension().is_some_and(|end| end == "sst");
         let mut files: Vec<PathBuf> = self.sample.disk.files();
         files.retain(|path| match target {
@@ -229,10 +229,10 @@ impl Built {
         for loss in &report.losses {
             counts.add(loss.kind.name());
         }
-        self.judge(&db, &report, target, damages, counts).map_err(|what| format!("{what}\n{report}"))
+        self.check_repaired(&db, &report, target, damages, counts).map_err(|what| format!("{what}\n{report}"))
     }
 
-    fn judge(
+    fn check_repaired(
         &self,
         db: &Db,
         report: &RepairReport,
@@ -267,12 +267,12 @@ impl Built {
         for (name, wanted) in &model.collections {
             self.check_covered(name, wanted, &found, report, damages, counts)?;
         }
-        let is_intact = |(path, _): &(PathBuf, Damage)| {
+        let spares_records = |(path, _): &(PathBuf, Damage)| {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             name == "CURRENT" || name.starts_with("MANIFEST") || self.derived.contains(path)
         };
         let has_names = report.losses.iter().all(|loss| loss.kind != LossKind::Name);
-        if damages.iter().all(is_intact) && has_names {
+        if damages.iter().all(spares_records) && has_names {
             counts.add("manifests alone");
             check_nothing_missing(model, &found)?;
         }
@@ -304,7 +304,7 @@ impl Built {
                     *of_key == key && (!is_named || *in_collection == name)
                 });
                 if !versions.any(|(_, records)| records.contains(&record)) {
-                    let (key, record) = (key.escape_ascii(), shown(Some(&record)));
+                    let (key, record) = (key.escape_ascii(), record_text(Some(&record)));
                     return Err(format!("{name}: {key} = {record} was never written"));
                 }
             }
@@ -323,12 +323,12 @@ impl Built {
         counts: &mut Counts,
     ) -> Outcome {
         let ends_early = damages.iter().any(|(path, damage)| ends_log_early(path, damage));
-        let of_schema =
+        let has_schema_loss =
             report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name));
         let Some(found) = found.collections.get(name) else {
-            return if of_schema { Ok(()) } else { Err(format!("{name} is missing without a report")) };
+            return if has_schema_loss { Ok(()) } else { Err(format!("{name} is missing without a report")) };
         };
-        if found.indexes != wanted.indexes && !of_schema {
+        if found.indexes != wanted.indexes && !has_schema_loss {
             return Err(format!("{name} has indexes {:?}, want {:?}", found.indexes, wanted.indexes));
         }
         let keys: BTreeSet<&Arc<[u8]>> = wanted.rows.keys().chain(found.rows.keys()).collect();
@@ -342,11 +342,11 @@ impl Built {
                 counts.add("unsynced records");
                 continue;
             }
-            let held = self.contents.collections.get(name).and_then(|held| held.rows.get(&**key));
-            let sequence = held.map(|row| row.order);
+            let original = self.contents.collections.get(name).and_then(|original| original.rows.get(&**key));
+            let sequence = original.map(|row| row.order);
             if !report.losses.iter().any(|loss| covers(loss, name, key, sequence)) {
                 let (is, want) = (record(found), record(wanted));
-                let (is, want) = (shown(is.as_deref()), shown(want.as_deref()));
+                let (is, want) = (record_text(is.as_deref()), record_text(want.as_deref()));
                 let key = key.escape_ascii();
                 return Err(format!("{name}: {key} is {is}, want {want}, and no loss covers it"));
             }
@@ -383,7 +383,7 @@ fn check_nothing_missing(model: &Model, found: &Model) -> Outcome {
         for (key, row) in &*wanted.rows {
             let is = found.rows.get(key).map(|row| row.record.as_slice());
             if is != Some(row.record.as_slice()) {
-                let (key, is, want) = (key.escape_ascii(), shown(is), shown(Some(&row.record)));
+                let (key, is, want) = (key.escape_ascii(), record_text(is), record_text(Some(&row.record)));
                 return Err(format!("{name}: only the manifest is damaged, but {key} is {is}, want {want}"));
             }
         }
@@ -397,7 +397,7 @@ fn ends_log_early(path: &Path, damage: &Damage) -> bool {
     let is_log = path.extension().is_some_and(|end| end == "wal");
     is_log
         && match damage {
-            Damage::Cut { length } => *length >= HEADER_BYTES,
+            Damage::Truncate { length } => *length >= HEADER_BYTES,
             Damage::Zero { offset, .. } => *offset >= HEADER_BYTES,
             _ => false,
         }
@@ -434,12 +434,12 @@ fn random_damage(length: usize, rng: &mut SimRng) -> Damage {
     let offset = rng.below(length as u64) as usize;
     match rng.below(10) {
         0..=3 => Damage::Flip { offset, bit: rng.below(8) as u8 },
-        4 => Damage::Cut { length: offset },
+        4 => Damage::Truncate { length: offset },
         5..=6 => {
             let bytes = [8, 64, 512, 4096][rng.below(4) as usize];
             Damage::Zero { offset, bytes: bytes.min(length - offset) }
         }
-        7 => Damage::Cut { length: offset.min(rng.below(64) as usize) },
+        7 => Damage::Truncate { length: offset.min(rng.below(64) as usize) },
         8 => Damage::Zero { offset: 0, bytes: length },
         _ => Damage::Remove,
     }
@@ -458,7 +458,7 @@ fn contents(db: &Db) -> bolide::Result<Model> {
             let (key, record) = row?;
             let order = collection.get_pinned(&key)?.map_or(0, |(sequence, _)| sequence);
             let parsed = serde_json::from_slice(&record).unwrap_or(Value::Null);
-            Arc::make_mut(&mut found.rows).insert(key.into(), Arc::new(Row { record, parsed, order }));
+            Arc::make_mut(&mut found.rows).insert(key.into(), Arc::new(ModelRow { record, parsed, order }));
         }
         found.indexes = collection.indexes().iter().map(|index| index.name().to_owned()).collect();
         model.collections.insert(name, found);

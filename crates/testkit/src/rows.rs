@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// One record.
 #[derive(Debug)]
-pub struct Row {
+pub struct ModelRow {
     /// Its bytes as they were put.
     pub record: Vec<u8>,
     /// The same, parsed.
@@ -17,4 +17,4 @@ pub struct Row {
 }
 
 /// The records of a collection, by primary key.
-pub type Rows = BTreeMap<Arc<[u8]>, Arc<Row>>;
+pub type ModelRows = BTreeMap<Arc<[u8]>, Arc<ModelRow>>;

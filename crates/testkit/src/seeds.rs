@@ -82,7 +82,7 @@ impl SeedRun {
                     return;
                 }
                 let result = catch_unwind(AssertUnwindSafe(|| check(seed)))
-                    .unwrap_or_else(|panic| Err(words(&*panic)));
+                    .unwrap_or_else(|panic| Err(panic_text(&*panic)));
                 let mut total = total.lock().unwrap_or_else(|poison| poison.into_inner());
                 match (result, &mut *total) {
                     (Ok(counts), Ok(sum)) => {
@@ -123,7 +123,7 @@ impl SeedRun {
 }
 
 /// The message of a panic.
-pub fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

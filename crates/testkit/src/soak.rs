@@ -4,7 +4,7 @@
 //! A writer replaces records chosen at random, each as likely as the others, so that every flush has a little for every
 //! partition. Beside the busy collection lies a quiet one, whose rare writes hold back segments of the log. What the
 //! database holds in memtables, in the log and on disk is looked at while it goes on; records are read back and
-//! compared with what was written, all of them after the database was closed and opened again.
+//! compared with what was written, all of them after the database was closed and opened reopened.
 
 use std::path::Path;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::seeds::{Counts, Outcome};
 pub struct SoakOptions {
     /// Records of the busy collection.
     pub records: u64,
-    /// Puts a second, at most; 0: as many as there may be.
+    /// Puts a second, at limit; 0: as many as there may be.
     pub rate: u64,
     /// Seconds of writing.
     pub seconds: u64,
@@ -37,18 +37,18 @@ impl Default for SoakOptions {
 }
 
 /// Sstables of the busy collection that one full memtable would fill.
-const SSTABLES_A_MEMTABLE: usize = 4;
+const SSTABLES_PER_MEMTABLE: usize = 4;
 
 /// Bytes of the log for each byte of the memtable budget that there may be: four segments that a memtable with kept
 /// entries may hold back, the one in use, those of the memtables that wait, with the log's own bytes about small records.
-const MAX_LOG: u64 = 12;
+const MAX_LOG_RATIO: u64 = 12;
 
 /// Bytes beyond that: each segment has disk space set aside for it, up to a MiB.
-const LOG_SET_ASIDE: u64 = 8 << 20;
+const RESERVED_LOG_BYTES: u64 = 8 << 20;
 
 /// Bytes of memtables for each byte of their budget: the one in use, those that wait, and what they take beyond the
 /// bytes of their entries.
-const MAX_MEMTABLES: u64 = 6;
+const MAX_MEMTABLE_RATIO: u64 = 6;
 
 /// The largest figures of one quarter of the time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,16 +79,16 @@ impl Peaks {
 /// # Errors
 /// The bound that does not hold, the record that is not as written, or the error of the database, in words.
 pub fn check(directory: &Path, options: SoakOptions) -> Outcome<Counts> {
-    let place = directory.join(format!("soak-{}-{}", std::process::id(), options.seed));
-    let outcome = run(&place, options).map_err(|error| format!("seed {}: {error}", options.seed));
+    let path = directory.join(format!("soak-{}-{}", std::process::id(), options.seed));
+    let outcome = run(&path, options).map_err(|error| format!("seed {}: {error}", options.seed));
     if outcome.is_ok() {
-        let _ = std::fs::remove_dir_all(&place);
+        let _ = std::fs::remove_dir_all(&path);
     }
     outcome
 }
 
-fn run(place: &Path, options: SoakOptions) -> Outcome<Counts> {
-    let mut soak = Soak::start(place, options)?;
+fn run(path: &Path, options: SoakOptions) -> Outcome<Counts> {
+    let mut soak = Soak::start(path, options)?;
     println!(
         "| quarter | memtables | log | kept back by aborts | sstables | memory of the process | the database's own account |"
     );
@@ -108,7 +108,7 @@ struct Soak {
     db: Db,
     busy: Collection,
     quiet: Collection,
-    place: std::path::PathBuf,
+    path: std::path::PathBuf,
     options: SoakOptions,
     rng: SimRng,
     /// How often each record was written.
@@ -118,19 +118,19 @@ struct Soak {
 }
 
 impl Soak {
-    fn start(place: &Path, options: SoakOptions) -> Outcome<Self> {
-        let db = open(place, options)?;
+    fn start(path: &Path, options: SoakOptions) -> Outcome<Self> {
+        let db = open(path, options)?;
         // Small sstables make many partitions, each of which gets a little of every flush: this is what aborts are for.
-        let file_bytes = (options.memtable_bytes / SSTABLES_A_MEMTABLE) as u64;
+        let file_bytes = (options.memtable_bytes / SSTABLES_PER_MEMTABLE) as u64;
         let partitioned =
             CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
-        let busy = db.create_collection("busy", partitioned).map_err(in_words)?;
-        let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(in_words)?;
+        let busy = db.create_collection("busy", partitioned).map_err(error_text)?;
+        let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(error_text)?;
         let versions = vec![0; options.records as usize];
         let rng = SimRng::new(options.seed);
-        let place = place.to_owned();
+        let path = path.to_owned();
         let mut soak =
-            Self { db, busy, quiet, place, options, rng, versions, puts: 0, counts: Counts::default() };
+            Self { db, busy, quiet, path, options, rng, versions, puts: 0, counts: Counts::default() };
         for record in 0..options.records {
             soak.put(record)?;
         }
@@ -140,29 +140,29 @@ impl Soak {
     fn put(&mut self, record: u64) -> Outcome {
         let version = self.versions.get_mut(record as usize).ok_or("no such record")?;
         *version += 1;
-        self.busy.put(&key(record), &value(record, *version)).map_err(in_words)?;
+        self.busy.put(&key(record), &value(record, *version)).map_err(error_text)?;
         self.puts += 1;
         if self.puts.is_multiple_of(100_000) {
-            self.quiet.put(b"puts", &self.puts.to_be_bytes()).map_err(in_words)?;
+            self.quiet.put(b"puts", &self.puts.to_be_bytes()).map_err(error_text)?;
         }
         Ok(())
     }
 
-    /// Writes for `time`; what there was at most.
+    /// Writes for `time`; what there was at limit.
     fn write_for(&mut self, time: Duration) -> Outcome<Peaks> {
         let started = Instant::now();
         let mut peaks = Peaks::default();
-        let mut here = 0;
+        let mut puts = 0;
         while started.elapsed() < time {
             for _ in 0..100 {
                 let record = self.rng.below(self.options.records);
                 self.put(record)?;
             }
-            here += 100;
+            puts += 100;
             self.read_one()?;
-            peaks.raise(self.look()?);
+            peaks.raise(self.measure()?);
             if self.options.rate > 0 {
-                let due = Duration::from_secs_f64(here as f64 / self.options.rate as f64);
+                let due = Duration::from_secs_f64(puts as f64 / self.options.rate as f64);
                 thread::sleep(due.saturating_sub(started.elapsed()));
             }
         }
@@ -173,7 +173,7 @@ impl Soak {
     ///
     /// # Errors
     /// Fails with the bound that does not hold.
-    fn look(&self) -> Outcome<Peaks> {
+    fn measure(&self) -> Outcome<Peaks> {
         let stats = self.db.stats();
         let budget = self.options.memtable_bytes as u64;
         let tables = || stats.collections.iter().map(|collection| &collection.table);
@@ -181,21 +181,21 @@ impl Soak {
         let resident: u64 = tables().map(|table| table.resident_bytes as u64).sum();
         let peaks = Peaks {
             memtables,
-            log: log_bytes(&self.place),
+            log: log_bytes(&self.path),
             retained: tables().map(|table| table.retained_bytes).sum(),
             disk: stats.disk_bytes(),
             process: anonymous_bytes(),
             accounted: memtables + resident + stats.cache.used_bytes + stats.rows.used_bytes,
         };
         let bounds = [
-            ("the log", peaks.log, budget * MAX_LOG + LOG_SET_ASIDE),
-            ("memtables", peaks.memtables, budget * MAX_MEMTABLES),
+            ("the log", peaks.log, budget * MAX_LOG_RATIO + RESERVED_LOG_BYTES),
+            ("memtables", peaks.memtables, budget * MAX_MEMTABLE_RATIO),
             ("what aborts keep back", peaks.retained, budget * 15 / 100),
         ];
-        for (what, bytes, most) in bounds {
-            if bytes > most {
+        for (what, bytes, limit) in bounds {
+            if bytes > limit {
                 return Err(format!(
-                    "after {} puts: {what}: {bytes} bytes, at most {most} may be",
+                    "after {} puts: {what}: {bytes} bytes, at limit {limit} may be",
                     self.puts
                 ));
             }
@@ -210,7 +210,7 @@ impl Soak {
 
     fn read(&self, record: u64) -> Outcome {
         let version = self.versions.get(record as usize).copied().unwrap_or(0);
-        let found = self.busy.get(&key(record)).map_err(in_words)?;
+        let found = self.busy.get(&key(record)).map_err(error_text)?;
         match found {
             Some(found) if found[..] == value(record, version)[..] => Ok(()),
             other => Err(format!(
@@ -220,7 +220,7 @@ impl Soak {
         }
     }
 
-    /// Closes the database, opens it again, and reads all records.
+    /// Closes the database, opens it reopened, and reads all records.
     fn finish(mut self) -> Outcome<Counts> {
         let writes = self.db.stats().writes;
         for (what, count) in [
@@ -237,31 +237,31 @@ impl Soak {
         if writes.aborts == 0 && writes.flushes > 100 {
             return Err("no flush kept anything back: this run shows nothing".into());
         }
-        let again = self.reopened()?;
-        for record in 0..again.options.records {
-            again.read(record)?;
+        let reopened = self.reopened()?;
+        for record in 0..reopened.options.records {
+            reopened.read(record)?;
         }
-        Ok(again.counts)
+        Ok(reopened.counts)
     }
 
     fn reopened(self) -> Outcome<Self> {
-        let Self { db, busy, quiet, place, options, rng, versions, puts, counts } = self;
+        let Self { db, busy, quiet, path, options, rng, versions, puts, counts } = self;
         drop((busy, quiet));
-        db.close().map_err(in_words)?;
-        let db = open(&place, options)?;
-        let busy = db.collection("busy").map_err(in_words)?;
-        let quiet = db.collection("quiet").map_err(in_words)?;
-        Ok(Self { db, busy, quiet, place, options, rng, versions, puts, counts })
+        db.close().map_err(error_text)?;
+        let db = open(&path, options)?;
+        let busy = db.collection("busy").map_err(error_text)?;
+        let quiet = db.collection("quiet").map_err(error_text)?;
+        Ok(Self { db, busy, quiet, path, options, rng, versions, puts, counts })
     }
 }
 
-fn open(place: &Path, options: SoakOptions) -> Outcome<Db> {
+fn open(path: &Path, options: SoakOptions) -> Outcome<Db> {
     let options =
         Options::default().sync(SyncMode::None).memtable_bytes(options.memtable_bytes).cache_bytes(16 << 20);
-    Db::open(place, options).map_err(in_words)
+    Db::open(path, options).map_err(error_text)
 }
 
-fn in_words(error: bolide::Error) -> String {
+fn error_text(error: bolide::Error) -> String {
     format!("{error:?}")
 }
 
@@ -278,8 +278,8 @@ fn value(record: u64, version: u32) -> [u8; 120] {
 }
 
 /// Bytes that the log takes on disk, allocated in advance or not.
-fn log_bytes(place: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(place) else { return 0 };
+fn log_bytes(path: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     let logs = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "wal"));
     logs.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
 }

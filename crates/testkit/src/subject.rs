@@ -10,7 +10,7 @@ use crate::failure::StepFailure;
 use crate::flawed::Flaw;
 use crate::history::{Change, Durability, SNAPSHOTS, Step, index_name};
 use crate::model::{CollectionModel, Model};
-use crate::question::Question;
+use crate::model_query::ModelQuery;
 use crate::setup::{DATABASE, Setup};
 use crate::verify::{self, QueryTarget};
 
@@ -28,7 +28,7 @@ pub struct Subject {
     /// What the database holds.
     pub model: Model,
     snapshots: [Option<(Snapshot, Model)>; SNAPSHOTS],
-    /// All answers so far, in words: equal for equal histories, whatever the setup.
+    /// All answers so far, in text: equal for equal histories, whatever the setup.
     pub transcript: String,
 }
 
@@ -78,10 +78,10 @@ impl Subject {
         self.db = None;
     }
 
-    /// The latest state and the snapshots that are held, each with what it must show.
-    pub fn moments(&self) -> Vec<(Option<&Snapshot>, &Model)> {
-        let held = self.snapshots.iter().flatten().map(|(snapshot, model)| (Some(snapshot), model));
-        std::iter::once((None, &self.model)).chain(held).collect()
+    /// The latest state and the snapshots that are pinned, each with what it must show.
+    pub fn read_points(&self) -> Vec<(Option<&Snapshot>, &Model)> {
+        let pinned = self.snapshots.iter().flatten().map(|(snapshot, model)| (Some(snapshot), model));
+        std::iter::once((None, &self.model)).chain(pinned).collect()
     }
 
     fn reopen(&mut self) -> bolide::Result<()> {
@@ -106,7 +106,7 @@ impl Subject {
     }
 
     /// Runs one step. If it goes well the model has followed; if not, the model is as before, and the
-    /// database may or may not have taken the step.
+    /// database may or may not have snapshot the step.
     pub fn step(&mut self, step: &Step) -> Result<(), StepFailure> {
         match step {
             Step::Write { changes, durability } => self.write(changes, *durability)?,
@@ -122,9 +122,9 @@ impl Subject {
             Step::Scan { collection, low, high, reverse, snapshot } => {
                 return self.scan(collection, low, high, *reverse, *snapshot);
             }
-            Step::Find(collection, question, slot) => return self.find(collection, question, *slot),
+            Step::Find(collection, query, slot) => return self.find(collection, query, *slot),
         }
-        follow(&mut self.model, step);
+        apply_step(&mut self.model, step);
         Ok(())
     }
 
@@ -156,20 +156,20 @@ impl Subject {
     }
 
     fn toggle_snapshot(&mut self, slot: usize) -> bolide::Result<()> {
-        let taken = match self.snapshots.get(slot) {
+        let snapshot = match self.snapshots.get(slot) {
             Some(Some(_)) => None,
             _ => Some((self.db()?.snapshot(), self.model.clone())),
         };
         if let Some(place) = self.snapshots.get_mut(slot) {
-            *place = taken;
+            *place = snapshot;
         }
         Ok(())
     }
 
     fn toggle_index(&mut self, name: &str, spec: &str) -> bolide::Result<()> {
-        let Some(known) = self.model.collections.get(name) else { return Ok(()) };
+        let Some(model) = self.model.collections.get(name) else { return Ok(()) };
         let collection = self.db()?.collection(name)?;
-        if known.indexes.contains(index_name(spec)) {
+        if model.indexes.contains(index_name(spec)) {
             collection.drop_index(index_name(spec))
         } else {
             collection.create_index_with(spec.parse()?, &self.setup.build_options())
@@ -177,8 +177,8 @@ impl Subject {
     }
 
     fn rebuild_index(&mut self, name: &str, index: &str) -> bolide::Result<()> {
-        let is_there = |known: &CollectionModel| known.indexes.contains(index);
-        if !self.model.collections.get(name).is_some_and(is_there) {
+        let exists = |model: &CollectionModel| model.indexes.contains(index);
+        if !self.model.collections.get(name).is_some_and(exists) {
             return Ok(());
         }
         self.db()?.collection(name)?.rebuild_index(index, &self.setup.build_options())
@@ -198,19 +198,19 @@ impl Subject {
 
     /// The collection to read and what it must hold, now or at a snapshot; `None` where it does not
     /// exist, or did not then.
-    fn target(&self, name: &str, slot: Option<usize>) -> bolide::Result<Option<Target>> {
-        let held = slot.and_then(|slot| self.snapshots.get(slot)?.as_ref());
-        let model = held.map_or(&self.model, |(_, model)| model);
+    fn target(&self, name: &str, slot: Option<usize>) -> bolide::Result<Option<ReadTarget>> {
+        let pinned = slot.and_then(|slot| self.snapshots.get(slot)?.as_ref());
+        let model = pinned.map_or(&self.model, |(_, model)| model);
         let (Some(now), Some(then)) = (self.model.collections.get(name), model.collections.get(name)) else {
             return Ok(None);
         };
-        if now.birth != then.birth {
+        if now.generation != then.generation {
             return Ok(None);
         }
         let collection = self.db()?.collection(name)?;
-        Ok(Some(Target {
+        Ok(Some(ReadTarget {
             collection,
-            snapshot: held.map(|(snapshot, _)| snapshot.clone()),
+            snapshot: pinned.map(|(snapshot, _)| snapshot.clone()),
             model: then.clone(),
         }))
     }
@@ -228,7 +228,7 @@ impl Subject {
                 return Err(StepFailure::Wrong(format!(
                     "get {name}/{}: got {}, and then {again:?}",
                     key.escape_ascii(),
-                    verify::shown(got.as_deref()),
+                    verify::record_text(got.as_deref()),
                 )));
             }
         }
@@ -237,11 +237,11 @@ impl Subject {
             return Err(StepFailure::Wrong(format!(
                 "get {name}/{}: got {}, want {}",
                 key.escape_ascii(),
-                verify::shown(got.as_deref()),
-                verify::shown(wanted.map(Vec::as_slice))
+                verify::record_text(got.as_deref()),
+                verify::record_text(wanted.map(Vec::as_slice))
             )));
         }
-        let _ = writeln!(self.transcript, "get {}", verify::shown(got.as_deref()));
+        let _ = writeln!(self.transcript, "get {}", verify::record_text(got.as_deref()));
         Ok(())
     }
 
@@ -279,31 +279,31 @@ impl Subject {
         Ok(())
     }
 
-    fn find(&mut self, name: &str, question: &Question, slot: Option<usize>) -> Result<(), StepFailure> {
+    fn find(&mut self, name: &str, query: &ModelQuery, slot: Option<usize>) -> Result<(), StepFailure> {
         let Some(target) = self.target(name, slot)? else { return Ok(()) };
         let query_target =
             QueryTarget { collection: &target.collection, snapshot: target.snapshot.as_ref(), index: None };
-        let words = query_target.check_answer(&target.model, question)?;
-        if let Some(index) = verify::pick_index(&target.collection, question) {
+        let text = query_target.check_answer(&target.model, query)?;
+        if let Some(index) = verify::pick_index(&target.collection, query) {
             let query_target = QueryTarget { index: Some(&index), ..query_target };
-            query_target.check_answer(&target.model, question)?;
-            if question.pick.is_multiple_of(4) {
-                query_target.check_pages(&target.model, question, 1 + (question.pick / 4 % 9) as usize)?;
+            query_target.check_answer(&target.model, query)?;
+            if query.pick.is_multiple_of(4) {
+                query_target.check_pages(&target.model, query, 1 + (query.pick / 4 % 9) as usize)?;
             }
         }
-        let _ = writeln!(self.transcript, "find {words}");
+        let _ = writeln!(self.transcript, "find {text}");
         Ok(())
     }
 }
 
-struct Target {
+struct ReadTarget {
     collection: Collection,
     snapshot: Option<Snapshot>,
     model: CollectionModel,
 }
 
 /// What a step that went well does to the model.
-pub fn follow(model: &mut Model, step: &Step) {
+pub fn apply_step(model: &mut Model, step: &Step) {
     match step {
         Step::Write { changes, .. } => changes.iter().for_each(|change| model.apply(change)),
         Step::ToggleIndex(collection, spec) => model.toggle_index(collection, index_name(spec)),

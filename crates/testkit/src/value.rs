@@ -7,35 +7,35 @@ use serde_json::{Number, Value, json};
 /// The values at `path` of a record: every scalar that the path reaches, `name[*]` being each element of
 /// an array. An array at the end of a path stands for its elements.
 pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
-    let found = places_at(record, path);
+    let nodes = nodes_at(record, path);
     let elements = |value: &'a Value| match value {
         Value::Array(elements) => elements.iter().collect(),
         scalar => vec![scalar],
     };
-    let mut values: Vec<&Value> = found.into_iter().flat_map(elements).collect();
+    let mut values: Vec<&Value> = nodes.into_iter().flat_map(elements).collect();
     values.retain(|value| !value.is_array() && !value.is_object());
     values
 }
 
 /// What lies at `path`, of whatever type.
-fn places_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
-    let mut found = vec![record];
+fn nodes_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
+    let mut nodes = vec![record];
     for step in path.split('.') {
         let (field, elements) = match step.strip_suffix("[*]") {
             Some(field) => (field, true),
             None => (step, false),
         };
-        found = found.into_iter().filter_map(|value| value.as_object()?.get(field)).collect();
+        nodes = nodes.into_iter().filter_map(|value| value.as_object()?.get(field)).collect();
         if elements {
-            found = found.into_iter().filter_map(Value::as_array).flatten().collect();
+            nodes = nodes.into_iter().filter_map(Value::as_array).flatten().collect();
         }
     }
-    found
+    nodes
 }
 
 /// The values at `path` of a record, as an answer shows them: of `rect(path)` and `point(x,y)` rectangles as
 /// arrays of four numbers.
-pub fn shown_values_at(record: &Value, path: &str) -> Vec<Value> {
+pub fn answer_values_at(record: &Value, path: &str) -> Vec<Value> {
     if is_spatial(path) {
         return rects_at(record, path).into_iter().map(|corners| json!(corners)).collect();
     }
@@ -51,13 +51,13 @@ pub fn is_spatial(path: &str) -> bool {
 pub fn rects_at(record: &Value, path: &str) -> Vec<[f64; 4]> {
     let inside = |shape: &str| path.strip_prefix(shape).and_then(|rest| rest.strip_suffix(')'));
     if let Some((x, y)) = inside("point(").and_then(|inner| inner.split_once(',')) {
-        let number = |path: &str| places_at(record, path).first().and_then(|place| place.as_f64());
+        let number = |path: &str| nodes_at(record, path).first().and_then(|node| node.as_f64());
         let both = number(x).zip(number(y));
         return both.map(|(x, y)| [x, y, x, y]).into_iter().collect();
     }
-    let places = inside("rect(").map(|inner| places_at(record, inner)).unwrap_or_default();
-    let arrays = |place: &'_ Value| -> Vec<Vec<Value>> {
-        let Some(elements) = place.as_array() else { return Vec::new() };
+    let nodes = inside("rect(").map(|inner| nodes_at(record, inner)).unwrap_or_default();
+    let arrays = |node: &'_ Value| -> Vec<Vec<Value>> {
+        let Some(elements) = node.as_array() else { return Vec::new() };
         let inner = elements.iter().filter_map(Value::as_array).cloned();
         inner.chain([elements.clone()]).collect()
     };
@@ -66,7 +66,7 @@ pub fn rects_at(record: &Value, path: &str) -> Vec<[f64; 4]> {
         let [a, b, c, d] = <[f64; 4]>::try_from(numbers?).ok()?;
         (a <= c && b <= d).then_some([a, b, c, d])
     };
-    places.into_iter().flat_map(arrays).filter_map(corners).collect()
+    nodes.into_iter().flat_map(arrays).filter_map(corners).collect()
 }
 
 /// The order of values: null, then booleans, then numbers, then strings. Numbers compare by value.
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(rects_at(&record, "rect(b[*])"), rects_at(&record, "rect(b)"));
         assert_eq!(rects_at(&record, "point(x,y)"), [[1.0, 2.5, 1.0, 2.5]]);
         assert!(rects_at(&record, "point(x,a)").is_empty() && rects_at(&record, "rect(x)").is_empty());
-        assert_eq!(shown_values_at(&record, "rect(a)"), [json!([0.0, 1.0, 2.0, 3.0])]);
+        assert_eq!(answer_values_at(&record, "rect(a)"), [json!([0.0, 1.0, 2.0, 3.0])]);
         assert_eq!(compare(&json!([0, 1]), &json!([0, 2])), Ordering::Less);
     }
 

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
-use crate::question::{Arrangement, Condition, Question, Shown};
-use crate::rows::Row;
+use crate::model_query::{AnswerOrder, Condition, ModelQuery, AnswerContents};
+use crate::rows::ModelRow;
 use crate::rule::{Rule, broken_by_answers};
 use crate::seeds::Outcome;
-use crate::value::{compare as compare_values, is_spatial, same_type, shown_values_at};
+use crate::value::{compare as compare_values, is_spatial, same_type, answer_values_at};
 
 /// All that a database holds, read by full scans.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub fn same_rows(what: &str, found: &[(Vec<u8>, Vec<u8>)], wanted: &[(Vec<u8>, V
         let (found, wanted) = (found.get(i), wanted.get(i));
         if found != wanted {
             let text = |row: Option<&(Vec<u8>, Vec<u8>)>| match row {
-                Some((key, record)) => format!("{} = {}", key.escape_ascii(), shown(Some(record))),
+                Some((key, record)) => format!("{} = {}", key.escape_ascii(), record_text(Some(record))),
                 None => "the end".to_owned(),
             };
             return Err(format!("{what}: row {i} is {}, want {}", text(found), text(wanted)));
@@ -85,7 +85,7 @@ pub fn same_rows(what: &str, found: &[(Vec<u8>, Vec<u8>)], wanted: &[(Vec<u8>, V
 }
 
 /// A record, cut to a readable length.
-pub fn shown(record: Option<&[u8]>) -> String {
+pub fn record_text(record: Option<&[u8]>) -> String {
     match record {
         None => "nothing".to_owned(),
         Some(record) if record.len() <= 120 => record.escape_ascii().to_string(),
@@ -105,39 +105,39 @@ pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailur
         for index in collection.indexes() {
             let Some(path) = index.spec().attributes().first().map(ToString::to_string) else { continue };
             let target = QueryTarget { collection: &collection, snapshot: None, index: Some(index.name()) };
-            for question in whole_index(&path, rng) {
-                target.check_answer(contents, &question)?;
+            for model_query in whole_index(&path, rng) {
+                target.check_answer(contents, &model_query)?;
             }
         }
         for _ in 0..4 {
             QueryTarget { collection: &collection, snapshot: None, index: None }
-                .check_answer(contents, &Question::random(rng))?;
+                .check_answer(contents, &ModelQuery::random(rng))?;
         }
     }
     Ok(())
 }
 
 /// Questions that between them touch the entries of all numbers and of all strings of an index.
-fn whole_index(path: &str, rng: &mut SimRng) -> [Question; 2] {
-    let arrangements =
-        [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
+fn whole_index(path: &str, rng: &mut SimRng) -> [ModelQuery; 2] {
+    let orders =
+        [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
     let ends = [(json!(-1e308), json!(1e308)), (json!(""), json!("\u{10ffff}\u{10ffff}"))];
     if is_spatial(path) {
         let everywhere = Condition::Intersects(path.to_owned(), [-1e308, -1e308, 1e308, 1e308]);
-        let all = Question { conditions: vec![everywhere], ..Question::every(path, json!(0), json!(0)) };
+        let all = ModelQuery { conditions: vec![everywhere], ..ModelQuery::every(path, json!(0), json!(0)) };
         let near = vec![Condition::Near(path.to_owned(), [0.0, 1.0])];
-        return [all.clone(), Question { conditions: near, arrangement: Arrangement::Nearest, ..all }];
+        return [all.clone(), ModelQuery { conditions: near, order: AnswerOrder::Nearest, ..all }];
     }
-    ends.map(|(low, high)| Question {
-        arrangement: rng.pick(&arrangements).copied().unwrap_or(Arrangement::Newest),
-        shown: rng.pick(&Shown::EACH).copied().unwrap_or(Shown::Records),
-        ..Question::every(path, low, high)
+    ends.map(|(low, high)| ModelQuery {
+        order: rng.pick(&orders).copied().unwrap_or(AnswerOrder::Newest),
+        contents: rng.pick(&AnswerContents::EACH).copied().unwrap_or(AnswerContents::Records),
+        ..ModelQuery::every(path, low, high)
     })
 }
 
-/// The index that the question picks among those that can serve it.
-pub fn pick_index(collection: &Collection, question: &Question) -> Option<String> {
-    let serves = |path: &str| question.conditions.iter().any(|condition| condition.path() == path);
+/// The index that the model_query picks among those that can serve it.
+pub fn pick_index(collection: &Collection, model_query: &ModelQuery) -> Option<String> {
+    let serves = |path: &str| model_query.conditions.iter().any(|condition| condition.path() == path);
     let mut names: Vec<String> = Vec::new();
     for index in collection.indexes() {
         if index.spec().attributes().first().is_some_and(|path| serves(&path.to_string())) {
@@ -145,7 +145,7 @@ pub fn pick_index(collection: &Collection, question: &Question) -> Option<String
         }
     }
     names.sort_unstable();
-    let place = question.pick.checked_rem(names.len() as u64)?;
+    let place = model_query.pick.checked_rem(names.len() as u64)?;
     names.into_iter().nth(place as usize)
 }
 
@@ -166,12 +166,12 @@ impl QueryTarget<'_> {
     ///
     /// # Errors
     /// Wrong answers, and the errors of the database.
-    pub fn check_answer(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
-        let Some(answers) = self.find(query(question)?)? else { return Ok(String::new()) };
+    pub fn check_answer(&self, model: &CollectionModel, model_query: &ModelQuery) -> Result<String, StepFailure> {
+        let Some(answers) = self.find(to_query(model_query)?)? else { return Ok(String::new()) };
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
-            return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
+            return Err(self.wrong(model_query, &format!("{:?} answered", answers.explain().index)));
         }
-        compare(&answers, question, model).map_err(|what| self.wrong(question, &what))
+        compare(&answers, model_query, model).map_err(|what| self.wrong(model_query, &what))
     }
 
     /// Reads all answers, a page at a time: together they must be the model's.
@@ -181,28 +181,28 @@ impl QueryTarget<'_> {
     pub fn check_pages(
         &self,
         model: &CollectionModel,
-        question: &Question,
+        model_query: &ModelQuery,
         page: usize,
     ) -> Result<(), StepFailure> {
-        let question = Question { limit: Some(page), shown: Shown::Keys, ..question.clone() };
-        let all = Question { limit: None, ..question.clone() };
+        let model_query = ModelQuery { limit: Some(page), contents: AnswerContents::Keys, ..model_query.clone() };
+        let all = ModelQuery { limit: None, ..model_query.clone() };
         let wanted: Vec<&[u8]> = all.answer(&model.rows).into_iter().map(|(key, _)| key).collect();
         let mut found: Vec<Vec<u8>> = Vec::new();
-        let mut next = Some(query(&question)?);
+        let mut next = Some(to_query(&model_query)?);
         while let Some(page) = next {
             let Some(answers) = self.find(page)? else { return Ok(()) };
             found.extend(answers.iter().map(|answer| answer.key.clone()));
             let token = answers.next_token().filter(|_| found.len() <= wanted.len());
-            next = token.map(|token| query(&question).map(|query| query.after(token.clone()))).transpose()?;
+            next = token.map(|token| to_query(&model_query).map(|query| query.after(token.clone()))).transpose()?;
         }
         if found != wanted {
-            let shown =
+            let key_list =
                 |keys: &[&[u8]]| keys.iter().map(|key| key.escape_ascii().to_string()).collect::<Vec<_>>();
             let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
             let broken = broken_by_answers(&found, &wanted);
             let what =
-                format!("{broken} pages of {page} give {:?}; want {:?}", shown(&found), shown(&wanted));
-            return Err(self.wrong(&question, &what));
+                format!("{broken} pages of {page} give {:?}; want {:?}", key_list(&found), key_list(&wanted));
+            return Err(self.wrong(&model_query, &what));
         }
         Ok(())
     }
@@ -222,12 +222,12 @@ impl QueryTarget<'_> {
         }
     }
 
-    fn wrong(&self, question: &Question, what: &str) -> StepFailure {
+    fn wrong(&self, model_query: &ModelQuery, what: &str) -> StepFailure {
         let (name, index) = (self.collection.name(), self.index);
         let moment = if self.snapshot.is_some() { "a snapshot" } else { "the latest state" };
         let declared = self.collection.indexes().into_iter().find(|info| Some(info.name()) == index);
         let by = declared.map_or_else(|| "any index".to_owned(), |info| info.spec().to_string());
-        StepFailure::Wrong(format!("find {name}: {question}, by {by}, at {moment}: {what}"))
+        StepFailure::Wrong(format!("find {name}: {model_query}, by {by}, at {moment}: {what}"))
     }
 }
 
@@ -237,16 +237,16 @@ fn is_not_ready(error: &bolide::Error) -> bool {
 }
 
 /// The answers in words, if they are the model's.
-fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> Outcome<String> {
-    let wanted = question.answer(&model.rows);
-    if question.shown == Shown::Count && answers.count() != wanted.len() as u64 {
+fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel) -> Outcome<String> {
+    let wanted = model_query.answer(&model.rows);
+    if model_query.contents == AnswerContents::Count && answers.count() != wanted.len() as u64 {
         let broken = if answers.count() < wanted.len() as u64 { Rule::Complete } else { Rule::Exact };
         return Err(format!("{broken} counted {}, want {}", answers.count(), wanted.len()));
     }
     if answers.count() != wanted.len() as u64 {
         return Err(format!("{} answers: {}", answers.count(), difference(answers, &wanted, model)));
     }
-    if question.shown == Shown::Count {
+    if model_query.contents == AnswerContents::Count {
         return Ok(answers.count().to_string());
     }
     if answers.len() != wanted.len() {
@@ -257,33 +257,33 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
             let difference = difference(answers, &wanted, model);
             return Err(format!("answer {i} is another key: {difference}"));
         }
-        let record = (question.shown == Shown::Records).then_some(&row.record);
+        let record = (model_query.contents == AnswerContents::Records).then_some(&row.record);
         if answer.record.as_ref() != record {
-            let record = shown(answer.record.as_deref());
+            let record = record_text(answer.record.as_deref());
             return Err(format!("{} answer {i} has record {record}", Rule::Contents));
         }
-        same_values(&answer.values, &question.selected(), row)
+        same_values(&answer.values, &model_query.selected(), row)
             .map_err(|what| format!("answer {i}, {}: {what}", key.escape_ascii()))?;
     }
     let falls = |pair: &[Answer]| pair[0].sequence > pair[1].sequence;
     let rises = |pair: &[Answer]| pair[0].sequence < pair[1].sequence;
-    let in_order = match question.arrangement {
-        Arrangement::Newest => answers.windows(2).all(falls),
-        Arrangement::Oldest => answers.windows(2).all(rises),
-        Arrangement::Value | Arrangement::ValueDescending | Arrangement::Nearest => true,
+    let in_order = match model_query.order {
+        AnswerOrder::Newest => answers.windows(2).all(falls),
+        AnswerOrder::Oldest => answers.windows(2).all(rises),
+        AnswerOrder::Value | AnswerOrder::ValueDescending | AnswerOrder::Nearest => true,
     };
     if !in_order {
-        return Err(format!("{} the sequence numbers are out of order: {}", Rule::Ordered, words(answers)));
+        return Err(format!("{} the sequence numbers are out of order: {}", Rule::Ordered, answers_text(answers)));
     }
-    Ok(words(answers))
+    Ok(answers_text(answers))
 }
 
 /// Whether an answer has the values of its record: those at each path, distinct and ascending.
-fn same_values(found: &[Vec<Value>], paths: &[&str], row: &Row) -> Outcome {
+fn same_values(found: &[Vec<Value>], paths: &[&str], row: &ModelRow) -> Outcome {
     let wanted: Vec<Vec<serde_json::Value>> = paths
         .iter()
         .map(|path| {
-            let mut values = shown_values_at(&row.parsed, path);
+            let mut values = answer_values_at(&row.parsed, path);
             values.sort_by(compare_values);
             values.dedup_by(|left, right| compare_values(left, right).is_eq());
             values
@@ -303,31 +303,31 @@ fn same_values(found: &[Vec<Value>], paths: &[&str], row: &Row) -> Outcome {
     Err(format!("{} values {found:?} at {paths:?}, want {wanted:?}", Rule::Contents))
 }
 
-fn words(answers: &[Answer]) -> String {
-    let mut words = String::new();
+fn answers_text(answers: &[Answer]) -> String {
+    let mut text = String::new();
     for answer in answers {
-        let _ = write!(words, "{}@{} ", answer.key.escape_ascii(), answer.sequence);
+        let _ = write!(text, "{}@{} ", answer.key.escape_ascii(), answer.sequence);
     }
-    words
+    text
 }
 
-fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<Row>)], model: &CollectionModel) -> String {
+fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<ModelRow>)], model: &CollectionModel) -> String {
     let odd = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
     let odd = odd.map_or_else(String::new, |answer| {
         let row = model.rows.get(answer.key.as_slice());
-        format!("; not wanted: {}", shown(row.map(|row| row.record.as_slice())))
+        format!("; not wanted: {}", record_text(row.map(|row| row.record.as_slice())))
     });
     let found: Vec<&[u8]> = answers.iter().map(|answer| answer.key.as_slice()).collect();
     let keys: Vec<&[u8]> = wanted.iter().map(|(key, _)| *key).collect();
     let broken = broken_by_answers(&found, &keys);
     let wanted: Vec<String> = keys.iter().map(|key| key.escape_ascii().to_string()).collect();
-    format!("{broken} got {}; want {}{odd}", words(answers), wanted.join(" "))
+    format!("{broken} got {}; want {}{odd}", answers_text(answers), wanted.join(" "))
 }
 
-/// The question in the words of the database.
-fn query(question: &Question) -> bolide::Result<Query> {
+/// The model_query in the words of the database.
+fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
     let mut query = Query::new();
-    for condition in &question.conditions {
+    for condition in &model_query.conditions {
         query = match condition {
             Condition::Equals(path, wanted) => query.eq(path, value(wanted)),
             Condition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
@@ -335,24 +335,24 @@ fn query(question: &Question) -> bolide::Result<Query> {
             Condition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
         };
     }
-    query = query.order(match question.arrangement {
-        Arrangement::Newest => Order::Newest,
-        Arrangement::Oldest => Order::Oldest,
-        Arrangement::Value => Order::Value,
-        Arrangement::ValueDescending => Order::ValueDescending,
-        Arrangement::Nearest => Order::Nearest,
+    query = query.order(match model_query.order {
+        AnswerOrder::Newest => Order::Newest,
+        AnswerOrder::Oldest => Order::Oldest,
+        AnswerOrder::Value => Order::Value,
+        AnswerOrder::ValueDescending => Order::ValueDescending,
+        AnswerOrder::Nearest => Order::Nearest,
     });
-    if let Some(limit) = question.limit {
+    if let Some(limit) = model_query.limit {
         query = query.limit(limit);
     }
-    if let Some(limit) = question.limit_per_value {
+    if let Some(limit) = model_query.limit_per_value {
         query = query.limit_per_value(limit);
     }
-    Ok(match question.shown {
-        Shown::Records => query,
-        Shown::Keys => query.keys_only(),
-        Shown::Count => query.count(),
-        Shown::Values => query.select(question.selected()),
+    Ok(match model_query.contents {
+        AnswerContents::Records => query,
+        AnswerContents::Keys => query.keys_only(),
+        AnswerContents::Count => query.count(),
+        AnswerContents::Values => query.select(model_query.selected()),
     })
 }
 

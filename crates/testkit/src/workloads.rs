@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bolide::{Compression, Layout};
 use bolide_storage::{DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
-use crate::crash::{CrashOptions, Runner};
+use crate::crash::{CrashOptions, CrashRunner};
 use crate::history::{COLLECTIONS, Change, Durability, Step};
 use crate::kinds::KindChoice;
 use crate::model::Model;
@@ -157,7 +157,7 @@ fn run(number: u64, steps: &[Step], options: WorkloadOptions) -> Outcome<Counts>
     };
     let mut subject =
         Subject::open(files, setup, SEED, Model::default()).map_err(|error| format!("{error:?}"))?;
-    let mut runner = Runner::new(SEED, setup, crash, SimRng::new(number));
+    let mut runner = CrashRunner::new(SEED, setup, crash, SimRng::new(number));
     let beginning = beginning();
     let Some((last, first)) = steps.split_last() else { return Ok(Counts::default()) };
     for step in beginning.iter().chain(first) {

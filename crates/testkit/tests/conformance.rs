@@ -1,7 +1,7 @@
 //! Every kind of index passes the conformance suite.
 
 use bolide_testkit::conformance;
-use bolide_testkit::kinds::{ANNOUNCED, BUILT};
+use bolide_testkit::kinds::{PLANNED, IMPLEMENTED};
 use bolide_testkit::seeds::Counts;
 
 /// The counts of each kind; two kinds run side by side.
@@ -21,12 +21,12 @@ fn counts_of(kinds: &[&'static str]) -> Vec<(&'static str, Counts)> {
 
 #[test]
 fn what_is_built_answers_as_a_scan_does() {
-    for (kind, counts) in counts_of(&BUILT) {
+    for (kind, counts) in counts_of(&IMPLEMENTED) {
         assert!(counts.get("refused") == 0 && counts.get("answers") > 100_000, "{kind}: {counts}");
     }
 }
 
 #[test]
 fn what_is_announced_is_refused_or_answers_as_a_scan_does() {
-    counts_of(&ANNOUNCED);
+    counts_of(&PLANNED);
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_testkit::expected::flaw_in;
 use bolide_testkit::flawed::Flaw;
-use bolide_testkit::kinds::BUILT;
+use bolide_testkit::kinds::IMPLEMENTED;
 
 /// The flaws that can show in each kind.
 fn flawed_kinds() -> Vec<(&'static str, Flaw)> {
@@ -15,7 +15,7 @@ fn flawed_kinds() -> Vec<(&'static str, Flaw)> {
     let flaws_of = |kind: &'static str| {
         Flaw::EACH.into_iter().filter(move |flaw| can_show(kind, *flaw)).map(move |flaw| (kind, flaw))
     };
-    BUILT.into_iter().flat_map(flaws_of).collect()
+    IMPLEMENTED.into_iter().flat_map(flaws_of).collect()
 }
 
 #[test]

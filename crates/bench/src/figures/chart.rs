@@ -27,21 +27,21 @@ const COLORS: [RGBColor; 8] = [
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Draws all panels of `report` into `file`, two beside each other.
+/// Draws all panels of `report` into `file`, two in a row.
 pub fn draw(report: &FigureReport, file: &Path) -> Result<()> {
     let panels = report.panels.len().max(1);
     let columns = panels.min(2);
     let rows = panels.div_ceil(columns);
     let size = (PANEL.0 * columns as u32, PANEL.1 * rows as u32);
     let root = SVGBackend::new(file, size).into_drawing_area();
-    root.fill(&WHITE).map_err(summary)?;
+    root.fill(&WHITE).map_err(draw_error)?;
     for (panel, area) in report.panels.iter().zip(root.split_evenly((rows, columns))) {
         Drawing { panel }.draw(&area)?;
     }
-    root.present().map_err(summary)
+    root.present().map_err(draw_error)
 }
 
-fn summary(error: impl Display) -> crate::error::Error {
+fn draw_error(error: impl Display) -> crate::error::Error {
     format!("the figure cannot be drawn: {error}").into()
 }
 
@@ -63,7 +63,7 @@ impl Drawing<'_> {
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(x_low..x_high, low..high)
-            .map_err(summary)?;
+            .map_err(draw_error)?;
         let grouped = !matches!(self.panel.content, Content::Lines { .. });
         let y_format = |y: &f64| number(if self.panel.log { 10f64.powf(*y) } else { *y });
         let x_format = |x: &f64| number(*x);
@@ -77,7 +77,7 @@ impl Drawing<'_> {
         if grouped {
             mesh.x_labels(0);
         }
-        mesh.draw().map_err(summary)?;
+        mesh.draw().map_err(draw_error)?;
         match &self.panel.content {
             Content::Bars { groups, series } => {
                 self.group_labels(&mut chart, groups, low)?;
@@ -95,7 +95,7 @@ impl Drawing<'_> {
             .border_style(BLACK.mix(0.3))
             .position(SeriesLabelPosition::UpperRight)
             .draw()
-            .map_err(summary)
+            .map_err(draw_error)
     }
 
     /// A value as a position on the y axis; `None` where a logarithm has none.
@@ -116,7 +116,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Where the y axis begins and ends, with room for the legend.
+    /// The ends of the y axis, with room for the legend.
     fn y_range(&self) -> (f64, f64) {
         let values: Vec<f64> = match &self.panel.content {
             Content::Bars { series, .. } | Content::Lines { series, .. } => {
@@ -138,11 +138,11 @@ impl Drawing<'_> {
         let labels = groups.iter().enumerate().map(|(position, group)| {
             EmptyElement::at((position as f64 + 0.5, low)) + Text::new(group.clone(), (0, 6), style.clone())
         });
-        chart.draw_series(labels).map(drop).map_err(summary)
+        chart.draw_series(labels).map(drop).map_err(draw_error)
     }
 
-    /// Where series `position` of `count` stands within group `group`: left and right edge.
-    fn slot(group: usize, position: usize, count: usize) -> (f64, f64) {
+    /// The left and right edge of series `position` of `count` within group `group`.
+    fn bar_edges(group: usize, position: usize, count: usize) -> (f64, f64) {
         let width = 0.84 / count.max(1) as f64;
         let left = group as f64 + 0.08 + position as f64 * width;
         (left + width * 0.08, left + width * 0.92)
@@ -152,13 +152,13 @@ impl Drawing<'_> {
         for (position, one) in series.iter().enumerate() {
             let color = color(position);
             let bars = one.values.iter().enumerate().filter_map(|(group, value)| {
-                let (left, right) = Self::slot(group, position, series.len());
+                let (left, right) = Self::bar_edges(group, position, series.len());
                 let top = self.y(*value)?;
                 Some(Rectangle::new([(left, low), (right, top)], color.filled()))
             });
             chart
                 .draw_series(bars.collect::<Vec<_>>())
-                .map_err(summary)?
+                .map_err(draw_error)?
                 .label(&one.name)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
         }
@@ -171,12 +171,12 @@ impl Drawing<'_> {
             let mut strokes = Vec::new();
             let mut bodies = Vec::new();
             for (group, boxed) in one.values.iter().enumerate() {
-                let (left, right) = Self::slot(group, position, series.len());
+                let (left, right) = Self::bar_edges(group, position, series.len());
                 let middle = (left + right) / 2.0;
-                let places = [boxed.low, boxed.first, boxed.median, boxed.third, boxed.high];
-                let places: Option<Vec<f64>> = places.into_iter().map(|value| self.y(value)).collect();
+                let values = [boxed.low, boxed.first, boxed.median, boxed.third, boxed.high];
+                let heights: Option<Vec<f64>> = values.into_iter().map(|value| self.y(value)).collect();
                 let Some::<[f64; 5]>([low, first, median, third, high]) =
-                    places.as_deref().and_then(|all| all.try_into().ok())
+                    heights.as_deref().and_then(|all| all.try_into().ok())
                 else {
                     continue;
                 };
@@ -193,10 +193,10 @@ impl Drawing<'_> {
             }
             chart
                 .draw_series(bodies)
-                .map_err(summary)?
+                .map_err(draw_error)?
                 .label(&one.name)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
-            chart.draw_series(strokes).map_err(summary)?;
+            chart.draw_series(strokes).map_err(draw_error)?;
         }
         Ok(())
     }
@@ -208,12 +208,12 @@ impl Drawing<'_> {
                 x.iter().zip(&one.values).filter_map(|(x, y)| Some((*x, self.y(*y)?))).collect();
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))
-                .map_err(summary)?
+                .map_err(draw_error)?
                 .label(&one.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(2)));
             chart
                 .draw_series(points.iter().map(|point| Circle::new(*point, 2, color.filled())))
-                .map_err(summary)?;
+                .map_err(draw_error)?;
         }
         Ok(())
     }

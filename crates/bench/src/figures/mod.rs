@@ -1,8 +1,7 @@
-//! The figures of the papers, repeated at a scale that ends within minutes.
+//! The figures of the papers, repeated at a scale that takes minutes.
 //!
-//! Each figure measures, draws an SVG, writes its figures as JSON and checks the claims about its
-//! shape: those of the paper where they hold here too, and what is other than in the paper with the
-//! reason. A claim that does not hold fails the run.
+//! Each figure measures, draws an SVG, writes its results as JSON and checks claims about them. A claim either agrees with
+//! the paper, or differs from it with a reason. A claim that does not hold fails the run.
 
 mod chart;
 mod leveldbpp;
@@ -20,7 +19,7 @@ use report::FigureReport;
 
 use crate::error::Result;
 
-/// How much work a figure does.
+/// The amount of work of a figure, and its data.
 #[derive(Debug, Clone, Args)]
 pub struct Scale {
     /// Records of the data set
@@ -32,32 +31,32 @@ pub struct Scale {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Delay of reading 256 bytes of modelled persistent memory, in nanoseconds; none of both delays leaves it out
+    /// Delay of reading 256 bytes of modelled persistent memory, in nanoseconds (0 for both delays: no panels with delays)
     #[arg(long, default_value_t = 200)]
     pub pm_read_nanos: u64,
-    /// Delay of persisting them
+    /// Delay of persisting 256 bytes of modelled persistent memory, in nanoseconds
     #[arg(long, default_value_t = 100)]
     pub pm_write_nanos: u64,
     /// Posts to take the distributions from, NDJSON, also .zst (default: the bundled ones)
     #[arg(long)]
     pub seed_set: Option<PathBuf>,
-    /// Directory of `areas`, `vehicles` and `posts`, each NAME.ndjson.zst (default: those beside the repository, else the
+    /// Directory of `areas`, `vehicles` and `posts`, each NAME.ndjson.zst (default: the shared data directory, else the
     /// bundled parts)
     #[arg(long)]
     pub data: Option<PathBuf>,
-    /// Where the databases are made (default: the system's directory for temporary files)
+    /// Parent directory of the databases (default: the system's directory for temporary files)
     #[arg(long)]
     pub directory: Option<PathBuf>,
 }
 
-/// What a figure is called and how it is made.
+/// A figure: its name, title and measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows.
+    /// Its subject.
     pub title: &'static str,
-    /// Measures it.
+    /// The measurement.
     pub run: fn(&Scale) -> Result<FigureReport>,
 }
 
@@ -89,7 +88,7 @@ pub fn write_pages(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The pages with their paths from the folder above `out`.
+/// The pages, each with its path relative to the parent of `out`.
 fn pages(out: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut reports: Vec<FigureReport> = Vec::new();
     for figure in all() {
@@ -111,8 +110,8 @@ fn pages(out: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(std::iter::once(verdicts).chain(figures).collect())
 }
 
-/// Whether the figure is meant by one of `names`: its own, `all`, or that of its paper with `-all`.
-fn is_meant(figure: &Figure, names: &[String]) -> bool {
+/// True if one of `names` selects the figure: its own name, `all`, or the name of its paper with `-all`.
+fn is_selected(figure: &Figure, names: &[String]) -> bool {
     let of_paper = |name: &str| {
         name.strip_suffix("all")
             .is_some_and(|paper| paper.is_empty() || paper.ends_with('-') && figure.name.starts_with(paper))
@@ -120,8 +119,8 @@ fn is_meant(figure: &Figure, names: &[String]) -> bool {
     names.iter().any(|name| name == figure.name || of_paper(name))
 }
 
-/// Makes the figures with these names (`all`: every one; `perseid-all`: those of a paper) and writes `NAME.svg`, `NAME.json` and `NAME.md`
-/// into `out`.
+/// Measures the figures with these names (`all`: every figure; `perseid-all`: those of a paper). Writes `NAME.svg`, `NAME.json`
+/// and `NAME.md` into `out`.
 ///
 /// # Errors
 /// Where a figure cannot be measured, and where a claim does not hold.
@@ -129,20 +128,20 @@ pub fn run(names: &[String], scale: &Scale, out: &Path) -> Result<()> {
     if scale.records < 1000 || scale.queries == 0 {
         return Err("a figure needs at least 1000 records and one query".into());
     }
-    let is_known = |name: &String| all().any(|figure| is_meant(figure, std::slice::from_ref(name)));
+    let is_known = |name: &String| all().any(|figure| is_selected(figure, std::slice::from_ref(name)));
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
-        return Err(format!("no figure `{unknown}`; `figure list` names them").into());
+        return Err(format!("no figure `{unknown}`; see `figure list`").into());
     }
     std::fs::create_dir_all(out)?;
     let mut broken = Vec::new();
-    for figure in all().filter(|figure| is_meant(figure, names)) {
+    for figure in all().filter(|figure| is_selected(figure, names)) {
         let started = std::time::Instant::now();
         eprintln!("{}: {}", figure.name, figure.title);
         let report = (figure.run)(scale)?;
         write(&report, out)?;
         println!("{}", report.markdown());
         eprintln!("{}: {:.0} s", figure.name, started.elapsed().as_secs_f64());
-        broken.extend(report.broken().map(|shape| format!("{}: {}", figure.name, shape.claim)));
+        broken.extend(report.broken().map(|claim| format!("{}: {}", figure.name, claim.claim)));
     }
     if broken.is_empty() {
         return Ok(());
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pages_in_the_repository_are_those_of_its_figures() {
+    fn the_pages_in_the_repository_match_its_figures() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         for (file, text) in pages(&docs.join("figures")).unwrap() {
             let page = std::fs::read_to_string(docs.join(&file)).unwrap_or_default();
@@ -170,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn names_mean_a_figure_those_of_a_paper_or_all() {
-        let meant = |name: &str| all().filter(|figure| is_meant(figure, &[name.to_owned()])).count();
+    fn a_name_selects_a_figure_the_figures_of_a_paper_or_all() {
+        let selected = |name: &str| all().filter(|figure| is_selected(figure, &[name.to_owned()])).count();
         assert_eq!(
-            meant("all"),
+            selected("all"),
             [leveldbpp::FIGURES, perseid::FIGURES, next::FIGURES, remix::FIGURES].concat().len()
         );
-        assert_eq!(meant("next-all"), next::FIGURES.len());
-        assert_eq!(meant("remix-all"), remix::FIGURES.len());
-        assert_eq!(meant("perseid-all"), perseid::FIGURES.len());
+        assert_eq!(selected("next-all"), next::FIGURES.len());
+        assert_eq!(selected("remix-all"), remix::FIGURES.len());
+        assert_eq!(selected("perseid-all"), perseid::FIGURES.len());
         assert_eq!(
-            (meant("perseid-7"), meant("leveldbpp-8"), meant("perseid"), meant("x-all")),
+            (selected("perseid-7"), selected("leveldbpp-8"), selected("perseid"), selected("x-all")),
             (1, 1, 0, 0)
         );
     }

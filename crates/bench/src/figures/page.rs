@@ -1,8 +1,8 @@
 //! All figures as Markdown: a page of verdicts, and one page for each figure with its chart, tables and claims.
 
-use super::report::{FigureReport, Shape};
+use super::report::{Claim, FigureReport};
 
-/// What stands above the verdicts.
+/// The text above the verdicts.
 const HEAD: &str = "\
 # Evidence
 
@@ -27,9 +27,9 @@ file, also if the operating system has the page in memory.
 | paper | setup |
 |---|---|
 | LevelDB++ | indexes of every kind over posts, with and without the options of Bolide that the paper does not have |
-| Perseid | *PS-Tree*, *composite* and *log* are indexes alone, without a database, validated by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys (`crates/bench/src/pm_baselines`). Memory of regions is ordinary memory; panels with delays model a slower one (`--pm-read-nanos`, `--pm-write-nanos`). Figures with several threads, parallel fetches or an opening are wall time on an idle machine |
+| Perseid | *PS-Tree*, *composite* and *log* are indexes alone, without a database, validated by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys (`crates/bench/src/pm_baselines`). Memory of regions is ordinary memory; panels with delays model a slower one (`--pm-read-nanos`, `--pm-write-nanos`). Figures of several threads, of parallel fetches and of recovery are wall time on an idle machine |
 | NEXT | *eager* is a B-tree or an R-tree in memory that reads the old record at each put; *in sstables, no global index* is kind `next` with `global=off`; *composite, memo* is a composite index with an update memo in memory (`crates/bench/src/next_baselines`). `--data DIR` takes the whole data sets, else their bundled parts |
-| REMIX | 11 to 13: sorted views, merging cursors and Bloom filters over sstables alone, all blocks cached. 14 to 18: the layouts of Bolide; *partitioned, tags* has no Bloom filters, *views delayed* renews a view when a fifth of its data was written, *tiered, no view* merges its runs. Keys have 16 bytes; the subjects take turns and the least time of each counts |
+| REMIX | 11 to 13: sorted views, merging cursors and Bloom filters over sstables alone, all blocks cached. 14 to 18: the layouts of Bolide; *partitioned, tags* has no Bloom filters, *views delayed* renews a view when a fifth of its data was written, *tiered, no view* merges its runs. Keys have 16 bytes; the subjects run in turn, and the minimum time of each counts |
 
 ";
 
@@ -43,7 +43,7 @@ pub fn verdicts(reports: &[FigureReport]) -> String {
     text += "| figure | title | verdict | as in the paper | differ | do not hold |\n|---|---|---|---:|---:|---:|\n";
     for report in reports {
         let broken = report.broken().count();
-        let differ = report.shapes.iter().filter(|shape| differs(shape)).count();
+        let differ = report.shapes.iter().filter(|claim| differs(claim)).count();
         let same = report.shapes.len() - broken - differ;
         let verdict = match (same, differ, broken) {
             (_, _, 1..) => "fails",
@@ -58,15 +58,15 @@ pub fn verdicts(reports: &[FigureReport]) -> String {
     }
     text += "\n## Findings that differ\n\nThe page of the figure has the reason.\n\n| figure | finding |\n|---|---|\n";
     for report in reports {
-        for shape in report.shapes.iter().filter(|shape| differs(shape)) {
-            text += &format!("| {} | {} |\n", report.name, shape.claim.replace('|', "\\|"));
+        for claim in report.shapes.iter().filter(|claim| differs(claim)) {
+            text += &format!("| {} | {} |\n", report.name, claim.claim.replace('|', "\\|"));
         }
     }
     text
 }
 
-fn differs(shape: &Shape) -> bool {
-    shape.holds && shape.departs.is_some()
+fn differs(claim: &Claim) -> bool {
+    claim.holds && claim.departs.is_some()
 }
 
 /// The page of one figure, whose chart is below `charts`.

@@ -1,17 +1,17 @@
-//! What a figure shows: its panels, and the claims about their shape that were checked.
+//! The result of a figure: its panels, and the claims about them that were checked.
 
 use serde::{Deserialize, Serialize};
 
 use super::quartiles::Quartiles;
 
-/// One figure, measured.
+/// A measured figure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FigureReport {
     /// Its name on the command line, `leveldbpp-8`.
     pub name: String,
-    /// What it shows.
+    /// Its subject.
     pub title: String,
-    /// Which figure of which paper it repeats.
+    /// The paper and the number of the figure that it repeats.
     pub source: String,
     /// The machine it was measured on.
     pub machine: String,
@@ -19,20 +19,20 @@ pub struct FigureReport {
     pub setting: Vec<(String, String)>,
     /// Its panels.
     pub panels: Vec<Panel>,
-    /// What must be seen in them.
-    pub shapes: Vec<Shape>,
+    /// The claims about the panels. The name is that of the JSON field.
+    pub shapes: Vec<Claim>,
 }
 
 /// One chart.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Panel {
-    /// What it shows.
+    /// Its subject.
     pub title: String,
-    /// What runs along the x axis.
+    /// The label of the x axis.
     pub x_label: String,
-    /// What runs along the y axis, with its unit.
+    /// The label of the y axis, with its unit.
     pub y_label: String,
-    /// True for a logarithmic y axis; values at or below zero are then left out.
+    /// True for a logarithmic y axis, which omits values at or below zero.
     pub log: bool,
     /// The figures.
     pub content: Content,
@@ -73,16 +73,16 @@ pub struct Series<T> {
     pub values: Vec<T>,
 }
 
-/// A claim about the figures.
+/// A claim about the figures, and its verdict.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Shape {
-    /// What is claimed.
+pub struct Claim {
+    /// Its text.
     pub claim: String,
-    /// Whether the figures bear it out.
+    /// Whether the figures confirm it.
     pub holds: bool,
     /// The figures it was judged by.
     pub figures: String,
-    /// Where the paper found something else: what, and why it is not so here.
+    /// The result of the paper and the reason for the difference, if the paper has another result.
     pub departs: Option<String>,
 }
 
@@ -100,27 +100,27 @@ impl FigureReport {
         }
     }
 
-    /// Notes a size or a setting.
+    /// Adds a size or a setting.
     pub fn set(&mut self, name: &str, value: impl ToString) {
         self.setting.push((name.to_owned(), value.to_string()));
     }
 
-    /// Claims what the paper shows too.
+    /// Adds a claim that the paper makes too.
     pub fn claim(&mut self, claim: &str, holds: bool, figures: String) {
-        self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: None });
+        self.shapes.push(Claim { claim: claim.to_owned(), holds, figures, departs: None });
     }
 
-    /// Claims what differs from the paper, and states `why`.
-    pub fn departs(&mut self, claim: &str, holds: bool, figures: String, why: &str) {
-        self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: Some(why.to_owned()) });
+    /// Adds a claim that differs from the paper, with the reason.
+    pub fn departs(&mut self, claim: &str, holds: bool, figures: String, reason: &str) {
+        self.shapes.push(Claim { claim: claim.to_owned(), holds, figures, departs: Some(reason.to_owned()) });
     }
 
-    /// The claims that the figures do not bear out.
-    pub fn broken(&self) -> impl Iterator<Item = &Shape> {
-        self.shapes.iter().filter(|shape| !shape.holds)
+    /// The claims that the figures do not confirm.
+    pub fn broken(&self) -> impl Iterator<Item = &Claim> {
+        self.shapes.iter().filter(|claim| !claim.holds)
     }
 
-    /// For people: settings, tables and claims, as Markdown.
+    /// Settings, tables and claims as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}: {}\n\n*{}.* ", self.name, self.title, self.source);
         let setting: Vec<String> =
@@ -130,11 +130,11 @@ impl FigureReport {
             text += &format!("\n**{}** ({})\n\n{}", panel.title, panel.y_label, panel.content.markdown());
         }
         text += "\n";
-        for shape in &self.shapes {
-            let holds = if shape.holds { "holds" } else { "DOES NOT HOLD" };
-            text += &format!("- {}: {holds} ({}).", shape.claim, shape.figures);
-            if let Some(why) = &shape.departs {
-                text += &format!(" *Other than in the paper:* {why}");
+        for claim in &self.shapes {
+            let holds = if claim.holds { "holds" } else { "DOES NOT HOLD" };
+            text += &format!("- {}: {holds} ({}).", claim.claim, claim.figures);
+            if let Some(reason) = &claim.departs {
+                text += &format!(" *Differs:* {reason}");
             }
             text += "\n";
         }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(report.broken().count(), 1);
         let text = report.markdown();
         assert!(text.contains("| one | 1.00 | 1234 |"), "{text}");
-        assert!(text.contains("b is large: DOES NOT HOLD (3 > 4). *Other than in the paper:* it is not."));
+        assert!(text.contains("b is large: DOES NOT HOLD (3 > 4). *Differs:* it is not."));
         let again: FigureReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
         assert_eq!(again.markdown(), text);
     }

@@ -68,7 +68,7 @@ impl Structure for CompositeKeys {
         // The secondary key whose further entries are not wanted.
         let mut left: Option<Vec<u8>> = None;
         loop {
-            if let Some(key) = left.take_if(|_| scan.known() == 0) {
+            if let Some(key) = left.take_if(|_| scan.buffered() == 0) {
                 // Passing over neighbours is cheaper than a search, as long as they are at hand.
                 let Some(next) = behind(&key) else { return Ok(()) };
                 scan.skip_to(&next);

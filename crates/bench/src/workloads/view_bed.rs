@@ -25,38 +25,38 @@ use crate::measure::thread_cpu_nanos;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
 /// Entries that a scan reads after the first.
-const SCAN: usize = 50;
+const SCAN_ENTRIES: usize = 50;
 /// Queries that are drawn at a time.
-const DRAWN: usize = 500;
+const DRAWN_AT_ONCE: usize = 500;
 const DATABASE: u64 = 1;
 
 /// Bytes of keys and values of an entry.
 pub const ENTRY_BYTES: usize = KEY_BYTES + VALUE_BYTES;
 
-/// What the runs and the view are like.
+/// The geometry of the runs and of the view.
 #[derive(Debug, Clone, Copy)]
-pub struct BedShape {
-    /// How many runs.
+pub struct BedSettings {
+    /// The number of runs.
     pub runs: usize,
     /// Entries of all of them.
     pub entries: u64,
-    /// 64 neighbours in one run instead of one.
+    /// Strong locality: each run holds 64 neighbouring keys at a time instead of one.
     pub strong: bool,
-    /// D.
+    /// Entries of a segment: *D* of the paper.
     pub segment_entries: usize,
-    /// Writes the runs again without Bloom filters, for [`QueryRow::GetBare`].
+    /// Also writes the runs without Bloom filters, for [`ViewOperation::GetBare`].
     pub bare: bool,
 }
 
 /// The keys: evenly spread over all 64-bit numbers, each moved a little at random.
 #[derive(Clone, Copy)]
-struct Keys {
+struct KeySpace {
     count: u64,
     runs: u64,
     neighbours: u64,
 }
 
-impl Keys {
+impl KeySpace {
     fn key(&self, rank: u64) -> [u8; KEY_BYTES] {
         let gap = u64::MAX / self.count;
         hexadecimal(rank * gap + mix(rank) % gap)
@@ -66,11 +66,11 @@ impl Keys {
         (mix((rank / self.neighbours) ^ 0x5eed) % self.runs) as usize
     }
 
-    /// Query number `operation` of a row.
-    fn queried(&self, operation: u64) -> QueryFigures {
+    /// The query with this number.
+    fn query(&self, operation: u64) -> DrawnQuery {
         let rank = self.rank(operation);
-        let last = (rank + SCAN as u64).min(self.count - 1);
-        QueryFigures {
+        let last = (rank + SCAN_ENTRIES as u64).min(self.count - 1);
+        DrawnQuery {
             rank,
             key: self.key(rank),
             last: self.key(last),
@@ -79,13 +79,13 @@ impl Keys {
         }
     }
 
-    /// Rank number `operation` of a row: uniform.
+    /// The rank of the operation with this number: uniform.
     fn rank(&self, operation: u64) -> u64 {
         mix(operation.wrapping_mul(0x9e37_79b9) ^ 0xabcd) % self.count
     }
 }
 
-/// A view, and what it took to build.
+/// A view, and the cost of its build.
 pub struct BuiltView {
     view: Arc<SortedView>,
     /// CPU nanoseconds of the calling thread.
@@ -97,8 +97,8 @@ pub struct BuiltView {
 }
 
 /// The runs, and their view with and without tags.
-pub struct Bed {
-    keys: Keys,
+pub struct ViewBed {
+    keys: KeySpace,
     tables: Vec<Arc<TableReader>>,
     bare: Vec<Arc<TableReader>>,
     /// Without tags.
@@ -109,14 +109,14 @@ pub struct Bed {
 
 /// The kinds of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueryRow {
+pub enum ViewOperation {
     /// Seeks through the view, with a binary search in the segment.
     SeekView,
     /// Seeks through the view, step by step in the segment.
     SeekSteps,
     /// Seeks of a merging cursor.
     SeekMerge,
-    /// Seeks through the view for the last key at or before one.
+    /// Seeks through the view for the last key at or before a key.
     SeekBackView,
     /// As [`SeekView`](Self::SeekView), and 50 entries more.
     ScanView,
@@ -138,8 +138,8 @@ pub enum QueryRow {
     AbsentBloom,
 }
 
-impl QueryRow {
-    /// Those that `sorted-view` measures.
+impl ViewOperation {
+    /// The operations that `sorted-view` measures.
     pub const ALL: [Self; 12] = [
         Self::SeekView,
         Self::SeekSteps,
@@ -175,15 +175,15 @@ impl QueryRow {
     }
 }
 
-impl Bed {
+impl ViewBed {
     /// Writes the runs into `directory` and builds the views.
-    pub fn build(shape: &BedShape, directory: &Path) -> Result<Self> {
-        let count = shape.entries;
-        let keys = Keys { count, runs: shape.runs as u64, neighbours: if shape.strong { 64 } else { 1 } };
+    pub fn build(settings: &BedSettings, directory: &Path) -> Result<Self> {
+        let count = settings.entries;
+        let keys = KeySpace { count, runs: settings.runs as u64, neighbours: if settings.strong { 64 } else { 1 } };
         let cache = BlockCache::new(8 << 30);
         let options = TableOptions::default().compression(Compression::None).key_counts(true);
         let tables = write_tables(&keys, &options, &cache, 1, directory)?;
-        let bare = match shape.bare {
+        let bare = match settings.bare {
             true => write_tables(&keys, &options.bloom_bits_per_key(0), &cache, 101, directory)?,
             false => Vec::new(),
         };
@@ -191,136 +191,136 @@ impl Bed {
             .iter()
             .map(|table| ViewRun::new(vec![table.clone()]))
             .collect::<std::result::Result<_, _>>()?;
-        let options = RemixOptions::default().segment_entries(shape.segment_entries);
+        let options = RemixOptions::default().segment_entries(settings.segment_entries);
         let plain = build_view(&view_runs, &options, directory)?;
         let tagged = build_view(&view_runs, &options.tags(true), directory)?;
         Ok(Self { keys, tables, bare, plain, tagged })
     }
 
-    /// Reads the `operations`-th keys of a sequence that is the same for all. CPU nanoseconds of the calling
-    /// thread; drawing the keys is not among them.
+    /// Reads the keys of `operations` in a sequence that is the same for all operations. Returns CPU nanoseconds of the
+    /// calling thread, without those of drawing the keys.
     ///
     /// # Errors
-    /// A wrong answer is an error, like those of reading.
-    pub fn run_query(&self, query_row: QueryRow, operations: Range<u64>) -> Result<u64> {
-        let mut queries = Queries { keys: self.keys, operations, nanos: 0 };
-        match query_row {
-            QueryRow::SeekView => self.seek_view(&mut queries, 0)?,
-            QueryRow::ScanView => self.seek_view(&mut queries, SCAN)?,
-            QueryRow::SeekSteps => self.seek_by_steps(&mut queries, 0)?,
-            QueryRow::ScanSteps => self.seek_by_steps(&mut queries, SCAN)?,
-            QueryRow::SeekMerge => self.seek_merge(&mut queries, 0)?,
-            QueryRow::ScanMerge => self.seek_merge(&mut queries, SCAN)?,
-            QueryRow::SeekBackView => self.seek_back_view(&mut queries)?,
-            QueryRow::GetView => self.get_view(&self.plain, &mut queries)?,
-            QueryRow::GetTags => self.get_view(&self.tagged, &mut queries)?,
-            QueryRow::GetBloom => self.get_tables(&self.tables, &mut queries)?,
-            QueryRow::GetBare => self.get_tables(&self.bare, &mut queries)?,
-            QueryRow::AbsentTags => self.absent_view(&mut queries)?,
-            QueryRow::AbsentBloom => self.absent_tables(&mut queries)?,
+    /// A wrong answer, and errors of reading.
+    pub fn run(&self, operation: ViewOperation, operations: Range<u64>) -> Result<u64> {
+        let mut queries = QueryStream { keys: self.keys, operations, nanos: 0 };
+        match operation {
+            ViewOperation::SeekView => self.seek_view(&mut queries, 0)?,
+            ViewOperation::ScanView => self.seek_view(&mut queries, SCAN_ENTRIES)?,
+            ViewOperation::SeekSteps => self.seek_by_steps(&mut queries, 0)?,
+            ViewOperation::ScanSteps => self.seek_by_steps(&mut queries, SCAN_ENTRIES)?,
+            ViewOperation::SeekMerge => self.seek_merge(&mut queries, 0)?,
+            ViewOperation::ScanMerge => self.seek_merge(&mut queries, SCAN_ENTRIES)?,
+            ViewOperation::SeekBackView => self.seek_back_view(&mut queries)?,
+            ViewOperation::GetView => self.get_view(&self.plain, &mut queries)?,
+            ViewOperation::GetTags => self.get_view(&self.tagged, &mut queries)?,
+            ViewOperation::GetBloom => self.get_from_tables(&self.tables, &mut queries)?,
+            ViewOperation::GetBare => self.get_from_tables(&self.bare, &mut queries)?,
+            ViewOperation::AbsentTags => self.get_absent_by_view(&mut queries)?,
+            ViewOperation::AbsentBloom => self.get_absent_by_tables(&mut queries)?,
         }
         Ok(queries.nanos.max(1))
     }
 
-    fn seek_view(&self, queries: &mut Queries, more: usize) -> Result<()> {
-        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
-        let mut copied = Copied::new();
-        queries.each(|queried| {
-            cursor.seek(&queried.key)?;
-            expect(cursor.key(), &queried.key)?;
-            if more > 0 {
-                copied.copy(cursor.key(), cursor.value());
-                for _ in 0..more {
+    fn seek_view(&self, queries: &mut QueryStream, further: usize) -> Result<()> {
+        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_range_tombstones(), Bounds::all());
+        let mut buffer = ScanBuffer::new();
+        queries.each(|query| {
+            cursor.seek(&query.key)?;
+            expect(cursor.key(), &query.key)?;
+            if further > 0 {
+                buffer.copy(cursor.key(), cursor.value());
+                for _ in 0..further {
                     cursor.next()?;
-                    copied.copy(cursor.key(), cursor.value());
+                    buffer.copy(cursor.key(), cursor.value());
                 }
-                copied.check(queried)?;
+                buffer.check(query)?;
             }
             Ok(())
         })
     }
 
-    fn seek_by_steps(&self, queries: &mut Queries, more: usize) -> Result<()> {
+    fn seek_by_steps(&self, queries: &mut QueryStream, further: usize) -> Result<()> {
         let mut cursor: SortedViewCursor = self.plain.view.cursor(true);
-        let mut copied = Copied::new();
-        queries.each(|queried| {
-            cursor.seek_by_steps(&queried.key, MAX_SEQUENCE)?;
-            expect(cursor.key(), &queried.key)?;
-            if more > 0 {
-                copied.copy(cursor.key(), cursor.value());
-                for _ in 0..more {
+        let mut buffer = ScanBuffer::new();
+        queries.each(|query| {
+            cursor.seek_by_steps(&query.key, MAX_SEQUENCE)?;
+            expect(cursor.key(), &query.key)?;
+            if further > 0 {
+                buffer.copy(cursor.key(), cursor.value());
+                for _ in 0..further {
                     cursor.next()?;
-                    copied.copy(cursor.key(), cursor.value());
+                    buffer.copy(cursor.key(), cursor.value());
                 }
-                copied.check(queried)?;
+                buffer.check(query)?;
             }
             Ok(())
         })
     }
 
-    fn seek_merge(&self, queries: &mut Queries, more: usize) -> Result<()> {
+    fn seek_merge(&self, queries: &mut QueryStream, further: usize) -> Result<()> {
         let sources = self.tables.iter().map(|table| table.cursor(true)).collect();
         let mut cursor: VisibleCursor<TableCursor> =
-            VisibleCursor::new(sources, MAX_SEQUENCE, no_ranges(), Bounds::all());
-        let mut copied = Copied::new();
-        queries.each(|queried| {
-            cursor.seek(&queried.key)?;
-            expect(cursor.key(), &queried.key)?;
-            if more > 0 {
-                copied.copy(cursor.key(), cursor.value());
-                for _ in 0..more {
+            VisibleCursor::new(sources, MAX_SEQUENCE, no_range_tombstones(), Bounds::all());
+        let mut buffer = ScanBuffer::new();
+        queries.each(|query| {
+            cursor.seek(&query.key)?;
+            expect(cursor.key(), &query.key)?;
+            if further > 0 {
+                buffer.copy(cursor.key(), cursor.value());
+                for _ in 0..further {
                     cursor.next()?;
-                    copied.copy(cursor.key(), cursor.value());
+                    buffer.copy(cursor.key(), cursor.value());
                 }
-                copied.check(queried)?;
+                buffer.check(query)?;
             }
             Ok(())
         })
     }
 
-    fn seek_back_view(&self, queries: &mut Queries) -> Result<()> {
-        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
-        queries.each(|queried| {
-            cursor.seek_for_prev(&queried.key)?;
-            expect(cursor.key(), &queried.key)
+    fn seek_back_view(&self, queries: &mut QueryStream) -> Result<()> {
+        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_range_tombstones(), Bounds::all());
+        queries.each(|query| {
+            cursor.seek_for_prev(&query.key)?;
+            expect(cursor.key(), &query.key)
         })
     }
 
-    fn get_view(&self, built: &BuiltView, queries: &mut Queries) -> Result<()> {
-        queries.each(|queried| match built.view.get(&queried.key, MAX_SEQUENCE)? {
-            Some((trailer, value)) if is_record(queried.rank, trailer, &value) => Ok(()),
+    fn get_view(&self, built: &BuiltView, queries: &mut QueryStream) -> Result<()> {
+        queries.each(|query| match built.view.get(&query.key, MAX_SEQUENCE)? {
+            Some((trailer, value)) if is_record(query.rank, trailer, &value) => Ok(()),
             _ => Err("a key was not found".into()),
         })
     }
 
-    fn get_tables(&self, tables: &[Arc<TableReader>], queries: &mut Queries) -> Result<()> {
-        queries.each(|queried| {
-            let (hash, mut found) = (hash_key(&queried.key), None);
+    fn get_from_tables(&self, tables: &[Arc<TableReader>], queries: &mut QueryStream) -> Result<()> {
+        queries.each(|query| {
+            let (hash, mut found) = (hash_key(&query.key), None);
             for table in tables {
-                found = table.get_hashed(&queried.key, hash, MAX_SEQUENCE)?;
+                found = table.get_hashed(&query.key, hash, MAX_SEQUENCE)?;
                 if found.is_some() {
                     break;
                 }
             }
             match found {
-                Some((trailer, value)) if is_record(queried.rank, trailer, &value) => Ok(()),
+                Some((trailer, value)) if is_record(query.rank, trailer, &value) => Ok(()),
                 _ => Err("a key was not found".into()),
             }
         })
     }
 
-    fn absent_view(&self, queries: &mut Queries) -> Result<()> {
-        queries.each(|queried| match self.tagged.view.get(&queried.absent, MAX_SEQUENCE)? {
+    fn get_absent_by_view(&self, queries: &mut QueryStream) -> Result<()> {
+        queries.each(|query| match self.tagged.view.get(&query.absent, MAX_SEQUENCE)? {
             Some(_) => Err("an absent key was found".into()),
             None => Ok(()),
         })
     }
 
-    fn absent_tables(&self, queries: &mut Queries) -> Result<()> {
-        queries.each(|queried| {
-            let hash = hash_key(&queried.absent);
+    fn get_absent_by_tables(&self, queries: &mut QueryStream) -> Result<()> {
+        queries.each(|query| {
+            let hash = hash_key(&query.absent);
             for table in &self.tables {
-                if table.get_hashed(&queried.absent, hash, MAX_SEQUENCE)?.is_some() {
+                if table.get_hashed(&query.absent, hash, MAX_SEQUENCE)?.is_some() {
                     return Err("an absent key was found".into());
                 }
             }
@@ -329,34 +329,34 @@ impl Bed {
     }
 }
 
-/// The keys to read, drawn some at a time before the clock runs: a key takes three divisions.
-struct Queries {
-    keys: Keys,
+/// Queries that are drawn in batches outside the measured time, since a key takes three divisions.
+struct QueryStream {
+    keys: KeySpace,
     operations: Range<u64>,
     /// CPU time of the reads, of the calling thread.
     nanos: u64,
 }
 
 /// One query.
-struct QueryFigures {
+struct DrawnQuery {
     rank: u64,
     key: [u8; KEY_BYTES],
-    /// The last key of a scan from there, and how many keys it has.
+    /// The last key of a scan from `key`, and the number of its entries.
     last: [u8; KEY_BYTES],
     rows: usize,
-    /// A key that is not there.
+    /// A key that no run contains.
     absent: [u8; KEY_BYTES],
 }
 
-impl Queries {
-    /// Reads each of them.
-    fn each(&mut self, mut query_row: impl FnMut(&QueryFigures) -> Result<()>) -> Result<()> {
-        let mut drawn = Vec::with_capacity(DRAWN);
+impl QueryStream {
+    /// Draws each query and runs it.
+    fn each(&mut self, mut run: impl FnMut(&DrawnQuery) -> Result<()>) -> Result<()> {
+        let mut drawn = Vec::with_capacity(DRAWN_AT_ONCE);
         while !self.operations.is_empty() {
             drawn.clear();
-            drawn.extend(self.operations.by_ref().take(DRAWN).map(|operation| self.keys.queried(operation)));
+            drawn.extend(self.operations.by_ref().take(DRAWN_AT_ONCE).map(|operation| self.keys.query(operation)));
             let started = thread_cpu_nanos();
-            drawn.iter().try_for_each(&mut query_row)?;
+            drawn.iter().try_for_each(&mut run)?;
             self.nanos += thread_cpu_nanos() - started;
         }
         Ok(())
@@ -365,7 +365,7 @@ impl Queries {
 
 /// Writes all runs, their files numbered from `first_number`, and opens them.
 fn write_tables(
-    keys: &Keys,
+    keys: &KeySpace,
     options: &TableOptions,
     cache: &Arc<BlockCache>,
     first_number: u64,
@@ -394,7 +394,7 @@ fn write_tables(
     Ok(tables)
 }
 
-/// Builds a view, and reads it back from its file.
+/// Builds a view, writes its file and reads it back.
 fn build_view(runs: &[Arc<ViewRun>], options: &RemixOptions, directory: &Path) -> Result<BuiltView> {
     let vfs = DiskVfs::new();
     let started = thread_cpu_nanos();
@@ -409,7 +409,7 @@ fn build_view(runs: &[Arc<ViewRun>], options: &RemixOptions, directory: &Path) -
     Ok(BuiltView { view: SortedView::new(remix, runs.to_vec())?, nanos, file_bytes, memory_bytes })
 }
 
-fn no_ranges() -> Arc<RangeTombstones> {
+fn no_range_tombstones() -> Arc<RangeTombstones> {
     Arc::new(RangeTombstones::new())
 }
 
@@ -421,12 +421,12 @@ fn is_record(rank: u64, trailer: Trailer, value: &[u8]) -> bool {
     trailer.sequence() == rank + 1 && value.len() == VALUE_BYTES
 }
 
-/// Where a scan copies what it meets.
-struct Copied(Vec<u8>);
+/// The copy of the entries of a scan.
+struct ScanBuffer(Vec<u8>);
 
-impl Copied {
+impl ScanBuffer {
     fn new() -> Self {
-        Self(Vec::with_capacity((SCAN + 1) * ENTRY_BYTES))
+        Self(Vec::with_capacity((SCAN_ENTRIES + 1) * ENTRY_BYTES))
     }
 
     fn copy(&mut self, key: &[u8], value: &[u8]) {
@@ -434,10 +434,10 @@ impl Copied {
         self.0.extend_from_slice(value);
     }
 
-    /// Fails unless the last key is the right one. Then it is empty again.
-    fn check(&mut self, queried: &QueryFigures) -> Result<()> {
-        let at = (queried.rows - 1) * ENTRY_BYTES;
-        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &queried.last)?;
+    /// Compares the last key with the expected one, and clears the buffer.
+    fn check(&mut self, query: &DrawnQuery) -> Result<()> {
+        let at = (query.rows - 1) * ENTRY_BYTES;
+        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &query.last)?;
         self.0.clear();
         Ok(())
     }

@@ -4,10 +4,10 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use crate::handle::Engine;
 use crate::index_set::Index;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// Fails if the build of the index must end.
-pub(super) fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
+pub(super) fn check_wanted(engine: &Engine, collection: &OpenCollection, index: &Index) -> Result<()> {
     check_in_use(collection, index)?;
     if engine.is_closing() {
         let what = "the database is closing; its next open continues the build of the index";
@@ -17,7 +17,7 @@ pub(super) fn check_wanted(engine: &Engine, collection: &CollectionState, index:
 }
 
 /// Fails if the index was dropped or isolated.
-pub(super) fn check_in_use(collection: &CollectionState, index: &Index) -> Result<()> {
+pub(super) fn check_in_use(collection: &OpenCollection, index: &Index) -> Result<()> {
     collection.check_live()?;
     if let Some(damage) = index.progress.damage() {
         return Err(damage);

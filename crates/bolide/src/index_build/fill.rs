@@ -12,10 +12,10 @@ use super::options::BuildOptions;
 use super::pace::Pace;
 use super::{Job, encode_life};
 use crate::back_fill::BackFill;
-use crate::catalog::{Done, Filled, IndexLife, IndexState};
+use crate::catalog::{BuildPosition, Filled, IndexLife, IndexState};
 use crate::handle::Engine;
 use crate::index_set::{Index, IndexSet};
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// Size at which a batch of blind entries is committed, in bytes. A writer may wait while one batch is written to the
 /// log and the memtable, so it is small: well under a millisecond.
@@ -30,7 +30,7 @@ const CHECKPOINT_MICROS: u64 = 2_000_000;
 /// A back-fill of one index.
 pub(super) struct Fill<'f> {
     pub(super) engine: &'f Engine,
-    pub(super) collection: &'f CollectionState,
+    pub(super) collection: &'f OpenCollection,
     /// The index of this build: the back-fill ends when it is dropped or isolated.
     pub(super) wanted: &'f Index,
     /// The index to fill: the same, or the key index that it needs.
@@ -42,7 +42,7 @@ pub(super) struct Fill<'f> {
 impl<'f> Fill<'f> {
     pub(super) fn new(
         engine: &'f Engine,
-        collection: &'f CollectionState,
+        collection: &'f OpenCollection,
         wanted: &'f Index,
         index: &'f Arc<Index>,
         options: &'f BuildOptions,
@@ -105,7 +105,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Commits the pending records and counts them.
-    fn commit(&self, batches: &mut Batches<'_>) -> Result<Done> {
+    fn commit(&self, batches: &mut Batches<'_>) -> Result<BuildPosition> {
         let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
         let check = || check_wanted(engine, collection, wanted);
         // If the index is dropped right here, the store reports that its tree does not exist.
@@ -115,7 +115,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Waits to stay within the limits after `done`.
-    fn pause(&mut self, done: Done) -> Result<()> {
+    fn pause(&mut self, done: BuildPosition) -> Result<()> {
         let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
         self.pace.wait(done, &*engine.components.runtime, || check_wanted(engine, collection, wanted))
     }
@@ -158,7 +158,7 @@ struct Batches<'i> {
     /// Records whose entries are derived inside the commit.
     records: Vec<ReadRecord>,
     /// The pending work, without its entries.
-    done: Done,
+    done: BuildPosition,
     /// The maximum number and bytes of pending records.
     stride: (u64, u64),
 }
@@ -174,7 +174,7 @@ impl<'i> Batches<'i> {
     fn new(table: TreeId, index: &'i Arc<Index>, set: &'i Arc<IndexSet>, stride: (u64, u64)) -> Result<Self> {
         let back_fill = BackFill::new(index, set)?;
         let (entries, records) = (StoreBatch::new(), Vec::new());
-        Ok(Self { table, index, set, back_fill, entries, records, done: Done::default(), stride })
+        Ok(Self { table, index, set, back_fill, entries, records, done: BuildPosition::default(), stride })
     }
 
     /// Adds a record; returns true if the pending ones should be committed.
@@ -193,7 +193,7 @@ impl<'i> Batches<'i> {
     }
 
     /// Commits all pending records.
-    fn commit(&mut self, engine: &Engine) -> Result<Done> {
+    fn commit(&mut self, engine: &Engine) -> Result<BuildPosition> {
         let mut done = std::mem::take(&mut self.done);
         if !self.records.is_empty() {
             let entries = Arc::new(AtomicU64::new(0));

@@ -6,7 +6,7 @@ use bolide_base::Result;
 use bolide_storage::Runtime;
 
 use super::options::BuildOptions;
-use crate::catalog::Done;
+use crate::catalog::BuildPosition;
 
 /// The maximum sleep between two checks whether the build continues.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
@@ -20,14 +20,14 @@ pub(super) struct Pace {
     records_per_second: u64,
     bytes_per_second: u64,
     started_micros: u64,
-    done: Done,
+    done: BuildPosition,
 }
 
 impl Pace {
     pub(super) fn new(options: &BuildOptions, runtime: &dyn Runtime) -> Self {
         let (records_per_second, bytes_per_second) = options.limits();
         let started_micros = runtime.now_micros();
-        Self { records_per_second, bytes_per_second, started_micros, done: Done::default() }
+        Self { records_per_second, bytes_per_second, started_micros, done: BuildPosition::default() }
     }
 
     /// The maximum number of records and bytes to read at a time, so that a low rate is an even one.
@@ -39,7 +39,7 @@ impl Pace {
     /// Waits until `more` is within the limits, as long as `check` succeeds.
     pub(super) fn wait(
         &mut self,
-        more: Done,
+        more: BuildPosition,
         runtime: &dyn Runtime,
         check: impl Fn() -> Result<()>,
     ) -> Result<()> {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_build_stays_within_both_limits_and_never_sleeps_without_one() {
-        let step = Done { records: 10, bytes: 1_000, entries: 10 };
+        let step = BuildPosition { records: 10, bytes: 1_000, entries: 10 };
         for (options, seconds) in [
             (BuildOptions::default(), 0),
             (BuildOptions::default().records_per_second(100), 10),

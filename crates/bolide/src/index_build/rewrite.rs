@@ -13,10 +13,10 @@ use bolide_lsm::version::TableMeta;
 
 use super::pace::Pace;
 use super::{Job, check_wanted};
-use crate::catalog::Done;
+use crate::catalog::BuildPosition;
 use crate::handle::Engine;
 use crate::index_set::Index;
-use crate::schema::CollectionState;
+use crate::schema::OpenCollection;
 
 /// The wait for compactions that already rewrite all sstables that are left.
 const COMPACTION_WAIT: Duration = Duration::from_millis(20);
@@ -39,7 +39,7 @@ pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>
 ///
 /// # Errors
 /// `NotFound` if the collection was dropped.
-pub(crate) fn note_carried(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
+pub(crate) fn note_carried(engine: &Engine, collection: &OpenCollection, index: &Index) -> Result<()> {
     let Some(next) = &index.next else { return Ok(()) };
     let (mut carried, mut all) = (0, 0);
     engine.store.visit_tables(collection.tree, |meta, _| {
@@ -69,7 +69,7 @@ pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
         match engine.store.rewrite_one(collection.tree, wanted)? {
             RewriteOutcome::One { bytes, entries } => {
                 note_carried(engine, collection, index)?;
-                let done = Done { bytes, records: entries, ..Done::default() };
+                let done = BuildPosition { bytes, records: entries, ..BuildPosition::default() };
                 pace.wait(done, runtime, || check_wanted(engine, collection, index))?;
             }
             RewriteOutcome::Busy => runtime.sleep(COMPACTION_WAIT),

@@ -25,7 +25,7 @@ use bolide_lsm::salvage::Salvage;
 use bolide_lsm::{Store, StoreBatch, SyncMode};
 use bolide_storage::Vfs;
 
-use self::plan::{Plan, PlannedCollection, lost_index, without_records};
+use self::plan::{SalvagePlan, PlannedCollection, lost_index, without_records};
 pub use self::report::{RebuiltIndex, RepairReport, RepairedCollection};
 use crate::catalog::RecordKind;
 use crate::components::Components;
@@ -195,7 +195,7 @@ fn write(
     let intact = salvage.is_intact();
     let skipped = without_records(&salvage.trees(), intact);
     salvage.read_logs(&|tree| !skipped.contains(&tree))?;
-    let plan = Plan::of(&salvage.trees(), intact);
+    let plan = SalvagePlan::of(&salvage.trees(), intact);
     let mut report = RepairReport::default();
     let db = Db::open_with(work, options.options.sync(SyncMode::None), components)?;
     db.handle.engine.store.reserve_sequences(salvage.last_sequence())?;

@@ -8,7 +8,7 @@ use bolide_lsm::TreeOptions;
 use bolide_lsm::salvage::{Loss, LossKind, SalvagedTree};
 
 use crate::catalog::{
-    CollectionDescriptor, CollectionState as Life, Descriptor, IndexDescriptor, IndexState, RecordKind,
+    CollectionDescriptor, CollectionLifecycle as Life, Descriptor, IndexDescriptor, IndexState, RecordKind,
 };
 use crate::collection_options::CollectionOptions;
 use crate::key::KeyFormat;
@@ -25,7 +25,7 @@ pub(super) struct PlannedCollection {
 
 /// The new database's schema.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct SalvagePlan {
     pub(super) collections: Vec<PlannedCollection>,
     /// The known losses of the schema.
     pub(super) losses: Vec<Loss>,
@@ -55,7 +55,7 @@ fn is_used(found: &CollectionDescriptor, intact: bool) -> bool {
     }
 }
 
-impl Plan {
+impl SalvagePlan {
     pub(super) fn of(trees: &[SalvagedTree], intact: bool) -> Self {
         let mut plan = Self::default();
         let mut indexes: BTreeMap<(TreeId, String), IndexDescriptor> = BTreeMap::new();
@@ -210,14 +210,14 @@ mod tests {
             tree(8, Some(vec![77])),
         ];
         assert_eq!(without_records(&trees, true), BTreeSet::from([2, 4, 5, 6]));
-        let plan = Plan::of(&trees, true);
+        let plan = SalvagePlan::of(&trees, true);
         let names: Vec<&str> = plan.collections.iter().map(|found| found.name.as_str()).collect();
         assert_eq!(names, ["recovered-1", "posts", "recovered-7", "recovered-8"]);
         let [(name, spec)] = &plan.collections[0].indexes[..] else { panic!("{plan:?}") };
         assert_eq!((name.as_str(), spec.as_ref().unwrap().name()), ("ix", "ix"));
         assert!(spec.as_ref().unwrap().to_string().contains("composite"), "the ready one is chosen");
         assert_eq!(plan.losses.len(), 3, "{:?}", plan.losses);
-        let with_missing_edits = Plan::of(&trees, false);
+        let with_missing_edits = SalvagePlan::of(&trees, false);
         assert!(with_missing_edits.collections.iter().any(|found| found.name == "half"));
         assert_eq!(with_missing_edits.losses.len(), 4, "{:?}", with_missing_edits.losses);
     }

@@ -13,7 +13,7 @@ use super::Output;
 Example:
   bolide index add ./db posts score
   bolide index list ./db")]
-pub(crate) struct Index {
+pub(crate) struct IndexArguments {
     #[command(subcommand)]
     pub(crate) verb: IndexVerb,
 }
@@ -44,12 +44,12 @@ pub(crate) struct IndexAdd {
     /// [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]]
     pub(crate) spec: String,
     #[command(flatten)]
-    pub(crate) pace: Pace,
+    pub(crate) pace: PaceArguments,
 }
 
 /// Rate limit of an index build
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Pace {
+pub(crate) struct PaceArguments {
     /// Maximum number of records to read per second [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records_per_second: Option<u64>,
@@ -74,7 +74,7 @@ pub(crate) struct IndexRebuild {
     /// Name of the index
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) pace: Pace,
+    pub(crate) pace: PaceArguments,
 }
 
 /// Drop an index; the records stay

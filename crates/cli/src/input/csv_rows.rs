@@ -12,7 +12,7 @@ use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
 use super::quotes::Quotes;
-use super::{BYTE_ORDER_MARK, Row, too_long};
+use super::{BYTE_ORDER_MARK, InputRow, too_long};
 
 /// The read-ahead of the CSV parser, in bytes.
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -93,7 +93,7 @@ impl CsvRows {
     }
 
     /// Puts the next row into `text` as a JSON object.
-    pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<Row>> {
+    pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<InputRow>> {
         let start = self.reader.position().byte();
         self.fence.set(start + (self.max_row_bytes + READ_AHEAD_BYTES) as u64);
         if !self.reader.read_byte_record(&mut self.record).map_err(into_io)? {
@@ -104,14 +104,14 @@ impl CsvRows {
         check_closed(&self.quotes)?;
         text.clear();
         if let Some(line) = self.quotes.borrow_mut().take_misplaced(self.reader.position().byte()) {
-            return Ok(Some(Row::Bad(misplaced(line))));
+            return Ok(Some(InputRow::Bad(misplaced(line))));
         }
         if self.record.len() != self.fields.len() {
             let (cells, columns) = (self.record.len(), self.fields.len());
-            return Ok(Some(Row::Bad(format!("it has {cells} cells where the header has {columns}"))));
+            return Ok(Some(InputRow::Bad(format!("it has {cells} cells where the header has {columns}"))));
         }
         if self.record.as_slice().len() > self.max_row_bytes {
-            return Ok(Some(Row::Bad(too_long(self.max_row_bytes))));
+            return Ok(Some(InputRow::Bad(too_long(self.max_row_bytes))));
         }
         text.push(b'{');
         for (name, cell) in self.fields.iter().zip(&self.record) {
@@ -119,7 +119,7 @@ impl CsvRows {
                 continue;
             }
             let Ok(cell) = std::str::from_utf8(cell) else {
-                return Ok(Some(Row::Bad(format!("the cell of {name} is not UTF-8"))));
+                return Ok(Some(InputRow::Bad(format!("the cell of {name} is not UTF-8"))));
             };
             if text.len() > 1 {
                 text.push(b',');
@@ -133,7 +133,7 @@ impl CsvRows {
             }
         }
         text.push(b'}');
-        Ok(Some(Row::Json))
+        Ok(Some(InputRow::Json))
     }
 
     /// The line, from 1, on which the last row starts.
@@ -201,8 +201,8 @@ mod tests {
         let (mut found, mut text) = (Vec::new(), Vec::new());
         while let Some(row) = rows.next(&mut text)? {
             let row = match row {
-                Row::Json => Ok(String::from_utf8(text.clone()).unwrap()),
-                Row::Bad(reason) => Err(reason),
+                InputRow::Json => Ok(String::from_utf8(text.clone()).unwrap()),
+                InputRow::Bad(reason) => Err(reason),
             };
             found.push((rows.line(), row));
         }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 
 /// The result of reading one line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// A line without its line feed; the last one may lack it.
     Whole,
     /// A line over the limit, skipped completely.
@@ -26,23 +26,23 @@ impl Lines {
     }
 
     /// Puts the next line into `text`, which never grows over the limit and a byte.
-    pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Line> {
+    pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<InputLine> {
         text.clear();
         let allowed = self.max_bytes as u64 + 1;
         let read = self.reader.by_ref().take(allowed).read_until(b'\n', text)?;
         if read == 0 {
-            return Ok(Line::End);
+            return Ok(InputLine::End);
         }
         if text.last() == Some(&b'\n') {
             text.pop();
-            return Ok(Line::Whole);
+            return Ok(InputLine::Whole);
         }
         if text.len() <= self.max_bytes {
-            return Ok(Line::Whole);
+            return Ok(InputLine::Whole);
         }
         text.clear();
         self.skip_line()?;
-        Ok(Line::TooLong)
+        Ok(InputLine::TooLong)
     }
 
     fn skip_line(&mut self) -> io::Result<()> {
@@ -74,7 +74,7 @@ mod tests {
         loop {
             let line = lines.next(&mut text).unwrap();
             found.push((format!("{line:?}"), String::from_utf8(text.clone()).unwrap()));
-            if line == Line::End {
+            if line == InputLine::End {
                 break;
             }
         }

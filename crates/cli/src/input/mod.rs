@@ -9,10 +9,10 @@ mod source;
 
 use std::io;
 
-pub(crate) use source::{Counter, Source};
+pub(crate) use source::{ByteCounter, Source};
 
 use csv_rows::CsvRows;
-use lines::{Line, Lines};
+use lines::{InputLine, Lines};
 use source::RowFormat;
 
 /// The maximum length of a row, in bytes: that of a record.
@@ -20,7 +20,7 @@ const MAX_ROW_BYTES: usize = bolide::limits::MAX_VALUE_BYTES;
 
 /// The content of one line, or of one CSV row.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Row {
+pub(crate) enum InputRow {
     /// A row with a JSON text; whether it is an object is not known yet.
     Json,
     /// A row that cannot be read, and the reason.
@@ -55,7 +55,7 @@ impl RowReader {
     ///
     /// # Errors
     /// Those of the file and of its compression; the input ends then.
-    pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<Row>> {
+    pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<InputRow>> {
         match &mut self.rows {
             Rows::Csv(rows) => {
                 let row = rows.next(text)?;
@@ -66,14 +66,14 @@ impl RowReader {
                 let line = lines.next(text)?;
                 self.line += 1;
                 match line {
-                    Line::End => return Ok(None),
-                    Line::Whole if text.trim_ascii().is_empty() => {}
-                    Line::Whole if self.line == 1 && text.starts_with(BYTE_ORDER_MARK) => {
+                    InputLine::End => return Ok(None),
+                    InputLine::Whole if text.trim_ascii().is_empty() => {}
+                    InputLine::Whole if self.line == 1 && text.starts_with(BYTE_ORDER_MARK) => {
                         text.drain(..BYTE_ORDER_MARK.len());
-                        return Ok(Some(Row::Json));
+                        return Ok(Some(InputRow::Json));
                     }
-                    Line::Whole => return Ok(Some(Row::Json)),
-                    Line::TooLong => return Ok(Some(Row::Bad(too_long(MAX_ROW_BYTES)))),
+                    InputLine::Whole => return Ok(Some(InputRow::Json)),
+                    InputLine::TooLong => return Ok(Some(InputRow::Bad(too_long(MAX_ROW_BYTES)))),
                 }
             },
         }
@@ -101,8 +101,8 @@ mod tests {
         let (mut found, mut text) = (Vec::new(), Vec::new());
         while let Some(row) = reader.next(&mut text).unwrap() {
             let row = match row {
-                Row::Json => Ok(String::from_utf8(text.clone()).unwrap()),
-                Row::Bad(reason) => Err(reason),
+                InputRow::Json => Ok(String::from_utf8(text.clone()).unwrap()),
+                InputRow::Bad(reason) => Err(reason),
             };
             found.push((reader.line(), row));
         }
@@ -120,7 +120,7 @@ mod tests {
     fn compressed_files_are_read_by_their_name() {
         let plain = b"{\"a\":1}\n{\"a\":2}\n".repeat(1000);
         let zst = zstd::encode_all(&plain[..], 1).unwrap();
-        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::InputCompression::fast());
         io::Write::write_all(&mut gz, &plain).unwrap();
         let gz = gz.finish().unwrap();
         // Files of both formats may consist of several members.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// The state and the line at the end of the bytes read so far.
 #[derive(Debug)]
 pub(super) struct Quotes {
-    state: State,
+    state: QuoteState,
     /// The line, from 1, of the next byte.
     line: u64,
     /// The line on which the last quoted cell began.
@@ -21,7 +21,7 @@ pub(super) struct Quotes {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QuoteState {
     CellStart,
     Plain,
     Quoted,
@@ -31,7 +31,7 @@ enum State {
 
 impl Default for Quotes {
     fn default() -> Self {
-        Self { state: State::CellStart, line: 1, opened: 0, misplaced: VecDeque::new(), ended: false }
+        Self { state: QuoteState::CellStart, line: 1, opened: 0, misplaced: VecDeque::new(), ended: false }
     }
 }
 
@@ -40,20 +40,20 @@ impl Quotes {
     pub(super) fn watch(&mut self, bytes: &[u8], offset: u64) {
         for (at, &byte) in (offset..).zip(bytes) {
             self.state = match (self.state, byte) {
-                (State::Quoted, b'"') => State::AfterQuote,
-                (State::Quoted, _) => State::Quoted,
-                (_, b',' | b'\n' | b'\r') => State::CellStart,
-                (State::CellStart, b'"') => {
+                (QuoteState::Quoted, b'"') => QuoteState::AfterQuote,
+                (QuoteState::Quoted, _) => QuoteState::Quoted,
+                (_, b',' | b'\n' | b'\r') => QuoteState::CellStart,
+                (QuoteState::CellStart, b'"') => {
                     self.opened = self.line;
-                    State::Quoted
+                    QuoteState::Quoted
                 }
-                (State::AfterQuote, b'"') => State::Quoted,
-                (State::AfterQuote, b' ' | b'\t') => State::Plain,
-                (State::AfterQuote, _) => {
+                (QuoteState::AfterQuote, b'"') => QuoteState::Quoted,
+                (QuoteState::AfterQuote, b' ' | b'\t') => QuoteState::Plain,
+                (QuoteState::AfterQuote, _) => {
                     self.misplaced.push_back((at, self.opened));
-                    State::Plain
+                    QuoteState::Plain
                 }
-                (State::CellStart | State::Plain, _) => State::Plain,
+                (QuoteState::CellStart | QuoteState::Plain, _) => QuoteState::Plain,
             };
             self.line += u64::from(byte == b'\n');
         }
@@ -61,7 +61,7 @@ impl Quotes {
 
     /// The line on which the open quoted cell began.
     pub(super) fn open_line(&self) -> Option<u64> {
-        (self.state == State::Quoted).then_some(self.opened)
+        (self.state == QuoteState::Quoted).then_some(self.opened)
     }
 
     /// The line on which the first cell before `end` began whose closing quote is followed by text; removes all before

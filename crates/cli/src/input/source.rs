@@ -22,7 +22,7 @@ pub(crate) enum RowFormat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compression {
+enum InputCompression {
     None,
     Zstd,
     Gzip,
@@ -30,9 +30,9 @@ enum Compression {
 
 /// Counts the bytes read from a file, before decompression.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counter(Arc<AtomicU64>);
+pub(crate) struct ByteCounter(Arc<AtomicU64>);
 
-impl Counter {
+impl ByteCounter {
     /// The bytes read so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -41,7 +41,7 @@ impl Counter {
 
 struct Counted<R> {
     inner: R,
-    counter: Counter,
+    counter: ByteCounter,
 }
 
 impl<R: Read> Read for Counted<R> {
@@ -57,7 +57,7 @@ pub(crate) struct Source {
     name: String,
     format: RowFormat,
     reader: Box<dyn BufRead>,
-    counter: Counter,
+    counter: ByteCounter,
     file_bytes: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Source {
     /// A name without a known format is wrong usage; a file that cannot be opened fails.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
-            let parts = (RowFormat::Ndjson, Compression::None);
+            let parts = (RowFormat::Ndjson, InputCompression::None);
             return Self::new("standard input", parts, io::stdin(), None);
         }
         let name = path.display().to_string();
@@ -96,21 +96,21 @@ impl Source {
 
     fn new(
         name: &str,
-        (format, compression): (RowFormat, Compression),
+        (format, compression): (RowFormat, InputCompression),
         input: impl Read + 'static,
         file_bytes: Option<u64>,
     ) -> Result<Self, Failure> {
-        let counter = Counter::default();
+        let counter = ByteCounter::default();
         let input = Counted { inner: input, counter: counter.clone() };
         let input = BufReader::with_capacity(BUFFER_BYTES, input);
         let reader: Box<dyn BufRead> = match compression {
-            Compression::None => Box::new(input),
-            Compression::Zstd => {
+            InputCompression::None => Box::new(input),
+            InputCompression::Zstd => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(input)
                     .map_err(|error| Failure::reading(name, &error))?;
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
             }
-            Compression::Gzip => {
+            InputCompression::Gzip => {
                 let decoder = flate2::bufread::MultiGzDecoder::new(input);
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
             }
@@ -129,7 +129,7 @@ impl Source {
     }
 
     /// Counts the bytes that are read from now on.
-    pub(crate) fn counter(&self) -> Counter {
+    pub(crate) fn counter(&self) -> ByteCounter {
         self.counter.clone()
     }
 
@@ -144,14 +144,14 @@ impl Source {
     }
 }
 
-fn format_of(name: &str) -> Result<(RowFormat, Compression), Failure> {
+fn format_of(name: &str) -> Result<(RowFormat, InputCompression), Failure> {
     let lower = name.to_ascii_lowercase();
     let (stem, compression) = if let Some(stem) = lower.strip_suffix(".zst") {
-        (stem, Compression::Zstd)
+        (stem, InputCompression::Zstd)
     } else if let Some(stem) = lower.strip_suffix(".gz") {
-        (stem, Compression::Gzip)
+        (stem, InputCompression::Gzip)
     } else {
-        (lower.as_str(), Compression::None)
+        (lower.as_str(), InputCompression::None)
     };
     let format = match Path::new(stem).extension().and_then(|extension| extension.to_str()) {
         Some("ndjson" | "jsonl") => RowFormat::Ndjson,
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn names_determine_formats() {
-        use Compression::{Gzip, None, Zstd};
+        use InputCompression::{Gzip, None, Zstd};
         use RowFormat::{Csv, Ndjson};
         for (name, expected) in [
             ("a.ndjson", (Ndjson, None)),

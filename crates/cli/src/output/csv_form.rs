@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Cells, Fields, Line, cell_of, cells_of, object_cells};
+use super::{Cells, Fields, OutputLine, cell_of, cells_of, object_cells};
 
 /// The number of lines that determine the header.
 const HEADER_LINES: usize = 1_000;
@@ -17,7 +17,7 @@ pub(super) struct CsvForm {
 
 impl CsvForm {
     /// Adds one line.
-    pub(super) fn push(&mut self, out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    pub(super) fn push(&mut self, out: &mut impl Write, line: &OutputLine<'_>) -> io::Result<()> {
         let cells = line_cells(line);
         if let Some(columns) = &self.columns {
             self.omitted_cells += write_row(out, columns, &cells)?;
@@ -52,7 +52,7 @@ impl CsvForm {
 }
 
 /// The cells of a line: the fields of its record under their names, `key` and `sequence` before them.
-pub(super) fn line_cells(line: &Line<'_>) -> Cells {
+pub(super) fn line_cells(line: &OutputLine<'_>) -> Cells {
     let mut cells = vec![("key".to_owned(), cell_of(&line.key))];
     if let Some(sequence) = line.sequence {
         cells.push(("sequence".to_owned(), sequence.to_string()));
@@ -110,7 +110,7 @@ mod tests {
     fn the_header_is_the_union_of_the_first_records() {
         let (mut form, mut out) = (CsvForm::default(), Vec::new());
         for record in [r#"{"a":"x,y","key":1}"#, r#"{"b":[1,"z"],"a":null}"#] {
-            let line = Line { key: 5.into(), sequence: Some(2), record: Some(record) };
+            let line = OutputLine { key: 5.into(), sequence: Some(2), record: Some(record) };
             form.push(&mut out, &line).unwrap();
         }
         assert_eq!(form.finish(&mut out).unwrap(), None);
@@ -123,7 +123,7 @@ mod tests {
         let (mut form, mut out) = (CsvForm::default(), Vec::new());
         for number in 0..=HEADER_LINES {
             let record = if number < HEADER_LINES { r#"{"a":1}"# } else { r#"{"a":1,"late":2}"# };
-            let line = Line { key: number.into(), sequence: None, record: Some(record) };
+            let line = OutputLine { key: number.into(), sequence: None, record: Some(record) };
             form.push(&mut out, &line).unwrap();
         }
         assert!(form.finish(&mut out).unwrap().unwrap().starts_with("1 values"));

@@ -51,7 +51,7 @@ impl Format {
 
 /// One line of an answer. Missing parts are omitted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OutputLine<'a> {
     /// The key as JSON.
     pub(crate) key: Value,
     /// The sequence number of the write that put the record.
@@ -87,7 +87,7 @@ impl Printer {
     ///
     /// # Errors
     /// Those of standard output.
-    pub(crate) fn line(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+    pub(crate) fn line(&mut self, line: &OutputLine<'_>) -> Result<(), Failure> {
         match &mut self.form {
             Form::Ndjson => ndjson::write_line(&mut self.out, line)?,
             Form::Table(form) => form.push(&mut self.out, line)?,

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::{Fields, Line};
+use super::{Fields, OutputLine};
 
 /// Writes one line.
-pub(super) fn write_line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+pub(super) fn write_line(out: &mut impl Write, line: &OutputLine<'_>) -> io::Result<()> {
     write!(out, "{{\"key\":{}", line.key)?;
     if let Some(sequence) = line.sequence {
         write!(out, ",\"sequence\":{sequence}")?;
@@ -40,9 +40,9 @@ mod tests {
     #[test]
     fn an_answer_is_one_line() {
         let mut out = Vec::new();
-        let line = Line { key: 7.into(), sequence: Some(9), record: Some("{\n  \"a\": 1\r\n}") };
+        let line = OutputLine { key: 7.into(), sequence: Some(9), record: Some("{\n  \"a\": 1\r\n}") };
         write_line(&mut out, &line).unwrap();
-        write_line(&mut out, &Line { key: "x".into(), ..Line::default() }).unwrap();
+        write_line(&mut out, &OutputLine { key: "x".into(), ..OutputLine::default() }).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "{\"key\":7,\"sequence\":9,\"record\":{  \"a\": 1}}\n{\"key\":\"x\"}\n");
     }

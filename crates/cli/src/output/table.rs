@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::csv_form::{columns_of, line_cells};
-use super::{Cells, Fields, Line, cell_of, object_cells};
+use super::{Cells, Fields, OutputLine, cell_of, object_cells};
 
 /// The number of lines in one table; long answers are split.
 const CHUNK_LINES: usize = 500;
@@ -33,7 +33,7 @@ impl TableForm {
     }
 
     /// Adds one line.
-    pub(super) fn push(&mut self, out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    pub(super) fn push(&mut self, out: &mut impl Write, line: &OutputLine<'_>) -> io::Result<()> {
         self.waiting.push(line_cells(line));
         if self.waiting.len() >= CHUNK_LINES { self.write_waiting(out) } else { Ok(()) }
     }
@@ -158,7 +158,7 @@ mod tests {
     fn written(width: usize, records: &[&str]) -> (String, Option<String>) {
         let (mut form, mut out) = (TableForm::new(width), Vec::new());
         for (number, record) in records.iter().enumerate() {
-            let line = Line { key: number.into(), sequence: Some(1), record: Some(record) };
+            let line = OutputLine { key: number.into(), sequence: Some(1), record: Some(record) };
             form.push(&mut out, &line).unwrap();
         }
         let note = form.finish(&mut out).unwrap();

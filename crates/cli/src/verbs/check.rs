@@ -5,7 +5,7 @@ use bolide::{CheckReport, Db, IndexState};
 
 use super::database;
 use super::index::wait_for_builds;
-use crate::arguments::Check;
+use crate::arguments::CheckArguments;
 use crate::failure::Failure;
 use crate::output::{Fields, print_objects, report};
 
@@ -14,7 +14,7 @@ const MAX_REPEATED_CHECKS: usize = 2;
 
 /// Prints the checked parts on standard output, one object for the files and one for each index; problems are reported
 /// on standard error.
-pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
+pub(super) fn run(arguments: &CheckArguments) -> Result<(), Failure> {
     let report =
         if arguments.repair { check_and_repair(arguments)? } else { check_beside_writer(arguments)? };
     let files: Fields = vec![
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
 }
 
 /// Checks without the lock. A writer that replaces files meanwhile causes problems that the next check does not find.
-fn check_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
+fn check_beside_writer(arguments: &CheckArguments) -> Result<CheckReport, Failure> {
     let check = || Ok::<_, Failure>(database::open_to_read(&arguments.db)?.check(arguments.deep)?);
     database::note_log_ends(&database::open_to_read(&arguments.db)?);
     let mut report = check()?;
@@ -74,7 +74,7 @@ fn check_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
 }
 
 /// Checks, rebuilds the damaged views and indexes that the check finds, and checks again.
-fn check_and_repair(arguments: &Check) -> Result<CheckReport, Failure> {
+fn check_and_repair(arguments: &CheckArguments) -> Result<CheckReport, Failure> {
     let mut db = database::open_to_write(&arguments.db)?;
     wait_for_builds(&db)?;
     let mut report = db.check(arguments.deep)?;

@@ -10,7 +10,7 @@ use bolide::{
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::{Line, report};
+use crate::output::{OutputLine, report};
 
 /// The directory of persistent memory, for any database that the program opens.
 static DAX_DIR: OnceLock<PathBuf> = OnceLock::new();
@@ -234,7 +234,7 @@ impl LineMaker {
         key: &[u8],
         sequence: Option<u64>,
         record: Option<&[u8]>,
-        use_line: impl FnOnce(&Line<'_>) -> T,
+        use_line: impl FnOnce(&OutputLine<'_>) -> T,
     ) -> T {
         let as_text;
         let record = match record {
@@ -251,6 +251,6 @@ impl LineMaker {
                 }
             },
         };
-        use_line(&Line { key: self.key(key), sequence, record })
+        use_line(&OutputLine { key: self.key(key), sequence, record })
     }
 }

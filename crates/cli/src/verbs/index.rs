@@ -6,7 +6,7 @@ use bolide::{BuildOptions, BuildProgress, Collection, Db, IndexBuild, IndexInfo,
 use serde_json::Value;
 
 use super::database;
-use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
+use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments};
 use crate::failure::Failure;
 use crate::output::{Fields, Format, print_objects, report};
 use crate::progress::BuildBar;
@@ -55,7 +55,7 @@ fn rebuild(arguments: &IndexRebuild) -> Result<(), Failure> {
     database::close(db)
 }
 
-fn build_options(pace: &Pace) -> BuildOptions {
+fn build_options(pace: &PaceArguments) -> BuildOptions {
     let mut options = BuildOptions::default();
     options.records_per_second = pace.records_per_second;
     options.bytes_per_second = pace.bytes_per_second;

@@ -11,10 +11,10 @@ use bolide::{Collection, Db, SyncMode, WriteBatch, WriteOptions};
 
 use crate::arguments::BadRows;
 use crate::failure::Failure;
-use crate::input::{Counter, Row, RowReader, Source};
+use crate::input::{ByteCounter, InputRow, RowReader, Source};
 use crate::output::report;
 use crate::progress::ImportBar;
-use crate::row::{Change, RowShape};
+use crate::row::{RowChange, RowShape};
 
 /// The number of rows per commit.
 const BATCH_ROWS: usize = 1_000;
@@ -65,7 +65,7 @@ pub(super) fn load(
 ) -> Result<Tally, Failure> {
     let started = Instant::now();
     let (sender, receiver) = sync_channel(MAX_PENDING_BATCHES);
-    let mut reader = Reader::new(collection, source, options)?;
+    let mut reader = RowLoader::new(collection, source, options)?;
     let (read, written) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| commit_all(db, receiver, options, committed));
         let read = reader.read_all(&sender);
@@ -114,12 +114,12 @@ fn commit_all(
     Ok(())
 }
 
-struct Reader<'a> {
+struct RowLoader<'a> {
     collection: &'a Collection,
     options: &'a LoadOptions,
     name: String,
     rows: RowReader,
-    file: Counter,
+    file: ByteCounter,
     bar: ImportBar,
     batch: WriteBatch,
     rows_read: u64,
@@ -127,7 +127,7 @@ struct Reader<'a> {
     bad_rows: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RowLoader<'a> {
     fn new(collection: &'a Collection, source: Source, options: &'a LoadOptions) -> Result<Self, Failure> {
         let (name, file, bar) =
             (source.name().to_owned(), source.counter(), ImportBar::new(source.file_bytes()));
@@ -166,8 +166,8 @@ impl<'a> Reader<'a> {
             })?;
             let added = match row {
                 None => return Ok(()),
-                Some(Row::Bad(reason)) => Err(reason),
-                Some(Row::Json) => self.add(&text),
+                Some(InputRow::Bad(reason)) => Err(reason),
+                Some(InputRow::Json) => self.add(&text),
             };
             match added {
                 Ok(()) => self.rows_read += 1,
@@ -185,8 +185,8 @@ impl<'a> Reader<'a> {
     /// Adds a row to the batch, or returns why it is bad.
     fn add(&mut self, text: &[u8]) -> Result<(), String> {
         let added = match self.options.shape.read(text)? {
-            Change::Put(key) => self.batch.put(self.collection, &key.encode(), text.trim_ascii()),
-            Change::Delete(key) => self.batch.delete(self.collection, &key.encode()),
+            RowChange::Put(key) => self.batch.put(self.collection, &key.encode(), text.trim_ascii()),
+            RowChange::Delete(key) => self.batch.delete(self.collection, &key.encode()),
         };
         added.map_err(|error| error.message().to_owned())
     }

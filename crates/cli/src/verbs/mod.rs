@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bolide::ErrorKind;
 
-use crate::arguments::{Arguments, Index, IndexVerb, Verb};
+use crate::arguments::{Arguments, IndexArguments, IndexVerb, Verb};
 use crate::failure::Failure;
 use crate::output;
 
@@ -72,8 +72,8 @@ fn reads(verb: &Verb) -> Option<&Path> {
         Verb::Find(arguments) => Some(&arguments.db),
         Verb::Stats(arguments) => Some(&arguments.db),
         Verb::Check(arguments) if !arguments.repair => Some(&arguments.db),
-        Verb::Index(Index { verb: IndexVerb::List(arguments) }) => Some(&arguments.db),
-        Verb::Index(Index { verb: IndexVerb::Advise(arguments) }) => Some(&arguments.db),
+        Verb::Index(IndexArguments { verb: IndexVerb::List(arguments) }) => Some(&arguments.db),
+        Verb::Index(IndexArguments { verb: IndexVerb::Advise(arguments) }) => Some(&arguments.db),
         _ => None,
     }
 }

@@ -189,7 +189,7 @@ fn malformed_predicates_are_wrong_usage() {
     for (wrong, why) in [
         ("--within n=0,0,1,1", "`n` is not spatial"),
         ("--within rect(n)=0,0,1", "write MIN_X,MIN_Y,MAX_X,MAX_Y"),
-        ("--within rect(n)=1,0,0,1", "above the largest"),
+        ("--within rect(n)=1,0,0,1", "above its maximum"),
         ("--within rect(n)=170,0,-170,1", "antimeridian"),
         ("--within rect(n)=nan,0,0,1", "not a finite number"),
         ("--within rect(n=0,0,1,1", "its bracket is not closed"),

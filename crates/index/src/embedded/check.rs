@@ -1,8 +1,7 @@
-//! Compares the meta blocks of an embedded index, and the memtable indexes, with the records.
+//! Check of the meta blocks of an embedded index, and of the memtable indexes, against the records.
 //!
-//! What a filter must not pass over is asked of it, value by value; then the block and its summary in the
-//! manifest are made again from the records and must come out the same, so that nothing is in them that the
-//! records do not have.
+//! For every value, the filters must admit its block. Then the block and its summary in the manifest are rebuilt from the
+//! records and must be equal, so they contain nothing that the records do not have.
 
 use std::sync::Arc;
 
@@ -12,10 +11,10 @@ use bolide_lsm::cursor::InternalCursor;
 use bolide_lsm::store::{Component, TableComponent};
 use bolide_table::{BlockHandle, MetaCollector};
 
-use super::collector::Member;
+use super::collector::EmbeddedSstableIndex;
 use super::cursor::load;
 use super::filter;
-use super::meta_block::{self, Answer, MetaBlock, Wanted};
+use super::meta_block::{self, FilterResult, MetaBlock, MetaBlockQuery};
 use crate::attribute_plan::AttributeValues;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::in_sstable::check::{check_memtable, for_each_key};
@@ -36,7 +35,7 @@ pub(super) fn check(
             Component::Table(sstable) if summary::find(&sstable.meta().attachment, index.id).is_some() => {
                 check_table(index, &sstable, report)?;
             }
-            // Read whole by every question, so there is nothing to be wrong.
+            // Queries read it completely, so nothing can be wrong.
             Component::Table(_) => {}
         }
     }
@@ -47,7 +46,7 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
     let Some(extractor) = &index.extractor else { return Ok(()) };
     let stored = load(sstable, index)?;
     let bits = u32::from(stored.bits());
-    let member: Arc<dyn crate::in_sstable::SstableIndex> = Arc::new(Member::with_bits(index, bits));
+    let member: Arc<dyn crate::in_sstable::SstableIndex> = Arc::new(EmbeddedSstableIndex::with_bits(index, bits));
     let mut collector = TableCollectors::new(Arc::clone(extractor), [member]).collector();
     let mut values = AttributeValues::new();
     let mut entries = sstable.entries()?;
@@ -68,7 +67,7 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
                     report.missing += 1;
                     report.describe(|| {
                         format!(
-                            "index {}: block {block} of sstable {} would be passed over for a value of key \"{}\"",
+                            "index {}: block {block} of sstable {} would be skipped for a value of key \"{}\"",
                             index.spec.name(),
                             sstable.meta().number,
                             primary_key.escape_ascii()
@@ -83,17 +82,17 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
     compare(index, sstable, &stored, &mut collector, report)
 }
 
-/// Whether a question for `key`, or for the first of its attributes, would read the block.
+/// Whether a query for `key`, or for the first of its attributes, would read the block.
 fn admits(stored: &MetaBlock, block: u64, key: &[u8], first: &[u8]) -> bool {
     let end = [key, &[0]].concat();
     [key, first].into_iter().all(|hashed| {
-        let wanted = Wanted { low: key, end: &end, hash: Some(filter::hash(hashed)) };
-        let is_maybe = |answer| matches!(answer, Answer::Maybe { .. });
+        let wanted = MetaBlockQuery { low: key, end: &end, hash: Some(filter::hash(hashed)) };
+        let is_maybe = |answer| matches!(answer, FilterResult::MayMatch { .. });
         is_maybe(stored.match_table(&wanted, u64::MAX)) && is_maybe(stored.match_block(block, &wanted, u64::MAX))
     })
 }
 
-/// Compares the meta block and the summary with what the records would make of them.
+/// Compares the meta block and the summary with those rebuilt from the records.
 fn compare(
     index: &SstableIndexBase,
     sstable: &TableComponent,
@@ -102,13 +101,13 @@ fn compare(
     report: &mut IndexCheck,
 ) -> Result<()> {
     let name = meta_block::name(index.id);
-    let made = collector.finish()?;
-    let made = made.iter().find(|(of, _)| *of == name).map(|(_, bytes)| bytes.as_slice());
+    let expected = collector.finish()?;
+    let expected = expected.iter().find(|(of, _)| *of == name).map(|(_, bytes)| bytes.as_slice());
     let section = collector.attachment();
     let same_summary =
         summary::find(&section, index.id) == summary::find(&sstable.meta().attachment, index.id);
     for (is_same, what) in
-        [(made == Some(stored.payload()), "meta block"), (same_summary, "summary in the manifest")]
+        [(expected == Some(stored.payload()), "meta block"), (same_summary, "summary in the manifest")]
     {
         if !is_same {
             report.wrong += 1;

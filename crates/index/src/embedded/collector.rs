@@ -1,7 +1,7 @@
 //! Collects the meta block of an embedded index while an sstable is written (LevelDB++ §3).
 //!
-//! Where the attributes of a record cannot be found, or are too many, its block is marked as one that has to
-//! be read for every question.
+//! If the attributes of a record cannot be extracted, or there are too many, its block is marked as one that every query
+//! reads.
 
 use bolide_base::TreeId;
 use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
@@ -9,39 +9,39 @@ use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 use super::filter;
 use super::meta_block::{self, PartBuilder};
 use crate::in_sstable::SstableIndexBase;
-use crate::in_sstable::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
+use crate::in_sstable::collector::{RecordVersion, SstableCollector, SstableIndex, Summaries, VersionKeys};
 use crate::path::AttributePath;
 
-/// Longest filter of one block and of one sstable, in bytes.
+/// Maximum bytes of the filter of a block and of an sstable.
 const MAX_FILTER_BYTES: usize = 16 << 20;
 
-/// An embedded index as far as sstables carry it.
+/// The part of an embedded index that sstables store.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct EmbeddedSstableIndex {
     id: TreeId,
     bits: u32,
     attributes: Vec<AttributePath>,
 }
 
-impl Member {
-    /// As `index` was declared.
+impl EmbeddedSstableIndex {
+    /// The part of `index` as declared.
     pub(super) fn new(index: &SstableIndexBase) -> Self {
         Self::with_bits(index, index.spec.bloom_bits())
     }
 
-    /// `index` with so many bits of filter for each value.
+    /// The part of `index` with this number of filter bits per value.
     pub(super) fn with_bits(index: &SstableIndexBase, bits: u32) -> Self {
         Self { id: index.id, bits, attributes: index.spec.attributes().to_vec() }
     }
 }
 
-impl SstableIndex for Member {
+impl SstableIndex for EmbeddedSstableIndex {
     fn attributes(&self) -> &[AttributePath] {
         &self.attributes
     }
 
     fn collector(&self) -> Box<dyn SstableCollector> {
-        Box::new(Collected {
+        Box::new(EmbeddedCollector {
             id: self.id,
             bits: self.bits,
             whole: PartBuilder::default(),
@@ -54,24 +54,24 @@ impl SstableIndex for Member {
     }
 }
 
-/// What was collected.
-struct Collected {
+/// Collects the parts of one sstable.
+struct EmbeddedCollector {
     id: TreeId,
     bits: u32,
     whole: PartBuilder,
     current: PartBuilder,
-    /// The encoded parts of the blocks that are complete.
+    /// The encoded parts of the completed blocks.
     parts: Vec<u8>,
     blocks: u64,
-    /// Scratch memory.
+    /// Scratch buffers.
     key: Vec<u8>,
     largest: Vec<u8>,
 }
 
-impl SstableCollector for Collected {
-    fn add(&mut self, version: &Version<'_>) {
+impl SstableCollector for EmbeddedCollector {
+    fn add(&mut self, version: &RecordVersion<'_>) {
         let sequence = version.sequence;
-        let Keys::Known(keys) = &version.keys else { return self.current.add_opaque(sequence) };
+        let VersionKeys::Known(keys) = &version.keys else { return self.current.add_opaque(sequence) };
         let count = keys.count();
         if count == 0 {
             return;
@@ -97,11 +97,11 @@ impl SstableCollector for Collected {
     }
 
     fn finish(&mut self, blocks: &mut Vec<(String, Vec<u8>)>, summaries: &mut Summaries) {
-        let (zone, is_empty) = (self.whole.zone_to_keep(), self.whole.is_empty());
+        let (zone, is_empty) = (self.whole.owned_zone(), self.whole.is_empty());
         let mut whole = Vec::new();
         self.whole.finish(self.bits, MAX_FILTER_BYTES, &mut whole);
         let bytes = meta_block::encode(self.bits, self.blocks, &whole, &self.parts);
-        // One that is too large is left out: the sstable is then read as one without the index.
+        // Without a block that is too large, the sstable is read as one without the index.
         if bytes.len() <= MAX_META_BLOCK_BYTES {
             summaries.0.add(self.id, bytes.len(), zone, is_empty);
             blocks.push((meta_block::name(self.id), bytes));

@@ -1,39 +1,38 @@
-//! What a question to an embedded index cost, and what its filters saved.
+//! Query costs of an embedded index, and the reads that its filters saved.
 
 use std::fmt;
 
-/// What a question met in the sstables and memtables of a collection. All zero for other kinds of index.
+/// What a query read and skipped in sstables and memtables. All zero for other kinds of index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EmbeddedCosts {
-    /// Entries of memtable indexes that were looked at.
+    /// Entries of memtable indexes that were read.
     pub memtable_entries: u64,
     /// Sstables of the collection.
     pub sstables: u64,
-    /// Sstables passed over because all their records are newer than the view.
+    /// Sstables skipped because all their records are newer than the view.
     pub sstables_skipped_by_sequence: u64,
-    /// Sstables passed over by their zone map.
+    /// Sstables skipped by their zone map.
     pub sstables_skipped_by_zone_map: u64,
-    /// Sstables passed over by their Bloom filter.
+    /// Sstables skipped by their Bloom filter.
     pub sstables_skipped_by_bloom: u64,
-    /// Sstables that were written without the index, and so were read whole.
+    /// Sstables that were written without the index, and were read completely.
     pub sstables_without_index: u64,
-    /// Sstables not looked at, because the question was answered by newer ones.
+    /// Sstables that were not reached, because newer ones satisfied the query.
     pub sstables_not_reached: u64,
-    /// Blocks passed over because all their records are newer than the view.
+    /// Blocks skipped because all their records are newer than the view.
     pub blocks_skipped_by_sequence: u64,
-    /// Blocks passed over by their zone map.
+    /// Blocks skipped by their zone map.
     pub blocks_skipped_by_zone_map: u64,
-    /// Blocks passed over by their Bloom filter.
+    /// Blocks skipped by their Bloom filter.
     pub blocks_skipped_by_bloom: u64,
-    /// Blocks that may have had a match, but were not read, or not even judged, because the question was
-    /// answered before.
+    /// Blocks that may have had a match but were not read, or not even filtered, because the query was satisfied before.
     pub blocks_not_reached: u64,
     /// Blocks read.
     pub blocks_read: u64,
-    /// Questions to Bloom filters of blocks that were answered "maybe".
+    /// Blocks that a Bloom filter admitted.
     pub bloom_hits: u64,
-    /// Blocks that were read for such an answer and had no match.
+    /// Blocks of these that were read and had no match.
     pub bloom_false_positives: u64,
 }
 
@@ -62,7 +61,7 @@ impl EmbeddedCosts {
     }
 }
 
-/// For people: three lines.
+/// Three lines of text.
 impl fmt::Display for EmbeddedCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

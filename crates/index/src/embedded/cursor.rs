@@ -1,19 +1,18 @@
-//! The candidates of one question to an embedded index (LevelDB++ algorithms 5 and 8).
+//! The candidates of one query on an embedded index (LevelDB++ algorithms 5 and 8).
 //!
 //! # Algorithm
-//! What may hold matches is kept in a heap, the newest bound on top: memtables; sstables whose zone map in the
-//! manifest does not rule them out; and, once an sstable was reached, those of its blocks that neither zone map
-//! nor Bloom filter rules out. The top is taken out, its matches are read and handed on, and the bound of what
-//! is left on top is the [sequence bound](CandidateCursor::sequence_bound) of the cursor. A level
-//! whose sstables blend old and new records does not keep the reader from stopping early, since blocks have
-//! bounds of their own; the papers stop at the ends of levels, which is not exact there.
+//! A heap contains the units that may have matches, newest bound on top: memtables; sstables whose zone map in the manifest
+//! does not exclude them; and, once an sstable is reached, those of its blocks that neither zone map nor Bloom filter
+//! excludes. The cursor takes the top unit and returns its matches. The bound of the next unit is the
+//! [sequence bound](CandidateCursor::sequence_bound) of the cursor. A level whose sstables mix old and new records does not
+//! prevent the reader from stopping early, since blocks have their own bounds. The papers stop at the ends of levels,
+//! which is not exact in this case.
 //!
-//! Blocks are judged some at a time, the newest first, so that a question which ends early does not even look at
-//! the filters of the rest. Where the newest need not come first, blocks are judged and read in the order of
-//! the file.
+//! Blocks are filtered in batches, newest first, so a query that ends early does not read the filters of the rest. If the
+//! newest need not come first, blocks are filtered and read in file order.
 //!
-//! Every match is read from its record, so filters cost reads and never answers. A match may still be
-//! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
+//! Every match is verified with its record, so false positives of filters cost reads and never affect results. A match may
+//! still be obsolete: the lookup driver validates it, with the place where the record was read and the record.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -24,55 +23,54 @@ use bolide_lsm::store::{BlockReader, Component, TableComponent};
 
 use super::costs::EmbeddedCosts;
 use super::filter;
-use super::meta_block::{self, Answer, MetaBlock, Wanted};
+use super::meta_block::{self, FilterResult, MetaBlock, MetaBlockQuery};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::in_sstable::matches::{Found, Matches, Question};
+use crate::in_sstable::matches::{IndexMatch, IndexQuery, Matches};
 use crate::in_sstable::memtable_read::{MemtablePart, read_memtable};
 use crate::in_sstable::{SstableIndexBase, summary};
 use crate::query::Order;
 
-/// Blocks judged at a time.
-const JUDGED_AT_ONCE: u64 = 32;
+/// Number of blocks filtered per batch.
+const FILTER_BATCH_BLOCKS: u64 = 32;
 
-/// Something that may hold matches.
+/// A unit of reading that may have matches.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Unit {
-    /// Units with a larger rank come first: the newest sequence number that a match can have, where the
-    /// newest are wanted first.
+struct ReadUnit {
+    /// Units with a larger rank come first: the upper bound of the sequence numbers of its matches, in the order `Newest`.
     rank: u64,
-    what: What,
+    kind: UnitKind,
 }
 
-/// Positions of components are among those of the cursor.
+/// Components are positions among those of the cursor.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// A memtable, as far as it is not read yet.
+enum UnitKind {
+    /// The unread part of a memtable.
     Memtable { component: usize, part: MemtablePart },
-    /// An sstable with the index, of which no block was judged yet.
+    /// An sstable with the index, none of whose blocks are filtered yet.
     Table { component: usize },
-    /// The blocks of an sstable from this place of their order on, not judged yet.
+    /// Unfiltered blocks of an sstable, from this position of their order on.
     Blocks { component: usize, place: u64 },
     /// A block of an sstable.
     Block { component: usize, block: u64, by_filter: bool },
-    /// An sstable without the index, from this block on.
+    /// An unread sstable without the index, from this block on.
     Scan { component: usize, block: u64 },
 }
 
-/// The candidates of one question; see the [module](self).
+/// The candidates of one query; see the [module](self).
 pub(super) struct EmbeddedCursor<'v> {
-    question: Question<'v>,
-    wanted: Wanted<'v>,
+    query: IndexQuery<'v>,
+    wanted: MetaBlockQuery<'v>,
     table: TreeView,
     components: Vec<Component>,
-    units: BinaryHeap<Unit>,
-    /// Matches that were not handed on yet, the newest last.
+    units: BinaryHeap<ReadUnit>,
+    /// Matches that are not returned yet, the newest last.
     matches: Matches,
-    current: Found,
-    /// Blocks of the sstable that was read last.
+    current: IndexMatch,
+    /// A reader of the blocks of the last read sstable.
     reader: Option<(usize, BlockReader)>,
     costs: EmbeddedCosts,
 }
@@ -86,13 +84,13 @@ impl<'v> EmbeddedCursor<'v> {
         table: TreeView,
     ) -> Self {
         let mut cursor = Self {
-            question: Question { index, extractor, access, order },
-            wanted: Wanted { low: &access.low, end: &access.end, hash: wanted_hash(index, access) },
+            query: IndexQuery { index, extractor, access, order },
+            wanted: MetaBlockQuery { low: &access.low, end: &access.end, hash: query_hash(index, access) },
             components: table.components(),
             table,
             units: BinaryHeap::new(),
             matches: Matches::default(),
-            current: Found::default(),
+            current: IndexMatch::default(),
             reader: None,
             costs: EmbeddedCosts::default(),
         };
@@ -100,24 +98,24 @@ impl<'v> EmbeddedCursor<'v> {
         cursor
     }
 
-    /// Puts all components into the heap that the manifest does not rule out.
+    /// Adds all components to the heap that the manifest does not exclude.
     fn start(&mut self) {
         let mut units = Vec::with_capacity(self.components.len());
         for (position, component) in self.components.iter().enumerate() {
             let is_too_new = component.smallest_sequence() > self.table.sequence();
-            let what = match component {
+            let kind = match component {
                 Component::Memtable(_) if is_too_new => continue,
-                Component::Memtable(_) => What::Memtable { component: position, part: MemtablePart::All },
+                Component::Memtable(_) => UnitKind::Memtable { component: position, part: MemtablePart::All },
                 Component::Table(table) => {
                     self.costs.sstables += 1;
                     if is_too_new {
                         self.costs.sstables_skipped_by_sequence += 1;
                         continue;
                     }
-                    match summary::find(&table.meta().attachment, self.question.index.id) {
-                        None => What::Scan { component: position, block: 0 },
+                    match summary::find(&table.meta().attachment, self.query.index.id) {
+                        None => UnitKind::Scan { component: position, block: 0 },
                         Some(summary) if summary.may_match(self.wanted.low, self.wanted.end) => {
-                            What::Table { component: position }
+                            UnitKind::Table { component: position }
                         }
                         Some(_) => {
                             self.costs.sstables_skipped_by_zone_map += 1;
@@ -127,47 +125,47 @@ impl<'v> EmbeddedCursor<'v> {
                 }
             };
             let rank = self.rank(position, 0, component.largest_sequence());
-            units.push(Unit { rank, what });
+            units.push(ReadUnit { rank, kind });
         }
         self.units = units.into();
     }
 
-    /// The rank of what lies in a component from `block` on and has no newer write than `largest`.
+    /// The rank of the part of a component from `block` on without a newer write than `largest`.
     fn rank(&self, component: usize, block: u64, largest: SequenceNumber) -> u64 {
-        match self.question.order {
+        match self.query.order {
             Order::Newest => largest.min(self.table.sequence()),
-            // Component by component, each in the order of its blocks.
+            // Components one after the other, each in the order of its blocks.
             _ => !((component as u64) << 40 | block.min((1 << 40) - 1)),
         }
     }
 
-    /// Reads the matches of the unit that is on top.
-    fn expand(&mut self, unit: Unit) -> Result<()> {
+    /// Reads the matches of the top unit.
+    fn expand(&mut self, unit: ReadUnit) -> Result<()> {
         self.matches.clear();
-        match unit.what {
-            What::Memtable { component, part } => self.read_memtable(unit.rank, component, part)?,
-            What::Table { component } => {
+        match unit.kind {
+            UnitKind::Memtable { component, part } => self.read_memtable(unit.rank, component, part)?,
+            UnitKind::Table { component } => {
                 let table = self.table_component(component)?;
-                self.judge_table(&table, component)?;
+                self.filter_table(&table, component)?;
             }
-            What::Blocks { component, place } => {
+            UnitKind::Blocks { component, place } => {
                 let table = self.table_component(component)?;
-                let filters = load(&table, self.question.index)?;
-                self.judge_blocks(&filters, component, place);
+                let filters = load(&table, self.query.index)?;
+                self.filter_blocks(&filters, component, place);
             }
-            What::Block { component, block, by_filter } => {
+            UnitKind::Block { component, block, by_filter } => {
                 let before = self.matches.found.len();
                 self.read_block(component, block)?;
                 self.costs.bloom_false_positives +=
                     u64::from(by_filter && self.matches.found.len() == before);
             }
-            What::Scan { component, block } => {
+            UnitKind::Scan { component, block } => {
                 self.costs.sstables_without_index += u64::from(block == 0);
                 let blocks = self.table_component(component)?.data_blocks()?;
                 self.read_block(component, block)?;
                 if block + 1 < blocks {
-                    let rank = if self.question.order == Order::Newest { unit.rank } else { unit.rank - 1 };
-                    self.units.push(Unit { rank, what: What::Scan { component, block: block + 1 } });
+                    let rank = if self.query.order == Order::Newest { unit.rank } else { unit.rank - 1 };
+                    self.units.push(ReadUnit { rank, kind: UnitKind::Scan { component, block: block + 1 } });
                 }
             }
         }
@@ -175,10 +173,10 @@ impl<'v> EmbeddedCursor<'v> {
         Ok(())
     }
 
-    /// How many data blocks the meta block of an sstable describes, if it is in memory.
+    /// Number of data blocks that the meta block of an sstable describes; 0 if it is not in memory.
     fn blocks_of(&self, component: usize) -> u64 {
         let Some(Component::Table(table)) = self.components.get(component) else { return 0 };
-        let filters = table.attachments().get::<MetaBlock>(self.question.index.id.into());
+        let filters = table.attachments().get::<MetaBlock>(self.query.index.id.into());
         filters.map_or(0, |filters| filters.blocks())
     }
 
@@ -189,53 +187,53 @@ impl<'v> EmbeddedCursor<'v> {
         }
     }
 
-    /// Has the blocks of an sstable judged unless its meta block rules all of them out.
-    fn judge_table(&mut self, table: &TableComponent, component: usize) -> Result<()> {
+    /// Filters the blocks of an sstable unless its meta block excludes the whole sstable.
+    fn filter_table(&mut self, table: &TableComponent, component: usize) -> Result<()> {
         let (view, costs) = (self.table.sequence(), &mut self.costs);
-        let filters = load(table, self.question.index)?;
+        let filters = load(table, self.query.index)?;
         match filters.match_table(&self.wanted, view) {
-            Answer::Maybe { .. } => {}
-            Answer::TooNew => {
+            FilterResult::MayMatch { .. } => {}
+            FilterResult::TooNew => {
                 costs.sstables_skipped_by_sequence += 1;
                 return Ok(());
             }
-            Answer::OutOfZone => {
+            FilterResult::OutOfZone => {
                 costs.sstables_skipped_by_zone_map += 1;
                 return Ok(());
             }
-            Answer::NotInFilter => {
+            FilterResult::NotInFilter => {
                 costs.sstables_skipped_by_bloom += 1;
                 return Ok(());
             }
         }
-        self.judge_blocks(&filters, component, 0);
+        self.filter_blocks(&filters, component, 0);
         Ok(())
     }
 
-    /// Puts those of the next blocks of an sstable into the heap that its meta block does not rule out.
-    fn judge_blocks(&mut self, filters: &MetaBlock, component: usize, place: u64) {
+    /// Adds those of the next blocks of an sstable to the heap that its meta block does not exclude.
+    fn filter_blocks(&mut self, filters: &MetaBlock, component: usize, place: u64) {
         let view = self.table.sequence();
-        let at = |place: u64| match self.question.order {
+        let at = |place: u64| match self.query.order {
             Order::Newest => filters.by_age(place),
             _ => (place < filters.blocks()).then_some((place, 0)),
         };
         let mut units = Vec::new();
-        for (block, _) in (place..place + JUDGED_AT_ONCE).map_while(at) {
+        for (block, _) in (place..place + FILTER_BATCH_BLOCKS).map_while(at) {
             match filters.match_block(block, &self.wanted, view) {
-                Answer::Maybe { largest, filtered } => {
+                FilterResult::MayMatch { largest, filtered } => {
                     self.costs.bloom_hits += u64::from(filtered);
                     let rank = self.rank(component, block, largest);
-                    units.push(Unit { rank, what: What::Block { component, block, by_filter: filtered } });
+                    units.push(ReadUnit { rank, kind: UnitKind::Block { component, block, by_filter: filtered } });
                 }
-                Answer::TooNew => self.costs.blocks_skipped_by_sequence += 1,
-                Answer::OutOfZone => self.costs.blocks_skipped_by_zone_map += 1,
-                Answer::NotInFilter => self.costs.blocks_skipped_by_bloom += 1,
+                FilterResult::TooNew => self.costs.blocks_skipped_by_sequence += 1,
+                FilterResult::OutOfZone => self.costs.blocks_skipped_by_zone_map += 1,
+                FilterResult::NotInFilter => self.costs.blocks_skipped_by_bloom += 1,
             }
         }
-        let place = place + JUDGED_AT_ONCE;
+        let place = place + FILTER_BATCH_BLOCKS;
         if let Some((block, largest)) = at(place) {
             let rank = self.rank(component, block, largest);
-            units.push(Unit { rank, what: What::Blocks { component, place } });
+            units.push(ReadUnit { rank, kind: UnitKind::Blocks { component, place } });
         }
         self.units.extend(units);
     }
@@ -249,7 +247,7 @@ impl<'v> EmbeddedCursor<'v> {
         };
         reader.enter(block)?;
         while reader.valid() {
-            self.matches.look_into(&self.question, &self.table, &reader)?;
+            self.matches.add_record(&self.query, &self.table, &reader)?;
             reader.advance()?;
         }
         self.reader = Some((component, reader));
@@ -261,9 +259,9 @@ impl<'v> EmbeddedCursor<'v> {
         let Some(Component::Memtable(memtable)) = self.components.get(component) else {
             return Err(no_component());
         };
-        let rest = read_memtable(&self.question, &self.table, memtable, (rank, part), &mut self.matches)?;
+        let rest = read_memtable(&self.query, &self.table, memtable, (rank, part), &mut self.matches)?;
         if let Some((rank, part)) = rest {
-            self.units.push(Unit { rank, what: What::Memtable { component, part } });
+            self.units.push(ReadUnit { rank, kind: UnitKind::Memtable { component, part } });
         }
         Ok(())
     }
@@ -285,7 +283,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        if self.question.order != Order::Newest {
+        if self.query.order != Order::Newest {
             return SequenceNumber::MAX;
         }
         let unread = self.units.peek().map_or(0, |unit| unit.rank);
@@ -303,13 +301,13 @@ impl CandidateCursor for EmbeddedCursor<'_> {
     fn report(&self, explain: &mut Explain) {
         let mut costs = EmbeddedCosts { memtable_entries: self.matches.memtable_entries, ..self.costs };
         for unit in &self.units {
-            match unit.what {
-                What::Table { .. } | What::Scan { block: 0, .. } => costs.sstables_not_reached += 1,
-                What::Block { .. } | What::Scan { .. } => costs.blocks_not_reached += 1,
-                What::Blocks { component, place } => {
+            match unit.kind {
+                UnitKind::Table { .. } | UnitKind::Scan { block: 0, .. } => costs.sstables_not_reached += 1,
+                UnitKind::Block { .. } | UnitKind::Scan { .. } => costs.blocks_not_reached += 1,
+                UnitKind::Blocks { component, place } => {
                     costs.blocks_not_reached += self.blocks_of(component).saturating_sub(place);
                 }
-                What::Memtable { .. } => {}
+                UnitKind::Memtable { .. } => {}
             }
         }
         explain.embedded.add(&costs);
@@ -333,9 +331,9 @@ pub(super) fn load(table: &TableComponent, index: &SstableIndexBase) -> Result<A
     })
 }
 
-/// What the filters have to hold for a match: the secondary key where there is one, the value of the first
-/// attribute where that is fixed at least.
-pub(super) fn wanted_hash(index: &SstableIndexBase, access: &Access) -> Option<u64> {
+/// The hash that the filters must contain for a match: that of the secondary key of a point query, else of the value of the
+/// first attribute if that is fixed.
+pub(super) fn query_hash(index: &SstableIndexBase, access: &Access) -> Option<u64> {
     if access.point {
         return Some(filter::hash(&access.low));
     }

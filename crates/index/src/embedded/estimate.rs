@@ -1,39 +1,38 @@
-//! How many records match a question, told by what is in memory.
+//! Estimates the number of matching records of a query from data in memory.
 //!
-//! Of each sstable that its zone map in the manifest does not rule out, some blocks are asked, evenly spread, and
-//! stand for the others. A block whose zone map or filter says no has none. Else:
-//! * a range has as much of the block's records as it has of the zone from its smallest to its largest value, taking
-//!   values for evenly spread, and at least one;
-//! * one value has all of its records if it is its only value; else one, as a rule, since few blocks meet a value
-//!   twice. Of the blocks that a filter admits, those are taken off that it admits in vain, by its bits.
+//! For each sstable that its zone map in the manifest does not exclude, some evenly spaced blocks are sampled. A block that
+//! its zone map or filter excludes has no match. Otherwise:
+//! * a range matches the share of the block's records that it covers of the zone from smallest to largest value, assuming a
+//!   uniform distribution of values, and at least one record;
+//! * one value matches all records if it is the only value of the block, else one record, since few blocks contain a value
+//!   twice. The expected false positives of the filter, by its bits, are subtracted.
 //!
-//! Where a range lies between the blocks that are asked, it has about a quarter of what lies there.
+//! A range between two sampled blocks is assumed to match about a quarter of the records between them.
 //!
-//! Of a memtable that was asked before, the index tells. Other memtables, and sstables without the index, are
-//! assumed to be like the rest; if there is no rest, nothing can be said.
+//! A memtable with an index uses the index. Other memtables, and sstables without the index, are assumed to be like the
+//! rest; without a rest there is no estimate.
 //!
-//! Reads no data blocks; meta blocks that are not in memory yet are read once, as the question itself would.
-//! At most [`ASKED_BLOCKS`] blocks of an sstable are asked, so it costs some microseconds an sstable.
+//! Reads no data blocks. Meta blocks that are not in memory are read once, as by the query itself. At most
+//! [`SAMPLED_BLOCKS`] blocks of an sstable are sampled, so the cost is some microseconds per sstable.
 
 use bolide_base::Result;
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{Component, TableComponent};
 
-use super::cursor::{load, wanted_hash};
-use super::meta_block::{Answer, MetaBlock, Wanted};
+use super::cursor::{load, query_hash};
+use super::meta_block::{FilterResult, MetaBlock, MetaBlockQuery};
 use crate::access::Access;
 use crate::in_sstable::memtable_index::{ATTACHMENT, MemtableIndex};
 use crate::in_sstable::{SstableIndexBase, summary};
 
-/// Blocks of an sstable that are asked, at most.
-const ASKED_BLOCKS: u64 = 64;
-/// Entries of a memtable's index that are counted one by one.
+/// Maximum number of sampled blocks of an sstable.
+const SAMPLED_BLOCKS: u64 = 64;
+/// Maximum number of entries of a memtable index that are counted instead of sampled.
 const COUNTED_ENTRIES: usize = 64;
 
-/// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
-/// it by.
+/// Estimates how many records of `table` match `access`, old versions included; `None` without any basis.
 pub(super) fn estimate(index: &SstableIndexBase, access: &Access, table: &TreeView) -> Result<Option<u64>> {
-    let wanted = Wanted { low: &access.low, end: &access.end, hash: wanted_hash(index, access) };
+    let wanted = MetaBlockQuery { low: &access.low, end: &access.end, hash: query_hash(index, access) };
     let (mut matches, mut known, mut unknown) = (0.0, 0.0, 0.0);
     for component in table.components() {
         if component.smallest_sequence() > table.sequence() {
@@ -77,46 +76,46 @@ pub(super) fn estimate(index: &SstableIndexBase, access: &Access, table: &TreeVi
 fn of_sstable(
     index: &SstableIndexBase,
     access: &Access,
-    wanted: &Wanted<'_>,
+    wanted: &MetaBlockQuery<'_>,
     sstable: &TableComponent,
     view: u64,
 ) -> Result<f64> {
     let filters = load(sstable, index)?;
-    if !matches!(filters.match_table(wanted, view), Answer::Maybe { .. }) {
+    if !matches!(filters.match_table(wanted, view), FilterResult::MayMatch { .. }) {
         return Ok(0.0);
     }
     let blocks = filters.blocks().max(1);
     let records = sstable.meta().entries as f64 / blocks as f64;
-    let stride = blocks.div_ceil(ASKED_BLOCKS).max(1);
-    let (mut asked, mut in_vain, mut matches) = (0.0, 0.0, 0.0);
+    let stride = blocks.div_ceil(SAMPLED_BLOCKS).max(1);
+    let (mut sampled, mut filtered_blocks, mut matches) = (0.0, 0.0, 0.0);
     for block in (0..blocks).step_by(usize::try_from(stride).unwrap_or(usize::MAX)) {
-        asked += 1.0;
+        sampled += 1.0;
         match filters.match_block(block, wanted, view) {
-            Answer::Maybe { filtered, .. } => {
+            FilterResult::MayMatch { filtered, .. } => {
                 matches += in_block(&filters, block, access, wanted, records);
-                in_vain += if filtered { 1.0 } else { 0.0 };
+                filtered_blocks += if filtered { 1.0 } else { 0.0 };
             }
-            // It would have let a part of these through.
-            Answer::NotInFilter => in_vain += 1.0,
-            Answer::TooNew | Answer::OutOfZone => {}
+            // The filter admits a part of such blocks.
+            FilterResult::NotInFilter => filtered_blocks += 1.0,
+            FilterResult::TooNew | FilterResult::OutOfZone => {}
         }
     }
     if matches == 0.0 && stride > 1 && !access.point {
-        // A run of blocks that was stepped over: shorter than the stride, about half of it, half filled.
+        // The range lies in a run of skipped blocks: on average half a stride, half filled.
         return Ok((records * stride as f64 / 4.0).max(1.0));
     }
-    let admitted = in_vain * false_positives(filters.bits());
-    // The whole sstable may have a match: at least one is assumed.
-    Ok(((matches - admitted) * blocks as f64 / asked).max(1.0))
+    let admitted = filtered_blocks * false_positives(filters.bits());
+    // At least one match, since the sstable is not excluded.
+    Ok(((matches - admitted) * blocks as f64 / sampled).max(1.0))
 }
 
-/// About which part of the values that it does not have a filter of `bits` for each value admits.
+/// The false positive rate of a filter with `bits` bits per value.
 fn false_positives(bits: u8) -> f64 {
     0.6185_f64.powi(i32::from(bits))
 }
 
-/// About how many of the `records` of a block match, of which neither filter nor zone map says no.
-fn in_block(filters: &MetaBlock, block: u64, access: &Access, wanted: &Wanted<'_>, records: f64) -> f64 {
+/// Estimates how many of the `records` of a block match, if neither filter nor zone map excludes it.
+fn in_block(filters: &MetaBlock, block: u64, access: &Access, wanted: &MetaBlockQuery<'_>, records: f64) -> f64 {
     let Some((low, high)) = filters.zone_of(block) else { return records };
     if wanted.low <= low && high < wanted.end {
         return records;
@@ -124,7 +123,7 @@ fn in_block(filters: &MetaBlock, block: u64, access: &Access, wanted: &Wanted<'_
     if access.point {
         return 1.0_f64.min(records);
     }
-    // Behind what the ends of the zone share, some bytes as a number.
+    // The bytes after the common prefix of the zone's bounds, as numbers.
     let shared = low.iter().zip(high).take_while(|(low, high)| low == high).count();
     let number = |key: &[u8]| {
         let mut bytes = [0; 8];

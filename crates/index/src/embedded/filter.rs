@@ -1,24 +1,24 @@
 //! A Bloom filter of any size, for the few values of one block or the many of an sstable.
 //!
 //! ```text
-//! filter   n bytes      8 × n bits; bit b of byte a stands for position 8 × a + b
+//! filter   n bytes      8 × n bits; bit b of byte a is position 8 × a + b
 //! ```
 //!
-//! The filter of keys that sstables have takes whole cache lines, too much for the values of one block; this
-//! one takes the bits it was given and no more. A value sets [`probes`] positions by double hashing (Kirsch and
-//! Mitzenmacher 2006). A filter without bytes lets everything pass.
+//! The filter of primary keys in sstables uses whole cache lines, too much for the values of one block; this filter uses
+//! exactly the configured bits. A value sets [`probes`] positions by double hashing (Kirsch and Mitzenmacher 2006). A filter
+//! without bytes admits everything.
 
 use bolide_base::checksum::hash_key;
 
-/// More probes than the largest number of bits for each value needs.
+/// Maximum number of probes, above the optimum for the largest number of bits per value.
 pub(super) const MAX_PROBES: u8 = 30;
 
-/// The number of positions that a value sets: about bits · ln 2 is best.
+/// The number of positions that a value sets; bits · ln 2 is optimal.
 pub(super) fn probes(bits: u32) -> u8 {
     (f64::from(bits) * std::f64::consts::LN_2).round().clamp(1.0, f64::from(MAX_PROBES)) as u8
 }
 
-/// The hash that values go by.
+/// The hash of a value in filters.
 pub(super) fn hash(value: &[u8]) -> u64 {
     hash_key(value)
 }
@@ -33,7 +33,7 @@ fn positions(hash: u64, probes: u8, bytes: usize) -> impl Iterator<Item = (usize
     })
 }
 
-/// Appends the filter of `hashes`, with `bits` bits for each and at most `max_bytes` bytes.
+/// Appends the filter of `hashes`, with `bits` bits each and at max_rate `max_bytes` bytes in total.
 pub(super) fn build(hashes: &[u64], bits: u32, max_bytes: usize, out: &mut Vec<u8>) {
     let bytes = (hashes.len().saturating_mul(bits as usize)).div_ceil(8).min(max_bytes);
     let start = out.len();
@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_passes_and_little_else() {
-        for (bits, most) in [(1, 0.66), (4, 0.17), (10, 0.013), (20, 0.0005)] {
+    fn added_values_pass_and_few_others_do() {
+        for (bits, max_rate) in [(1, 0.66), (4, 0.17), (10, 0.013), (20, 0.0005)] {
             for count in [1, 2, 3, 12, 40, 5_000] {
                 let mut filter = Vec::new();
                 build(&hashes(0, count), bits, 1 << 20, &mut filter);
@@ -76,13 +76,13 @@ mod tests {
                 assert!(hashes(0, count).iter().all(passes));
                 let passed = hashes(1 << 40, 100_000).iter().filter(|hash| passes(hash)).count();
                 let rate = passed as f64 / 1e5;
-                assert!(rate < most * 1.6 + 0.004, "{bits} bits, {count} values: {rate}");
+                assert!(rate < max_rate * 1.6 + 0.004, "{bits} bits, {count} values: {rate}");
             }
         }
     }
 
     #[test]
-    fn a_filter_without_bytes_lets_everything_pass() {
+    fn a_filter_without_bytes_admits_everything() {
         let mut filter = Vec::new();
         build(&[], 10, 100, &mut filter);
         assert!(filter.is_empty() && may_contain(&filter, 7, 4711));

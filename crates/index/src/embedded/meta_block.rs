@@ -1,16 +1,16 @@
-//! The meta block of one embedded index in one sstable: what its blocks hold of the attributes.
+//! The meta block of one embedded index in one sstable: zone maps and filters of its blocks.
 //!
 //! ```text
 //! meta block   format      u8       1
-//!              bits        u8       bits of Bloom filter for each value, 1 to 200
+//!              bits        u8       bits of Bloom filter per value, 1 to 200
 //!              probes      u8       positions that each value sets, 1 to 30
 //!              blocks      varint   n, the data blocks of the sstable
 //!              whole       part     of the sstable
-//!              parts       part × n of each data block, in their order
+//!              parts       part × n of each data block, in file order
 //!
 //! part         state       u8       0 no record in it has a value
 //!                                   1 described
-//!                                   2 not described: it has to be read for every question
+//!                                   2 not described: it is read for every query
 //!   1 and 2    smallest    varint   smallest sequence number of a record that may have a value
 //!              span        varint   largest minus smallest
 //!   1          low         bytes    zone map: no secondary key in it is smaller
@@ -20,16 +20,15 @@
 //! bytes        length varint, then the bytes
 //! ```
 //!
-//! The block's name is `embedded/` and the number of the index, which is never used twice in a database: so
-//! blocks of an index that was dropped are never taken for those of another.
+//! The name of the block is `embedded/` and the number of the index. Numbers are never reused in a database, so blocks of a
+//! dropped index are never taken for those of another.
 //!
-//! Ends of a zone map have at most [`MAX_BOUND_BYTES`] bytes. A longer smallest key is cut, which makes it
-//! smaller; a longer largest key is cut and replaced by the first byte string behind all that start so. With
-//! several attributes the filter holds the combined keys and, besides, the values of the first attribute.
+//! Bounds of a zone map have at most [`MAX_BOUND_BYTES`] bytes. A longer smallest key is truncated, which makes it
+//! smaller; a longer largest key is truncated and replaced by the first byte string after all with this prefix. With
+//! several attributes, the filter contains the combined keys and also the values of the first attribute.
 //!
-//! Invariants: low <= high; sequence numbers are at most 2^47 - 1; nothing follows the last part. All bytes are
-//! checked when the block is decoded, and only then is memory taken for the parts, of which each has at least
-//! one byte.
+//! Invariants: low <= high; sequence numbers are at most 2^47 - 1; nothing follows the last part. Decoding checks all bytes
+//! before it allocates memory for the parts, each of which has at least one byte.
 
 use std::cmp::Reverse;
 
@@ -38,7 +37,7 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
 
 use super::filter::{self, MAX_PROBES};
-use crate::in_sstable::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+use crate::in_sstable::zone_bounds::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::spec::MAX_BLOOM_BITS;
 
 const FORMAT: u8 = 1;
@@ -57,36 +56,36 @@ pub(super) fn index_of_name(name: &str) -> Option<TreeId> {
     name.strip_prefix(NAME_PREFIX)?.parse().ok()
 }
 
-/// What a question looks for in a zone map and a filter.
+/// The keys that a query looks up in zone maps and filters.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted<'q> {
-    /// The first secondary key looked for.
+pub(super) struct MetaBlockQuery<'q> {
+    /// The lower bound of the secondary keys.
     pub(super) low: &'q [u8],
-    /// The first behind those looked for.
+    /// The exclusive upper bound of the secondary keys.
     pub(super) end: &'q [u8],
-    /// What has to be in the filter; `None` where it cannot be said.
+    /// The hash that the filter must contain; `None` if there is none.
     pub(super) hash: Option<u64>,
 }
 
-/// What a part says to a question.
+/// The result of a query on a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// It may have a match, none of them newer than this.
-    Maybe {
+pub(super) enum FilterResult {
+    /// It may have matches, none newer than `largest`.
+    MayMatch {
         /// The largest sequence number of a record with a value.
         largest: SequenceNumber,
-        /// A filter was asked.
+        /// A filter was evaluated.
         filtered: bool,
     },
     /// All its values are newer than the view.
     TooNew,
-    /// It has no value in the range, says the zone map, or none at all.
+    /// The zone map excludes it, or it has no value.
     OutOfZone,
-    /// It does not have the value, says the filter.
+    /// The filter excludes it.
     NotInFilter,
 }
 
-/// A part under construction, or one to be written.
+/// Builder of a part.
 #[derive(Debug, Default)]
 pub(super) struct PartBuilder {
     sequences: Option<(SequenceNumber, SequenceNumber)>,
@@ -98,7 +97,7 @@ pub(super) struct PartBuilder {
     unfiltered: bool,
 }
 
-/// Most hashes kept for the filter of a whole sstable (32 MiB of memory). One with more values has none.
+/// Maximum number of hashes for the filter of a whole sstable (32 MiB of memory). With more values it has no filter.
 const MAX_HASHES: usize = 4 << 20;
 
 impl PartBuilder {
@@ -107,13 +106,13 @@ impl PartBuilder {
         self.sequences = Some((smallest.min(sequence), largest.max(sequence)));
     }
 
-    /// A record whose values are not known.
+    /// Adds a record with unknown values.
     pub(super) fn add_opaque(&mut self, sequence: SequenceNumber) {
         self.note_sequence(sequence);
         self.opaque = true;
     }
 
-    /// A record with secondary keys from `smallest` to `largest`.
+    /// Adds a record with secondary keys from `smallest` to `largest`.
     pub(super) fn add_record(&mut self, sequence: SequenceNumber, smallest: &[u8], largest: &[u8]) {
         let is_first = self.low.is_empty() && self.high.is_empty();
         self.note_sequence(sequence);
@@ -127,12 +126,12 @@ impl PartBuilder {
         }
     }
 
-    /// Something for the filter.
+    /// Adds a hash to the filter.
     pub(super) fn add_hash(&mut self, hash: u64) {
         self.hashes.push(hash);
     }
 
-    /// Takes in all of `part`.
+    /// Adds all of `part`.
     pub(super) fn merge(&mut self, part: &Self) {
         let Some((smallest, largest)) = part.sequences else { return };
         self.opaque |= part.opaque;
@@ -150,23 +149,23 @@ impl PartBuilder {
         }
     }
 
-    /// The ends of the zone map; `None` where there is none.
+    /// The bounds of the zone map; `None` if there is none.
     fn zone(&self) -> Option<(&[u8], Vec<u8>)> {
         let described = self.sequences.is_some() && !self.opaque;
         described.then(|| (lower_bound(&self.low), upper_bound(&self.high)))
     }
 
-    /// As [`zone`](Self::zone), to keep.
-    pub(super) fn zone_to_keep(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// [`zone`](Self::zone) as owned bytes.
+    pub(super) fn owned_zone(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         self.zone().map(|(low, high)| (low.to_vec(), high))
     }
 
-    /// True where no record has a value.
+    /// True if no record has a value.
     pub(super) fn is_empty(&self) -> bool {
         self.sequences.is_none()
     }
 
-    /// Appends the part, its filter of at most `max_filter_bytes`, and starts anew.
+    /// Appends the encoded part, with a filter of at most `max_filter_bytes`, and resets the builder.
     pub(super) fn finish(&mut self, bits: u32, max_filter_bytes: usize, out: &mut Vec<u8>) {
         match self.sequences {
             None => out.push(EMPTY),
@@ -194,7 +193,7 @@ impl PartBuilder {
     }
 }
 
-/// Writes a whole meta block: `parts` are the encoded parts of `blocks` data blocks.
+/// Encodes a meta block: `parts` are the encoded parts of `blocks` data blocks.
 pub(super) fn encode(bits: u32, blocks: u64, whole: &[u8], parts: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(16 + whole.len() + parts.len());
     out.push(FORMAT);
@@ -206,9 +205,9 @@ pub(super) fn encode(bits: u32, blocks: u64, whole: &[u8], parts: &[u8]) -> Vec<
     out
 }
 
-/// Where a part lies in the payload.
+/// A decoded part, with offsets into the payload.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
+struct MetaBlockPart {
     smallest: SequenceNumber,
     largest: SequenceNumber,
     low_at: u32,
@@ -220,21 +219,20 @@ struct Part {
     state: u8,
 }
 
-/// A decoded meta block, kept in memory with its sstable.
+/// A decoded meta block, stored in memory with its sstable.
 #[derive(Debug)]
 pub(super) struct MetaBlock {
     payload: Box<[u8]>,
     bits: u8,
     probes: u8,
-    whole: Part,
-    parts: Box<[Part]>,
-    /// The numbers of the blocks, the one with the largest sequence number first.
+    whole: MetaBlockPart,
+    parts: Box<[MetaBlockPart]>,
+    /// The numbers of the blocks by largest sequence number, descending.
     newest_first: Box<[u32]>,
 }
 
 impl MetaBlock {
-    /// Reads what [`encode`] wrote; `None` where the bytes are anything else. Takes at most some 50 times
-    /// their length.
+    /// Decodes the output of [`encode`]; `None` for any other bytes. Allocates at most about 50 times their length.
     pub(super) fn decode(payload: Vec<u8>) -> Option<Self> {
         u32::try_from(payload.len()).ok()?;
         let mut input = Decoder::new(&payload);
@@ -247,10 +245,10 @@ impl MetaBlock {
         if blocks > input.rest().len() {
             return None;
         }
-        let whole = Part::decode(&mut input)?;
+        let whole = MetaBlockPart::decode(&mut input)?;
         let mut parts = Vec::with_capacity(blocks);
         for _ in 0..blocks {
-            parts.push(Part::decode(&mut input)?);
+            parts.push(MetaBlockPart::decode(&mut input)?);
         }
         if !input.is_empty() {
             return None;
@@ -261,96 +259,96 @@ impl MetaBlock {
         Some(Self { bits, probes, whole, parts, newest_first, payload: payload.into_boxed_slice() })
     }
 
-    /// How many data blocks it describes.
+    /// Number of data blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.parts.len() as u64
     }
 
-    /// The number of the block at `place` among all, by their largest sequence numbers descending, and that
-    /// number: no record with a value in it, or in those behind, is newer.
+    /// The number of the block at position `place` by largest sequence number, descending, and that sequence number: no
+    /// record with a value in it, or in the following blocks, is newer.
     pub(super) fn by_age(&self, place: u64) -> Option<(u64, SequenceNumber)> {
         let &block = self.newest_first.get(usize::try_from(place).ok()?)?;
         Some((u64::from(block), self.parts.get(block as usize)?.largest))
     }
 
-    /// The bytes it was decoded from.
+    /// The encoded bytes.
     pub(super) fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Bits of filter for each value.
+    /// Bits of filter per value.
     pub(super) fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// The ends of the zone map over all blocks, if there is one.
+    /// The bounds of the zone map over all blocks, if there is one.
     pub(super) fn zone(&self) -> Option<(&[u8], &[u8])> {
         (self.whole.state == DESCRIBED).then(|| (self.low(&self.whole), self.high(&self.whole)))
     }
 
-    /// Blocks without any value, and blocks that are not described.
+    /// Numbers of blocks without any value and of blocks that are not described.
     pub(super) fn empty_and_opaque(&self) -> (usize, usize) {
         let count = |state| self.parts.iter().filter(|part| part.state == state).count();
         (count(EMPTY), count(OPAQUE))
     }
 
-    /// What the whole sstable says to a question at `sequence`.
-    pub(super) fn match_table(&self, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
-        self.ask(&self.whole, wanted, sequence)
+    /// Evaluates a query at `sequence` for the whole sstable.
+    pub(super) fn match_table(&self, wanted: &MetaBlockQuery<'_>, sequence: SequenceNumber) -> FilterResult {
+        self.match_part(&self.whole, wanted, sequence)
     }
 
-    /// What data block number `block` says to a question at `sequence`.
-    pub(super) fn match_block(&self, block: u64, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+    /// Evaluates a query at `sequence` for data block number `block`.
+    pub(super) fn match_block(&self, block: u64, wanted: &MetaBlockQuery<'_>, sequence: SequenceNumber) -> FilterResult {
         let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block));
-        part.map_or(Answer::OutOfZone, |part| self.ask(part, wanted, sequence))
+        part.map_or(FilterResult::OutOfZone, |part| self.match_part(part, wanted, sequence))
     }
 
-    /// The ends of the zone map of block number `block`, if it has one.
+    /// The bounds of the zone map of block number `block`, if it has one.
     pub(super) fn zone_of(&self, block: u64) -> Option<(&[u8], &[u8])> {
         let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block))?;
         (part.state == DESCRIBED).then(|| (self.low(part), self.high(part)))
     }
 
-    fn ask(&self, part: &Part, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+    fn match_part(&self, part: &MetaBlockPart, wanted: &MetaBlockQuery<'_>, sequence: SequenceNumber) -> FilterResult {
         if part.state == EMPTY {
-            return Answer::OutOfZone;
+            return FilterResult::OutOfZone;
         }
         if part.smallest > sequence {
-            return Answer::TooNew;
+            return FilterResult::TooNew;
         }
         let largest = part.largest;
         if part.state == OPAQUE {
-            return Answer::Maybe { largest, filtered: false };
+            return FilterResult::MayMatch { largest, filtered: false };
         }
-        // The filter first: it says no more often to one value, and lies in one place.
+        // The filter first: for one value it excludes more often, and lies in one place.
         if wanted.hash.is_some_and(|hash| !filter::may_contain(self.filter(part), self.probes, hash)) {
-            return Answer::NotInFilter;
+            return FilterResult::NotInFilter;
         }
         if self.high(part) < wanted.low || self.low(part) >= wanted.end {
-            return Answer::OutOfZone;
+            return FilterResult::OutOfZone;
         }
-        Answer::Maybe { largest, filtered: wanted.hash.is_some() }
+        FilterResult::MayMatch { largest, filtered: wanted.hash.is_some() }
     }
 
     fn slice(&self, at: u32, len: u32) -> &[u8] {
         self.payload.get(at as usize..at as usize + len as usize).unwrap_or_default()
     }
 
-    fn low(&self, part: &Part) -> &[u8] {
+    fn low(&self, part: &MetaBlockPart) -> &[u8] {
         self.slice(part.low_at, part.low_bytes.into())
     }
 
-    fn high(&self, part: &Part) -> &[u8] {
+    fn high(&self, part: &MetaBlockPart) -> &[u8] {
         let at = part.low_at + u32::from(part.low_bytes) + u32::from(part.high_gap);
         self.slice(at, part.high_bytes.into())
     }
 
-    fn filter(&self, part: &Part) -> &[u8] {
+    fn filter(&self, part: &MetaBlockPart) -> &[u8] {
         self.slice(part.filter_at, part.filter_bytes)
     }
 }
 
-impl Part {
+impl MetaBlockPart {
     fn decode(input: &mut Decoder<'_>) -> Option<Self> {
         let state = input.u8()?;
         if state == EMPTY {
@@ -367,9 +365,9 @@ impl Part {
         let low_bytes = input.length(MAX_BOUND_BYTES)?;
         part.low_at = u32::try_from(input.position()).ok()?;
         let low = input.take(low_bytes)?;
-        let behind_low = input.position();
+        let low_end = input.position();
         let high_bytes = input.length(MAX_BOUND_BYTES)?;
-        part.high_gap = u8::try_from(input.position() - behind_low).ok()?;
+        part.high_gap = u8::try_from(input.position() - low_end).ok()?;
         let high = input.take(high_bytes)?;
         let filter_bytes = input.length(input.rest().len())?;
         part.filter_at = u32::try_from(input.position()).ok()?;
@@ -382,7 +380,7 @@ impl Part {
 
 impl Attachment for MetaBlock {
     fn memory_bytes(&self) -> usize {
-        let of_block = size_of::<Part>() + size_of::<u32>();
+        let of_block = size_of::<MetaBlockPart>() + size_of::<u32>();
         size_of::<Self>() + self.payload.len() + self.parts.len() * of_block
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn wanted<'q>(low: &'q [u8], end: &'q [u8]) -> Wanted<'q> {
-    Wanted { low, end, hash: None }
+fn wanted<'q>(low: &'q [u8], end: &'q [u8]) -> MetaBlockQuery<'q> {
+    MetaBlockQuery { low, end, hash: None }
 }
 
 /// Three blocks: one with the keys `0c` and `0f`, an empty one, one that is not described.
@@ -25,33 +25,33 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn parts_answer_by_zone_filter_and_sequence() {
+fn parts_are_matched_by_zone_filter_and_sequence() {
     let block = MetaBlock::decode(sample()).unwrap();
     assert_eq!((block.blocks(), block.bits(), block.empty_and_opaque()), (3, 10, (1, 1)));
     assert_eq!(block.zone(), Some((&b"0c"[..], &b"0f"[..])));
-    let maybe = |largest, filtered| Answer::Maybe { largest, filtered };
-    let ask = |low: &[u8], end: &[u8]| block.match_block(0, &wanted(low, end), 100);
-    assert_eq!(ask(b"0c", b"0d"), maybe(12, false));
-    assert_eq!(ask(b"0d", b"0e"), maybe(12, false));
-    assert_eq!(ask(b"0f", b"0g"), maybe(12, false));
-    assert_eq!((ask(b"0a", b"0c"), ask(b"0fa", b"0g")), (Answer::OutOfZone, Answer::OutOfZone));
-    let point = |key: &[u8]| Wanted { low: b"0c", end: b"0g", hash: Some(filter::hash(key)) };
+    let maybe = |largest, filtered| FilterResult::MayMatch { largest, filtered };
+    let match_part = |low: &[u8], end: &[u8]| block.match_block(0, &wanted(low, end), 100);
+    assert_eq!(match_part(b"0c", b"0d"), maybe(12, false));
+    assert_eq!(match_part(b"0d", b"0e"), maybe(12, false));
+    assert_eq!(match_part(b"0f", b"0g"), maybe(12, false));
+    assert_eq!((match_part(b"0a", b"0c"), match_part(b"0fa", b"0g")), (FilterResult::OutOfZone, FilterResult::OutOfZone));
+    let point = |key: &[u8]| MetaBlockQuery { low: b"0c", end: b"0g", hash: Some(filter::hash(key)) };
     assert_eq!(block.match_block(0, &point(b"0c"), 100), maybe(12, true));
     assert_eq!(block.match_table(&point(b"0f"), 100), maybe(12, true));
     let absent = (0..50).map(|number: u8| point(&[b'0', b'd', number]).hash);
     let passed = absent.filter(|&hash| {
-        let asked = Wanted { hash, ..point(b"0c") };
-        block.match_block(0, &asked, 100) != Answer::NotInFilter
+        let query = MetaBlockQuery { hash, ..point(b"0c") };
+        block.match_block(0, &query, 100) != FilterResult::NotInFilter
     });
     assert!(passed.count() < 5);
-    assert_eq!(block.match_block(0, &wanted(b"0c", b"0d"), 9), Answer::TooNew);
-    assert_eq!(block.match_block(1, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
+    assert_eq!(block.match_block(0, &wanted(b"0c", b"0d"), 9), FilterResult::TooNew);
+    assert_eq!(block.match_block(1, &wanted(b"", b"\xff"), 100), FilterResult::OutOfZone);
     assert_eq!(block.match_block(2, &point(b"0x"), 100), maybe(21, false));
-    assert_eq!(block.match_block(3, &wanted(b"", b"\xff"), 100), Answer::OutOfZone);
+    assert_eq!(block.match_block(3, &wanted(b"", b"\xff"), 100), FilterResult::OutOfZone);
 }
 
 #[test]
-fn long_keys_are_cut_so_that_the_zone_stays_wide_enough() {
+fn truncated_bounds_contain_long_keys() {
     let mut long = vec![b'5'; MAX_BOUND_BYTES + 3];
     assert_eq!(lower_bound(&long), &vec![b'5'; MAX_BOUND_BYTES][..]);
     let bound = upper_bound(&long);
@@ -64,7 +64,7 @@ fn long_keys_are_cut_so_that_the_zone_stays_wide_enough() {
 }
 
 #[test]
-fn hostile_bytes_are_refused_or_harmless() {
+fn hostile_bytes_are_rejected_or_harmless() {
     let good = sample();
     for cut in 0..good.len() {
         assert!(MetaBlock::decode(good[..cut].to_vec()).is_none(), "{cut}");
@@ -78,15 +78,15 @@ fn hostile_bytes_are_refused_or_harmless() {
             bad[at] ^= 1 << bit;
             if let Some(block) = MetaBlock::decode(bad) {
                 let hash = Some(filter::hash(b"0c"));
-                let asked = Wanted { low: b"0c", end: b"0d", hash };
+                let query = MetaBlockQuery { low: b"0c", end: b"0d", hash };
                 for part in 0..4 {
-                    let _ = block.match_block(part, &asked, 11);
+                    let _ = block.match_block(part, &query, 11);
                 }
                 assert!(block.memory_bytes() < 50 * good.len() + 1000);
             }
         }
     }
-    // A count that no input of this length can hold takes no memory.
+    // An impossible count allocates no memory.
     let mut many = vec![FORMAT, 10, 7];
     put_varint(&mut many, u64::MAX);
     assert!(MetaBlock::decode(many).is_none());

@@ -1,38 +1,37 @@
-//! The embedded index: no tree of its own, but Bloom filters and zone maps in the sstables of the records
+//! The embedded index: Bloom filters and zone maps in the sstables of the records, without a tree of its own
 //! (LevelDB++ §3).
 //!
-//! While an sstable is written, a collector notes of each of its blocks, and of the whole,
-//! between which secondary keys the records lie, a Bloom filter of these keys, and how new the records are. A
-//! question goes over these notes in memory and reads only the blocks that may have a match. Records that are
-//! not in sstables yet are found through an index of each memtable, shared by all embedded indexes of the
-//! collection.
+//! While an sstable is written, a collector records for each block, and for the whole sstable, the range of secondary keys
+//! (a zone map), a Bloom filter of these keys, and the range of sequence numbers. A query evaluates these in memory and
+//! reads only blocks that may contain a match. Records in memtables are found through an index per memtable, shared by
+//! all embedded indexes of the collection.
 //!
 //! ```text
-//! write      nothing but a check that the record can be indexed
-//! flush      EmbeddedCollectors -> meta block `embedded/N` in the sstable, summary in the manifest
-//! question   components, newest bound first:  memtable  -> MemtableIndex
+//! write      only a check that the record can be indexed
+//! flush      collectors -> meta block `embedded/N` in the sstable, summary in the manifest
+//! query      components, newest bound first:  memtable  -> MemtableIndex
 //!                                             sstable   -> summary -> meta block -> blocks -> records
 //! ```
 //!
-//! # What makes it exact
-//! * A filter only passes over what cannot match; each match is read from its record.
-//! * A match is proposed under the sequence number of its own write. Newer versions, deletes, range tombstones
-//!   and snapshots are the business of the lookup driver, which validates every candidate at the view.
-//! * A block carries the sequence range of its records, so the newest K are known as soon as everything unread is
-//!   older, whatever sstables a compaction has blended.
-//! * An sstable that was written without the index is read whole. So an index is complete at once when it is
-//!   made, at every snapshot, and compactions make it fast.
+//! # Correctness
+//! * A filter only excludes blocks without a match; each match is verified with its record.
+//! * A match has the sequence number of its own write. The lookup driver handles newer versions, deletes, range tombstones
+//!   and snapshots: it validates every candidate at the view.
+//! * A block has the sequence range of its records. So the newest K are known as soon as everything unread is older,
+//!   whatever sstables a compaction has merged.
+//! * An sstable that was written without the index is read completely. So a new index is complete immediately, at every
+//!   snapshot, and compactions make it fast.
 //!
 //! # Cases
-//! | the write | what a question meets |
+//! | the write | what a query finds |
 //! |---|---|
 //! | put, same value again | both versions match; the old one is obsolete |
 //! | put, other value | the old version matches its own value; it is obsolete |
 //! | put, attribute absent, or an empty array | the old version matches; it is obsolete |
 //! | put, attribute null | null is a value |
-//! | put, array of n distinct values | one match, however many of its values are asked for |
+//! | put, array of n distinct values | one match, for any number of its values in the query |
 //! | delete, deleted range | the old version matches; it is obsolete |
-//! | record that cannot be looked into | its block is always read; it is an error if the record is current, as for a scan |
+//! | record whose attributes cannot be extracted | its block is always read; an error if the record is current, as in a scan |
 
 mod check;
 mod collector;
@@ -42,7 +41,7 @@ mod estimate;
 mod filter;
 mod meta_block;
 #[cfg(test)]
-mod moved_tests;
+mod concurrent_flush_tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,7 +54,7 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_sstable::{SstableIndexBase, SstableIndex, shown_bound, summary};
+use crate::in_sstable::{SstableIndex, SstableIndexBase, bound_text, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::IndexSpec;
@@ -71,8 +70,8 @@ pub struct EmbeddedIndex {
 }
 
 impl EmbeddedIndex {
-    /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must
-    /// never have been that of another index. Without an extractor it collects nothing and answers nothing.
+    /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must never have been
+    /// that of another index. Without an extractor it collects nothing and returns nothing.
     pub fn new(
         spec: IndexSpec,
         id: TreeId,
@@ -82,17 +81,17 @@ impl EmbeddedIndex {
         Self { base: SstableIndexBase::new(spec, id, table, extractor) }
     }
 
-    /// The number under which sstables keep what is decoded of it; see [`Attachments::remove`].
+    /// The number under which sstables store its decoded meta block; see [`Attachments::remove`].
     pub fn attachment(&self) -> u64 {
         self.base.id.into()
     }
 
-    /// What sstables have to carry of it.
+    /// The part of the index that sstables store.
     pub fn in_sstables(&self) -> Arc<dyn SstableIndex> {
-        Arc::new(collector::Member::new(&self.base))
+        Arc::new(collector::EmbeddedSstableIndex::new(&self.base))
     }
 
-    /// What it takes in one sstable, by what the manifest says. No I/O.
+    /// Its size in one sstable, from the manifest. No I/O.
     pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> EmbeddedFigures {
         let summary = summary::find(&meta.attachment, self.base.id);
         let resident = attachments.get::<MetaBlock>(self.attachment());
@@ -106,17 +105,17 @@ impl EmbeddedIndex {
     }
 }
 
-/// What an embedded index takes.
+/// The size of an embedded index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EmbeddedFigures {
     /// Sstables with a meta block of the index.
     pub sstables: u64,
-    /// Sstables without one, which questions read whole.
+    /// Sstables without one, which queries read completely.
     pub sstables_without: u64,
     /// Bytes of its meta blocks, before they are compressed.
     pub disk_bytes: u64,
-    /// Bytes of those that are in memory, decoded.
+    /// Bytes of the decoded meta blocks in memory.
     pub resident_bytes: usize,
 }
 
@@ -129,8 +128,8 @@ impl std::ops::AddAssign for EmbeddedFigures {
     }
 }
 
-/// Says in one line what the meta block `name` with the content `bytes` is, if it is that of an embedded index,
-/// for programs that show files to people.
+/// Describes the meta block `name` with the content `bytes` in one line, if it is that of an embedded index. For tools that
+/// display files.
 ///
 /// ```
 /// assert!(bolide_index::embedded::describe_meta_block("other", b"").is_none());
@@ -143,7 +142,7 @@ pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
     };
     let (empty, opaque) = block.empty_and_opaque();
     let zone = match block.zone() {
-        Some((low, high)) => format!("from {} to {}", shown_bound(low), shown_bound(high)),
+        Some((low, high)) => format!("from {} to {}", bound_text(low), bound_text(high)),
         None => "no zone map".to_owned(),
     };
     Some(format!(
@@ -153,12 +152,12 @@ pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
     ))
 }
 
-/// Decodes a meta block and asks it something, for fuzzing: any bytes are refused or harmless.
+/// Fuzz target: decodes a meta block and evaluates a query on it. Any bytes are rejected or harmless.
 #[doc(hidden)]
-pub fn fuzz_meta_block(bytes: &[u8], question: &[u8]) {
-    let middle = question.len() / 2;
-    let hash = Some(filter::hash(question));
-    let wanted = meta_block::Wanted { low: &question[..middle], end: &question[middle..], hash };
+pub fn fuzz_meta_block(bytes: &[u8], query: &[u8]) {
+    let middle = query.len() / 2;
+    let hash = Some(filter::hash(query));
+    let wanted = meta_block::MetaBlockQuery { low: &query[..middle], end: &query[middle..], hash };
     let _ = summary::find(bytes, 7).map(|summary| summary.may_match(wanted.low, wanted.end));
     if let Some(block) = MetaBlock::decode(bytes.to_vec()) {
         let _ = block.match_table(&wanted, 1 << 20);

@@ -1,33 +1,33 @@
-//! What fetching did for one query.
+//! Counters of the fetches of one query.
 
 use std::fmt;
 
-/// How the records of a query were fetched.
+/// Counters of the fetches of one query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FetchCosts {
-    /// True if components could be left out because of their sequence numbers.
+    /// True if components could be skipped because of their sequence numbers.
     pub by_sequence: bool,
-    /// Records that were looked for only where a write known to be current can lie, and were there.
+    /// Records found in the only components that can contain a write known to be current.
     pub exact: u64,
-    /// Those that were not there, and were looked for again as ever.
+    /// Records not found there, and searched again by sequence number.
     pub missed: u64,
-    /// Candidates found to be obsolete in memory, before their records were looked for.
+    /// Candidates found to be obsolete in memory, without a search for their records.
     pub spared: u64,
-    /// Most threads that fetched a list of records together; 0 where none was shared.
+    /// Maximum threads that fetched a list of records together; 0 if none was shared.
     pub threads: u64,
-    /// Records that were looked for from a shared queue.
+    /// Records that were searched from a shared queue.
     pub shared: u64,
-    /// Those among them that other threads than the caller's looked for.
+    /// Of these, records that helper threads searched.
     pub by_helpers: u64,
 }
 
 impl fmt::Display for FetchCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let manner = if self.by_sequence { "by sequence number" } else { "by key alone" };
+        let mode = if self.by_sequence { "by sequence number" } else { "by key alone" };
         write!(
             f,
-            "fetch         {manner}: {} exact, {} missed, {} spared",
+            "fetch         {mode}: {} exact, {} missed, {} spared",
             self.exact, self.missed, self.spared
         )?;
         match self.threads {

@@ -1,19 +1,19 @@
-//! Fetching the records of candidates: the parts that know nothing of lookups.
+//! Fetching the records of candidates: the parts without a dependency on lookups.
 //!
 //! ```text
-//! lookup ─> options      what is turned on
-//!        ─> manner       a few records, by key or by sequence number
+//! lookup ─> options      settings
+//!        ─> fetch_mode   a few records, by key or by sequence number
 //!        ─> task_queue   many records, by several threads ─> pool: the threads
-//!        ─> costs        what it took
+//!        ─> costs        counters
 //! ```
 
 mod costs;
-mod manner;
+mod fetch_mode;
 mod options;
 mod pool;
 pub(crate) mod task_queue;
 
 pub use costs::FetchCosts;
-pub(crate) use manner::{Manner, held_bytes};
+pub(crate) use fetch_mode::{FetchMode, pinned_bytes};
 pub use options::FetchOptions;
 pub use pool::{FetchPool, FetchPoolStats, MAX_FETCH_THREADS};

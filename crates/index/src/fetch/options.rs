@@ -2,17 +2,17 @@
 
 use super::pool::FetchPool;
 
-/// How records are fetched. Whatever it says, the answers are the same.
+/// Settings of fetching. They do not change answers.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct FetchOptions<'a> {
-    /// Leave out components that cannot matter because of their sequence numbers. Default: true.
+    /// Skip components that are excluded by their sequence numbers. Default: true.
     pub by_sequence: bool,
     /// Threads that fetch together, the caller's included. Default: 1.
     pub threads: usize,
-    /// Records from which on several threads fetch them; a 128th of that, but no fewer than two, where they are read from
-    /// files. Default: 1024, so that eight from files are shared. Two processors took longer over 200 cached records than one
-    /// (`docs/EVIDENCE.md`, Perseid's figure 10).
+    /// Minimum records for a fetch by several threads; 1/128 of that, but at least two, if they are read from files.
+    /// Default: 1024, so that eight records from files are shared. For 200 cached records two processors are slower than
+    /// one (`docs/evidence/perseid-10.md`).
     pub shared_from: usize,
     /// The threads. Default: none, the caller fetches alone.
     pub pool: Option<&'a FetchPool>,

@@ -4,10 +4,10 @@
 //! lookup ── invites ──> bounded queue of invitations ──> threads, each takes the next one
 //! ```
 //!
-//! An invitation promises nothing: the lookup does the work itself, and whoever accepts does a part of it. So a queue
-//! that is full, threads that are busy, and threads that could not be started cost time and nothing else.
+//! An invitation is a hint: the lookup does the work itself, and each thread that accepts does a part of it. So a full
+//! queue, busy threads, and threads that cannot be started cost time and nothing else.
 //!
-//! Threads are started by the first invitations, through the [`Runtime`], and kept. Dropping the pool ends and joins
+//! The first invitations start the threads through the [`Runtime`]; they stay. Dropping the pool ends and joins
 //! them.
 
 use std::collections::VecDeque;
@@ -19,33 +19,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolide_storage::{JoinHandle, Runtime};
 use parking_lot::{Condvar, Mutex};
 
-/// Most threads of a pool.
+/// Maximum threads of a pool.
 pub const MAX_FETCH_THREADS: usize = 64;
-/// Invitations that wait, for each thread: more would be accepted too late to help.
-const WAITING_A_THREAD: usize = 2;
+/// Maximum queued invitations for each thread: more would be accepted too late to help.
+const INVITATIONS_PER_THREAD: usize = 2;
 
-/// Work that any number of threads may do together.
+/// Work that several threads can do together.
 pub(crate) trait Help: Send + Sync {
-    /// Does what is left of it, until nothing is.
+    /// Does tasks until none is left.
     fn help(&self);
 }
 
 /// Threads that fetch records for lookups, shared by all lookups of a database.
 pub struct FetchPool {
     runtime: Arc<dyn Runtime>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads: Mutex<Vec<Box<dyn JoinHandle>>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     arrived: Condvar,
-    figures: Figures,
+    counters: PoolCounters,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     invitations: VecDeque<Arc<dyn Help>>,
     /// Threads that wait for an invitation.
     idle: usize,
@@ -53,18 +53,18 @@ struct State {
 }
 
 #[derive(Default)]
-struct Figures {
+struct PoolCounters {
     rows: AtomicU64,
     rows_by_helpers: AtomicU64,
 }
 
-/// What a [`FetchPool`] did so far.
+/// Statistics of a [`FetchPool`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FetchPoolStats {
     /// Threads that were started.
     pub threads: usize,
-    /// Records that were fetched from a shared queue, by the threads of the pool or by those who asked.
+    /// Records that were fetched from a shared queue, by the threads of the pool or by their callers.
     pub rows: u64,
     /// Those among them that threads of the pool fetched.
     pub rows_by_helpers: u64,
@@ -76,24 +76,24 @@ impl FetchPool {
         Self { runtime, shared: Arc::default(), threads: Mutex::default() }
     }
 
-    /// How many threads fetch together where nobody says: four, as in the paper (Perseid §5.2.5), but no more than the
+    /// The default number of threads that fetch together: four, as in the paper (Perseid §5.2.5), but no more than the
     /// machine runs at once. One on a machine with one processor, and under a simulated runtime.
     pub fn default_threads(runtime: &dyn Runtime) -> usize {
         runtime.parallelism().clamp(1, 4)
     }
 
-    /// What it did so far.
+    /// The statistics so far.
     pub fn stats(&self) -> FetchPoolStats {
         FetchPoolStats {
             threads: self.threads.lock().len(),
-            rows: self.shared.figures.rows.load(Ordering::Relaxed),
-            rows_by_helpers: self.shared.figures.rows_by_helpers.load(Ordering::Relaxed),
+            rows: self.shared.counters.rows.load(Ordering::Relaxed),
+            rows_by_helpers: self.shared.counters.rows_by_helpers.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn note(&self, rows: u64, rows_by_helpers: u64) {
-        self.shared.figures.rows.fetch_add(rows, Ordering::Relaxed);
-        self.shared.figures.rows_by_helpers.fetch_add(rows_by_helpers, Ordering::Relaxed);
+        self.shared.counters.rows.fetch_add(rows, Ordering::Relaxed);
+        self.shared.counters.rows_by_helpers.fetch_add(rows_by_helpers, Ordering::Relaxed);
     }
 
     /// Invites up to `helpers` threads to `work`. Returns at once.
@@ -101,7 +101,7 @@ impl FetchPool {
         let helpers = helpers.min(MAX_FETCH_THREADS);
         let wanting = {
             let mut state = self.shared.state.lock();
-            let room = (WAITING_A_THREAD * helpers).saturating_sub(state.invitations.len());
+            let room = (INVITATIONS_PER_THREAD * helpers).saturating_sub(state.invitations.len());
             for _ in 0..helpers.min(room) {
                 state.invitations.push_back(Arc::clone(work));
             }
@@ -115,10 +115,10 @@ impl FetchPool {
         }
     }
 
-    /// Starts up to `wanting` threads, so that there are `most` at most. One that cannot be started is done without.
-    fn start(&self, wanting: usize, most: usize) {
+    /// Starts up to `wanting` threads, up to `max_threads` in all. It goes on without a thread that cannot be started.
+    fn start(&self, wanting: usize, max_threads: usize) {
         let mut threads = self.threads.lock();
-        for _ in 0..wanting.min(most.saturating_sub(threads.len())) {
+        for _ in 0..wanting.min(max_threads.saturating_sub(threads.len())) {
             let shared = Arc::clone(&self.shared);
             let name = format!("bolide-fetch-{}", threads.len());
             let Ok(thread) = self.runtime.spawn(&name, Box::new(move || shared.run())) else { return };
@@ -127,7 +127,7 @@ impl FetchPool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn run(&self) {
         let mut state = self.state.lock();
         while !state.stopping {
@@ -138,7 +138,7 @@ impl Shared {
                 continue;
             };
             drop(state);
-            // Whoever shares work sees to it that a panic in it is told; here the thread has to live on.
+            // The owner of the work reports a panic in it; this thread stays alive.
             let _ = catch_unwind(AssertUnwindSafe(|| work.help()));
             drop(work);
             state = self.state.lock();
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    /// Invites until all pieces are done: an invitation finds no room as long as earlier ones wait.
-    fn have_done(pool: &FetchPool, pieces: &Arc<Pieces>, helpers: usize) {
+    /// Invites until all pieces are done: a full queue drops invitations.
+    fn complete(pool: &FetchPool, pieces: &Arc<Pieces>, helpers: usize) {
         let work: Arc<dyn Help> = pieces.clone();
         while pieces.done.load(Ordering::Relaxed) < pieces.count {
             pool.invite(&work, helpers);
@@ -210,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_started_when_they_are_wanted_and_joined_at_the_end() {
+    fn threads_are_started_on_demand_and_joined_at_the_end() {
         let pool = FetchPool::new(Arc::new(SystemRuntime::new()));
         assert_eq!(pool.stats().threads, 0);
         for round in 0..200 {
-            have_done(&pool, &Pieces::new(50, false), 1 + round % 3);
+            complete(&pool, &Pieces::new(50, false), 1 + round % 3);
         }
         assert!((1..=3).contains(&pool.stats().threads), "{pool:?}");
     }
 
     #[test]
-    fn a_panic_takes_no_thread_away() {
+    fn a_panic_ends_no_thread() {
         let pool = FetchPool::new(Arc::new(SystemRuntime::new()));
-        // Each invitation is for one piece, and each piece panics.
-        have_done(&pool, &Pieces::new(20, true), 1);
-        have_done(&pool, &Pieces::new(5, false), 1);
+        // Each invitation does one piece, and each piece panics.
+        complete(&pool, &Pieces::new(20, true), 1);
+        complete(&pool, &Pieces::new(5, false), 1);
         assert_eq!(pool.stats().threads, 1);
     }
 
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn where_no_thread_can_be_started_the_queue_stays_bounded() {
+    fn the_queue_is_bounded_without_threads() {
         let pool = FetchPool::new(Arc::new(NoThreads));
         let work: Arc<dyn Help> = Pieces::new(1, false);
         for _ in 0..100 {
             pool.invite(&work, 3);
         }
-        assert_eq!(Arc::strong_count(&work), 1 + 3 * WAITING_A_THREAD);
+        assert_eq!(Arc::strong_count(&work), 1 + 3 * INVITATIONS_PER_THREAD);
         assert_eq!(FetchPool::default_threads(&NoThreads), 1);
         drop(pool);
         assert_eq!(Arc::strong_count(&work), 1);

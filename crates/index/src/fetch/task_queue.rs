@@ -1,16 +1,15 @@
 //! Fetching from a shared queue: every thread takes the next few records until none are left.
 //!
-//! Records take very different times, from a memtable's search to several reads of a file; whoever was given a
-//! fixed share could be done long before the others. So no thread is given one (Perseid §4.4.2). The caller is
-//! one of the threads, and never waits while there is something to take: if nobody comes to help, it does
-//! everything.
+//! The time of a record varies from a memtable search to several file reads, so threads with fixed shares would finish at
+//! very different times. So no thread has a fixed share (Perseid §4.4.2). The caller is one of the threads, and never waits
+//! while there are tasks: without helpers it does all of them.
 //!
 //! ```text
-//! caller: lists keys ─> invites ─> takes and fetches, as everybody ─> waits for what others took ─> sorts by place
+//! caller: lists keys ─> invites ─> takes and fetches ─> waits for tasks of helpers ─> sorts by position
 //! ```
 //!
-//! Whoever works holds the input for reading; the caller takes the input away in the end, and so waits for exactly those
-//! who still work. Afterwards a late helper finds nothing, and nothing of the view lives on.
+//! A working thread locks the input for reading. The caller removes the input at the end, and so waits for exactly the
+//! working threads. A late helper finds no input, and the view is released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,58 +20,58 @@ use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 use parking_lot::{Mutex, RwLock};
 
-use super::manner::{Manner, held_bytes};
+use super::fetch_mode::{FetchMode, pinned_bytes};
 use super::pool::{FetchPool, Help};
 use crate::source::TreeSource;
 
-/// Records that are taken at once, at most: they wait for memory together.
-const LARGEST_TASK: usize = 32;
-/// Tasks for each thread, at least, so that one which meets slow records leaves the others to the rest.
-const TASKS_A_THREAD: usize = 4;
+/// Maximum records of a task: their cache misses overlap.
+const MAX_TASK_RECORDS: usize = 32;
+/// Minimum tasks for each thread, so that the other threads take over the tasks of one with slow records.
+const TASKS_PER_THREAD: usize = 4;
 
-/// What is to be fetched, and from where.
+/// The records to fetch and their table.
 struct Input<T> {
     table: T,
-    manner: Manner,
+    mode: FetchMode,
     keys: Vec<u8>,
-    /// Where each key ends in `keys`, and the number of its write.
+    /// For each key its end in `keys`, and the sequence number of its write.
     writes: Vec<(usize, SequenceNumber)>,
-    rows_a_task: usize,
+    rows_per_task: usize,
     /// Bytes of fetched records after which no more are taken.
-    most_held: usize,
+    max_pinned_bytes: usize,
 }
 
-/// A list of records with what became of it so far.
-struct Batch<T: TreeSource> {
+/// A list of records with its progress.
+struct FetchBatch<T: TreeSource> {
     input: RwLock<Option<Input<T>>>,
     /// The next task.
     next: AtomicUsize,
-    held: AtomicUsize,
+    pinned_bytes: AtomicUsize,
     /// Set by the first error.
     failed: AtomicBool,
-    outcome: Mutex<Outcome<T::Value>>,
+    outcome: Mutex<FetchOutcome<T::Value>>,
 }
 
-/// What became of the tasks.
-pub(crate) struct Outcome<V> {
-    /// The first place of each finished task, with its records.
+/// The results of the tasks.
+pub(crate) struct FetchOutcome<V> {
+    /// The first position of each finished task, with its records.
     pub(crate) done: Vec<(usize, Vec<Option<V>>)>,
     /// Bytes of these records, with what they pin.
-    pub(crate) held: usize,
-    /// Threads that fetched something, beside the caller.
+    pub(crate) pinned_bytes: usize,
+    /// Helper threads that fetched something.
     pub(crate) helpers: u64,
-    /// Records that they looked for.
+    /// Records that the helpers searched.
     pub(crate) rows_by_helpers: u64,
-    /// What they read.
+    /// Read counters of the helpers.
     reads: ReadCounters,
     error: Option<Error>,
 }
 
-impl<V> Outcome<V> {
+impl<V> FetchOutcome<V> {
     fn of_tasks(tasks: usize) -> Self {
         Self {
             done: Vec::with_capacity(tasks),
-            held: 0,
+            pinned_bytes: 0,
             helpers: 0,
             rows_by_helpers: 0,
             reads: ReadCounters::default(),
@@ -82,13 +81,13 @@ impl<V> Outcome<V> {
 }
 
 impl<T: TreeSource> Input<T> {
-    /// Task number `task`: its first place and its writes; `None` behind the last.
+    /// Task number `task`: its first position and its writes; `None` past the last.
     fn task(&self, task: usize) -> Option<(usize, Vec<KnownWrite<'_>>)> {
-        let first = task.checked_mul(self.rows_a_task)?;
+        let first = task.checked_mul(self.rows_per_task)?;
         let writes = self.writes.get(first..)?;
         let mut start =
             first.checked_sub(1).and_then(|before| self.writes.get(before)).map_or(0, |(end, _)| *end);
-        let known = writes.iter().take(self.rows_a_task).map(|&(end, sequence)| {
+        let known = writes.iter().take(self.rows_per_task).map(|&(end, sequence)| {
             let key = self.keys.get(start..end).unwrap_or_default();
             start = end;
             KnownWrite { key, sequence }
@@ -98,17 +97,18 @@ impl<T: TreeSource> Input<T> {
     }
 }
 
-impl<T: TreeSource> Batch<T> {
-    /// Takes tasks until none are left. Returns how many records it looked for.
+impl<T: TreeSource> FetchBatch<T> {
+    /// Does tasks until none are left. Returns the number of records that it searched.
     fn work(&self, input: &Input<T>) -> u64 {
         let mut rows = 0;
-        while !self.failed.load(Ordering::Relaxed) && self.held.load(Ordering::Relaxed) <= input.most_held {
+        let has_memory = || self.pinned_bytes.load(Ordering::Relaxed) <= input.max_pinned_bytes;
+        while !self.failed.load(Ordering::Relaxed) && has_memory() {
             let Some((first, writes)) = input.task(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
             let mut found = Vec::with_capacity(writes.len());
-            match input.manner.fetch(&input.table, &writes, &mut found) {
+            match input.mode.fetch(&input.table, &writes, &mut found) {
                 Ok(()) => {
                     rows += writes.len() as u64;
-                    self.held.fetch_add(held_bytes(&found), Ordering::Relaxed);
+                    self.pinned_bytes.fetch_add(pinned_bytes(&found), Ordering::Relaxed);
                     self.outcome.lock().done.push((first, found));
                 }
                 Err(error) => self.fail(error),
@@ -117,8 +117,8 @@ impl<T: TreeSource> Batch<T> {
         rows
     }
 
-    /// As [`work`](Self::work); a panic is the error of the fetch, also one of the caller: the others stop then, and
-    /// the input goes.
+    /// As [`work`](Self::work), but a panic of any thread becomes the error of the fetch: the other threads stop, and the
+    /// input is released.
     fn work_or_fail(&self, input: &Input<T>) -> u64 {
         catch_unwind(AssertUnwindSafe(|| self.work(input))).unwrap_or_else(|panic| {
             self.fail(Error::panicked("a thread that fetched records", &*panic));
@@ -132,7 +132,7 @@ impl<T: TreeSource> Batch<T> {
     }
 }
 
-impl<T> Help for Batch<T>
+impl<T> Help for FetchBatch<T>
 where
     T: TreeSource + Send + Sync,
     T::Value: Send,
@@ -149,38 +149,38 @@ where
     }
 }
 
-/// Fetches `writes` in this thread and up to `threads - 1` others of `pool`, until `most_held` bytes of records wait. What
-/// the others read is counted as read by this thread.
+/// Fetches `writes` in this thread and up to `threads - 1` threads of `pool`, until fetched records pin more than
+/// `max_pinned_bytes`. The reads of all threads are added to the counters of this thread.
 ///
 /// # Errors
-/// The first one that any of the threads met; `Internal` where one panicked.
+/// The first error of any thread; `Internal` if one panics.
 pub(crate) fn fetch<T>(
     pool: &FetchPool,
     threads: usize,
     table: &T,
-    manner: Manner,
+    mode: FetchMode,
     writes: &[KnownWrite<'_>],
-    most_held: usize,
-) -> Result<Outcome<T::Value>>
+    max_pinned_bytes: usize,
+) -> Result<FetchOutcome<T::Value>>
 where
     T: TreeSource + Clone + Send + Sync + 'static,
     T::Value: Send,
 {
-    let rows_a_task = (writes.len() / (TASKS_A_THREAD * threads.max(1))).clamp(1, LARGEST_TASK);
+    let rows_per_task = (writes.len() / (TASKS_PER_THREAD * threads.max(1))).clamp(1, MAX_TASK_RECORDS);
     let mut keys = Vec::with_capacity(writes.iter().map(|write| write.key.len()).sum());
     let mut listed = Vec::with_capacity(writes.len());
     for write in writes {
         keys.extend_from_slice(write.key);
         listed.push((keys.len(), write.sequence));
     }
-    let tasks = writes.len().div_ceil(rows_a_task);
-    let input = Input { table: table.clone(), manner, keys, writes: listed, rows_a_task, most_held };
-    let batch = Arc::new(Batch {
+    let tasks = writes.len().div_ceil(rows_per_task);
+    let input = Input { table: table.clone(), mode, keys, writes: listed, rows_per_task, max_pinned_bytes };
+    let batch = Arc::new(FetchBatch {
         input: RwLock::new(Some(input)),
         next: AtomicUsize::new(0),
-        held: AtomicUsize::new(0),
+        pinned_bytes: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
-        outcome: Mutex::new(Outcome::of_tasks(tasks)),
+        outcome: Mutex::new(FetchOutcome::of_tasks(tasks)),
     });
     let helpers = threads.saturating_sub(1).min(tasks.saturating_sub(1));
     let work: Arc<dyn Help> = batch.clone();
@@ -189,14 +189,14 @@ where
     if let Some(input) = &*batch.input.read() {
         batch.work_or_fail(input);
     }
-    // Waits for those who still work.
+    // Waits for the working threads.
     drop(batch.input.write().take());
-    let mut outcome = std::mem::replace(&mut *batch.outcome.lock(), Outcome::of_tasks(0));
+    let mut outcome = std::mem::replace(&mut *batch.outcome.lock(), FetchOutcome::of_tasks(0));
     if let Some(error) = outcome.error {
         return Err(error);
     }
     ReadCounters::count(|counters| *counters += outcome.reads);
-    outcome.held = batch.held.load(Ordering::Relaxed);
+    outcome.pinned_bytes = batch.pinned_bytes.load(Ordering::Relaxed);
     outcome.done.sort_unstable_by_key(|(first, _)| *first);
     let rows = outcome.done.iter().map(|(_, found)| found.len() as u64).sum();
     pool.note(rows, outcome.rows_by_helpers);
@@ -215,12 +215,12 @@ mod tests {
     use crate::model::{ModelCursor, ModelTree, ModelView, TABLE};
     use crate::source::ReadSource;
 
-    /// What a [`Strange`] table does when it is asked.
+    /// The behaviour of a [`FaultyTable`] table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Does {
-        Answers,
-        /// Answers, and late in every thread but the caller's, or in the caller's.
-        Dawdles {
+    enum Behaviour {
+        Returns,
+        /// Returns late in the caller's thread, or in all others.
+        Delays {
             caller: bool,
         },
         /// Fails for the key of this number.
@@ -231,33 +231,33 @@ mod tests {
         CallerPanics,
     }
 
-    /// The model's table with something strange about it.
+    /// The model's table with injected behaviour.
     #[derive(Debug, Clone)]
-    struct Strange {
+    struct FaultyTable {
         table: ModelTree,
-        does: Does,
+        behaviour: Behaviour,
         caller: ThreadId,
     }
 
-    impl Strange {
+    impl FaultyTable {
         fn act(&self, key: &[u8]) -> Result<()> {
             let is_caller = thread::current().id() == self.caller;
-            match self.does {
-                Does::Dawdles { caller } if caller == is_caller => {
+            match self.behaviour {
+                Behaviour::Delays { caller } if caller == is_caller => {
                     (0..200).for_each(|_| thread::yield_now());
                     Ok(())
                 }
-                Does::Fails(number) if key == name(number) => {
+                Behaviour::Fails(number) if key == name(number) => {
                     Err(Error::corruption("a file", 7, "a broken block"))
                 }
-                Does::Panics if !is_caller => panic!("a helper panics"),
-                Does::CallerPanics if is_caller => panic!("the caller panics"),
+                Behaviour::Panics if !is_caller => panic!("a helper panics"),
+                Behaviour::CallerPanics if is_caller => panic!("the caller panics"),
                 _ => Ok(()),
             }
         }
     }
 
-    impl TreeSource for Strange {
+    impl TreeSource for FaultyTable {
         type Value = Vec<u8>;
         type Cursor = ModelCursor;
         type Versions = ModelCursor;
@@ -299,7 +299,7 @@ mod tests {
     const RECORDS: u64 = 300;
 
     /// A table in which every third record was written twice.
-    fn table(does: Does) -> Strange {
+    fn table(behaviour: Behaviour) -> FaultyTable {
         let view = ModelView::default().at(10_000);
         for number in 0..RECORDS {
             view.write(TABLE, &name(number), Some(format!("{number:x>100}").as_bytes()), 1 + number);
@@ -307,19 +307,19 @@ mod tests {
                 view.write(TABLE, &name(number), Some(b"newer"), 1_000 + number);
             }
         }
-        Strange { table: view.tree(TABLE).unwrap(), does, caller: thread::current().id() }
+        FaultyTable { table: view.tree(TABLE).unwrap(), behaviour, caller: thread::current().id() }
     }
 
     fn fetch_all(
         pool: &FetchPool,
         threads: usize,
-        table: &Strange,
-        most_held: usize,
-    ) -> Result<Outcome<Vec<u8>>> {
+        table: &FaultyTable,
+        max_pinned_bytes: usize,
+    ) -> Result<FetchOutcome<Vec<u8>>> {
         let keys: Vec<Vec<u8>> = (0..RECORDS).map(name).collect();
         let writes: Vec<KnownWrite<'_>> =
             keys.iter().zip(1..).map(|(key, sequence)| KnownWrite { key, sequence }).collect();
-        fetch(pool, threads, table, Manner::NotOlder, &writes, most_held)
+        fetch(pool, threads, table, FetchMode::NotOlder, &writes, max_pinned_bytes)
     }
 
     fn pool() -> FetchPool {
@@ -327,18 +327,18 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_in_their_places_whoever_fetched_them() {
+    fn records_return_in_their_positions_from_any_thread() {
         let pool = pool();
         let mut rng = SimRng::new(1);
         let mut helped = 0;
         for _ in 0..300 {
             let threads = 1 + rng.below(5) as usize;
-            let does = match rng.below(3) {
-                0 => Does::Answers,
-                1 => Does::Dawdles { caller: true },
-                _ => Does::Dawdles { caller: false },
+            let behaviour = match rng.below(3) {
+                0 => Behaviour::Returns,
+                1 => Behaviour::Delays { caller: true },
+                _ => Behaviour::Delays { caller: false },
             };
-            let outcome = fetch_all(&pool, threads, &table(does), usize::MAX).unwrap();
+            let outcome = fetch_all(&pool, threads, &table(behaviour), usize::MAX).unwrap();
             assert!(outcome.helpers < threads as u64);
             helped += outcome.rows_by_helpers;
             let mut place = 0;
@@ -358,24 +358,24 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_any_thread_is_the_answer() {
+    fn an_error_of_any_thread_is_returned() {
         let pool = pool();
         for number in (0..RECORDS).step_by(7) {
-            let Err(error) = fetch_all(&pool, 3, &table(Does::Fails(number)), usize::MAX) else {
-                panic!("the error at {number} got lost");
+            let Err(error) = fetch_all(&pool, 3, &table(Behaviour::Fails(number)), usize::MAX) else {
+                panic!("no error at {number}");
             };
             assert_eq!(error.kind(), ErrorKind::Corruption);
         }
-        assert!(fetch_all(&pool, 3, &table(Does::Answers), usize::MAX).is_ok());
+        assert!(fetch_all(&pool, 3, &table(Behaviour::Returns), usize::MAX).is_ok());
     }
 
     #[test]
     fn a_panic_of_a_helper_is_an_error() {
         let pool = pool();
         let mut failed = 0;
-        // The caller may be done before a helper comes.
+        // The caller may finish before a helper starts.
         for _ in 0..10_000 {
-            match fetch_all(&pool, 4, &table(Does::Panics), usize::MAX) {
+            match fetch_all(&pool, 4, &table(Behaviour::Panics), usize::MAX) {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Internal);
                     failed += 1;
@@ -386,47 +386,47 @@ mod tests {
                 return;
             }
         }
-        panic!("no helper came");
+        panic!("no helper started");
     }
 
     #[test]
-    fn a_panic_of_the_caller_is_an_error_and_lets_go_of_the_view() {
+    fn a_panic_of_the_caller_is_an_error_and_releases_the_view() {
         let pool = pool();
         let mut failed = 0;
         for _ in 0..200 {
-            let strange = table(Does::CallerPanics);
-            let before = strange.table.handles();
-            // Helpers may be so fast that they leave nothing to the caller.
-            match fetch_all(&pool, 3, &strange, usize::MAX) {
+            let faulty = table(Behaviour::CallerPanics);
+            let before = faulty.table.handles();
+            // Fast helpers may leave no task to the caller.
+            match fetch_all(&pool, 3, &faulty, usize::MAX) {
                 Err(error) => {
                     assert!(error.message().ends_with("panicked: the caller panics"), "{error:?}");
                     failed += 1;
                 }
                 Ok(outcome) => assert!(outcome.helpers > 0),
             }
-            assert_eq!(strange.table.handles(), before);
+            assert_eq!(faulty.table.handles(), before);
         }
         assert!(failed > 0);
     }
 
     #[test]
-    fn no_more_are_taken_once_enough_wait() {
+    fn no_tasks_are_started_beyond_the_memory_bound() {
         let pool = pool();
-        let outcome = fetch_all(&pool, 2, &table(Does::Answers), 20 << 10).unwrap();
+        let outcome = fetch_all(&pool, 2, &table(Behaviour::Returns), 20 << 10).unwrap();
         let rows: usize = outcome.done.iter().map(|(_, found)| found.len()).sum();
-        assert!(outcome.held > 20 << 10 && rows < 150, "{rows} rows, {} bytes", outcome.held);
-        let all = fetch_all(&pool, 2, &table(Does::Answers), usize::MAX).unwrap();
+        assert!(outcome.pinned_bytes > 20 << 10 && rows < 150, "{rows} rows, {} bytes", outcome.pinned_bytes);
+        let all = fetch_all(&pool, 2, &table(Behaviour::Returns), usize::MAX).unwrap();
         assert_eq!(all.done.iter().map(|(_, found)| found.len() as u64).sum::<u64>(), RECORDS);
     }
 
     #[test]
-    fn nothing_of_the_view_lives_on() {
+    fn a_fetch_releases_the_view() {
         let pool = pool();
         for _ in 0..200 {
-            let strange = table(Does::Dawdles { caller: false });
-            let before = strange.table.handles();
-            fetch_all(&pool, 4, &strange, usize::MAX).unwrap();
-            assert_eq!(strange.table.handles(), before);
+            let faulty = table(Behaviour::Delays { caller: false });
+            let before = faulty.table.handles();
+            fetch_all(&pool, 4, &faulty, usize::MAX).unwrap();
+            assert_eq!(faulty.table.handles(), before);
         }
     }
 }

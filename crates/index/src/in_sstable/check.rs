@@ -1,4 +1,4 @@
-//! Comparing what is known of records in memory with the records, for all indexes that lie in their sstables.
+//! Check of memtable indexes against the records, for all in-sstable indexes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::attribute_plan::AttributeValues;
 use crate::check::IndexCheck;
 use crate::extractor::AttributeExtractor;
 
-/// Calls `visit` with each secondary key of `record`; false where it cannot be looked into.
+/// Calls `visit` with each secondary key of `record`; false if its attributes cannot be extracted.
 pub(crate) fn for_each_key(
     index: &SstableIndexBase,
     extractor: &dyn AttributeExtractor,
@@ -37,7 +37,7 @@ pub(crate) fn for_each_key(
     count <= MAX_INDEXED_ELEMENTS
 }
 
-/// Compares the index of a memtable with it: it must have an entry of each value of the memtable's records, and no others.
+/// Compares the index of a memtable with it: there must be exactly one entry per value of the memtable's records.
 pub(crate) fn check_memtable(
     index: &SstableIndexBase,
     component: &MemtableComponent,
@@ -45,11 +45,11 @@ pub(crate) fn check_memtable(
     view: SequenceNumber,
     report: &mut IndexCheck,
 ) -> Result<()> {
-    let own = component.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+    let memtable_index = component.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
     let memtable = component.memtable();
-    // So that it has taken in everything that the view sees.
-    own.visit(memtable, index, extractor, (&[], None, &[]), |_, _| false)?;
-    let mut wanted: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
+    // Updates the index to everything that the view sees.
+    memtable_index.visit(memtable, index, extractor, (&[], None, &[]), |_, _| false)?;
+    let mut expected: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
     let mut values = AttributeValues::new();
     let mut cursor = memtable.cursor(Visibility::All);
     cursor.seek_to_first()?;
@@ -58,21 +58,21 @@ pub(crate) fn check_memtable(
         if cursor.trailer().kind() == Some(EntryKind::Put) && sequence <= view {
             report.records += 1;
             let mut keys = Vec::new();
-            let is_whole =
+            let is_complete =
                 for_each_key(index, extractor, cursor.value(), &mut values, |key, _| keys.push(key.to_vec()));
-            // Others stand in the list of those that are always looked at.
-            for mut key in keys.into_iter().filter(|_| is_whole) {
+            // Others are in the list that every query reads.
+            for mut key in keys.into_iter().filter(|_| is_complete) {
                 key.extend_from_slice(&(!sequence).to_be_bytes());
                 key.extend_from_slice(cursor.key());
-                wanted.insert(key, false);
+                expected.insert(key, false);
             }
         }
         cursor.next()?;
     }
-    report.entries += wanted.len() as u64;
+    report.entries += expected.len() as u64;
     let name = index.spec.name();
-    own.visit_all(index, |key| {
-        if let Some(found) = wanted.get_mut(key) {
+    memtable_index.visit_all(index, |key| {
+        if let Some(found) = expected.get_mut(key) {
             *found = true;
         } else if entry_sequence(index, key).is_none_or(|sequence| sequence <= view) {
             report.wrong += 1;
@@ -82,7 +82,7 @@ pub(crate) fn check_memtable(
             });
         }
     });
-    for key in wanted.iter().filter(|(_, found)| !**found).map(|(key, _)| key) {
+    for key in expected.iter().filter(|(_, found)| !**found).map(|(key, _)| key) {
         report.missing += 1;
         report.describe(|| format!("index {name} lacks an entry in a memtable: \"{}\"", key.escape_ascii()));
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_memtable_that_are_too_many_or_too_few_are_found() {
+    fn extra_and_missing_entries_of_a_memtable_are_reported() {
         let components = StoreComponents {
             vfs: Arc::new(MemVfs::new()),
             runtime: Arc::new(SystemRuntime::default()),
@@ -140,7 +140,7 @@ mod tests {
         assert!(report.is_sound(), "{report:?}");
         assert_eq!((report.records, report.entries), (3, 3));
 
-        // What was written since is taken in first.
+        // The check updates the index first.
         put(b"3", br#"{"tags":["a"]}"#);
         let report = checked(&index, &store, tree);
         assert!(report.is_sound() && report.entries == 4, "{report:?}");
@@ -148,14 +148,14 @@ mod tests {
         let view = store.read_view();
         let components = view.tree(tree).unwrap().components();
         let Some(Component::Memtable(memtable)) = components.first() else { panic!("a memtable") };
-        let own = memtable.attachments().get::<MemtableIndex>(ATTACHMENT).unwrap();
+        let memtable_index = memtable.attachments().get::<MemtableIndex>(ATTACHMENT).unwrap();
         let mut keys = Vec::new();
-        own.visit_all(&base, |key| keys.push(key.to_vec()));
+        memtable_index.visit_all(&base, |key| keys.push(key.to_vec()));
         let mut extra = keys[0].clone();
         extra.push(b'x');
-        own.plant(&base, &extra, true);
-        own.plant(&base, &keys[1], false);
-        own.plant(&base, b"no entry", true);
+        memtable_index.set_entry(&base, &extra, true);
+        memtable_index.set_entry(&base, &keys[1], false);
+        memtable_index.set_entry(&base, b"no entry", true);
         let report = checked(&index, &store, tree);
         assert_eq!((report.wrong, report.missing), (2, 1), "{report:?}");
         assert_eq!(report.examples.len(), 3);

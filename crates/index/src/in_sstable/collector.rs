@@ -1,7 +1,7 @@
-//! Collects the meta blocks of all indexes that lie in the sstables of a collection while one of these is written.
+//! Collects the meta blocks of all in-sstable indexes of a collection while an sstable is written.
 //!
-//! Each record is looked into once, whatever the number of indexes. Nothing that a record holds makes the
-//! sstable fail: where its attributes cannot be found, or are too many, the indexes are told so.
+//! The attributes of each record are extracted once for all indexes. No record content makes the sstable fail: if extraction
+//! fails, or yields too many values, the indexes record that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,80 +18,80 @@ use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
 
-/// An index as far as sstables have to carry it.
+/// The part of an index that sstables store.
 pub trait SstableIndex: Send + Sync + fmt::Debug {
     /// Its attributes.
     fn attributes(&self) -> &[AttributePath];
 
-    /// What collects for it while one sstable is written.
+    /// Creates the collector for one sstable.
     fn collector(&self) -> Box<dyn SstableCollector>;
 }
 
 /// Collects the blocks of one index of one sstable.
 ///
-/// Calls come in the order of the file: `add` for each version with a value of a data block, `finish_block` when that is complete,
-/// once `finish`.
+/// Calls are in the order of the file: `add` for each version with a value in a data block, `finish_block` after the block,
+/// and finally `finish`.
 pub trait SstableCollector: Send {
-    /// A version of a record.
-    fn add(&mut self, version: &Version<'_>);
+    /// Adds a version of a record.
+    fn add(&mut self, version: &RecordVersion<'_>);
 
     /// The data block is complete and lies at `handle`.
     fn finish_block(&mut self, handle: BlockHandle);
 
-    /// Adds the meta blocks to `blocks`, each under its name, and what the manifest is to say of them to `summaries`;
-    /// nothing to either where the sstable is to be read as one without the index.
+    /// Adds the meta blocks to `blocks`, each under its name, and the index summaries to `summaries`; adds nothing to either
+    /// if the sstable is to be read as one without the index.
     fn finish(&mut self, blocks: &mut Vec<(String, Vec<u8>)>, summaries: &mut Summaries);
 }
 
-/// What the manifest is to say.
+/// The summaries for the manifest.
 #[derive(Debug, Default)]
 pub struct Summaries(pub(crate) SummaryWriter);
 
 /// A version of a record in an sstable that is being written.
-pub struct Version<'r> {
-    /// The number of its write.
+pub struct RecordVersion<'r> {
+    /// The sequence number of its write.
     pub(crate) sequence: SequenceNumber,
     /// Its data block, counted from 0.
     pub(crate) block: u64,
-    /// Its place among the entries of the block, from 0.
+    /// Its position among the entries of the block, from 0.
     pub(crate) entry: u32,
-    pub(crate) keys: Keys<'r>,
+    pub(crate) keys: VersionKeys<'r>,
 }
 
-/// What is known of the secondary keys of a version.
-pub(crate) enum Keys<'r> {
-    /// They are these.
+/// The secondary keys of a version.
+pub(crate) enum VersionKeys<'r> {
+    /// The keys.
     Known(SecondaryKeys<'r>),
-    /// The record cannot be looked into, or has too many.
+    /// The attributes cannot be extracted, or there are too many keys.
     Opaque,
-    /// It is an operand: what merging will make of it is not known.
+    /// The version is a merge operand: its merged value is unknown.
     Unmerged,
 }
 
-/// Makes the collectors of a collection's sstables.
+/// Creates the collectors for the sstables of a collection.
 #[derive(Debug)]
 pub struct TableCollectors {
-    plan: Arc<Plan>,
+    plan: Arc<CollectorPlan>,
 }
 
-/// What to collect.
+/// The indexes to collect for.
 #[derive(Debug)]
-struct Plan {
+struct CollectorPlan {
     extractor: Arc<dyn AttributeExtractor>,
     /// The attributes of all indexes.
     attributes: AttributePlan,
-    members: Vec<Member>,
+    indexes: Vec<CollectedIndex>,
 }
 
 /// One index.
 #[derive(Debug)]
-struct Member {
+struct CollectedIndex {
     index: Arc<dyn SstableIndex>,
     slots: Vec<ValueSlot>,
 }
 
 impl TableCollectors {
-    /// Collectors for `indexes`, whose records `extractor` looks into.
+    /// Collectors for `indexes`, with attributes from `extractor`.
     pub fn new(
         extractor: Arc<dyn AttributeExtractor>,
         indexes: impl IntoIterator<Item = Arc<dyn SstableIndex>>,
@@ -100,14 +100,14 @@ impl TableCollectors {
         let attributes =
             AttributePlan::new(indexes.iter().flat_map(|index| index.attributes().iter().cloned()));
         let slots = |index: &Arc<dyn SstableIndex>| slots_in(&attributes, index.attributes());
-        let members = indexes.into_iter().map(|index| Member { slots: slots(&index), index }).collect();
-        Self { plan: Arc::new(Plan { extractor, attributes, members }) }
+        let indexes = indexes.into_iter().map(|index| CollectedIndex { slots: slots(&index), index }).collect();
+        Self { plan: Arc::new(CollectorPlan { extractor, attributes, indexes }) }
     }
 
-    /// A collector for one sstable.
+    /// Creates the collector for one sstable.
     pub(crate) fn collector(&self) -> TableCollector {
         TableCollector {
-            collectors: self.plan.members.iter().map(|member| member.index.collector()).collect(),
+            collectors: self.plan.indexes.iter().map(|member| member.index.collector()).collect(),
             plan: self.plan.clone(),
             values: AttributeValues::new(),
             entry: 0,
@@ -123,15 +123,15 @@ impl CollectorFactory for TableCollectors {
     }
 }
 
-/// Collects for one sstable.
+/// The collector for one sstable.
 pub(crate) struct TableCollector {
-    plan: Arc<Plan>,
+    plan: Arc<CollectorPlan>,
     collectors: Vec<Box<dyn SstableCollector>>,
     values: AttributeValues,
     /// Entries of the current data block so far.
     entry: u32,
     summaries: Summaries,
-    /// The extractor panicked: the sstable gets no blocks, and is read whole.
+    /// The extractor failed: the sstable gets no blocks, and is read completely.
     failed: bool,
 }
 
@@ -146,16 +146,16 @@ impl MetaCollector for TableCollector {
         };
         let found = is_put.then(|| plan.extractor.extract(value, &plan.attributes, &mut self.values));
         let is_found = matches!(found, Some(Ok(())));
-        // Not for what is in the record: the same extractor may find its values the next time.
+        // Not an error of the record: the same extractor may succeed the next time.
         self.failed |= matches!(found, Some(Err(error)) if error.kind() == ErrorKind::Internal);
-        for (member, collector) in plan.members.iter().zip(&mut self.collectors) {
+        for (member, collector) in plan.indexes.iter().zip(&mut self.collectors) {
             let keys = SecondaryKeys { values: &self.values, slots: &member.slots };
             let keys = match (is_put, is_found) {
-                (false, _) => Keys::Unmerged,
-                (true, true) if keys.count() <= MAX_INDEXED_ELEMENTS => Keys::Known(keys),
-                _ => Keys::Opaque,
+                (false, _) => VersionKeys::Unmerged,
+                (true, true) if keys.count() <= MAX_INDEXED_ELEMENTS => VersionKeys::Known(keys),
+                _ => VersionKeys::Opaque,
             };
-            collector.add(&Version { sequence, block, entry, keys });
+            collector.add(&RecordVersion { sequence, block, entry, keys });
         }
     }
 

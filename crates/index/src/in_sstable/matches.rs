@@ -1,4 +1,4 @@
-//! Matches of a question that were found and not handed on yet.
+//! Matches of a query that are found and not returned yet.
 
 use std::ops::Range;
 
@@ -16,110 +16,110 @@ use crate::extractor::AttributeExtractor;
 use crate::query::Order;
 use crate::space::nearness::Nearness;
 
-/// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
-pub(crate) const MAX_IN_HAND_BYTES: usize = 4 << 10;
+/// Maximum length of a record that is copied with its match; longer records are fetched again if needed.
+pub(crate) const MAX_COPIED_RECORD_BYTES: usize = 4 << 10;
 
-/// What is asked of an index that lies in the sstables of its records.
+/// A query on an index that lies in the sstables of its records.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'v> {
+pub(crate) struct IndexQuery<'v> {
     pub(crate) index: &'v SstableIndexBase,
     pub(crate) extractor: &'v dyn AttributeExtractor,
     pub(crate) access: &'v Access,
     pub(crate) order: Order,
 }
 
-/// A match.
+/// One match.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub(crate) struct IndexMatch {
     pub(crate) sequence: SequenceNumber,
-    /// Places in the bytes of [`Matches`].
+    /// Ranges in the bytes of [`Matches`].
     primary_key: Range<usize>,
     order_value: Range<usize>,
-    /// The write may be found again, under another value.
+    /// The write may match again, under another value.
     repeated: bool,
-    /// Where the record was read: how many sorted runs may have a newer version.
+    /// Number of sorted runs that may have a newer version than the place where the record was read.
     newer_runs: Option<u32>,
     record: Option<Range<usize>>,
 }
 
-/// Matches, and memory to find more.
+/// Matches, with buffers for the search.
 #[derive(Default)]
 pub(crate) struct Matches {
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<IndexMatch>,
     /// Keys, values and records of `found`.
     pub(crate) bytes: Vec<u8>,
-    /// Entries of memtable indexes that were looked at.
+    /// Number of entries of memtable indexes that were read.
     pub(crate) memtable_entries: u64,
-    /// Current records that were skipped because they are malformed.
+    /// Number of malformed current records, which are skipped.
     pub(crate) malformed: u64,
     values: AttributeValues,
     key: Vec<u8>,
 }
 
 impl Matches {
-    /// Notes the record at which `place` stands, or which `primary_key` and `record` are, if it matches.
+    /// Adds the record at `place` if it matches.
     ///
     /// A current record that is malformed is skipped and counted, as by a scan.
     ///
     /// # Errors
     /// Those of reading the table.
-    pub(crate) fn look_into(
+    pub(crate) fn add_record(
         &mut self,
-        question: &Question<'_>,
+        query: &IndexQuery<'_>,
         table: &TreeView,
         place: &BlockReader,
     ) -> bolide_base::Result<()> {
-        match question.extractor.extract_stored(place.value(), &question.index.plan, &mut self.values)? {
-            true => self.match_values(question, place.key(), place.sequence(), Some(place)),
+        match query.extractor.extract_stored(place.value(), &query.index.plan, &mut self.values)? {
+            true => self.match_values(query, place.key(), place.sequence(), Some(place)),
             false if table.newest_sequence(place.key())? == Some(place.sequence()) => self.malformed += 1,
             false => {}
         }
         Ok(())
     }
 
-    /// Notes the record written at `sequence`, which could not be looked into before, if it is current and matches.
+    /// Adds the record written at `sequence`, whose attributes could not be extracted earlier, if it is current and matches.
     ///
     /// # Errors
-    /// As [`look_into`](Self::look_into).
-    pub(crate) fn look_up(
+    /// As [`add_record`](Self::add_record).
+    pub(crate) fn add_if_current(
         &mut self,
-        question: &Question<'_>,
+        query: &IndexQuery<'_>,
         table: &TreeView,
         primary_key: &[u8],
         sequence: SequenceNumber,
     ) -> bolide_base::Result<()> {
         let current = table.get(primary_key)?;
         if let Some((_, record)) = current.filter(|(current, _)| *current == sequence) {
-            if !question.extractor.extract_stored(&record, &question.index.plan, &mut self.values)? {
+            if !query.extractor.extract_stored(&record, &query.index.plan, &mut self.values)? {
                 self.malformed += 1;
                 return Ok(());
             }
-            self.match_values(question, primary_key, sequence, None);
+            self.match_values(query, primary_key, sequence, None);
         }
         Ok(())
     }
 
-    /// Notes a record if the values that were extracted from it match.
+    /// Adds a record if its extracted values match.
     fn match_values(
         &mut self,
-        question: &Question<'_>,
+        query: &IndexQuery<'_>,
         primary_key: &[u8],
         sequence: SequenceNumber,
         place: Option<&BlockReader>,
     ) {
-        let Question { index, access, order, .. } = *question;
+        let IndexQuery { index, access, order, .. } = *query;
         let keys = SecondaryKeys { values: &self.values, slots: &index.slots };
         let descending = order == Order::ValueDescending;
         let is_match = match access.window {
-            // An index of space has one attribute.
+            // A spatial index has one attribute.
             Some(_) => keys.first_values().any(|value| access.matches_window(value)),
             None => keys.find(&access.low, &access.end, descending, &mut self.key),
         };
         if !is_match {
             return;
         }
-        // Where answers go on behind a token, the range ends at the token's value: the record may have been
-        // answered by another of its values before.
+        // When a page continues after a token, the range ends at the token's value: an earlier page may have returned the
+        // record under another of its values.
         let repeated = !access.point && keys.count() > 1;
         let rects = || keys.first_values().filter_map(attribute::decode_rect);
         let distance = access.near.and_then(|near| {
@@ -129,21 +129,21 @@ impl Matches {
             Some(bytes) => bytes,
             None => order_value(access, order, &self.key),
         };
-        let found = note(&mut self.bytes, sequence, primary_key, value);
-        self.found.push(Found { repeated, ..found.read_at(place, &mut self.bytes) });
+        let found = append_match(&mut self.bytes, sequence, primary_key, value);
+        self.found.push(IndexMatch { repeated, ..found.read_at(place, &mut self.bytes) });
     }
 
-    /// Notes a match that an entry tells of: the key and the write of the record, its secondary key, and whether the
-    /// record has others.
-    pub(crate) fn note_entry(
+    /// Adds a match from an index entry: the key and the write of the record, its secondary key, and whether the record has
+    /// other entries.
+    pub(crate) fn add_entry(
         &mut self,
-        question: &Question<'_>,
+        query: &IndexQuery<'_>,
         primary_key: &[u8],
         sequence: SequenceNumber,
         secondary_key: &[u8],
         repeated: bool,
     ) {
-        let Question { access, order, .. } = *question;
+        let IndexQuery { access, order, .. } = *query;
         if !access.matches_window(secondary_key) {
             return;
         }
@@ -155,19 +155,19 @@ impl Matches {
             Some(bytes) => bytes,
             None => order_value(access, order, secondary_key),
         };
-        let found = note(&mut self.bytes, sequence, primary_key, value);
-        self.found.push(Found { repeated: repeated && !access.point, ..found });
+        let found = append_match(&mut self.bytes, sequence, primary_key, value);
+        self.found.push(IndexMatch { repeated: repeated && !access.point, ..found });
     }
 
-    /// Forgets all matches.
+    /// Removes all matches.
     pub(crate) fn clear(&mut self) {
         self.found.clear();
         self.bytes.clear();
     }
 
-    /// A match as the driver is to see it.
+    /// The candidate of a match, for the driver.
     #[inline]
-    pub(crate) fn candidate(&self, found: &Found) -> Candidate<'_> {
+    pub(crate) fn candidate(&self, found: &IndexMatch) -> Candidate<'_> {
         let slice = |place: &Range<usize>| self.bytes.get(place.clone()).unwrap_or_default();
         Candidate {
             primary_key: slice(&found.primary_key),
@@ -185,22 +185,22 @@ impl Matches {
     }
 }
 
-/// Copies a key and a value behind `bytes`.
-fn note(bytes: &mut Vec<u8>, sequence: SequenceNumber, primary_key: &[u8], value: &[u8]) -> Found {
+/// Appends a key and a value to `bytes`.
+fn append_match(bytes: &mut Vec<u8>, sequence: SequenceNumber, primary_key: &[u8], value: &[u8]) -> IndexMatch {
     let start = bytes.len();
     bytes.extend_from_slice(primary_key);
     let primary_key = start..bytes.len();
     bytes.extend_from_slice(value);
     let order_value = primary_key.end..bytes.len();
-    Found { sequence, primary_key, order_value, ..Found::default() }
+    IndexMatch { sequence, primary_key, order_value, ..IndexMatch::default() }
 }
 
-impl Found {
-    /// The same, read where `place` stands; its record is copied behind `bytes` unless it is long.
+impl IndexMatch {
+    /// Sets the place where the record was read. The record is copied to `bytes` unless it is long.
     fn read_at(mut self, place: Option<&BlockReader>, bytes: &mut Vec<u8>) -> Self {
         let Some(place) = place else { return self };
         self.newer_runs = Some(place.newer_runs());
-        if place.value().len() <= MAX_IN_HAND_BYTES {
+        if place.value().len() <= MAX_COPIED_RECORD_BYTES {
             let start = bytes.len();
             bytes.extend_from_slice(place.value());
             self.record = Some(start..bytes.len());
@@ -209,7 +209,7 @@ impl Found {
     }
 }
 
-/// The encoded value in `secondary_key` by which a value order goes; nothing in other orders.
+/// The encoded value in `secondary_key` that determines a value order; empty in other orders.
 pub(crate) fn order_value<'k>(access: &Access, order: Order, secondary_key: &'k [u8]) -> &'k [u8] {
     let (Order::Value | Order::ValueDescending, Some(position)) = (order, access.order_attribute) else {
         return &[];

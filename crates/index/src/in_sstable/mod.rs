@@ -1,19 +1,17 @@
-//! What indexes have in common that have no tree of their own, but lie in the sstables of the records: those of kind
-//! `embedded` and `next`.
+//! Common parts of indexes in the sstables of the records, without a tree of their own: the kinds `embedded` and `next`.
 //!
 //! ```text
-//! write      nothing but a check that the record can be indexed
-//! flush      collectors -> meta blocks in the sstable, a summary in the manifest's entry of it
-//! question   memtables through an index of each, made when it is first asked; sstables through their meta blocks;
-//!            sstables without these are read whole
+//! write      only a check that the record can be indexed
+//! flush      collectors -> meta blocks in the sstable, a summary in its entry of the manifest
+//! query      memtables through an index of each, built by the first query; sstables through their meta blocks;
+//!            sstables without meta blocks are read completely
 //! ```
 //!
-//! # What makes them exact
-//! * A match is proposed under the sequence number of its own write. Newer versions, deletes, range tombstones
-//!   and snapshots are the business of the lookup driver, which validates every candidate at the view, by what is newer than
-//!   the place where it was read.
-//! * An sstable that was written without the index is read whole. So an index is complete at once when it is
-//!   made, at every snapshot, and compactions make it fast.
+//! # Correctness
+//! * A match has the sequence number of its own write. The lookup driver handles newer versions, deletes, range tombstones
+//!   and snapshots: it validates every candidate at the view, against the components newer than the place where it was read.
+//! * An sstable that was written without the index is read completely. So a new index is complete immediately, at every
+//!   snapshot, and compactions make it fast.
 
 pub(crate) mod check;
 pub(crate) mod collector;
@@ -26,7 +24,7 @@ pub(crate) mod memtable_read;
 mod panic_tests;
 pub(crate) mod secondary_keys;
 pub(crate) mod summary;
-pub(crate) mod zone;
+pub(crate) mod zone_bounds;
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,9 +42,9 @@ use secondary_keys::SecondaryKeys;
 
 pub use collector::{SstableIndex, TableCollectors};
 
-/// An index that lies in the sstables of its records.
+/// The common part of an index in the sstables of its records.
 pub(crate) struct SstableIndexBase {
-    /// Names the meta blocks: the number of the tree that stands for the index in the catalogue.
+    /// The number of the tree that represents the index in the catalogue. It names the meta blocks.
     pub(crate) id: TreeId,
     /// The tree of the records.
     pub(crate) table: TreeId,
@@ -56,14 +54,14 @@ pub(crate) struct SstableIndexBase {
     pub(crate) slots: Vec<ValueSlot>,
 }
 
-/// The places of `paths` in `plan`, which has them all.
+/// The slots of `paths` in `plan`, which contains all of them.
 pub(crate) fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<ValueSlot> {
     paths.iter().filter_map(|path| plan.slot(path)).collect()
 }
 
 impl SstableIndexBase {
-    /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must
-    /// never have been that of another index. Without an extractor it collects nothing and answers nothing.
+    /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must never have been
+    /// that of another index. Without an extractor it collects nothing and returns nothing.
     pub(crate) fn new(
         spec: IndexSpec,
         id: TreeId,
@@ -75,21 +73,21 @@ impl SstableIndexBase {
         Self { id, table, spec, extractor, plan, slots }
     }
 
-    /// What looks into the records.
+    /// Returns the extractor.
     ///
     /// # Errors
-    /// `InvalidInput` where there is none.
+    /// `InvalidInput` if there is none.
     pub(crate) fn extractor(&self) -> Result<&dyn AttributeExtractor> {
         self.extractor.as_deref().ok_or_else(|| {
             Error::invalid_input("the records of this collection have no attributes: it needs an extractor")
         })
     }
 
-    /// Refuses what the other kinds of index refuse, so that a record does not depend on the kind of the indexes it
-    /// meets.
+    /// Rejects what the other kinds of index reject: whether a record is accepted does not depend on the kind of its
+    /// indexes.
     ///
     /// # Errors
-    /// `LimitExceeded` for too many values, and for one that is too long.
+    /// `LimitExceeded` for too many values, or a value that is too long.
     pub(crate) fn check_record(&self, record: &IndexedRecord<'_>) -> Result<()> {
         let keys = SecondaryKeys { values: record.values, slots: record.slots };
         let count = keys.count();
@@ -121,8 +119,8 @@ impl fmt::Debug for SstableIndexBase {
     }
 }
 
-/// The first value of a key or a bound of one where it is whole, else its bytes.
-pub(crate) fn shown_bound(bound: &[u8]) -> String {
+/// The first value of a key or bound as JSON if it is complete, else its bytes.
+pub(crate) fn bound_text(bound: &[u8]) -> String {
     match Value::decode(bound) {
         Some((value, _)) => value.to_json().to_string(),
         None => format!("\"{}\"", bound.escape_ascii()),

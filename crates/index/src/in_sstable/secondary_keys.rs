@@ -1,11 +1,10 @@
-//! The secondary keys that a record has in an index: all combinations of its attributes' values.
+//! The secondary keys of a record in an index: all combinations of the values of its attributes.
 
 use crate::attribute::TAG_ABSENT;
 use crate::attribute_plan::{AttributeValues, ValueSlot};
 
-/// The secondary keys of one record, not yet written out: of each attribute one value, one after the other.
-/// Without a value for the first attribute there are none; another that is absent is written as a byte
-/// that sorts before all values.
+/// The secondary keys of one record, as combinations: one value per attribute, concatenated. Without a value for the first
+/// attribute there are none. Another absent attribute is encoded as a byte that sorts before all values.
 #[derive(Clone, Copy)]
 pub(crate) struct SecondaryKeys<'r> {
     pub(crate) values: &'r AttributeValues,
@@ -13,7 +12,7 @@ pub(crate) struct SecondaryKeys<'r> {
 }
 
 impl<'r> SecondaryKeys<'r> {
-    /// How many there are.
+    /// Number of keys.
     pub(crate) fn count(&self) -> usize {
         let mut keys = 1_usize;
         for (position, slot) in self.slots.iter().enumerate() {
@@ -26,7 +25,7 @@ impl<'r> SecondaryKeys<'r> {
         keys
     }
 
-    /// The key, where there is one attribute with one value.
+    /// The key, if there is one attribute with one value.
     #[inline]
     pub(crate) fn only(&self) -> Option<&'r [u8]> {
         let [slot] = self.slots else { return None };
@@ -40,7 +39,7 @@ impl<'r> SecondaryKeys<'r> {
         self.slots.first().into_iter().flat_map(move |slot| values.values(*slot))
     }
 
-    /// Writes the key number `ordinal` to `out`, in place of what is there.
+    /// Replaces `out` by the key number `ordinal`.
     pub(crate) fn write(&self, ordinal: usize, out: &mut Vec<u8>) {
         let mut rest = ordinal;
         self.write_chosen(out, |count| {
@@ -77,9 +76,8 @@ impl<'r> SecondaryKeys<'r> {
         self.slots.iter().map(longest).sum()
     }
 
-    /// Writes the smallest key from `low` on and below `end` to `out`, the largest if `descending`; false
-    /// where there is none. However many combinations there are, only values that can lead there are
-    /// tried.
+    /// Writes the smallest key from `low` on and below `end` to `out`, the largest if `descending`; false if there is none.
+    /// Tries only values that can lead into the range, whatever the number of combinations.
     pub(crate) fn find(&self, low: &[u8], end: &[u8], descending: bool, out: &mut Vec<u8>) -> bool {
         out.clear();
         self.values_exist() && self.find_from(0, low, end, descending, out)
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_are_found_as_if_all_were_written_out() {
+    fn find_equals_a_search_in_all_combinations() {
         let shapes: [&[&[i64]]; 5] =
             [&[&[1, 5, 9], &[2, 4]], &[&[3]], &[&[], &[1]], &[&[7, 8], &[]], &[&[1], &[2], &[3, 4]]];
         let bounds: Vec<Vec<u8>> = (0..11)

@@ -1,8 +1,7 @@
-//! What the manifest says of the indexes that lie in an sstable, so that a file need not be opened to be passed
-//! over.
+//! Index summaries of an sstable in the manifest, which exclude sstables without opening their files.
 //!
 //! ```text
-//! attachment   section ×       of whoever adds something to the manifest's entry of an sstable
+//! attachment   section ×       one per layer that extends the manifest's entry of an sstable
 //! section      tag     u8      1: indexes in the sstable; others are skipped
 //!              body    bytes   length varint, then:
 //!
@@ -14,21 +13,21 @@
 //!              high    bytes   no secondary key in the sstable is larger
 //! ```
 //!
-//! An sstable that says nothing of an index was written without it, and has to be read.
+//! An sstable without a summary of an index was written without the index, and is read completely.
 
 use bolide_base::TreeId;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 
-use super::zone::MAX_BOUND_BYTES;
+use super::zone_bounds::MAX_BOUND_BYTES;
 
 const TAG: u8 = 1;
 const EMPTY: u8 = 0;
 const ZONE: u8 = 1;
 const OPAQUE: u8 = 2;
 
-/// What the manifest says of one index in one sstable.
+/// The summary of one index in one sstable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Summary<'m> {
+pub(crate) struct IndexSummary<'m> {
     /// Length of its meta blocks in bytes.
     pub(crate) block_bytes: u64,
     state: u8,
@@ -36,8 +35,8 @@ pub(crate) struct Summary<'m> {
     high: &'m [u8],
 }
 
-impl Summary<'_> {
-    /// False where no record of the sstable has a secondary key from `low` on and below `end`.
+impl IndexSummary<'_> {
+    /// False if no record of the sstable has a secondary key from `low` on and below `end`.
     pub(crate) fn may_match(&self, low: &[u8], end: &[u8]) -> bool {
         match self.state {
             EMPTY => false,
@@ -54,8 +53,8 @@ pub(crate) struct SummaryWriter {
 }
 
 impl SummaryWriter {
-    /// Adds index `id` with meta blocks of `block_bytes` together and the ends of a zone map over all records;
-    /// without these, `is_empty` says that no record has a value.
+    /// Adds index `id` with `block_bytes` bytes of meta blocks and the bounds of a zone map over all records. Without a zone
+    /// map, `is_empty` means that no record has a value.
     pub(crate) fn add(
         &mut self,
         id: TreeId,
@@ -75,7 +74,7 @@ impl SummaryWriter {
         }
     }
 
-    /// The section; nothing where no index was added.
+    /// Returns the section; empty if no index was added.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let body = std::mem::take(&mut self.body);
         let mut out = Vec::new();
@@ -87,9 +86,9 @@ impl SummaryWriter {
     }
 }
 
-/// What `attachment` says of index `id`; `None` for nothing, or where it cannot be read: the sstable is
-/// then taken for one without the index.
-pub(crate) fn find(attachment: &[u8], id: TreeId) -> Option<Summary<'_>> {
+/// The summary of index `id` in `attachment`. `None` if there is none or it does not decode: the sstable is then treated as
+/// one without the index.
+pub(crate) fn find(attachment: &[u8], id: TreeId) -> Option<IndexSummary<'_>> {
     let mut sections = Decoder::new(attachment);
     while !sections.is_empty() {
         let tag = sections.u8()?;
@@ -108,9 +107,9 @@ pub(crate) fn find(attachment: &[u8], id: TreeId) -> Option<Summary<'_>> {
     None
 }
 
-fn decode_one<'m>(input: &mut Decoder<'m>) -> Option<(u64, Summary<'m>)> {
+fn decode_one<'m>(input: &mut Decoder<'m>) -> Option<(u64, IndexSummary<'m>)> {
     let id = input.varint()?;
-    let mut summary = Summary { block_bytes: input.varint()?, state: input.u8()?, low: &[], high: &[] };
+    let mut summary = IndexSummary { block_bytes: input.varint()?, state: input.u8()?, low: &[], high: &[] };
     match summary.state {
         EMPTY | OPAQUE => {}
         ZONE => {
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_index_is_found_among_the_sections_of_others() {
+    fn each_index_is_found_among_other_sections() {
         let mut bytes = vec![9, 2, 1, 1];
         bytes.extend(sample());
         bytes.extend([77, 0]);
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_be_taken_for_another_index() {
+    fn damaged_bytes_neither_panic_nor_name_another_index() {
         let good = sample();
         for cut in 0..good.len() {
             assert!(find(&good[..cut], 300).is_none());

@@ -1,18 +1,17 @@
 //! Intersection of the candidates of several indexes.
 //!
-//! Every write has a sequence number of its own, and an index entry carries that of the write it stems from. So
-//! one write satisfies what two indexes settle if and only if both propose its sequence number. Two
-//! predicates on one array are two accesses, of one index or two: each may be satisfied by another element.
+//! Every write has a unique sequence number, which its index entries contain. So a write satisfies the predicates that two
+//! indexes cover if and only if both return its sequence number. Two predicates on one array are two accesses, of one index
+//! or two, because different elements may satisfy them.
 //!
-//! * **Merge.** Where every cursor delivers newest first, they advance together: whoever stands on a larger
-//!   number than another cannot match and moves on. Nothing is kept in memory, and the newest K end
-//!   early.
-//! * **Set.** Else the numbers of all cursors but the one that leads go into a set, the smallest first; it only
-//!   shrinks from there. The leading cursor is then filtered by it, and keeps its order. A set that would
-//!   not fit the memory is given up: the predicates of its index are checked on the records instead.
+//! * **Merge.** If all cursors return candidates newest first, they advance together: a cursor on a larger number than
+//!   another cannot match and advances. This needs no memory, and a query for the newest K ends early.
+//! * **Set.** Else the numbers of all cursors except the driving one are collected in a set, the smallest first; the
+//!   following ones only shrink it. The set then filters the driving cursor, whose order is preserved. A set that exceeds
+//!   its memory is dropped, and the predicates of its index are checked on the records.
 //!
-//! No candidate of an intersection is newer than the least of the bounds of its parts, so a query ends as
-//! early as the strictest part allows.
+//! No candidate of an intersection is newer than the smallest bound of its cursors, so a query ends as early as the
+//! strictest cursor allows.
 
 use std::collections::HashSet;
 
@@ -21,27 +20,27 @@ use bolide_base::{Result, SequenceNumber};
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 
-/// Bytes that one number takes in a set, with room for the set's growth.
+/// Bytes of a number in a set, including unused capacity.
 const SET_ENTRY_BYTES: usize = 40;
 
-/// Sequence numbers that all but the leading index propose.
+/// Sequence numbers that all filtering indexes return.
 #[derive(Debug, Default)]
 pub(super) struct SequenceSet {
     numbers: HashSet<SequenceNumber>,
-    /// The largest number in it.
+    /// The largest number in the set.
     bound: SequenceNumber,
 }
 
 impl SequenceSet {
-    /// All numbers that `cursor` proposes, and that are in `within` if it is given; `None` where they take more
-    /// than about `bytes`. `read` counts the candidates.
+    /// The numbers that `cursor` returns and that are in `within`, if that is given; `None` if they take more than about
+    /// `bytes`. Adds the number of candidates to `read`.
     pub(super) fn collect(
         cursor: &mut dyn CandidateCursor,
         within: Option<&Self>,
         bytes: usize,
         read: &mut u64,
     ) -> Result<Option<Self>> {
-        let most = bytes / SET_ENTRY_BYTES;
+        let max_numbers = bytes / SET_ENTRY_BYTES;
         let mut set = Self::default();
         while let Some(candidate) = cursor.next()? {
             *read += 1;
@@ -49,7 +48,7 @@ impl SequenceSet {
             if within.is_some_and(|within| !within.numbers.contains(&sequence)) {
                 continue;
             }
-            if set.numbers.insert(sequence) && set.numbers.len() > most {
+            if set.numbers.insert(sequence) && set.numbers.len() > max_numbers {
                 return Ok(None);
             }
             set.bound = set.bound.max(sequence);
@@ -57,7 +56,7 @@ impl SequenceSet {
         Ok(Some(set))
     }
 
-    /// True if nothing can match.
+    /// True if no candidate can match.
     pub(super) fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
@@ -65,92 +64,93 @@ impl SequenceSet {
 
 /// The candidates of one index that are in a set.
 pub(super) struct FilteredCursor<'c> {
-    lead: Box<dyn CandidateCursor + 'c>,
+    driving: Box<dyn CandidateCursor + 'c>,
     set: &'c SequenceSet,
-    held: Held,
+    current: CandidateBuffer,
 }
 
 impl<'c> FilteredCursor<'c> {
-    pub(super) fn new(lead: Box<dyn CandidateCursor + 'c>, set: &'c SequenceSet) -> Self {
-        Self { lead, set, held: Held::default() }
+    pub(super) fn new(driving: Box<dyn CandidateCursor + 'c>, set: &'c SequenceSet) -> Self {
+        Self { driving, set, current: CandidateBuffer::default() }
     }
 }
 
 impl CandidateCursor for FilteredCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
-        while let Some(candidate) = self.lead.next()? {
+        while let Some(candidate) = self.driving.next()? {
             if self.set.numbers.contains(&candidate.sequence) {
-                self.held.take(&candidate);
-                return Ok(Some(self.held.candidate()));
+                self.current.copy(&candidate);
+                return Ok(Some(self.current.candidate()));
             }
         }
         Ok(None)
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        self.lead.sequence_bound().min(self.set.bound)
+        self.driving.sequence_bound().min(self.set.bound)
     }
 
     fn order(&self) -> Option<Order> {
-        self.lead.order()
+        self.driving.order()
     }
 
     fn components_id(&self) -> Option<usize> {
-        self.lead.components_id()
+        self.driving.components_id()
     }
 }
 
-/// The candidates that several cursors share which all deliver newest first. Those of the first are shown.
+/// The common candidates of several cursors that all return newest first. It returns those of the driving cursor.
 pub(super) struct MergeCursor<'c> {
-    lead: Box<dyn CandidateCursor + 'c>,
-    /// The others, each with the number that it stands on.
-    others: Vec<(Box<dyn CandidateCursor + 'c>, Option<SequenceNumber>)>,
+    driving: Box<dyn CandidateCursor + 'c>,
+    /// The filtering cursors, each with the sequence number of its current candidate.
+    filtering: Vec<(Box<dyn CandidateCursor + 'c>, Option<SequenceNumber>)>,
     started: bool,
-    held: Held,
+    current: CandidateBuffer,
     ended: bool,
 }
 
 impl<'c> MergeCursor<'c> {
     pub(super) fn new(
-        lead: Box<dyn CandidateCursor + 'c>,
-        others: impl IntoIterator<Item = Box<dyn CandidateCursor + 'c>>,
+        driving: Box<dyn CandidateCursor + 'c>,
+        filtering: impl IntoIterator<Item = Box<dyn CandidateCursor + 'c>>,
     ) -> Self {
-        let others = others.into_iter().map(|cursor| (cursor, None)).collect();
-        Self { lead, others, started: false, held: Held::default(), ended: false }
+        let filtering = filtering.into_iter().map(|cursor| (cursor, None)).collect();
+        Self { driving, filtering, started: false, current: CandidateBuffer::default(), ended: false }
     }
 
-    /// The largest number at or below `wanted` that all others may share; `None` at the end of one.
-    fn others_at(&mut self, wanted: SequenceNumber) -> Result<Option<SequenceNumber>> {
-        let mut least = wanted;
-        for (cursor, at) in &mut self.others {
-            while at.is_none_or(|at| at > least) {
+    /// Advances the filtering cursors to `target` or below. Returns the largest number that all of them may share; `None` at
+    /// the end of one.
+    fn advance_filtering(&mut self, target: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        let mut smallest = target;
+        for (cursor, at) in &mut self.filtering {
+            while at.is_none_or(|at| at > smallest) {
                 let Some(candidate) = cursor.next()? else {
                     return Ok(None);
                 };
                 *at = Some(candidate.sequence);
             }
-            least = at.unwrap_or(0);
+            smallest = at.unwrap_or(0);
         }
-        Ok(Some(least))
+        Ok(Some(smallest))
     }
 }
 
 impl CandidateCursor for MergeCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         while !self.ended {
-            let last = self.started.then_some(self.held.sequence);
-            let Some(candidate) = self.lead.next()? else {
+            let last = self.started.then_some(self.current.sequence);
+            let Some(candidate) = self.driving.next()? else {
                 break;
             };
-            // A write that the lead proposes again was shown before.
+            // The driving cursor may return a write several times.
             if last == Some(candidate.sequence) {
                 continue;
             }
-            self.held.take(&candidate);
+            self.current.copy(&candidate);
             self.started = true;
-            match self.others_at(self.held.sequence)? {
-                Some(shared) if shared == self.held.sequence => {
-                    return Ok(Some(self.held.candidate()));
+            match self.advance_filtering(self.current.sequence)? {
+                Some(shared) if shared == self.current.sequence => {
+                    return Ok(Some(self.current.candidate()));
                 }
                 Some(_) => {}
                 None => break,
@@ -164,8 +164,8 @@ impl CandidateCursor for MergeCursor<'_> {
         if self.ended {
             return 0;
         }
-        let of_others = self.others.iter().map(|(cursor, at)| at.unwrap_or_else(|| cursor.sequence_bound()));
-        of_others.fold(self.lead.sequence_bound(), SequenceNumber::min)
+        let bounds = self.filtering.iter().map(|(cursor, at)| at.unwrap_or_else(|| cursor.sequence_bound()));
+        bounds.fold(self.driving.sequence_bound(), SequenceNumber::min)
     }
 
     fn order(&self) -> Option<Order> {
@@ -173,9 +173,9 @@ impl CandidateCursor for MergeCursor<'_> {
     }
 }
 
-/// A copy of a candidate, to be shown after its cursor was looked at again.
+/// A copy of a candidate that outlives further calls of its cursor.
 #[derive(Debug, Default)]
-struct Held {
+struct CandidateBuffer {
     primary_key: Vec<u8>,
     sequence: SequenceNumber,
     order_value: Vec<u8>,
@@ -187,15 +187,15 @@ struct Held {
     validated: bool,
 }
 
-impl Held {
-    fn take(&mut self, candidate: &Candidate<'_>) {
-        for (to, from) in [
+impl CandidateBuffer {
+    fn copy(&mut self, candidate: &Candidate<'_>) {
+        for (target, source) in [
             (&mut self.primary_key, candidate.primary_key),
             (&mut self.order_value, candidate.order_value),
             (&mut self.included, candidate.included),
         ] {
-            to.clear();
-            to.extend_from_slice(from);
+            target.clear();
+            target.extend_from_slice(source);
         }
         (self.sequence, self.repeated) = (candidate.sequence, candidate.repeated);
         let CandidateOrigin { newer_runs, checked, validated, .. } = candidate.origin;
@@ -203,9 +203,9 @@ impl Held {
         match candidate.origin.record {
             None => self.record = None,
             Some(record) => {
-                let held = self.record.get_or_insert_default();
-                held.clear();
-                held.extend_from_slice(record);
+                let buffer = self.record.get_or_insert_default();
+                buffer.clear();
+                buffer.extend_from_slice(record);
             }
         }
     }
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// Proposes the numbers of a list.
+    /// Returns the numbers of a list.
     struct Listed(Vec<SequenceNumber>, usize, Option<Order>);
 
     impl CandidateCursor for Listed {
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_find_what_all_have(
+        fn merge_and_set_return_the_intersection(
             lists in proptest::collection::vec(proptest::collection::vec(0..30_u64, 0..40), 2..5),
         ) {
             let mut expected: Vec<u64> = lists[0].clone();
@@ -300,8 +300,8 @@ mod tests {
                 set = Some(next.unwrap());
             }
             let set = set.unwrap();
-            let lead = Box::new(Listed(lists[0].clone(), 0, None));
-            let mut found = drain(FilteredCursor::new(lead, &set));
+            let driving = Box::new(Listed(lists[0].clone(), 0, None));
+            let mut found = drain(FilteredCursor::new(driving, &set));
             found.sort_unstable_by(|left, right| right.cmp(left));
             found.dedup();
             prop_assert_eq!(found, expected);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_does_not_fit_is_given_up() {
+    fn a_set_that_does_not_fit_is_dropped() {
         let numbers: Vec<u64> = (0..100).collect();
         for (entries, fits) in [(99, false), (100, true)] {
             let mut cursor = Listed(numbers.clone(), 0, None);

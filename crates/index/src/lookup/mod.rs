@@ -1,32 +1,30 @@
-//! The one lookup driver: it turns the candidates of whatever index into exact answers.
+//! The lookup driver: it turns the candidates of any kind of index into exact answers.
 //!
-//! 1. **Choose** a plan by its estimated cost: one index, several intersected, or a scan of the table; an index
-//!    that the query names is obeyed.
-//! 2. **Candidates** stream from the index or the intersection. Predicates on attributes that the entries
-//!    include are checked on these. Where they come in the order of the query they are passed on
-//!    one by one; else they are collected in a bounded memory, sorted, and, should more
-//!    have come than fit, read again from behind the last answer. In newest-first order a candidate is passed
-//!    on as soon as the cursor's sequence bound says that nothing newer can come.
-//! 3. **Settle** each candidate at the view. Where records are wanted, one lookup in the table both validates
-//!    and fetches: the candidate is current if the record has its sequence number. Else the index's
-//!    validator decides, and where it cannot, the table.
-//! 4. **Check** all predicates on the fetched record.
-//! 5. **Count** what one value may have of answers, and leave out what lies before the query's token.
+//! 1. **Plan.** The planner chooses by estimated cost between one index, an intersection of several, and a scan of the
+//!    table. An index that the query names is always used.
+//! 2. **Candidates** stream from the index or the intersection. Predicates on included attributes are checked on the
+//!    entries. If candidates come in the order of the query they are passed on one by one. Else they are collected in
+//!    bounded memory and sorted; if they exceed it, the index is read again from the last answer on. In newest-first order a
+//!    collected candidate is passed on as soon as the sequence bound of the cursor excludes newer ones.
+//! 3. **Validation and fetch.** If records are needed, one lookup in the table validates and fetches: the candidate is
+//!    current if the record has its sequence number. Else the validator of the index decides, or the table if the validator
+//!    cannot.
+//! 4. **Check** of all predicates on the fetched record.
+//! 5. **Limits.** The driver counts the answers of each value, and skips answers before the query's token.
 //!
-//! The limit counts settled answers only, so K answers are the first K of all matches, never fewer because
-//! some candidates were obsolete. A write is answered once, however many of its values match: writes
-//! are told apart by sequence number, of which each has its own.
+//! The limit counts validated answers only, so K answers are the first K of all matches, regardless of obsolete
+//! candidates. A write is answered once even if several of its values match; writes are identified by sequence number.
 //!
 //! Nothing is allocated per candidate.
 
 mod covered;
+mod emit;
+mod execution;
 mod fetch;
-mod give;
 mod intersect;
 mod per_value;
 mod plan;
-mod run;
-mod settle;
+mod resolve;
 mod window;
 
 use std::ops::{ControlFlow, Deref};
@@ -47,29 +45,28 @@ use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
 
+use self::execution::Execution;
 use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
-use self::plan::{Leg, Plan};
-use self::run::Run;
+use self::plan::{AccessPath, LookupPlan};
 
 /// Settings of a lookup.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct LookupOptions<'a> {
-    /// Memory for candidates that have to be sorted, in bytes. Default: 32 MiB. With less, an order that the
-    /// index does not deliver may take several passes over it.
+    /// Memory for candidates that have to be sorted, in bytes. Default: 32 MiB. With less, a query in another order than
+    /// that of the index may read it several times.
     pub collect_bytes: usize,
-    /// Check on every fetched record also those predicates that the index settles. Default: true. It
-    /// costs one extraction a record, and turns damage to an index into a missing answer instead of a
-    /// wrong one.
+    /// Check all predicates on every fetched record, including those that the index covers. Default: true. It costs one
+    /// extraction a record; damage to an index then causes a missing answer instead of a wrong one.
     pub recheck: bool,
-    /// The caller keeps the view: it is a snapshot. Tokens of the query then belong to it. Default: false, the view
-    /// is the latest state.
-    pub held: bool,
+    /// The view is a snapshot of the caller, and tokens of the query belong to it. Default: false, the view is the latest
+    /// state.
+    pub is_snapshot: bool,
     /// How records are fetched.
     pub fetch: FetchOptions<'a>,
-    /// A clock in nanoseconds, to measure the stages with. Default: none.
+    /// A clock in nanoseconds to measure the stages. Default: none.
     pub clock: Option<&'a dyn Fn() -> u64>,
-    /// Which plan to take, whatever it costs.
+    /// The plan to use regardless of its cost.
     #[cfg(test)]
     pub(crate) forced_plan: plan::ForcedPlan,
 }
@@ -79,7 +76,7 @@ impl Default for LookupOptions<'_> {
         Self {
             collect_bytes: 32 << 20,
             recheck: true,
-            held: false,
+            is_snapshot: false,
             fetch: FetchOptions::default(),
             clock: None,
             #[cfg(test)]
@@ -91,10 +88,10 @@ impl Default for LookupOptions<'_> {
 /// The record of an answer.
 #[derive(Debug, Clone, Copy)]
 pub enum RowRecord<'r, V> {
-    /// It was fetched for this answer.
+    /// A record that was fetched for this answer.
     Fetched(V),
-    /// It lies where the index read it.
-    Lent(&'r [u8]),
+    /// A record in a buffer of the index.
+    Borrowed(&'r [u8]),
 }
 
 impl<V: Deref<Target = [u8]>> Deref for RowRecord<'_, V> {
@@ -104,7 +101,7 @@ impl<V: Deref<Target = [u8]>> Deref for RowRecord<'_, V> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Fetched(record) => record,
-            Self::Lent(record) => record,
+            Self::Borrowed(record) => record,
         }
     }
 }
@@ -115,22 +112,22 @@ impl<V: Deref<Target = [u8]>> Deref for RowRecord<'_, V> {
 pub struct Row<'r, V> {
     /// The record's key.
     pub primary_key: &'r [u8],
-    /// The sequence number of the write that the answer is.
+    /// The sequence number of the record's write.
     pub sequence: SequenceNumber,
-    /// The record, if the query asks for records.
+    /// The record, for queries that return records.
     pub record: Option<RowRecord<'r, V>>,
     /// The selected values, path by path, for [`Query::select`]; else empty.
     pub values: &'r [Vec<Selected>],
 }
 
-/// What is asked: a collection at a view, with its indexes.
+/// A collection at a view, with its indexes.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a, S: ReadSource> {
-    /// The view that answers are exact for.
+    /// The view at which answers are exact.
     pub view: &'a S,
     /// The tree of the records.
     pub table: TreeId,
-    /// Finds attributes in records; `None` for a collection without attributes.
+    /// Extracts attributes from records; `None` for a collection without attributes.
     pub extractor: Option<&'a dyn AttributeExtractor>,
     /// The indexes that are complete at the view.
     pub indexes: &'a [&'a dyn SecondaryIndex<S>],
@@ -138,20 +135,19 @@ pub struct Lookup<'a, S: ReadSource> {
     pub options: LookupOptions<'a>,
 }
 
-type Value<S> = <<S as ReadSource>::Tree as TreeSource>::Value;
+type RecordRef<S> = <<S as ReadSource>::Tree as TreeSource>::Value;
 
 impl<S: ReadSource> Lookup<'_, S> {
-    /// Answers `query`: hands the answers to `emit` in order until it breaks, and says what it cost. A counting query
+    /// Runs `query`: calls `emit` with the answers in order until it breaks, and returns plan and cost. A counting query
     /// emits nothing; the count is [`Explain::answers`].
     ///
     /// # Errors
-    /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and
-    /// where the index that the query names cannot serve it; `NotFound` where there is no such index; `Corruption` or
-    /// `Io` from reading; those of `emit`.
+    /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and if the index that the
+    /// query names cannot serve it; `NotFound` if there is no such index; `Corruption` or `Io` from reading; those of `emit`.
     pub fn run(
         &self,
         query: &Query,
-        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let compiled = CompiledQuery::new(query)?;
         if self.extractor.is_none() && !compiled.predicates.is_empty() {
@@ -165,7 +161,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         let mut plan = self.plan(query, &compiled, self.options.clock.is_some())?;
         let planned = self.options.clock.map_or(0, |clock| clock());
         let (by_choice, alternatives) = (plan.scans_by_choice, std::mem::take(&mut plan.alternatives));
-        let mut explain = match &plan.legs[..] {
+        let mut explain = match &plan.paths[..] {
             [] => self.run_scan(query, &compiled, emit)?,
             _ => self.run_index(plan, query, &compiled, emit)?,
         };
@@ -175,105 +171,106 @@ impl<S: ReadSource> Lookup<'_, S> {
         Ok(explain)
     }
 
-    /// A token of a snapshot goes on at that snapshot alone.
+    /// A token of a snapshot is valid at that snapshot only.
     fn check_token(&self, compiled: &CompiledQuery<'_>) -> Result<()> {
         let Some(snapshot) = compiled.after.and_then(CursorToken::snapshot) else {
             return Ok(());
         };
-        if self.options.held && snapshot == self.view.sequence() {
+        if self.options.is_snapshot && snapshot == self.view.sequence() {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Expired,
-            "the cursor token belongs to a snapshot that was not passed with it: what it saw may be gone",
+            "the cursor token belongs to a snapshot that was not passed with it; its data may be gone",
         ))
     }
 
     fn run_index(
         &self,
-        mut plan: Plan<'_, S>,
+        mut plan: LookupPlan<'_, S>,
         query: &Query,
         compiled: &CompiledQuery<'_>,
-        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
         let mut read = 0;
         let set = if compiled.limit == 0 { None } else { self.prepare(&mut plan, compiled, &mut read)? };
-        let Some((lead, others)) = plan.legs.split_first_mut() else {
+        let Some((driving, filtering)) = plan.paths.split_first_mut() else {
             return Err(Error::internal("a plan has no index"));
         };
         if let (Some(token), false) = (compiled.after, compiled.needs_order_values() && !compiled.by_value()) {
-            lead.access.resume_at(compiled.order, &token.value, token.sequence);
+            driving.access.resume_at(compiled.order, &token.value, token.sequence);
         }
-        let (lead, others) = (&*lead, &*others);
-        let synchronous = |leg: &&Leg<'_, S>| leg.index.spec().maintenance() == Maintenance::Synchronous;
-        let validator =
-            others.iter().find(synchronous).filter(|_| !synchronous(&lead)).unwrap_or(lead).index.validator();
-        let asked = validator.tree().map(|tree| self.view.tree(tree)).transpose()?;
-        let mut run = Run::new(self, compiled, &table, Some(validator), emit);
-        run.asked = asked.as_ref().unwrap_or(&table);
-        run.read_through(lead, others, self.options.recheck);
-        // An index in the sstables has the record in hand: what validates is the same with it and without.
-        // One that costs no I/O comes first where that saves work in the table.
-        let comes_first = self.options.fetch.by_sequence && validator.is_immediate();
-        let by_record = run.fetch && !comes_first && lead.index.spec().kind().is_standalone();
-        run.explain.validation = if by_record { "record" } else { validator.name() };
-        run.explain.candidates = read;
+        let (driving, filtering) = (&*driving, &*filtering);
+        let synchronous =
+            |path: &&AccessPath<'_, S>| path.index.spec().maintenance() == Maintenance::Synchronous;
+        let validating = filtering.iter().find(synchronous).filter(|_| !synchronous(&driving));
+        let validator = validating.unwrap_or(driving).index.validator();
+        let validation_tree = validator.tree().map(|tree| self.view.tree(tree)).transpose()?;
+        let mut execution = Execution::new(self, compiled, &table, Some(validator), emit);
+        execution.validation_tree = validation_tree.as_ref().unwrap_or(&table);
+        execution.use_index(driving, filtering, self.options.recheck);
+        // The candidates of an index in the sstables come with their records, so the validator decides in any case. A
+        // validator without I/O runs before the fetch if that saves work in the table.
+        let validates_first = self.options.fetch.by_sequence && validator.is_immediate();
+        let by_record = execution.fetch && !validates_first && driving.index.spec().kind().is_standalone();
+        execution.explain.validation = if by_record { "record" } else { validator.name() };
+        execution.explain.candidates = read;
         if self.options.clock.is_some() {
-            describe_predicates(query, lead, others, &mut run.explain);
+            describe_predicates(query, driving, filtering, &mut execution.explain);
         }
-        let empty = |leg: &Leg<'_, S>| leg.access.low >= leg.access.end;
+        let empty = |path: &AccessPath<'_, S>| path.access.low >= path.access.end;
         let nothing =
-            empty(lead) || others.iter().any(empty) || set.as_ref().is_some_and(SequenceSet::is_empty);
+            empty(driving) || filtering.iter().any(empty) || set.as_ref().is_some_and(SequenceSet::is_empty);
         if !nothing && compiled.limit > 0 {
-            run.drive(|| {
-                let cursor = lead.index.candidates(&lead.access, compiled.order, self.view)?;
+            execution.run(|| {
+                let cursor = driving.index.candidates(&driving.access, compiled.order, self.view)?;
                 if let Some(set) = &set {
                     return Ok(Box::new(FilteredCursor::new(cursor, set)) as Box<dyn CandidateCursor + '_>);
                 }
-                if others.is_empty() {
+                if filtering.is_empty() {
                     return Ok(cursor);
                 }
-                let mut cursors = Vec::with_capacity(others.len());
-                for leg in others {
-                    cursors.push(leg.index.candidates(&leg.access, compiled.order, self.view)?);
+                let mut cursors = Vec::with_capacity(filtering.len());
+                for path in filtering {
+                    cursors.push(path.index.candidates(&path.access, compiled.order, self.view)?);
                 }
                 Ok(Box::new(MergeCursor::new(cursor, cursors)))
             })?;
         }
-        Ok(run.finish(query, self))
+        Ok(execution.finish(query, self))
     }
 
-    /// Reads the indexes that do not lead into a set, where the plan does not merge them. One whose set does
-    /// not fit leaves the plan: its predicates are then checked on records.
+    /// Reads the filtering indexes into a set, unless the plan merges them. An index whose set does not fit into memory is
+    /// removed from the plan: its predicates are then checked on records.
     fn prepare(
         &self,
-        plan: &mut Plan<'_, S>,
+        plan: &mut LookupPlan<'_, S>,
         compiled: &CompiledQuery<'_>,
         read: &mut u64,
     ) -> Result<Option<SequenceSet>> {
-        if plan.merge || plan.legs.len() < 2 {
+        if plan.merge || plan.paths.len() < 2 {
             return Ok(None);
         }
-        // A narrow set first: what follows is kept only as far as it is in it.
-        let mut others = plan.legs.split_off(1);
-        others.sort_by(|left, right| left.entries.total_cmp(&right.entries));
+        // The smallest set first: of the following indexes only its members are collected.
+        let mut filtering = plan.paths.split_off(1);
+        filtering.sort_by(|left, right| left.entries.total_cmp(&right.entries));
         let mut set: Option<SequenceSet> = None;
-        for mut leg in others {
+        for mut path in filtering {
             // A set has no order.
-            leg.access.near = None;
-            if leg.access.low >= leg.access.end {
-                plan.legs.push(leg);
+            path.access.near = None;
+            if path.access.low >= path.access.end {
+                plan.paths.push(path);
                 return Ok(Some(SequenceSet::default()));
             }
             let bytes = self.options.collect_bytes;
             let collected = {
-                let mut cursor = leg.index.candidates(&leg.access, compiled.order, self.view)?;
+                let mut cursor = path.index.candidates(&path.access, compiled.order, self.view)?;
                 SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, read)?
             };
             if let Some(collected) = collected {
                 set = Some(collected);
-                plan.legs.push(leg);
+                plan.paths.push(path);
             }
         }
         Ok(set)
@@ -283,42 +280,43 @@ impl<S: ReadSource> Lookup<'_, S> {
         &self,
         query: &Query,
         compiled: &CompiledQuery<'_>,
-        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
         let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
         let skipped = ScanSkips::default();
-        let mut run = Run::new(self, compiled, &table, None, emit);
-        run.read_table();
-        run.explain.access = "scan";
-        run.explain.validation = "none";
-        run.explain.filtered = query.predicates().iter().map(ToString::to_string).collect();
+        let mut execution = Execution::new(self, compiled, &table, None, emit);
+        execution.use_scan();
+        execution.explain.access = "scan";
+        execution.explain.validation = "none";
+        execution.explain.filtered = query.predicates().iter().map(ToString::to_string).collect();
         if compiled.limit > 0 {
-            run.drive(|| {
+            execution.run(|| {
                 let records = table.cursor(&[], None)?;
                 Ok(Box::new(ScanCursor::new(records, compiled, extractor, &skipped)))
             })?;
         }
-        run.explain.mismatched = skipped.mismatched.get();
-        run.explain.malformed = skipped.malformed.get();
-        run.explain.current = run.explain.candidates;
-        run.explain.candidates += run.explain.mismatched + run.explain.malformed;
-        Ok(run.finish(query, self))
+        let explain = &mut execution.explain;
+        explain.mismatched = skipped.mismatched.get();
+        explain.malformed = skipped.malformed.get();
+        explain.current = explain.candidates;
+        explain.candidates += explain.mismatched + explain.malformed;
+        Ok(execution.finish(query, self))
     }
 }
 
-/// Notes which predicates are settled where, as written.
+/// Adds the predicates to `explain`, by where they are evaluated.
 fn describe_predicates<S: ReadSource>(
     query: &Query,
-    lead: &Leg<'_, S>,
-    others: &[Leg<'_, S>],
+    driving: &AccessPath<'_, S>,
+    filtering: &[AccessPath<'_, S>],
     explain: &mut Explain,
 ) {
     for (number, predicate) in query.predicates().iter().enumerate() {
-        let covers = |leg: &Leg<'_, S>| leg.access.covered.contains(&number);
-        let list = if covers(lead) || others.iter().any(covers) {
+        let covers = |path: &AccessPath<'_, S>| path.access.covered.contains(&number);
+        let list = if covers(driving) || filtering.iter().any(covers) {
             &mut explain.covered
-        } else if lead.access.covers_predicate(number) {
+        } else if driving.access.covers_predicate(number) {
             &mut explain.included
         } else {
             &mut explain.filtered

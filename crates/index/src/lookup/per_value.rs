@@ -1,26 +1,26 @@
-//! Counts the answers of each value, for a limit per value.
+//! The limit of answers per value.
 
 use std::collections::HashMap;
 
-/// How many answers each value has had. In value orders the answers of one value follow each other, so that
-/// one counter is enough; else each value that was met has one, so memory grows with their number.
+/// Counters of the answers of each value. In value orders the answers of one value are consecutive, so one counter is
+/// enough. In other orders each value has a counter, so memory grows with the number of values.
 #[derive(Debug)]
 pub(super) struct PerValue {
     limit: usize,
     by_value: bool,
-    /// The value that is counted in a value order.
+    /// The current value in a value order.
     current: Vec<u8>,
     count: usize,
     counts: HashMap<Vec<u8>, usize>,
 }
 
 impl PerValue {
-    /// At most `limit` answers a value. `by_value`: they come in the order of their values.
+    /// A limit of `limit` answers per value. `by_value`: answers come in value order.
     pub(super) fn new(limit: usize, by_value: bool) -> Self {
         Self { limit, by_value, current: Vec::new(), count: 0, counts: HashMap::new() }
     }
 
-    /// True if `value` has had all its answers.
+    /// True if `value` has reached the limit.
     pub(super) fn is_full(&self, value: &[u8]) -> bool {
         let count = if self.by_value {
             if self.current == value { self.count } else { 0 }
@@ -30,8 +30,8 @@ impl PerValue {
         count >= self.limit
     }
 
-    /// Counts an answer of `value`; false if it is one too many.
-    pub(super) fn take(&mut self, value: &[u8]) -> bool {
+    /// Counts an answer of `value`; false if the limit is reached.
+    pub(super) fn try_count(&mut self, value: &[u8]) -> bool {
         if self.is_full(value) {
             return false;
         }
@@ -59,11 +59,11 @@ mod tests {
     fn each_value_has_its_own_count() {
         for by_value in [false, true] {
             let mut counts = PerValue::new(2, by_value);
-            let taken: Vec<bool> =
-                [b"a", b"a", b"a", b"b", b"b", b"b"].map(|value| counts.take(value)).into();
-            assert_eq!(taken, [true, true, false, true, true, false]);
+            let counted: Vec<bool> =
+                [b"a", b"a", b"a", b"b", b"b", b"b"].map(|value| counts.try_count(value)).into();
+            assert_eq!(counted, [true, true, false, true, true, false]);
             assert!(counts.is_full(b"b") && !counts.is_full(b"c"));
         }
-        assert!(!PerValue::new(0, false).take(b"a"));
+        assert!(!PerValue::new(0, false).try_count(b"a"));
     }
 }

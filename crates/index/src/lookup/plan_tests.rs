@@ -1,4 +1,4 @@
-//! Every plan, order, limit and token step gives the answers of a scan by hand.
+//! Every plan, order, limit and token page returns the answers of the model.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ const SPECS: [&str; 7] = [
     "tags_with=tags[*]:composite:maintenance=synchronous,include=b",
 ];
 
-/// What a round of the test varies beside its query.
+/// The parameters of a test round besides its query.
 #[derive(Debug, Clone)]
 struct Variation {
     /// Bit i: index i may be used.
@@ -30,7 +30,7 @@ struct Variation {
     recheck: bool,
     page: usize,
     per_value: Option<usize>,
-    held: bool,
+    is_snapshot: bool,
 }
 
 impl Variation {
@@ -38,7 +38,7 @@ impl Variation {
         LookupOptions {
             collect_bytes: self.collect_bytes,
             recheck: self.recheck,
-            held: self.held,
+            is_snapshot: self.is_snapshot,
             forced_plan: match self.forced {
                 0 => ForcedPlan::Cheapest,
                 1 => ForcedPlan::Intersect { merge: true },
@@ -64,14 +64,14 @@ fn any_variation() -> impl Strategy<Value = Variation> {
         proptest::option::of(0..3_usize),
         any::<bool>(),
     )
-        .prop_map(|(indexes, forced, collect_bytes, recheck, page, per_value, held)| Variation {
+        .prop_map(|(indexes, forced, collect_bytes, recheck, page, per_value, is_snapshot)| Variation {
             indexes,
             forced,
             collect_bytes,
             recheck,
             page,
             per_value,
-            held,
+            is_snapshot,
         })
 }
 
@@ -79,7 +79,7 @@ fn without_records(answers: &[ModelAnswer]) -> Vec<ModelAnswer> {
     answers.iter().map(|answer| ModelAnswer { record: None, ..answer.clone() }).collect()
 }
 
-/// All answers, taken page by page; every token passes through its text.
+/// All answers, read page by page; every token is formatted and parsed.
 fn page_by_page(
     collection: &ModelCollection,
     view: &ModelView,
@@ -118,19 +118,19 @@ fn check_query(
         _ => query.clone(),
     };
     let expected = expected_answers(view, &query);
-    let ask = |query: &Query| collection.query(view, query, variation.options(), variation.uses()).unwrap();
-    let (answers, explain) = ask(&query);
+    let run = |query: &Query| collection.query(view, query, variation.options(), variation.uses()).unwrap();
+    let (answers, explain) = run(&query);
     prop_assert_eq!(&answers, &expected, "{}", explain);
-    let (answers, explain) = ask(&query.clone().keys_only());
+    let (answers, explain) = run(&query.clone().keys_only());
     prop_assert_eq!(&answers, &without_records(&expected), "{}", explain);
-    let (_, explain) = ask(&query.clone().count());
+    let (_, explain) = run(&query.clone().count());
     prop_assert_eq!(explain.answers, expected.len() as u64, "{}", explain);
 
     let mut with_values = Vec::new();
     let mut select = query.clone();
     for paths in [&["a"][..], &["b", "a"], &["b", "tags"], &["rect(area)", "a"]] {
         select = query.clone().select(paths.iter().copied());
-        let (answers, explain) = ask(&select);
+        let (answers, explain) = run(&select);
         with_values = expected
             .iter()
             .map(|answer| ModelAnswer {
@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn every_plan_answers_like_a_scan_by_hand(
+    fn every_plan_returns_the_answers_of_the_model(
         history in proptest::collection::vec(proptest::collection::vec(any_write(), 1..5), 0..25),
         queries in proptest::collection::vec((any_query(), any_variation(), 0.0..=1.0_f64), 1..8),
     ) {
@@ -191,7 +191,7 @@ fn mixed(n: usize, specs: &[&str]) -> ModelCollection {
     collection
 }
 
-fn ask(collection: &ModelCollection, query: &Query) -> (Vec<ModelAnswer>, Explain) {
+fn run_checked(collection: &ModelCollection, query: &Query) -> (Vec<ModelAnswer>, Explain) {
     let clock = || 0;
     let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
     let view = collection.view();
@@ -208,7 +208,7 @@ fn ask(collection: &ModelCollection, query: &Query) -> (Vec<ModelAnswer>, Explai
 fn the_cheapest_plan_is_chosen() {
     let collection = mixed(4000, &["rare", "common", "fifth", "tags"]);
     let plan = |query: &Query| {
-        let (_, explain) = ask(&collection, query);
+        let (_, explain) = run_checked(&collection, query);
         let chosen = explain.alternatives.iter().filter(|one| one.chosen).count();
         assert_eq!(chosen, usize::from(query.forced_index().is_none()), "{explain}");
         (explain.index.unwrap_or_default(), explain.intersected)
@@ -216,76 +216,76 @@ fn the_cheapest_plan_is_chosen() {
     let alone = |name: &str| (name.to_owned(), Vec::new());
     // Four records against two thousand.
     assert_eq!(plan(&Query::new().eq("common", 1).eq("rare", 7)), alone("rare"));
-    // Two indexes of middling use are cheaper together than the records that either leaves.
+    // Intersecting two moderately selective indexes is cheaper than fetching the matches of either.
     let both = plan(&Query::new().eq("common", 1).eq("fifth", 3));
     assert_eq!(both.1.len(), 1, "{both:?}");
     let three = plan(&Query::new().eq("common", 1).eq("fifth", 3).eq("tags", 6).eq("tags", 3));
     assert!(three.1.len() >= 2, "{three:?}");
-    // To count all records, a scan costs less than to validate each.
+    // A scan counts all records at a lower cost than validating each.
     assert_eq!(plan(&Query::new().range("common", 0..9).count()), alone(""));
     // The newest few of one value stream from its index.
     assert_eq!(plan(&Query::new().eq("common", 1).limit(5)), alone("common"));
-    // An index that is named is obeyed, however dear.
+    // A named index is used regardless of its cost.
     assert_eq!(plan(&Query::new().eq("common", 1).eq("rare", 7).using_index("common")), alone("common"));
 }
 
 #[test]
-fn an_intersection_reads_no_record_that_it_need_not() {
+fn an_intersection_fetches_no_needless_records() {
     let collection = mixed(4000, &["common", "fifth:composite:maintenance=synchronous"]);
     let query = Query::new().eq("common", 1).eq("fifth", 3).count();
-    let (_, explain) = ask(&collection, &query);
+    let (_, explain) = run_checked(&collection, &query);
     assert_eq!(
         (explain.answers, explain.records_fetched, explain.intersected.len()),
         (400, 0, 1),
         "{explain}"
     );
-    // One of the two needs no validation, so neither does what they share.
+    // One of the two needs no validation, so neither does their intersection.
     assert_eq!(explain.validation, "synchronous");
     // The newest few end the merge early.
-    let (_, explain) = ask(&collection, &query.keys_only().limit(5));
+    let (_, explain) = run_checked(&collection, &query.keys_only().limit(5));
     assert!(explain.candidates < 100, "{explain}");
 }
 
 #[test]
-fn included_attributes_keep_questions_from_the_table() {
+fn included_attributes_make_fetches_unnecessary() {
     let collection = mixed(500, &["rare:composite:maintenance=synchronous,include=common|n"]);
     let query = Query::new().range("rare", 100..300).eq("common", 1).select(["n", "common"]);
     for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
-        let (answers, explain) = ask(&collection, &query.clone().order(order).limit(20));
+        let (answers, explain) = run_checked(&collection, &query.clone().order(order).limit(20));
         assert_eq!((explain.records_fetched, explain.answers), (0, 20), "{explain}");
         assert_eq!(explain.included, ["common=1"]);
         assert_eq!(answers[0].values.len(), 2);
     }
-    // An included attribute gives the order too.
+    // An included attribute provides the order too.
     let by_n = Query::new().eq("rare", 7).range("n", 0..).order(Order::ValueDescending).keys_only();
-    assert_eq!(ask(&collection, &by_n).1.records_fetched, 0);
-    // What is not included asks the record.
-    let (_, explain) = ask(&collection, &query.select(["fifth"]));
+    assert_eq!(run_checked(&collection, &by_n).1.records_fetched, 0);
+    // Other attributes are read from the record.
+    let (_, explain) = run_checked(&collection, &query.select(["fifth"]));
     assert!(explain.records_fetched > 0, "{explain}");
 }
 
 #[test]
-fn a_token_of_a_snapshot_expires_with_it_and_one_of_the_latest_state_goes_on() {
+fn a_snapshot_token_expires_with_its_snapshot_and_a_latest_token_does_not() {
     let mut collection = mixed(20, &["common"]);
     let query = Query::new().eq("common", 1).limit(3);
     let first = collection.view();
-    let held = LookupOptions { held: true, ..LookupOptions::default() };
+    let at_snapshot = LookupOptions { is_snapshot: true, ..LookupOptions::default() };
     let latest = LookupOptions::default();
-    let (_, explain) = collection.query(&first, &query, held, |_| true).unwrap();
+    let (_, explain) = collection.query(&first, &query, at_snapshot, |_| true).unwrap();
     let token = explain.next.unwrap();
     assert_eq!(token.snapshot(), Some(first.sequence()));
     let next = query.clone().after(token);
     collection.put("k000019", r#"{"common":1}"#);
     let now = collection.view();
-    for (view, options) in [(&first, latest), (&now, held), (&now, latest)] {
-        let refused = collection.query(view, &next, options, |_| true).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Expired);
+    for (view, options) in [(&first, latest), (&now, at_snapshot), (&now, latest)] {
+        let error = collection.query(view, &next, options, |_| true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired);
     }
-    let (answers, _) = collection.query(&first, &next, held, |_| true).unwrap();
+    let (answers, _) = collection.query(&first, &next, at_snapshot, |_| true).unwrap();
     let keys = |answers: &[ModelAnswer]| answers.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>();
     assert_eq!(keys(&answers), ["k000013", "k000011", "k000009"]);
 
-    // At the latest state the position counts, and what is written behind it shows.
+    // At the latest state the token is a position, and later writes after it are returned.
     let (answers, explain) = collection.query(&now, &query, latest, |_| true).unwrap();
     assert_eq!(keys(&answers), ["k000019", "k000017", "k000015"]);
     collection.write(&[ModelWrite::Delete("k000013".into())]).unwrap();
@@ -293,20 +293,20 @@ fn a_token_of_a_snapshot_expires_with_it_and_one_of_the_latest_state_goes_on() {
     let (answers, _) = collection.query(&collection.view(), &next, latest, |_| true).unwrap();
     assert_eq!(keys(&answers), ["k000011", "k000009", "k000007"]);
 
-    // A token fits its own query only.
+    // A token is valid for its own query only.
     let other = Query::new().eq("common", 0).after(next.token().cloned().unwrap());
-    let refused = collection.query(&now, &other, latest, |_| true).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    let error = collection.query(&now, &other, latest, |_| true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
-fn a_count_per_value_takes_writes_that_an_array_proposes_twice() {
-    // The index knows nothing of the value that counts, and proposes the write under two others.
+fn a_limit_per_value_counts_a_write_with_two_entries_once() {
+    // The index does not contain the limited attribute, and has the write under two values of another.
     let mut collection = ModelCollection::new(&["tags[*]"]);
     collection.put("k", r#"{"tags":[1,2],"n":5}"#);
     let query = Query::new().range("n", 1..9).range("tags[*]", 0..9).limit_per_value(1);
     for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
-        let (_, explain) = ask(&collection, &query.clone().order(order).count());
+        let (_, explain) = run_checked(&collection, &query.clone().order(order).count());
         assert_eq!((explain.answers, explain.index.as_deref()), (1, Some("tags[*]")), "{explain}");
     }
 }

@@ -39,7 +39,7 @@ fn any_field() -> impl Strategy<Value = Option<String>> {
     ]
 }
 
-/// Rectangles that touch and repeat, and what is none.
+/// Rectangles that touch and repeat, and invalid ones.
 fn any_area() -> impl Strategy<Value = Option<String>> {
     let corners = || [0..4_i32, 0..4_i32, 1..5_i32, 2..5_i32].prop_map(|corners| format!("{corners:?}"));
     prop_oneof![
@@ -71,7 +71,7 @@ pub(super) fn any_write() -> impl Strategy<Value = ModelWrite> {
     ]
 }
 
-/// An attribute of space, and two coordinates with two lengths.
+/// A spatial attribute, and two coordinates with two lengths.
 fn any_window() -> impl Strategy<Value = (&'static str, [f64; 4])> {
     let coordinate = || (-1..10_i32).prop_map(|half| f64::from(half) / 2.0);
     let length = || (0..5_i32).prop_map(|half| f64::from(half) / 2.0);
@@ -120,7 +120,7 @@ pub(super) fn any_query() -> impl Strategy<Value = Query> {
         })
 }
 
-/// Asks `query` at `view` in every projection, and compares with a scan by hand.
+/// Runs `query` at `view` in every projection, and compares with the model.
 fn compare(
     collection: &ModelCollection,
     view: &crate::model::ModelView,
@@ -146,7 +146,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_index_answers_like_a_scan_by_hand(
+    fn every_index_returns_the_answers_of_the_model(
         history in proptest::collection::vec(proptest::collection::vec(any_write(), 1..5), 0..25),
         queries in proptest::collection::vec((any_query(), 0.0..=1.0_f64), 1..8),
         collect_bytes in prop_oneof![Just(1_usize), Just(200), Just(32 << 20)],
@@ -156,7 +156,7 @@ proptest! {
         for batch in &history {
             collection.write(batch).unwrap();
         }
-        // Views between the writes of a batch exist in no store, but they must not confuse the blind kinds.
+        // No store has views between the writes of a batch, but indexes with validation must handle them.
         let mut boundaries = vec![0];
         for batch in &history {
             boundaries.push(boundaries.last().unwrap() + batch.len() as u64);
@@ -190,7 +190,7 @@ fn hundred(spec: &str) -> ModelCollection {
 }
 
 #[test]
-fn the_newest_of_one_value_are_read_and_no_more() {
+fn a_query_reads_only_the_newest_entries_of_a_value() {
     let collection = hundred("a");
     let query = Query::new().eq("a", 3).limit(4).keys_only();
     let (answers, explain) =
@@ -221,7 +221,7 @@ fn the_limit_counts_current_rows_only() {
 }
 
 #[test]
-fn synchronous_maintenance_leaves_nothing_to_validate() {
+fn synchronous_maintenance_makes_validation_unnecessary() {
     let collection = hundred("a:composite:maintenance=synchronous");
     let query = Query::new().eq("a", 3).keys_only();
     let (answers, explain) =
@@ -246,7 +246,7 @@ fn a_range_is_read_again_only_if_too_many_were_obsolete() {
         collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
     assert_eq!(answers, expected_answers(&collection.view(), &query));
     assert!(explain.passes > 1, "{explain}");
-    // Of the obsolete ones only those are fetched that are newer than the last answer.
+    // Only the obsolete candidates newer than the last answer are fetched.
     assert_eq!(explain.records_fetched, 5);
 }
 
@@ -254,23 +254,23 @@ fn a_range_is_read_again_only_if_too_many_were_obsolete() {
 fn an_index_is_chosen_by_equalities_first_or_by_name() {
     let mut collection = ModelCollection::new(&["score", "user", "user+score"]);
     collection.put("k", r#"{"user":"x","score":5}"#);
-    let ask = |query: &Query| {
+    let run = |query: &Query| {
         collection
             .query(&collection.view(), query, LookupOptions::default(), |_| true)
             .map(|(_, explain)| explain)
     };
-    let used = |query: &Query| ask(query).unwrap().index;
+    let used = |query: &Query| run(query).unwrap().index;
     let both = Query::new().range("score", 1..9).eq("user", "x");
     assert_eq!(used(&both).as_deref(), Some("user"));
     assert_eq!(used(&both.clone().using_index("user+score")).as_deref(), Some("user+score"));
     assert_eq!(used(&Query::new().eq("score", 5).eq("user", "x")).as_deref(), Some("user+score"));
     assert_eq!(used(&Query::new().range("score", 1..9)).as_deref(), Some("score"));
     assert_eq!(used(&Query::new().eq("other", 1)), None);
-    assert!(ask(&Query::new()).unwrap().is_full_scan());
-    assert_eq!(ask(&both.clone().using_index("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(run(&Query::new()).unwrap().is_full_scan());
+    assert_eq!(run(&both.clone().using_index("none")).unwrap_err().kind(), ErrorKind::NotFound);
     let unserved = Query::new().eq("score", 5).using_index("user");
-    assert_eq!(ask(&unserved).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(ask(&Query::new().eq("a..b", 5)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(run(&unserved).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(run(&Query::new().eq("a..b", 5)).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn explain_measures_stages_with_a_clock() {
 }
 
 #[test]
-fn the_receiver_may_stop() {
+fn the_caller_can_stop_early() {
     let collection = hundred("a");
     let view = collection.view();
     let indexes: [&dyn SecondaryIndex<crate::model::ModelView>; 1] = [&collection.indexes[0]];
@@ -311,13 +311,13 @@ fn the_receiver_may_stop() {
         Ok(if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     assert_eq!((explain.unwrap().answers, seen), (3, 3));
-    let refused = lookup.run(&Query::new().eq("a", 1), |_| Ok(ControlFlow::Continue(())));
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    let result = lookup.run(&Query::new().eq("a", 1), |_| Ok(ControlFlow::Continue(())));
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
-fn windows_of_any_size_answer_in_order() {
-    // More than fits the first windows, and more records than wait in memory.
+fn windows_of_any_size_preserve_the_order() {
+    // More candidates than the first windows, and more records than are buffered in memory.
     let mut collection = ModelCollection::new(&["a", "tags[*]"]);
     for number in 0..900_u32 {
         let key = format!("k{:03}", number.wrapping_mul(7919) % 900);

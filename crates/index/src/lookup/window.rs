@@ -1,38 +1,37 @@
-//! Candidates that wait to be settled together, in order.
+//! A window of candidates that are validated or fetched together and emitted in order.
 
 use bolide_base::SequenceNumber;
 use bolide_lsm::store::KnownWrite;
 
 use crate::candidate::{Candidate, CandidateOrigin};
-use crate::in_sstable::matches::MAX_IN_HAND_BYTES;
+use crate::in_sstable::matches::MAX_COPIED_RECORD_BYTES;
 
-/// Candidates of a window at first, where the limit does not say less.
+/// Candidates of the first window; fewer with a smaller limit.
 const FIRST_WINDOW: usize = 64;
-/// Room for so many candidates is taken at once.
-const FIRST_ROOM: usize = 16;
-/// The same in bytes.
-const FIRST_ROOM_BYTES: usize = 512;
-/// Candidates of a window at most.
-const LARGEST_WINDOW: usize = 4096;
+/// Initial capacity for candidates.
+const INITIAL_CAPACITY: usize = 16;
+/// Initial capacity for their bytes.
+const INITIAL_BYTES: usize = 512;
+/// Maximum candidates of a window.
+const MAX_WINDOW: usize = 4096;
 
-/// Candidates that are settled together.
-pub(super) struct Window<V> {
-    pub(super) candidates: Vec<Waiting>,
-    /// Of each the primary key, the value for the order, what its entry includes, and its record if that came
-    /// with it.
+/// Candidates that are resolved together.
+pub(super) struct CandidateWindow<V> {
+    pub(super) candidates: Vec<WindowCandidate>,
+    /// For each candidate: primary key, order value, included attributes, and the record if the index returned it.
     bytes: Vec<u8>,
-    /// What became of them, in their order.
-    pub(super) fates: Vec<Fate<V>>,
-    /// Candidates to wait for.
+    /// The states of the candidates, in their order.
+    pub(super) states: Vec<CandidateState<V>>,
+    /// Candidates at which the window is full.
     pub(super) size: usize,
 }
 
-/// A candidate of a window; its bytes start where those of the one before end.
+/// A candidate of a window; its bytes start at the end of the previous one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting {
+pub(super) struct WindowCandidate {
     pub(super) sequence: SequenceNumber,
     pub(super) repeated: bool,
-    pub(super) turn: Turn,
+    pub(super) flags: CandidateFlags,
     pub(super) newer_runs: Option<u32>,
     pub(super) has_record: bool,
     pub(super) validated: bool,
@@ -43,38 +42,38 @@ pub(super) struct Waiting {
     end: usize,
 }
 
-/// What is to be done when the turn of a candidate comes.
+/// The needs of a candidate.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct CandidateFlags {
     /// Its record is needed.
     pub(super) needs_record: bool,
-    /// The value that it came with is the one at which it stands.
-    pub(super) knows_value: bool,
-    /// Its record says at which value it stands.
-    pub(super) several: bool,
+    /// Its order value is the one under which it is emitted.
+    pub(super) has_order_value: bool,
+    /// It may have several order values: its record determines the one under which it is emitted.
+    pub(super) is_multi_valued: bool,
 }
 
-/// What is known about a candidate once its window is settled.
-pub(super) enum Fate<V> {
+/// The state of a candidate of a resolved window.
+pub(super) enum CandidateState<V> {
     /// Replaced or deleted.
     Obsolete,
     /// Current, with its record if records are fetched.
     Current(Option<V>),
-    /// Current; its record came with it.
-    InHand,
-    /// To be fetched when its turn comes.
-    Later,
+    /// Current; the index returned its record.
+    CurrentWithRecord,
+    /// Still to be fetched, alone.
+    Pending,
 }
 
-impl<V> Window<V> {
+impl<V> CandidateWindow<V> {
     pub(super) fn new() -> Self {
-        Self { candidates: Vec::new(), bytes: Vec::new(), fates: Vec::new(), size: FIRST_WINDOW }
+        Self { candidates: Vec::new(), bytes: Vec::new(), states: Vec::new(), size: FIRST_WINDOW }
     }
 
-    pub(super) fn push(&mut self, candidate: &Candidate<'_>, turn: Turn) {
+    pub(super) fn push(&mut self, candidate: &Candidate<'_>, flags: CandidateFlags) {
         if self.candidates.capacity() == 0 {
-            self.candidates.reserve(FIRST_ROOM);
-            self.bytes.reserve(FIRST_ROOM_BYTES);
+            self.candidates.reserve(INITIAL_CAPACITY);
+            self.bytes.reserve(INITIAL_BYTES);
         }
         self.bytes.extend_from_slice(candidate.primary_key);
         let key_end = self.bytes.len();
@@ -82,14 +81,14 @@ impl<V> Window<V> {
         let value_end = self.bytes.len();
         self.bytes.extend_from_slice(candidate.included);
         let included_end = self.bytes.len();
-        // Longer ones are fetched again: what waits is copied.
-        let is_short = |record: &&[u8]| record.len() <= MAX_IN_HAND_BYTES;
-        let record = candidate.origin.record.filter(|_| turn.needs_record).filter(is_short);
+        // The window copies records; longer ones are fetched again.
+        let is_short = |record: &&[u8]| record.len() <= MAX_COPIED_RECORD_BYTES;
+        let record = candidate.origin.record.filter(|_| flags.needs_record).filter(is_short);
         self.bytes.extend_from_slice(record.unwrap_or_default());
-        self.candidates.push(Waiting {
+        self.candidates.push(WindowCandidate {
             sequence: candidate.sequence,
             repeated: candidate.repeated,
-            turn,
+            flags,
             newer_runs: candidate.origin.newer_runs,
             has_record: record.is_some(),
             validated: candidate.origin.validated,
@@ -101,38 +100,37 @@ impl<V> Window<V> {
         });
     }
 
-    /// True if a candidate waits.
-    pub(super) fn waits(&self) -> bool {
-        !self.candidates.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.candidates.is_empty()
     }
 
     pub(super) fn key(&self, position: usize) -> &[u8] {
         self.candidate(position).primary_key
     }
 
-    /// The write that the candidate at `position` stems from.
+    /// The write of the candidate at `position`.
     pub(super) fn write(&self, position: usize) -> KnownWrite<'_> {
         let candidate = self.candidate(position);
         KnownWrite { key: candidate.primary_key, sequence: candidate.sequence }
     }
 
-    /// The candidate at `position`, which there is.
+    /// The candidate at `position`, which must exist.
     pub(super) fn candidate(&self, position: usize) -> Candidate<'_> {
         let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
         let start = start.map_or(0, |before| before.end);
         let bytes = |start: usize, end: usize| self.bytes.get(start..end).unwrap_or_default();
         match self.candidates.get(position) {
-            Some(waiting) => Candidate {
-                primary_key: bytes(start, waiting.key_end),
-                sequence: waiting.sequence,
-                order_value: bytes(waiting.key_end, waiting.value_end),
-                repeated: waiting.repeated,
-                included: bytes(waiting.value_end, waiting.included_end),
+            Some(entry) => Candidate {
+                primary_key: bytes(start, entry.key_end),
+                sequence: entry.sequence,
+                order_value: bytes(entry.key_end, entry.value_end),
+                repeated: entry.repeated,
+                included: bytes(entry.value_end, entry.included_end),
                 origin: CandidateOrigin {
-                    validated: waiting.validated,
-                    newer_runs: waiting.newer_runs,
-                    record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
-                    checked: waiting.checked,
+                    validated: entry.validated,
+                    newer_runs: entry.newer_runs,
+                    record: entry.has_record.then(|| bytes(entry.included_end, entry.end)),
+                    checked: entry.checked,
                 },
             },
             None => Candidate {
@@ -146,7 +144,7 @@ impl<V> Window<V> {
         }
     }
 
-    /// The positions in the order in which keys are looked up.
+    /// The positions in lookup order: sorted by key if the window is large.
     pub(super) fn lookup_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.candidates.len()).collect();
         if order.len() > FIRST_WINDOW {
@@ -155,30 +153,30 @@ impl<V> Window<V> {
         order
     }
 
-    /// Settles the candidate at `position`, which came with all that is wanted.
-    pub(super) fn settle_in_hand(&mut self, position: usize, is_current: bool) {
-        let has_record = self.candidates.get(position).is_some_and(|waiting| waiting.has_record);
-        let fate = match (is_current, has_record) {
-            (false, _) => Fate::Obsolete,
-            (true, true) => Fate::InHand,
-            (true, false) => Fate::Current(None),
+    /// Sets the state of the validated candidate at `position`, which needs no fetch.
+    pub(super) fn set_validated(&mut self, position: usize, is_current: bool) {
+        let has_record = self.candidates.get(position).is_some_and(|candidate| candidate.has_record);
+        let state = match (is_current, has_record) {
+            (false, _) => CandidateState::Obsolete,
+            (true, true) => CandidateState::CurrentWithRecord,
+            (true, false) => CandidateState::Current(None),
         };
-        self.set_fate(position, fate);
+        self.set_state(position, state);
     }
 
-    pub(super) fn set_fate(&mut self, position: usize, fate: Fate<V>) {
-        if let Some(place) = self.fates.get_mut(position) {
-            *place = fate;
+    pub(super) fn set_state(&mut self, position: usize, state: CandidateState<V>) {
+        if let Some(slot) = self.states.get_mut(position) {
+            *slot = state;
         }
     }
 
-    /// Empties the window; the next one may be larger.
+    /// Empties the window. If it was full the next one is twice as large, up to a bound.
     pub(super) fn restart(&mut self) {
         if self.candidates.len() >= self.size {
-            self.size = (2 * self.size).min(LARGEST_WINDOW);
+            self.size = (2 * self.size).min(MAX_WINDOW);
         }
         self.candidates.clear();
         self.bytes.clear();
-        self.fates.clear();
+        self.states.clear();
     }
 }

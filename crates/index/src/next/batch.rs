@@ -1,11 +1,13 @@
-//! Versions that entries name, read and validated together.
+//! Batches of record versions that index entries point to, read and validated together.
 //!
-//! Entries say which data block a version is in and which of its entries it is, so nothing is searched for. A batch sorts them by place:
-//! each data block is taken from the cache, or read, once (NEXT §4, the read history of a question), and the loads of many
-//! places wait for memory together. Where hardly two versions are in one block that is worth nothing: they are read in the order of their
-//! turns then, some hundreds at once. What is newer than the place of a version tells whether it is current; it is asked for many at once, and what
-//! is not current is not proposed at all. Small records, and those of blocks that had to be read, are copied side by side; the
-//! others stay in their blocks until their turn comes, as long as few enough blocks are held.
+//! An entry holds the data block of a version and its number in that block, so the block is not searched. A batch sorts
+//! the versions by location: each data block is looked up in the cache, or read, once (NEXT §4, the read history of a
+//! query), and the memory accesses of many locations overlap. If few versions share a block, sorting gains nothing: the
+//! batch then reads them in output order, some hundreds at once.
+//!
+//! A version is current if no newer run has its key. The batch validates many versions at once and does not return the
+//! stale ones. Small records, and those of blocks that were read from files, are copied into one buffer; the others stay
+//! pinned in their blocks until they are returned, up to a bound on pinned bytes.
 
 use std::ops::Range;
 
@@ -16,257 +18,260 @@ use bolide_table::ValueRef;
 
 use super::costs::NextCosts;
 use super::global_index::GlobalIndex;
-use super::index_block::Entry;
+use super::key_block::VersionEntry;
 use crate::candidate::{Candidate, CandidateOrigin};
-use crate::in_sstable::matches::{MAX_IN_HAND_BYTES, Question, order_value};
+use crate::in_sstable::matches::{IndexQuery, MAX_COPIED_RECORD_BYTES, order_value};
 
-/// Versions that are read, then validated, at once: what they need stays in the nearer caches.
-const READ_AT_ONCE: usize = 256;
-/// Bytes that a key takes, about.
-const KEY_ROOM: usize = 24;
-/// Bytes of blocks that are held at most. Records of further blocks are copied.
-const MAX_HELD_BYTES: usize = 16 << 20;
-/// Bytes of copied records at most. Further ones are left to the driver.
+/// Versions that are read and then validated at once: their data stays in the inner CPU caches.
+const READ_CHUNK: usize = 256;
+/// Estimated bytes of a primary key.
+const ESTIMATED_KEY_BYTES: usize = 24;
+/// Maximum bytes of pinned blocks. Records of further blocks are copied.
+const MAX_PINNED_BYTES: usize = 16 << 20;
+/// Maximum bytes of copied records. The lookup driver fetches the records beyond.
 const MAX_COPIED_BYTES: usize = 16 << 20;
 
-/// A version of a record that an entry names.
+/// A version of a record that an index entry points to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Version {
+pub(super) struct IndexedVersion {
+    /// Number of the sstable in the global index.
     pub(super) member: u32,
-    pub(super) entry: Entry,
-    /// Its record could not be looked into.
+    pub(super) entry: VersionEntry,
+    /// Its attributes could not be extracted when the sstable was written.
     pub(super) is_opaque: bool,
-    /// The number of its key among those kept; [`NO_KEY`] for none.
+    /// Number of its secondary key among the stored keys; [`NO_KEY`] for none.
     pub(super) key: u32,
 }
 
-impl Version {
-    /// Its member and its data block, as a number.
+impl IndexedVersion {
+    /// Its member and its data block in one number.
     #[inline]
-    pub(super) fn place(&self) -> u64 {
+    pub(super) fn block_id(&self) -> u64 {
         u64::from(self.member) << u32::BITS | u64::from(self.entry.block)
     }
 }
 
-/// No key was kept.
+/// The secondary key is not stored.
 pub(super) const NO_KEY: u32 = u32::MAX;
 
-/// What may be an answer, by its number among those of its sort.
+/// A possible match, by its number among those of its sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Item {
-    /// A match that was found.
-    Found(u32),
-    /// A version that an entry names.
+pub(super) enum BatchItem {
+    /// A match found in a memtable or by a scan.
+    Match(u32),
+    /// A version that an index entry points to.
     Version(u32),
 }
 
-/// What the turn of an item brings.
+/// The next output of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum BatchOutput {
     /// The match with this number.
-    Found(u32),
-    /// The version with this number has yet to be looked into.
+    Match(u32),
+    /// The version with this number is opaque: the caller has to extract its attributes.
     Opaque(u32),
-    /// The current version that is at this place of the batch.
-    Held(usize),
+    /// The current version at this position of the batch.
+    Version(usize),
 }
 
-/// What became of a version that was read.
+/// The state of a version that was read.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct VersionState {
     is_current: bool,
     repeated: bool,
-    /// There was no room for its value.
-    is_left: bool,
+    /// Its value is neither pinned nor copied: both bounds are reached.
+    is_value_dropped: bool,
 }
 
-/// What became of a value that keeps its block in memory.
-enum Kept {
+/// Where a value that pins its block is stored.
+enum ValueStorage {
     Pinned,
-    /// Among the copied values.
+    /// A range of the copied values.
     Copied(Range<usize>),
-    Not,
+    Dropped,
 }
 
-/// The blocks that values keep in memory.
+/// The blocks that values pin in memory.
 #[derive(Debug, Default)]
-struct HeldBlocks {
-    /// Their bytes.
+struct PinnedBlocks {
+    /// Bytes of the blocks.
     bytes: usize,
-    /// The last one.
+    /// The last pinned block.
     last: Option<u64>,
 }
 
-impl HeldBlocks {
-    /// Keeps a value of the block at `place`, pinned or copied behind `values`.
-    fn keep(&mut self, place: u64, value: &ValueRef, values: &mut Vec<u8>) -> Kept {
-        let more = if self.last == Some(place) { 0 } else { value.pinned_bytes() };
-        if self.bytes + more <= MAX_HELD_BYTES {
+impl PinnedBlocks {
+    /// Stores a value of block `block_id`: leaves it pinned, or appends a copy to `values`.
+    fn store(&mut self, block_id: u64, value: &ValueRef, values: &mut Vec<u8>) -> ValueStorage {
+        let more = if self.last == Some(block_id) { 0 } else { value.pinned_bytes() };
+        if self.bytes + more <= MAX_PINNED_BYTES {
             self.bytes += more;
-            self.last = Some(place);
-            return Kept::Pinned;
+            self.last = Some(block_id);
+            return ValueStorage::Pinned;
         }
         let start = values.len();
-        if value.len() > MAX_IN_HAND_BYTES || start + value.len() > MAX_COPIED_BYTES {
-            return Kept::Not;
+        if value.len() > MAX_COPIED_RECORD_BYTES || start + value.len() > MAX_COPIED_BYTES {
+            return ValueStorage::Dropped;
         }
         values.extend_from_slice(value);
-        Kept::Copied(start..values.len())
+        ValueStorage::Copied(start..values.len())
     }
 }
 
-/// Items in the order of their turns, and the versions among them as they were read; see the [module](self).
+/// Items in output order, with the versions among them that were read; see the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    items: Vec<(SequenceNumber, Item)>,
-    /// The next turn.
+pub(super) struct VersionBatch {
+    items: Vec<(SequenceNumber, BatchItem)>,
+    /// Position of the next output in `items`.
     next: usize,
-    /// Of each item that is a version to be read, its place in `reads` and `fates`.
+    /// For each item that is a version to read, its position in `reads` and `states`.
     read_at: Vec<u32>,
     reads: Vec<VersionRead>,
-    fates: Vec<Fate>,
-    /// The keys of `reads`, and the values that are copied.
-    taken: VersionReads,
-    held: HeldBlocks,
-    /// The data block that was read last, with its member.
+    states: Vec<VersionState>,
+    /// The keys of `reads`, and the copied values.
+    buffers: VersionReads,
+    pinned: PinnedBlocks,
+    /// Member and number of the last data block that was read.
     last_block: Option<(u32, u32)>,
-    order: Vec<Ordered>,
+    order: Vec<PlannedRead>,
     places: Vec<VersionPlace>,
     current: Vec<bool>,
 }
 
-/// An item that is a version to be read.
+/// An item that is a version to read.
 #[derive(Debug, Clone, Copy)]
-struct Ordered {
+struct PlannedRead {
     /// Member and block.
-    place: u64,
-    /// The number of the version.
+    block_id: u64,
+    /// Number of the version.
     version: u32,
-    /// That of the item.
+    /// Number of the item.
     item: u32,
 }
 
-impl Batch {
-    /// Forgets all items.
+impl VersionBatch {
+    /// Removes all items.
     pub(super) fn clear(&mut self) {
         self.items.clear();
         self.next = 0;
         self.read_at.clear();
         self.reads.clear();
-        self.fates.clear();
-        self.taken.keys.clear();
-        self.taken.values.clear();
-        self.held = HeldBlocks::default();
+        self.states.clear();
+        self.buffers.keys.clear();
+        self.buffers.values.clear();
+        self.pinned = PinnedBlocks::default();
     }
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Makes room for so many more items.
+    /// Reserves capacity for `items` more items.
     pub(super) fn reserve(&mut self, items: usize) {
         self.items.reserve(items);
     }
 
-    /// Adds an item of this rank behind all others.
-    pub(super) fn push(&mut self, rank: SequenceNumber, item: Item) {
+    /// Appends an item with this rank.
+    pub(super) fn push(&mut self, rank: SequenceNumber, item: BatchItem) {
         self.items.push((rank, item));
     }
 
-    /// The rank of the item whose turn is next.
+    /// The rank of the next item.
     pub(super) fn next_rank(&self) -> Option<SequenceNumber> {
         self.items.get(self.next).map(|(rank, _)| *rank)
     }
 
-    /// Reads and validates what `versions` have of the items. Counts what that costs. Without `by_place` they are read in the
-    /// order of their turns.
+    /// Reads and validates the items that are among `versions`, and adds the cost to `statistics`. `by_location` sorts the
+    /// reads by data block; without it they are done in output order.
     ///
     /// # Errors
-    /// `Corruption` where a version is not where its entry says, and from reading; `Io`.
+    /// `Corruption` if a version is not at the location in its entry, and from reading; `Io`.
     pub(super) fn read(
         &mut self,
-        versions: &[Version],
-        by_place: bool,
+        versions: &[IndexedVersion],
+        by_location: bool,
         global: &GlobalIndex,
         table: &TreeView,
-        told: &mut Told,
+        statistics: &mut BatchStatistics,
     ) -> Result<()> {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         for (number, (_, item)) in (0..).zip(&self.items) {
-            if let Item::Version(at) = *item
+            if let BatchItem::Version(at) = *item
                 && let Some(version) = versions.get(at as usize).filter(|version| !version.is_opaque)
             {
-                order.push(Ordered { place: version.place(), version: at, item: number });
+                order.push(PlannedRead { block_id: version.block_id(), version: at, item: number });
             }
         }
-        if by_place {
-            order.sort_unstable_by_key(|ordered| ordered.place);
+        if by_location {
+            order.sort_unstable_by_key(|planned| planned.block_id);
         }
         self.read_at.resize(self.items.len(), u32::MAX);
         self.reads.reserve(order.len());
-        self.fates.reserve(order.len());
-        self.taken.keys.reserve(order.len() * KEY_ROOM);
-        for some in order.chunks(READ_AT_ONCE) {
-            self.read_some(some, versions, (global, table), told)?;
+        self.states.reserve(order.len());
+        self.buffers.keys.reserve(order.len() * ESTIMATED_KEY_BYTES);
+        for chunk in order.chunks(READ_CHUNK) {
+            self.read_chunk(chunk, versions, (global, table), statistics)?;
         }
         self.order = order;
         Ok(())
     }
 
-    fn read_some(
+    fn read_chunk(
         &mut self,
-        order: &[Ordered],
-        versions: &[Version],
+        order: &[PlannedRead],
+        versions: &[IndexedVersion],
         (global, table): (&GlobalIndex, &TreeView),
-        told: &mut Told,
+        statistics: &mut BatchStatistics,
     ) -> Result<()> {
         self.places.clear();
-        let (first, first_key) = (self.reads.len(), self.taken.keys.len());
-        let mut spared = 0;
-        for (number, ordered) in (first as u32..).zip(order) {
-            let version = versions.get(ordered.version as usize).ok_or_else(|| lost("a version"))?;
-            let Entry { sequence, block, entry, repeated } = version.entry;
-            let place = global.place(version.member).ok_or_else(|| lost("an sstable"))?;
+        let (first, first_key) = (self.reads.len(), self.buffers.keys.len());
+        let mut same_block_reads = 0;
+        for (number, planned) in (first as u32..).zip(order) {
+            let version = versions.get(planned.version as usize).ok_or_else(|| dangling("a version"))?;
+            let VersionEntry { sequence, block, entry, repeated } = version.entry;
+            let place = global.place(version.member).ok_or_else(|| dangling("an sstable"))?;
             self.places.push(VersionPlace { table: place, block: block.into(), entry, sequence });
-            self.fates.push(Fate { is_current: false, repeated, is_left: false });
-            if let Some(slot) = self.read_at.get_mut(ordered.item as usize) {
+            self.states.push(VersionState { is_current: false, repeated, is_value_dropped: false });
+            if let Some(slot) = self.read_at.get_mut(planned.item as usize) {
                 *slot = number;
             }
-            let is_had = self.last_block.replace((version.member, block)) == Some((version.member, block));
-            spared += u64::from(is_had);
+            let id = (version.member, block);
+            let same_block = self.last_block.replace(id) == Some(id);
+            same_block_reads += u64::from(same_block);
         }
-        told.costs.data_blocks_read += order.len() as u64 - spared;
-        told.costs.data_blocks_spared += spared;
-        table.read_versions(&self.places, &mut self.taken, &mut self.reads)?;
-        self.validate(first, first_key, table, told)?;
-        let Self { reads, fates, current, held, taken, .. } = self;
+        statistics.costs.data_blocks_read += order.len() as u64 - same_block_reads;
+        statistics.costs.data_blocks_spared += same_block_reads;
+        table.read_versions(&self.places, &mut self.buffers, &mut self.reads)?;
+        self.validate(first, first_key, table, statistics)?;
+        let Self { reads, states, current, pinned, buffers, .. } = self;
         let mut current = current.iter();
-        let read = reads.iter_mut().zip(fates).skip(first);
-        for ((read, fate), ordered) in read.zip(order) {
+        let read = reads.iter_mut().zip(states).skip(first);
+        for ((read, state), planned) in read.zip(order) {
             match read.at {
                 VersionAt::Newest => {
-                    fate.is_current = current.next().copied().unwrap_or(false);
-                    told.obsolete += u64::from(!fate.is_current);
+                    state.is_current = current.next().copied().unwrap_or(false);
+                    statistics.obsolete += u64::from(!state.is_current);
                 }
-                VersionAt::Replaced => told.costs.replaced += 1,
+                VersionAt::Replaced => statistics.costs.replaced += 1,
                 VersionAt::Other => {
-                    let version = versions.get(ordered.version as usize);
-                    return Err(version.map_or_else(|| lost("a version"), |it| misplaced(it, global, table)));
+                    let version = versions.get(planned.version as usize);
+                    let error = version.map_or_else(|| dangling("a version"), |it| misplaced(it, global, table));
+                    return Err(error);
                 }
             }
             if let VersionValue::Pinned(value) = &read.value {
-                let kept = if fate.is_current {
-                    held.keep(ordered.place, value, &mut taken.values)
+                let storage = if state.is_current {
+                    pinned.store(planned.block_id, value, &mut buffers.values)
                 } else {
-                    Kept::Not
+                    ValueStorage::Dropped
                 };
-                match kept {
-                    Kept::Pinned => continue,
-                    Kept::Copied(at) => read.value = VersionValue::Copied(at),
-                    Kept::Not => {
+                match storage {
+                    ValueStorage::Pinned => continue,
+                    ValueStorage::Copied(at) => read.value = VersionValue::Copied(at),
+                    ValueStorage::Dropped => {
                         read.value = VersionValue::Copied(0..0);
-                        fate.is_left = true;
+                        state.is_value_dropped = true;
                     }
                 }
             }
@@ -274,82 +279,88 @@ impl Batch {
         Ok(())
     }
 
-    /// Finds out which of the versions read from number `first` on are current, but for those that a neighbour has replaced.
-    fn validate(&mut self, first: usize, first_key: usize, table: &TreeView, told: &mut Told) -> Result<()> {
+    /// Validates the versions read from number `first` on, except those that a newer version in the same block replaces.
+    fn validate(
+        &mut self,
+        first: usize,
+        first_key: usize,
+        table: &TreeView,
+        statistics: &mut BatchStatistics,
+    ) -> Result<()> {
         let mut start = first_key;
         let mut found = Vec::with_capacity(self.places.len());
         for (read, place) in self.reads.iter().skip(first).zip(&self.places) {
-            let key = self.taken.keys.get(start..read.key_end).unwrap_or_default();
+            let key = self.buffers.keys.get(start..read.key_end).unwrap_or_default();
             start = read.key_end;
             if read.at == VersionAt::Newest {
                 found.push(FoundInRun { key, sequence: place.sequence, newer_runs: read.newer_runs });
             }
         }
         self.current.clear();
-        told.unknown += table.are_current(&found, &mut self.current)?;
+        statistics.unknown += table.are_current(&found, &mut self.current)?;
         Ok(())
     }
 
-    /// What comes next; `None` behind the last item.
+    /// The next output; `None` at the end.
     #[inline]
-    pub(super) fn advance(&mut self) -> Option<Turn> {
+    pub(super) fn advance(&mut self) -> Option<BatchOutput> {
         while let Some((_, item)) = self.items.get(self.next) {
-            let turn = self.next;
+            let position = self.next;
             self.next += 1;
             let number = match *item {
-                Item::Found(number) => return Some(Turn::Found(number)),
-                Item::Version(number) => number,
+                BatchItem::Match(number) => return Some(BatchOutput::Match(number)),
+                BatchItem::Version(number) => number,
             };
-            match self.read_at.get(turn).and_then(|&at| self.fates.get(at as usize)) {
-                Some(fate) if fate.is_current => return Some(Turn::Held(turn)),
+            match self.read_at.get(position).and_then(|&at| self.states.get(at as usize)) {
+                Some(state) if state.is_current => return Some(BatchOutput::Version(position)),
                 Some(_) => {}
-                // What was not read has yet to be looked into.
-                None => return Some(Turn::Opaque(number)),
+                // Opaque versions are not read.
+                None => return Some(BatchOutput::Opaque(number)),
             }
         }
         None
     }
 
-    /// The number of the version whose turn [`advance`](Self::advance) said to be that at `turn`.
+    /// The number of the version at `position`, which [`advance`](Self::advance) returned.
     #[inline]
-    pub(super) fn version_at(&self, turn: usize) -> Option<u32> {
-        match self.items.get(turn)?.1 {
-            Item::Version(number) => Some(number),
-            Item::Found(_) => None,
+    pub(super) fn version_at(&self, position: usize) -> Option<u32> {
+        match self.items.get(position)?.1 {
+            BatchItem::Version(number) => Some(number),
+            BatchItem::Match(_) => None,
         }
     }
 
-    /// The version whose turn [`advance`](Self::advance) said to be that at `turn`, as the driver is to see it; its secondary key, if it was
-    /// kept, is `secondary_key`.
+    /// The candidate for the version at `position`, which [`advance`](Self::advance) returned. `secondary_key` is its
+    /// secondary key if it is stored.
     #[inline]
     pub(super) fn candidate<'b>(
         &'b self,
-        turn: usize,
-        question: &Question<'_>,
+        position: usize,
+        query: &IndexQuery<'_>,
         secondary_key: &'b [u8],
     ) -> Option<Candidate<'b>> {
-        let &(sequence, _) = self.items.get(turn)?;
-        let at = *self.read_at.get(turn)? as usize;
-        let (read, fate) = (self.reads.get(at)?, self.fates.get(at)?);
+        let &(sequence, _) = self.items.get(position)?;
+        let at = *self.read_at.get(position)? as usize;
+        let (read, state) = (self.reads.get(at)?, self.states.get(at)?);
         let before = at.checked_sub(1).and_then(|before| self.reads.get(before));
         let start = before.map_or(0, |before| before.key_end);
         Some(Candidate {
-            primary_key: self.taken.keys.get(start..read.key_end)?,
+            primary_key: self.buffers.keys.get(start..read.key_end)?,
             sequence,
-            order_value: match question.access.near {
-                // To a question for the nearest the key is the distance.
+            order_value: match query.access.near {
+                // In a nearest-neighbour query the stored key is the distance.
                 Some(_) => secondary_key,
-                None => order_value(question.access, question.order, secondary_key),
+                None => order_value(query.access, query.order, secondary_key),
             },
-            repeated: fate.repeated && !question.access.point,
+            repeated: state.repeated && !query.access.point,
             included: &[],
             origin: CandidateOrigin {
                 newer_runs: None,
                 validated: true,
                 record: match &read.value {
-                    _ if fate.is_left => None,
+                    _ if state.is_value_dropped => None,
                     VersionValue::Pinned(value) => Some(value),
-                    VersionValue::Copied(place) => self.taken.values.get(place.clone()),
+                    VersionValue::Copied(range) => self.buffers.values.get(range.clone()),
                 },
                 checked: true,
             },
@@ -357,49 +368,50 @@ impl Batch {
     }
 }
 
-/// What reading found out, beside the versions.
+/// Counters of reading and validating versions.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct BatchStatistics {
     pub(super) costs: NextCosts,
-    /// Versions that newer ones have replaced elsewhere, or that were deleted.
+    /// Versions that a newer run replaces or deletes.
     pub(super) obsolete: u64,
-    /// Versions that memory alone could not judge.
+    /// Versions whose validation needed I/O.
     pub(super) unknown: u64,
 }
 
-/// The error for a version that is not where its entry says.
+/// The error for a version that is not at the location in its entry.
 #[cold]
-pub(super) fn misplaced(version: &Version, global: &GlobalIndex, table: &TreeView) -> Error {
+pub(super) fn misplaced(version: &IndexedVersion, global: &GlobalIndex, table: &TreeView) -> Error {
     let place = global.place(version.member).and_then(|place| table.table_at(place));
     let file = place.map_or(0, |sstable| sstable.meta().number);
-    let Entry { sequence, block, entry, .. } = version.entry;
+    let VersionEntry { sequence, block, entry, .. } = version.entry;
     let what = format!(
-        "sstable {file:06}.sst: an index block says that write {sequence} is entry {entry} of data block {block}, which \
-         it is not"
+        "sstable {file:06}.sst: an index block points to write {sequence} at entry {entry} of data block {block}, which \
+         holds another write"
     );
     Error::new(ErrorKind::Corruption, what)
 }
 
+/// The error for a number that refers to nothing.
 #[cold]
-pub(super) fn lost(what: &str) -> Error {
-    Error::internal(format!("a cursor of an index of kind `next` lost {what}"))
+pub(super) fn dangling(what: &str) -> Error {
+    Error::internal(format!("a cursor of an index of kind `next` refers to {what} that does not exist"))
 }
 
-/// Whether hardly two of `versions` are in one data block: at most one of eight is where another may be. They are dealt to the bits of a
-/// table of sixteen times as many, so that some that are not together seem so.
-pub(super) fn is_sparse(versions: &[Version]) -> bool {
+/// Whether few of `versions` share a data block: at most one in eight. Blocks are hashed into a bitmap of sixteen bits for
+/// each version, so collisions count some unshared blocks as shared.
+pub(super) fn is_sparse(versions: &[IndexedVersion]) -> bool {
     let words = (versions.len() / 4).next_power_of_two();
-    let mut met = vec![0_u64; words];
+    let mut bitmap = vec![0_u64; words];
     let shift = u64::BITS - (words * u64::BITS as usize).ilog2();
-    let mut again = 0;
+    let mut shared = 0;
     for version in versions {
-        let bit = version.place().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift;
-        if let Some(word) = met.get_mut(bit as usize / 64) {
-            again += usize::from(*word >> (bit % 64) & 1 == 1);
+        let bit = version.block_id().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift;
+        if let Some(word) = bitmap.get_mut(bit as usize / 64) {
+            shared += usize::from(*word >> (bit % 64) & 1 == 1);
             *word |= 1 << (bit % 64);
         }
     }
-    again <= versions.len() / 8
+    shared <= versions.len() / 8
 }
 
 #[cfg(test)]
@@ -409,40 +421,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_held_within_a_bound_and_small_records_copied_beyond() {
-        let (mut held, mut values) = (HeldBlocks::default(), b"before".to_vec());
+    fn pinned_blocks_are_bounded_and_small_records_are_copied_beyond() {
+        let (mut pinned, mut values) = (PinnedBlocks::default(), b"before".to_vec());
         let block = ValueRef::from(vec![7; 1 << 20]);
-        for place in 0..(MAX_HELD_BYTES >> 20) as u64 {
-            assert!(matches!(held.keep(place, &block, &mut values), Kept::Pinned));
+        for block_id in 0..(MAX_PINNED_BYTES >> 20) as u64 {
+            assert!(matches!(pinned.store(block_id, &block, &mut values), ValueStorage::Pinned));
         }
-        let last = held.last;
-        assert!(matches!(held.keep(last.unwrap(), &block, &mut values), Kept::Pinned), "it is held already");
-        assert!(matches!(held.keep(99, &block, &mut values), Kept::Not));
+        let last = pinned.last;
+        let again = pinned.store(last.unwrap(), &block, &mut values);
+        assert!(matches!(again, ValueStorage::Pinned), "it is pinned already");
+        assert!(matches!(pinned.store(99, &block, &mut values), ValueStorage::Dropped));
         let short = ValueRef::from(b"short".to_vec());
-        match held.keep(99, &short, &mut values) {
-            Kept::Copied(at) => assert_eq!(values.get(at), Some(&b"short"[..])),
-            _ => panic!("a short one is copied"),
+        match pinned.store(99, &short, &mut values) {
+            ValueStorage::Copied(at) => assert_eq!(values.get(at), Some(&b"short"[..])),
+            _ => panic!("a short value is copied"),
         }
-        assert_eq!((&values[..], held.last), (&b"beforeshort"[..], last));
+        assert_eq!((&values[..], pinned.last), (&b"beforeshort"[..], last));
         values.resize(MAX_COPIED_BYTES, 0);
-        assert!(matches!(held.keep(99, &short, &mut values), Kept::Not));
+        assert!(matches!(pinned.store(99, &short, &mut values), ValueStorage::Dropped));
     }
 
     #[test]
-    fn what_is_sparse_is_told_from_what_shares_blocks() {
+    fn sparse_versions_are_distinguished_from_versions_that_share_blocks() {
         let seed = 11;
         let mut rng = SimRng::new(seed);
         for count in [0, 1, 7, 250, 2_500, 40_000] {
             for (blocks, sparse) in [(1, false), (3, false), (count, false), (20 * count, true)] {
-                let versions: Vec<Version> = (0..count)
+                let versions: Vec<IndexedVersion> = (0..count)
                     .map(|number| {
                         let block = rng.below(blocks.max(1)) as u32;
-                        let entry = Entry { sequence: number, block, entry: 0, repeated: false };
-                        Version { member: rng.below(2) as u32, entry, is_opaque: false, key: NO_KEY }
+                        let entry = VersionEntry { sequence: number, block, entry: 0, repeated: false };
+                        IndexedVersion { member: rng.below(2) as u32, entry, is_opaque: false, key: NO_KEY }
                     })
                     .collect();
-                let is_so = is_sparse(&versions);
-                assert!(count < 100 || is_so == sparse, "seed {seed}: {count} in {blocks} blocks");
+                let found = is_sparse(&versions);
+                assert!(count < 100 || found == sparse, "seed {seed}: {count} in {blocks} blocks");
             }
         }
     }

@@ -1,32 +1,32 @@
-//! What a question to an index of kind `next` cost, and what its global index saved.
+//! The cost of a query through an index of kind `next`.
 
 use std::fmt;
 
-/// What a question met in the sstables and memtables of a collection. All zero for other kinds of index.
+/// Blocks and entries that a query read from the sstables and memtables of a collection. All zero for other kinds of index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NextCosts {
     /// Index blocks of all sstables.
     pub index_blocks: u64,
-    /// Those among them that the global index led to.
+    /// Index blocks that the global index returned.
     pub index_blocks_met: u64,
-    /// Those among these that a filter over the keys of their sstable spared a question for one key.
+    /// Of these, blocks that a filter over the keys of their sstable excluded, in a query for one key.
     pub index_blocks_filtered: u64,
-    /// Those among the others that were read.
+    /// Of the others, blocks that were read.
     pub index_blocks_read: u64,
-    /// Those among the read ones that had no key in the range of the question: the ε of NEXT §3.4.
+    /// Of these, blocks without a key in the range of the query: the ε of NEXT §3.4.
     pub false_positives: u64,
-    /// Entries in the range that were taken from index blocks.
+    /// Entries in the range that were read from index blocks.
     pub entries: u64,
-    /// Data blocks read for them; those of sstables without the index count too.
+    /// Data blocks read for the entries, or of sstables without the index.
     pub data_blocks_read: u64,
-    /// Entries whose data block had been read already.
+    /// Entries whose data block was already read.
     pub data_blocks_spared: u64,
-    /// Entries whose record a newer version beside it has replaced.
+    /// Entries whose record is replaced by a newer version in the same sstable.
     pub replaced: u64,
-    /// Sstables without the index, which were read whole.
+    /// Sstables without the index, which were scanned.
     pub sstables_without_index: u64,
-    /// Entries of memtable indexes that were looked at.
+    /// Entries of memtable indexes that were examined.
     pub memtable_entries: u64,
 }
 
@@ -52,12 +52,13 @@ impl NextCosts {
     }
 }
 
-/// For people: two lines.
+/// Two lines of text.
 impl fmt::Display for NextCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "index blocks  {} of {} met by the global index, {} of them spared by filters, {} read, {} of them in vain; {} entries; {} sstables without the index",
+            "index blocks  {} of {} met by the global index, {} excluded by filters, {} read, {} false positives; {} entries; \
+             {} sstables without the index",
             self.index_blocks_met,
             self.index_blocks,
             self.index_blocks_filtered,
@@ -68,7 +69,7 @@ impl fmt::Display for NextCosts {
         )?;
         writeln!(
             f,
-            "data blocks   {} read, {} more times had already; {} records replaced beside; {} entries of memtables looked at",
+            "data blocks   {} read, {} reused; {} records replaced in their sstable; {} memtable entries examined",
             self.data_blocks_read, self.data_blocks_spared, self.replaced, self.memtable_entries
         )
     }

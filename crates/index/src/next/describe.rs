@@ -1,16 +1,16 @@
-//! Index blocks and directories for people, and for whoever feeds them with anything at all.
+//! Descriptions of index blocks and directories, and the entry point of the fuzzer.
 
 use std::fmt::Write as _;
 
 use super::directory::{Directory, parse_filter_name, parse_name};
-use super::index_block::IndexBlock;
+use super::key_block::KeyBlock;
 use super::key_filter::KeyFilter;
-use crate::in_sstable::shown_bound;
+use crate::in_sstable::bound_text;
 use crate::space::Rect;
 use crate::space::rect_block;
 
-/// Says in one line what the meta block `name` with the content `bytes` is, if it is that of an index of kind `next`,
-/// for programs that show files to people.
+/// Describes the meta block `name` with the content `bytes` in one line, for file dumps; `None` if it does not belong to
+/// an index of kind `next`.
 ///
 /// ```
 /// use bolide_index::next::describe_meta_block;
@@ -20,19 +20,19 @@ use crate::space::rect_block;
 /// ```
 pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
     if let Some(id) = parse_filter_name(name) {
-        let told =
+        let text =
             KeyFilter::decode(bytes).map(|filter| format!("filter of {} bytes", filter.memory_bytes()));
         return Some(format!(
             "index {id} of kind next: {}",
-            told.unwrap_or_else(|| "does not decode".to_owned())
+            text.unwrap_or_else(|| "does not decode".to_owned())
         ));
     }
     let (id, number) = parse_name(name)?;
-    let told = match number {
-        Some(number) => describe_block(bytes).map(|told| format!("index block {number}: {told}")),
+    let text = match number {
+        Some(number) => describe_block(bytes).map(|text| format!("index block {number}: {text}")),
         None => describe_directory(bytes),
     };
-    Some(format!("index {id} of kind next: {}", told.unwrap_or_else(|| "does not decode".to_owned())))
+    Some(format!("index {id} of kind next: {}", text.unwrap_or_else(|| "does not decode".to_owned())))
 }
 
 fn describe_directory(bytes: &[u8]) -> Option<String> {
@@ -40,25 +40,25 @@ fn describe_directory(bytes: &[u8]) -> Option<String> {
     let blocks = directory.blocks();
     let entries: u64 = blocks.iter().map(|info| u64::from(info.entries)).sum();
     let opaque: u64 = blocks.iter().filter(|info| info.is_opaque).map(|info| u64::from(info.entries)).sum();
-    let mut told = format!(
+    let mut text = format!(
         "directory of {} index blocks with {} ranges and {entries} entries over {} data blocks",
         blocks.len(),
         directory.ranges(),
         directory.data_blocks()
     );
     if opaque > 0 {
-        let _ = write!(told, "; {opaque} records cannot be looked into");
+        let _ = write!(text, "; {opaque} opaque records");
     }
     let around = directory.rects().iter().map(|(_, rect)| *rect).reduce(|all, one| all.union(&one));
     if let Some(around) = around {
-        let _ = write!(told, "; rectangles within {around}");
+        let _ = write!(text, "; rectangles within {around}");
     }
     let last =
         directory.key_ranges().checked_sub(1).and_then(|last| directory.range(u32::try_from(last).ok()?));
     if let (Some((_, low, _)), Some((.., high))) = (directory.range(0), last) {
-        let _ = write!(told, "; from {} to {}", shown_bound(low), shown_bound(high));
+        let _ = write!(text, "; from {} to {}", bound_text(low), bound_text(high));
     }
-    Some(told)
+    Some(text)
 }
 
 fn describe_block(bytes: &[u8]) -> Option<String> {
@@ -69,7 +69,7 @@ fn describe_block(bytes: &[u8]) -> Option<String> {
         })?;
         return Some(format!("{count} rectangles, within {}", around?));
     }
-    let block = IndexBlock::parse(bytes)?;
+    let block = KeyBlock::parse(bytes)?;
     let mut keys = block.keys_from_start(Vec::new());
     let (mut count, mut first, mut last) = (0, Vec::new(), Vec::new());
     while keys.next()? {
@@ -81,20 +81,20 @@ fn describe_block(bytes: &[u8]) -> Option<String> {
         count += 1;
     }
     let entries = block.entries();
-    Some(format!("{count} keys, {entries} entries; from {} to {}", shown_bound(&first), shown_bound(&last)))
+    Some(format!("{count} keys, {entries} entries; from {} to {}", bound_text(&first), bound_text(&last)))
 }
 
-/// Decodes an index block and a directory and asks them something, for fuzzing: any bytes are refused or harmless.
+/// Decodes an index block and a directory and queries them, for fuzzing: any bytes are rejected or harmless.
 #[doc(hidden)]
-pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
-    if let Some(block) = IndexBlock::parse(bytes)
-        && let Some(mut keys) = block.seek(question, Vec::new())
+pub fn fuzz_blocks(bytes: &[u8], query: &[u8]) {
+    if let Some(block) = KeyBlock::parse(bytes)
+        && let Some(mut keys) = block.seek(query, Vec::new())
     {
         let mut key = Vec::new();
         while let Some(true) = keys.next() {
             key.clear();
             keys.write_key(&mut key);
-            let _ = keys.is_below(question);
+            let _ = keys.is_below(query);
             // The numbers of entries are checked against the block; their fields may be anything.
             let mut entries = keys.entries();
             assert!(entries.next().is_some_and(|entry| block.entry(entry).is_some()));
@@ -102,7 +102,7 @@ pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
         }
         assert!(block.entry(block.entries()).is_none());
     }
-    let window = Rect::decode(question);
+    let window = Rect::decode(query);
     let _ = rect_block::visit(bytes, window.as_ref(), |entry| {
         assert!(window.is_none_or(|window| window.intersects(&entry.rect)));
     });
@@ -116,8 +116,8 @@ pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
         }
     }
     if let Some(filter) = KeyFilter::decode(bytes) {
-        // Any answer will do.
-        filter.may_contain(bolide_base::checksum::hash_key(question));
+        // Any result is correct.
+        filter.may_contain(bolide_base::checksum::hash_key(query));
     }
     assert!(describe_meta_block("next/7/filter", bytes).is_some());
     assert!(

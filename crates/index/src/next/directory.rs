@@ -1,4 +1,4 @@
-//! The directory of the index blocks of one index in one sstable.
+//! The directory of the index blocks of one index in one sstable: their key ranges and sequence numbers.
 //!
 //! ```text
 //! meta block `next/ID`
@@ -6,25 +6,25 @@
 //! data blocks  varint   of the sstable
 //! blocks       varint   n index blocks; number k lies in the meta block `next/ID/k`
 //!              n × {
-//!     state        u8       0 has ranges, 1 has writes whose records cannot be looked into
+//!     state        u8       0 has ranges, 1 has opaque records
 //!     smallest     varint   smallest sequence number of its entries
 //!     span         varint   largest minus smallest
 //!     keys         varint   distinct secondary keys, at least one
 //!     more         varint   entries, less the keys
 //!     ranges       varint   r, with state 0
 //!                  2 r × {      first and last key of each range, all ascending
-//!         shared       varint   bytes shared with the bound before
+//!         shared       varint   bytes shared with the previous bound
 //!         rest         bytes    length varint, then the bytes
 //!     }
 //! }
 //! ```
 //!
-//! ID is the number of the index, which is never used twice in a database: so blocks of an index that was dropped are never taken
-//! for those of another. Bounds are cut as [`zone`](crate::in_sstable::zone) says. The ranges of a block do not
-//! overlap, and those of the next block start where its last one ends, or behind; a key with very many entries is in several blocks.
+//! ID is the number of the index. A database never reuses it, so blocks of a dropped index are never read as those of
+//! another. Bounds are truncated as in [`zone`](crate::in_sstable::zone_bounds). The ranges of a block do not overlap, and those of
+//! the next block start at the end of its last one or after it; a key with very many entries is in several blocks.
 //!
-//! Records that cannot be looked into have entries under the empty key, which no value has, in blocks of their own. Every
-//! question reads these.
+//! Opaque records, those whose attributes cannot be extracted, have entries under the empty key, which no value has, in
+//! blocks of their own. Every query reads these blocks.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
 
-use super::index_block::IndexBlockBuilder;
+use super::key_block::KeyBlockBuilder;
 use super::key_filter::KeyFilter;
 use super::split;
-use crate::in_sstable::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+use crate::in_sstable::zone_bounds::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::space::Rect;
 use crate::space::rect_directory::{self, RectBlockInfo, RectDirectory};
 
@@ -60,13 +60,13 @@ pub(crate) fn filter_name(id: TreeId) -> String {
     format!("{NAME_PREFIX}{id}/{FILTER}")
 }
 
-/// The index whose filter is the meta block with this name.
+/// The index whose filter is the meta block `name`; `None` for other names.
 pub(crate) fn parse_filter_name(name: &str) -> Option<TreeId> {
     let (id, rest) = name.strip_prefix(NAME_PREFIX)?.split_once('/')?;
     id.parse().ok().filter(|_| rest == FILTER)
 }
 
-/// The index of the meta block with this name, and the number of the index block; without a number it is the directory.
+/// The index of the meta block `name`, and the number of the index block; without a number it is the directory.
 pub(crate) fn parse_name(name: &str) -> Option<(TreeId, Option<u32>)> {
     let rest = name.strip_prefix(NAME_PREFIX)?;
     match rest.split_once('/') {
@@ -80,13 +80,13 @@ pub(crate) fn parse_name(name: &str) -> Option<(TreeId, Option<u32>)> {
 pub(crate) struct DirectoryBuilder {
     blocks: u64,
     body: Vec<u8>,
-    /// The bound written last, of this block.
-    before: Vec<u8>,
+    /// The last bound of the current block.
+    previous: Vec<u8>,
 }
 
 impl DirectoryBuilder {
-    /// Adds an index block, which is not finished yet, behind all others. `delta`: see [`split::ranges`].
-    pub(crate) fn add(&mut self, block: &IndexBlockBuilder, delta: Option<f64>) {
+    /// Appends an index block, which is not finished yet. `delta`: see [`split::ranges`].
+    pub(crate) fn add(&mut self, block: &KeyBlockBuilder, delta: Option<f64>) {
         let is_opaque = block.key(0).is_empty();
         self.body.push(if is_opaque { OPAQUE } else { RANGES });
         let sequences = || block.entries().iter().map(|entry| entry.sequence);
@@ -101,7 +101,7 @@ impl DirectoryBuilder {
         }
         let ranges = split::ranges(block, delta);
         put_varint(&mut self.body, ranges.len() as u64);
-        self.before.clear();
+        self.previous.clear();
         for (first, last) in ranges {
             self.add_bound(lower_bound(block.key(first)));
             self.add_bound(&upper_bound(block.key(last)));
@@ -109,14 +109,14 @@ impl DirectoryBuilder {
     }
 
     fn add_bound(&mut self, bound: &[u8]) {
-        let shared = self.before.iter().zip(bound).take_while(|(before, now)| before == now).count();
+        let shared = self.previous.iter().zip(bound).take_while(|(previous, now)| previous == now).count();
         put_varint(&mut self.body, shared as u64);
         put_bytes(&mut self.body, bound.get(shared..).unwrap_or_default());
-        self.before.clear();
-        self.before.extend_from_slice(bound);
+        self.previous.clear();
+        self.previous.extend_from_slice(bound);
     }
 
-    /// The directory of a file with so many data blocks.
+    /// The directory of a file with `data_blocks` data blocks.
     pub(crate) fn finish(&mut self, data_blocks: u64) -> Vec<u8> {
         let mut out = vec![FORMAT];
         put_varint(&mut out, data_blocks);
@@ -127,9 +127,9 @@ impl DirectoryBuilder {
     }
 }
 
-/// What a directory says of an index block.
+/// The directory entry of an index block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BlockInfo {
+pub(crate) struct IndexBlockInfo {
     /// The smallest and the largest sequence number of its entries.
     pub(crate) smallest: SequenceNumber,
     pub(crate) largest: SequenceNumber,
@@ -138,42 +138,42 @@ pub(crate) struct BlockInfo {
     pub(crate) entries: u32,
     /// Its number among the meta blocks of the sstable.
     pub(crate) meta_block: u32,
-    /// How many ranges it has.
+    /// Number of its ranges.
     pub(crate) ranges: u32,
-    /// Its entries are of records that cannot be looked into.
+    /// Its entries are those of opaque records.
     pub(crate) is_opaque: bool,
 }
 
-/// A range of keys that an index block covers; its bounds lie in [`Directory::bytes`].
+/// A range of keys that an index block covers; its bounds are stored in [`Directory::bytes`].
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct BlockKeyRange {
     at: u32,
     block: u32,
     low_bytes: u8,
     high_bytes: u8,
 }
 
-/// A decoded directory, kept in memory with its sstable.
+/// A decoded directory, attached to its sstable in memory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     data_blocks: u64,
-    blocks: Box<[BlockInfo]>,
-    ranges: Box<[Range]>,
+    blocks: Box<[IndexBlockInfo]>,
+    ranges: Box<[BlockKeyRange]>,
     bytes: Box<[u8]>,
-    /// Of an index of space: ranges of its index blocks, each with the number of its block.
+    /// In a spatial index: the ranges of its index blocks, each with the number of its block.
     rects: Box<[(u32, Rect)]>,
-    /// Says which keys are in none of the blocks.
+    /// Excludes keys that are in none of the blocks.
     filter: Option<KeyFilter>,
 }
 
 impl Directory {
-    /// Reads what [`DirectoryBuilder::finish`] wrote; `None` where the bytes are anything else. `meta_block` tells the number
-    /// of the meta block of an index block, which has to be there. Takes at most some 100 times the length of `payload`.
+    /// Decodes the output of [`DirectoryBuilder::finish`]; `None` for other bytes. `meta_block` returns the number of the
+    /// meta block of an index block, which must exist. Memory: at most some 100 times the length of `payload`.
     pub(crate) fn decode(payload: &[u8], mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
         let mut input = Decoder::new(payload);
         match input.u8()? {
             FORMAT => {}
-            rect_directory::FORMAT => return Self::of_space(RectDirectory::decode(payload)?, meta_block),
+            rect_directory::FORMAT => return Self::of_rects(RectDirectory::decode(payload)?, meta_block),
             _ => return None,
         }
         let data_blocks = input.varint()?;
@@ -196,7 +196,7 @@ impl Directory {
                 decode_ranges(&mut input, number as u32, &mut ranges, &mut bytes)?;
             }
             let own = (ranges.len() - before) as u32;
-            blocks.push(BlockInfo { smallest, largest, keys, entries, meta_block, ranges: own, is_opaque });
+            blocks.push(IndexBlockInfo { smallest, largest, keys, entries, meta_block, ranges: own, is_opaque });
         }
         let is_whole = input.is_empty();
         is_whole.then(|| Self {
@@ -220,11 +220,11 @@ impl Directory {
         self.filter.as_ref()
     }
 
-    fn of_space(read: RectDirectory, mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
+    fn of_rects(read: RectDirectory, mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
         let block = |(number, info): (usize, &RectBlockInfo)| {
             let &RectBlockInfo { smallest, largest, entries, ranges, is_opaque } = info;
             let meta_block = meta_block(number)?;
-            Some(BlockInfo { smallest, largest, keys: entries, entries, ranges, meta_block, is_opaque })
+            Some(IndexBlockInfo { smallest, largest, keys: entries, entries, ranges, meta_block, is_opaque })
         };
         Some(Self {
             data_blocks: read.data_blocks,
@@ -236,34 +236,34 @@ impl Directory {
         })
     }
 
-    /// The ranges of its index blocks, of an index of space, each with the number of its block.
+    /// In a spatial index, the ranges of its index blocks, each with the number of its block.
     pub(crate) fn rects(&self) -> &[(u32, Rect)] {
         &self.rects
     }
 
-    /// How many data blocks its sstable has.
+    /// Number of data blocks of its sstable.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.data_blocks
     }
 
     /// The index blocks, in the order of their keys.
-    pub(crate) fn blocks(&self) -> &[BlockInfo] {
+    pub(crate) fn blocks(&self) -> &[IndexBlockInfo] {
         &self.blocks
     }
 
-    /// How many ranges the index blocks have together.
+    /// Number of ranges of all index blocks.
     pub(crate) fn ranges(&self) -> usize {
         self.ranges.len() + self.rects.len()
     }
 
-    /// How many of these are ranges of keys.
+    /// Number of key ranges among these.
     pub(crate) fn key_ranges(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The index block, and the first and last key, of range number `range`.
+    /// The index block and the first and last key of the key range number `range`.
     pub(crate) fn range(&self, range: u32) -> Option<(u32, &[u8], &[u8])> {
-        let Range { at, block, low_bytes, high_bytes } = *self.ranges.get(range as usize)?;
+        let BlockKeyRange { at, block, low_bytes, high_bytes } = *self.ranges.get(range as usize)?;
         let bounds = self.bytes.get(at as usize..)?;
         let (low, rest) = bounds.split_at_checked(low_bytes.into())?;
         Some((block, low, rest.get(..high_bytes.into())?))
@@ -274,7 +274,7 @@ impl Directory {
 fn decode_ranges(
     input: &mut Decoder<'_>,
     block: u32,
-    ranges: &mut Vec<Range>,
+    ranges: &mut Vec<BlockKeyRange>,
     bytes: &mut Vec<u8>,
 ) -> Option<()> {
     let count = input.length(input.rest().len())?;
@@ -293,7 +293,7 @@ fn decode_ranges(
         let at = u32::try_from(bytes.len()).ok()?;
         let low_bytes = bound(bytes, input)?;
         let high_bytes = bound(bytes, input)?;
-        ranges.push(Range { at, block, low_bytes, high_bytes });
+        ranges.push(BlockKeyRange { at, block, low_bytes, high_bytes });
     }
     Some(())
 }
@@ -309,7 +309,7 @@ impl Attachment for Directory {
     }
 }
 
-/// A directory that several share.
+/// A directory shared by an sstable and global indexes.
 pub(crate) type SharedDirectory = Arc<Directory>;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use bolide_storage::SimRng;
 
 use super::*;
 use crate::attribute::Value;
-use crate::next::index_block::Entry;
+use crate::next::key_block::VersionEntry;
 
 fn number(of: i64) -> Vec<u8> {
     let mut key = Vec::new();
@@ -10,11 +10,11 @@ fn number(of: i64) -> Vec<u8> {
     key
 }
 
-fn block(keys: &[Vec<u8>], newest: u64) -> IndexBlockBuilder {
-    let mut block = IndexBlockBuilder::default();
+fn block(keys: &[Vec<u8>], newest: u64) -> KeyBlockBuilder {
+    let mut block = KeyBlockBuilder::default();
     for key in keys {
-        block.add(key, Entry { sequence: newest, ..Entry::default() });
-        block.add(key, Entry { sequence: newest - 3, ..Entry::default() });
+        block.add(key, VersionEntry { sequence: newest, ..VersionEntry::default() });
+        block.add(key, VersionEntry { sequence: newest - 3, ..VersionEntry::default() });
     }
     block
 }
@@ -30,15 +30,15 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn blocks_and_their_ranges_come_back() {
+fn blocks_and_ranges_round_trip() {
     let directory = Directory::decode(&sample(), |number| Some(100 + number as u32)).unwrap();
     assert_eq!(directory.data_blocks(), 33);
-    let told: Vec<_> =
+    let sequences: Vec<_> =
         directory.blocks().iter().map(|info| (info.smallest, info.largest, info.keys)).collect();
-    assert_eq!(told, [(37, 40, 1), (47, 50, 40), (57, 60, 3), (67, 70, 2)]);
-    let told: Vec<_> =
+    assert_eq!(sequences, [(37, 40, 1), (47, 50, 40), (57, 60, 3), (67, 70, 2)]);
+    let counts: Vec<_> =
         directory.blocks().iter().map(|info| (info.entries, info.ranges, info.is_opaque)).collect();
-    assert_eq!(told, [(2, 0, true), (80, 1, false), (6, 3, false), (4, 2, false)]);
+    assert_eq!(counts, [(2, 0, true), (80, 1, false), (6, 3, false), (4, 2, false)]);
     assert_eq!(directory.blocks()[2].meta_block, 102);
     assert_eq!(directory.ranges(), 6);
     assert_eq!(directory.range(0), Some((1, &number(0)[..], &number(39)[..])));
@@ -50,12 +50,12 @@ fn blocks_and_their_ranges_come_back() {
 }
 
 #[test]
-fn a_directory_without_one_of_its_blocks_is_refused() {
+fn a_directory_with_a_missing_block_is_rejected() {
     assert!(Directory::decode(&sample(), |number| (number != 2).then_some(0)).is_none());
 }
 
 #[test]
-fn no_bytes_make_it_panic() {
+fn damaged_bytes_never_panic() {
     let good = sample();
     let decode = |bytes: &[u8]| Directory::decode(bytes, |number| u32::try_from(number).ok());
     for cut in 0..good.len() {
@@ -77,7 +77,7 @@ fn no_bytes_make_it_panic() {
 }
 
 #[test]
-fn names_tell_directories_from_blocks() {
+fn names_distinguish_directories_blocks_and_filters() {
     assert_eq!(parse_name(&name(7)), Some((7, None)));
     assert_eq!(parse_name(&block_name(7, 12)), Some((7, Some(12))));
     assert_eq!((parse_name(&filter_name(7)), parse_filter_name(&filter_name(7))), (None, Some(7)));

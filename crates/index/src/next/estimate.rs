@@ -1,9 +1,9 @@
-//! How many records match a question, told by what is in memory: the directories of the index blocks.
+//! Estimates the number of matches of a query from the directories of the index blocks, without I/O.
 //!
-//! An index block whose ranges lie within those of the question counts whole. Of one that reaches beyond, a question for one key
-//! has the entries of an average key; a range has the part that it has of the block's, as if keys were evenly spread in each of
-//! its ranges. Of memtables, and of sstables without the index, the same share as of the others is assumed, unless an index
-//! of a memtable tells.
+//! An index block whose ranges lie within the range of the query counts whole. For one that extends beyond, a query for one
+//! key counts the entries of an average key, and a range query counts its share of each range, assuming evenly spread keys.
+//! For sstables without the index, and for memtables whose index does not provide an estimate, the share of matches is
+//! assumed to be that of the rest.
 
 use bolide_lsm::TreeView;
 
@@ -16,8 +16,7 @@ use crate::in_sstable::memtable_index::{ATTACHMENT, MemtableIndex};
 /// Entries of a memtable's index that are counted one by one.
 const COUNTED_ENTRIES: usize = 64;
 
-/// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
-/// it by.
+/// The estimated number of records of `table` that match `access`, old versions included; `None` without any statistics.
 pub(super) fn estimate(
     index: &SstableIndexBase,
     access: &Access,
@@ -28,7 +27,7 @@ pub(super) fn estimate(
     for place in table.table_places() {
         let Some(sstable) = table.table_at(place) else { continue };
         let entries = sstable.meta().entries as f64;
-        if global.without().contains(&place) { unknown += entries } else { known += entries }
+        if global.unindexed().contains(&place) { unknown += entries } else { known += entries }
     }
     global.visit_ranges(&access.low, &access.end, access.point, |info, first, last| {
         let (keys, entries) = (f64::from(info.keys.max(1)), f64::from(info.entries));
@@ -46,7 +45,7 @@ pub(super) fn estimate(
     for memtable in table.memtable_components() {
         let entries = memtable.memtable().entries() as f64;
         let own = memtable.attachments().get::<MemtableIndex>(ATTACHMENT);
-        // An index of a memtable has rectangles in no order that a window is a range of.
+        // The order of rectangles in a memtable index does not make a window a range.
         let own = own.filter(|_| access.window.is_none());
         let share = own.and_then(|own| own.share(index, &access.low, &access.end, COUNTED_ENTRIES));
         match share {
@@ -63,7 +62,7 @@ pub(super) fn estimate(
     Some((matches * (1.0 + unknown / known)).ceil() as u64)
 }
 
-/// Which part of the range from `first` to `last` the question has.
+/// The fraction of the range from `first` to `last` that the query covers.
 fn share(access: &Access, first: &[u8], last: &[u8]) -> f64 {
     let (low, end) = (access.low.as_slice(), access.end.as_slice());
     if low <= first && last < end {

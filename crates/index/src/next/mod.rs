@@ -1,36 +1,37 @@
 //! NEXT: secondary index blocks in every sstable, under a global index in memory (NEXT, SIGMOD 2025).
 //!
-//! While an sstable is written, a collector notes the secondary keys of its records. Behind the data blocks it writes
-//! *index blocks* with the keys in order, each with the writes that have it and where in which data block they are. A
-//! global index in memory knows which keys each index block covers, so that a question reads only index blocks that may have
-//! its keys, and only data blocks that have matches: no key is looked up in the table. Records that are not in sstables yet are
-//! found through an index of each memtable, which all indexes without a tree of their own share.
+//! While an sstable is written, a collector stores the secondary keys of its records. After the data blocks it writes
+//! *index blocks*: the sorted keys, each with its writes and their locations in the data blocks. A global index in memory
+//! maps key ranges to index blocks. So a query reads only index blocks that may contain its keys, and only data blocks with
+//! matches; it looks up no key in the table. Unflushed records are found through an index of each memtable, which all
+//! indexes without a tree of their own share.
 //!
 //! ```text
-//! write      nothing but a check that the record can be indexed
-//! flush      collector -> meta blocks `next/ID/k`, a directory `next/ID` and a filter `next/ID/filter` in the sstable, summary in the manifest
-//! question   global index -> index blocks -> data blocks -> records
+//! write   no entries; a check that the record can be indexed
+//! flush   collector -> in the sstable: meta blocks `next/ID/k`, a directory `next/ID`, a filter `next/ID/filter`;
+//!                      in the manifest: a summary
+//! query   global index -> index blocks -> data blocks -> records
 //! ```
 //!
-//! # Where it departs from the paper
-//! * Entries say which write they are, and where it stands in its data block: the newest few of a key are known before any data block
-//!   is read, and in a block no other record is looked into.
-//! * The global index is made from the directories by the first question that meets a new set of sstables: it cannot be stale, and
+//! # Differences from the paper
+//! * An entry contains the sequence number of its write and its position in the data block: the newest entries of a key are
+//!   known before any data block is read, and no other record of a block is examined.
+//! * The global index is built from the directories by the first query on a new set of sstables: it cannot be stale, and
 //!   neither a crash nor a restart can lose it.
-//! * What is newer than the place of a record validates it, so there is no memo that a restart forgets.
+//! * A version is validated by the runs newer than its own, so there is no validation state to lose at a restart.
 //! * Unflushed records are found by an index, not by a scan of the memtable.
-//! * Ranges of index blocks are cut at gaps that are found, not asked for; `delta=N` sets the paper's threshold.
+//! * Key ranges of index blocks are split at the widest gaps, without a parameter; `delta=N` sets the paper's threshold.
 //!
 //! # Cases
-//! | the write | what a question meets |
+//! | write | what a query finds |
 //! |---|---|
 //! | put, same value again | both versions match; the old one is obsolete |
 //! | put, other value | the old version matches its own value; it is obsolete |
 //! | put, attribute absent, or an empty array | the old version matches; it is obsolete |
 //! | put, attribute null | null is a value |
-//! | put, array of n distinct values | an entry for each; one match, however many of its values are asked for |
+//! | put, array of n distinct values | an entry for each; one match, however many of its values the query contains |
 //! | delete, deleted range | the old version matches; it is obsolete |
-//! | record that cannot be looked into | it is read for every question; it is an error if it is current, as for a scan |
+//! | opaque record: its attributes cannot be extracted | every query reads it; it is an error if it is current, as for a scan |
 
 mod batch;
 mod check;
@@ -40,16 +41,16 @@ mod cursor;
 mod describe;
 mod directory;
 mod estimate;
-mod gather;
 mod global_index;
-mod index_block;
 mod intervals;
+mod key_block;
 mod key_filter;
 mod nearest;
-mod secondary_key_sort;
 mod opened_block;
 mod packing;
-mod ranked;
+mod ranked_item;
+mod read_entries;
+mod secondary_key_sort;
 mod split;
 
 use std::fmt;
@@ -65,7 +66,7 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_sstable::{SstableIndexBase, SstableIndex, summary};
+use crate::in_sstable::{SstableIndex, SstableIndexBase, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::{GlobalIndexUse, IndexSpec};
@@ -85,13 +86,13 @@ pub use packing::Packing;
 /// An index of kind `next`; see the [module](self).
 pub struct NextIndex {
     base: SstableIndexBase,
-    /// The global index made last: the next one is made from it.
+    /// The last global index: the next one is built from it.
     last: Mutex<Option<Arc<GlobalIndex>>>,
 }
 
 impl NextIndex {
-    /// The index that `spec` declares over the records in the tree `table`. `id` names its blocks; it must
-    /// never have been that of another index. Without an extractor it collects nothing and answers nothing.
+    /// The index that `spec` declares over the records in the tree `table`. `id` is part of the names of its blocks; no
+    /// other index may ever have had it. Without an extractor it collects nothing and queries fail.
     pub fn new(
         spec: IndexSpec,
         id: TreeId,
@@ -101,14 +102,14 @@ impl NextIndex {
         Self { base: SstableIndexBase::new(spec, id, table, extractor), last: Mutex::new(None) }
     }
 
-    /// The number under which sstables, and sets of them, keep what is in memory of it; see [`Attachments::remove`].
+    /// The number of its attachments to sstables and to sets of them; see [`Attachments::remove`].
     pub fn attachment(&self) -> u64 {
         self.base.id.into()
     }
 
-    /// What sstables have to carry of it.
+    /// Its part in the writing of sstables.
     pub fn in_sstables(&self) -> Arc<dyn SstableIndex> {
-        Arc::new(collector::Member::new(&self.base))
+        Arc::new(collector::NextTableIndex::new(&self.base))
     }
 
     /// The global index over the sstables of `table`.
@@ -122,20 +123,20 @@ impl NextIndex {
                 let last = self.last.lock().clone();
                 GlobalIndex::new(&self.base, table, last.as_deref())
             })
-            .inspect(|made| {
+            .inspect(|global| {
                 let mut last = self.last.lock();
-                if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, made)) {
-                    *last = Some(made.clone());
+                if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, global)) {
+                    *last = Some(global.clone());
                 }
             })
     }
 
-    /// Whether an sstable has its blocks, by what the manifest says of it. No I/O.
+    /// Whether an sstable has its blocks, by its summary in the manifest. No I/O.
     pub fn is_carried_by(&self, meta: &TableMeta) -> bool {
         summary::find(&meta.attachment, self.base.id).is_some()
     }
 
-    /// What it takes in one sstable, by what the manifest says. No I/O.
+    /// Its size in one sstable, by its summary in the manifest. No I/O.
     pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> NextFigures {
         let summary = summary::find(&meta.attachment, self.base.id);
         let directory = attachments.get::<Directory>(self.attachment());
@@ -150,7 +151,7 @@ impl NextIndex {
         }
     }
 
-    /// Adds what its global index takes, if `attachments`, those of the present set of sstables, have one.
+    /// Adds the size of its global index, if there is one in `attachments`, those of the current set of sstables.
     pub fn add_global_figures(&self, attachments: &Attachments, figures: &mut NextFigures) {
         if let Some(global) = attachments.get::<GlobalIndex>(self.attachment()) {
             let (base, delta) = global.ranges();
@@ -161,15 +162,15 @@ impl NextIndex {
     }
 }
 
-/// What an index of kind `next` takes.
+/// Disk and memory use of an index of kind `next`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NextFigures {
     /// Sstables with index blocks.
     pub sstables: u64,
-    /// Sstables without, which questions read whole.
+    /// Sstables without, which queries scan.
     pub sstables_without: u64,
-    /// Bytes of its meta blocks, before they are compressed.
+    /// Bytes of its meta blocks before compression.
     pub disk_bytes: u64,
     /// Bytes of all sstables of the collection.
     pub table_bytes: u64,
@@ -177,17 +178,16 @@ pub struct NextFigures {
     pub bytes_without: u64,
     /// Bytes of the directories that are in memory.
     pub directory_bytes: usize,
-    /// Bytes of the global index over the present sstables; 0 before the first question. The directories, which it
-    /// refers to, are not counted.
+    /// Bytes of the global index over the current sstables, without the directories; 0 before the first query.
     pub global_bytes: usize,
-    /// Index blocks that it knows.
+    /// Index blocks in the global index.
     pub index_blocks: u64,
-    /// Ranges of keys that it leads to them by.
+    /// Key ranges in the global index.
     pub ranges: u64,
 }
 
 impl NextFigures {
-    /// Bytes in memory, but for blocks in the cache.
+    /// Bytes in memory, without cached blocks.
     pub fn resident_bytes(&self) -> usize {
         self.directory_bytes + self.global_bytes
     }

@@ -1,27 +1,27 @@
-//! The candidates of a question for the nearest places, by their distance (an extra beside NEXT).
+//! The candidates of a nearest-neighbour query, by distance (an extension of NEXT).
 //!
-//! One walk through everything, the most promising first (Hjaltason & Samet, Distance Browsing in Spatial Databases): in one
-//! heap wait nodes of the global index's R-trees, index blocks, memtables, and entries of index blocks and memtables that were
-//! opened, each by its bound: no candidate from it comes before. So an entry on top of the heap is the nearest of
-//! all that is left, and is handed on; what lies behind the last answer is never opened. The lookup driver validates as ever, and stops
-//! when it has K answers.
+//! The cursor is a best-first search (Hjaltason & Samet, Distance Browsing in Spatial Databases). One heap holds nodes of the
+//! R-trees of the global index, index blocks, memtables, and the entries of opened index blocks and memtables. Each is ranked
+//! by a bound: none of its candidates comes before it. So an entry on top of the heap is the nearest remaining candidate and
+//! is returned; sources beyond the last result are never opened. The lookup driver validates the candidates, and stops
+//! after K results.
 //!
 //! ```text
-//! node           distance of its rectangle, as if newest of all
+//! node           distance of its rectangle, largest sequence number
 //! index block    distance of the nearest of its ranges, newest sequence number of its entries
 //! memtable       distance 0, newest sequence number
 //! entry          its distance, its sequence number
 //! ```
 //!
-//! Equal distances come newest first. A record with several places is proposed at each of them, its nearest first, and marked as
-//! such; the driver answers it once. Behind a cursor token, entries up to the token's place are passed over, and nodes and blocks that
-//! lie before it as a whole.
+//! Equal distances come newest first. A record with several rectangles is a candidate for each of them, the nearest first,
+//! with the flag `repeated`; the driver returns it once. With a cursor token, the cursor skips entries up to the position of
+//! the token, and nodes and blocks that lie entirely before it.
 //!
 //! # Memory
-//! Of an opened block or memtable only the nearest entries wait, twice as many as are wanted at first; the rest of it
-//! waits as a whole, and is read again if its turn comes, with four times as many. An entry takes some fifty bytes.
-//! Records are read when an entry is handed on. Questions for very many answers, and sstables without the index, are
-//! [left](NearestCursor::serves) to a cursor that goes by place, whose candidates the driver sorts within its own bounds.
+//! Of an opened block or memtable only the nearest entries are pushed, at first twice the limit. The rest goes back to the
+//! heap as one element, and is read again if it reaches the top, with four times as many entries. An entry takes some fifty
+//! bytes. Records are read when their entry is returned. Queries with a very large limit, and sets with sstables without the
+//! index, [use](NearestCursor::serves) the cursor by location, whose candidates the driver sorts in bounded memory.
 
 use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
@@ -30,9 +30,9 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, MemtableComponent, VersionAt};
 
-use super::batch::lost;
+use super::batch::dangling;
 use super::costs::NextCosts;
-use super::global_index::{BlockPlace, GlobalIndex, Met};
+use super::global_index::{GlobalIndex, IndexBlockId, SpatialChild};
 use super::opened_block::{OpenedBlock, sstable_of};
 use crate::access::Access;
 use crate::attribute;
@@ -40,53 +40,53 @@ use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_sstable::SstableIndexBase;
-use crate::in_sstable::matches::{MAX_IN_HAND_BYTES, Matches, Question};
-use crate::in_sstable::memtable_read::{look_up_opaque, visit_entries};
+use crate::in_sstable::matches::{IndexQuery, MAX_COPIED_RECORD_BYTES, Matches};
+use crate::in_sstable::memtable_read::{read_opaque_records, visit_memtable_entries};
 use crate::query::Order;
-use crate::space::nearness::{DistanceBytes, Near, Nearness, Selection};
-use crate::space::packed_tree::Node;
+use crate::space::nearness::{DistanceBytes, NearestQuery, NearestSelection, Nearness};
+use crate::space::packed_tree::RTreeNode;
 use crate::space::rect_block::{self, RectEntry};
 
-/// Questions for more answers are not walked for.
-const MAX_NEAREST: usize = 4096;
-/// Entries that are taken of a block at first, at least.
-const FIRST_TAKEN: usize = 16;
+/// Largest limit of a query for a best-first search.
+const MAX_NEAREST_LIMIT: usize = 4096;
+/// Minimum entries of the first read of a block.
+const MIN_FIRST_ENTRIES: usize = 16;
 
-/// What waits in the heap.
+/// An element of the heap.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Unit {
-    /// Nothing of it comes before.
+struct NearestEntry {
+    /// Bound of its candidates: none comes before it.
     rank: Nearness,
-    what: What,
+    source: NearestSource,
 }
 
-/// Of two with one rank, the larger comes first: what is not opened yet.
+/// At equal rank the larger comes first: unopened sources.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum NearestSource {
     /// A write in a memtable, by its primary key.
     Unflushed { primary_key: Box<[u8]>, repeated: bool },
-    /// A write that an entry of an index block names.
-    Version(Version),
-    /// The entries of a memtable that do not come before the unit's rank, so many at first.
+    /// A write that an entry of an index block points to.
+    Version(MemberVersion),
+    /// The entries of a memtable that do not come before the rank; the next read takes the nearest `take` of them.
     Memtable { number: u32, is_first: bool, take: u32 },
-    /// The same of an index block.
-    Block { at: BlockPlace, is_first: bool, take: u32 },
-    /// What is below a node.
-    Node { in_delta: bool, node: Node },
+    /// The same for an index block.
+    Block { at: IndexBlockId, is_first: bool, take: u32 },
+    /// The children of a node.
+    Node { in_delta: bool, node: RTreeNode },
 }
 
-/// Where the version of a record is; the unit's rank has its sequence number.
+/// The location of a record version; its sequence number is in the rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
+struct MemberVersion {
     member: u32,
     block: u32,
     entry: u32,
     repeated: bool,
 }
 
-/// The candidate that is handed on.
+/// The current candidate.
 #[derive(Debug, Default)]
-struct Shown {
+struct NearestCandidate {
     primary_key: Vec<u8>,
     distance: DistanceBytes,
     sequence: SequenceNumber,
@@ -96,54 +96,54 @@ struct Shown {
     has_record: bool,
 }
 
-/// The candidates of one question; see the [module](self).
+/// The candidates of one query; see the [module](self).
 pub(super) struct NearestCursor<'v> {
-    question: Question<'v>,
-    near: Near,
+    query: IndexQuery<'v>,
+    near: NearestQuery,
     table: TreeView,
     global: Arc<GlobalIndex>,
     has_begun: bool,
     memtables: Vec<MemtableComponent>,
-    waiting: BinaryHeap<Unit>,
-    /// Blocks that were opened: a block may wait with each of its ranges.
-    opened: HashSet<BlockPlace>,
-    /// The last write handed on, with its distance.
-    given: Option<Nearness>,
-    /// Readers of the members' data blocks, and the block that each read last.
+    heap: BinaryHeap<NearestEntry>,
+    /// Blocks that were opened: a block may be in the heap for each of its ranges.
+    opened: HashSet<IndexBlockId>,
+    /// Rank of the last candidate returned.
+    last_rank: Option<Nearness>,
+    /// Readers of the members' data blocks, each with the number of the last block it read.
     readers: Vec<Option<(BlockReader, Option<u64>)>>,
     matches: Matches,
-    shown: Shown,
+    current: NearestCandidate,
     costs: NextCosts,
 }
 
 impl<'v> NearestCursor<'v> {
-    /// Whether it is the cursor for a question.
+    /// Whether this cursor serves a query.
     pub(super) fn serves(access: &Access, order: Order, global: &GlobalIndex) -> bool {
-        // How far away the records of an sstable without the index are, only a look at all of them tells.
-        order == Order::Nearest && access.limit <= MAX_NEAREST && global.without().is_empty()
+        // An sstable without the index has no bounds of distances.
+        order == Order::Nearest && access.limit <= MAX_NEAREST_LIMIT && global.unindexed().is_empty()
     }
 
     pub(super) fn new(
         index: &'v SstableIndexBase,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
-        near: Near,
+        near: NearestQuery,
         table: TreeView,
         global: Arc<GlobalIndex>,
     ) -> Self {
         Self {
-            question: Question { index, extractor, access, order: Order::Nearest },
+            query: IndexQuery { index, extractor, access, order: Order::Nearest },
             near,
             table,
             global,
             has_begun: false,
             memtables: Vec::new(),
-            waiting: BinaryHeap::new(),
+            heap: BinaryHeap::new(),
             opened: HashSet::new(),
-            given: None,
+            last_rank: None,
             readers: Vec::new(),
             matches: Matches::default(),
-            shown: Shown::default(),
+            current: NearestCandidate::default(),
             costs: NextCosts::default(),
         }
     }
@@ -157,65 +157,68 @@ impl<'v> NearestCursor<'v> {
         let take = self.first_take();
         for (number, memtable) in (0..).zip(&self.memtables) {
             let rank = Nearness { distance: 0, sequence: memtable.largest_sequence().min(view) };
-            self.waiting.push(Unit { rank, what: What::Memtable { number, is_first: true, take } });
+            let source = NearestSource::Memtable { number, is_first: true, take };
+            self.heap.push(NearestEntry { rank, source });
         }
         self.expand(None);
     }
 
     fn first_take(&self) -> u32 {
-        self.question.access.limit.saturating_mul(2).max(FIRST_TAKEN) as u32
+        self.query.access.limit.saturating_mul(2).max(MIN_FIRST_ENTRIES) as u32
     }
 
-    /// Puts what is below a node on the heap.
-    fn expand(&mut self, node: Option<(bool, Node)>) {
+    /// Pushes the children of a node.
+    fn expand(&mut self, node: Option<(bool, RTreeNode)>) {
         let (near, view, take) = (self.near, self.table.sequence(), self.first_take());
-        let Self { global, waiting, .. } = self;
-        global.visit_below(node, |below, rect| {
-            if rect.is_some_and(|rect| !near.may_want_within(rect)) {
+        let Self { global, heap, .. } = self;
+        global.visit_children(node, |child, rect| {
+            if rect.is_some_and(|rect| !near.may_include_within(rect)) {
                 return;
             }
             let bound = match rect {
                 Some(rect) => Nearness::bound(rect, &near.from),
                 None => Nearness { distance: 0, sequence: SequenceNumber::MAX },
             };
-            match below {
-                Met::Node { in_delta, node } => {
-                    waiting.push(Unit { rank: bound, what: What::Node { in_delta, node } });
+            match child {
+                SpatialChild::Node { in_delta, node } => {
+                    heap.push(NearestEntry { rank: bound, source: NearestSource::Node { in_delta, node } });
                 }
-                Met::Block(at) => {
+                SpatialChild::Block(at) => {
                     let Some(info) = global.info(at).filter(|info| info.smallest <= view) else { return };
                     let rank = Nearness { sequence: info.largest.min(view), ..bound };
-                    waiting.push(Unit { rank, what: What::Block { at, is_first: true, take } });
+                    let source = NearestSource::Block { at, is_first: true, take };
+                    heap.push(NearestEntry { rank, source });
                 }
             }
         });
     }
 
-    /// Goes to the next candidate; false where there is none.
+    /// Moves to the next candidate; false at the end.
     fn advance(&mut self) -> Result<bool> {
-        while let Some(Unit { rank, what }) = self.waiting.pop() {
-            match what {
-                What::Node { in_delta, node } => self.expand(Some((in_delta, node))),
-                What::Block { at, is_first, take } => {
-                    // Its other ranges are farther away.
+        while let Some(NearestEntry { rank, source }) = self.heap.pop() {
+            match source {
+                NearestSource::Node { in_delta, node } => self.expand(Some((in_delta, node))),
+                NearestSource::Block { at, is_first, take } => {
+                    // The first element of a block is that of its nearest range; the others are skipped.
                     if !is_first || self.opened.insert(at) {
                         self.open_block(at, (!is_first).then_some(rank), take)?;
                     }
                 }
-                What::Memtable { number, is_first, take } => {
+                NearestSource::Memtable { number, is_first, take } => {
                     self.open_memtable(number, (!is_first).then_some(rank), take)?;
                 }
-                // Several places of a write that are equally near.
-                What::Unflushed { .. } | What::Version(_) if self.given == Some(rank) => {}
-                What::Unflushed { primary_key, repeated } => {
-                    self.given = Some(rank);
-                    self.shown.show(&primary_key, rank, repeated);
+                // Another rectangle of the same write at the same distance.
+                NearestSource::Unflushed { .. } | NearestSource::Version(_)
+                    if self.last_rank == Some(rank) => {}
+                NearestSource::Unflushed { primary_key, repeated } => {
+                    self.last_rank = Some(rank);
+                    self.current.set(&primary_key, rank, repeated);
                     return Ok(true);
                 }
-                What::Version(version) => {
+                NearestSource::Version(version) => {
                     if self.read(version, rank.sequence)? {
-                        self.given = Some(rank);
-                        self.show_read(version, rank)?;
+                        self.last_rank = Some(rank);
+                        self.set_current(version, rank)?;
                         return Ok(true);
                     }
                 }
@@ -224,20 +227,20 @@ impl<'v> NearestCursor<'v> {
         Ok(false)
     }
 
-    /// Takes the nearest entries of an index block that do not come before `from`.
-    fn open_block(&mut self, at: BlockPlace, from: Option<Nearness>, take: u32) -> Result<()> {
+    /// Pushes the nearest `take` entries of an index block that do not come before `from`.
+    fn open_block(&mut self, at: IndexBlockId, from: Option<Nearness>, take: u32) -> Result<()> {
         let (near, view) = (self.near, self.table.sequence());
-        let opened = OpenedBlock::read(&self.global, &self.table, self.question.index.id, at)?;
-        let mut nearest = Selection::new(take as usize);
-        let mut opaque: Vec<(Version, SequenceNumber)> = Vec::new();
+        let opened = OpenedBlock::read(&self.global, &self.table, self.query.index.id, at)?;
+        let mut nearest = NearestSelection::new(take as usize);
+        let mut opaque: Vec<(MemberVersion, SequenceNumber)> = Vec::new();
         let mut entries = 0;
         let visited = rect_block::visit(&opened.bytes, None, |found| {
             let RectEntry { ref rect, sequence, block, entry, repeated } = *found;
-            let version = Version { member: at.member, block, entry, repeated };
+            let version = MemberVersion { member: at.member, block, entry, repeated };
             let rank = Nearness::new(rect, &near.from, sequence);
             if opened.info.is_opaque {
                 opaque.extend((sequence <= view).then_some((version, sequence)));
-            } else if sequence <= view && from.is_none_or(|from| rank <= from) && near.wants(rank) {
+            } else if sequence <= view && from.is_none_or(|from| rank <= from) && near.includes(rank) {
                 entries += 1;
                 nearest.push(rank, || version);
             }
@@ -249,79 +252,78 @@ impl<'v> NearestCursor<'v> {
             self.costs.entries += entries + opaque.len() as u64;
         }
         for (version, sequence) in opaque {
-            self.look_into(version, sequence)?;
+            self.match_opaque(version, sequence)?;
         }
         let (nearest, rest) = nearest.finish();
-        self.waiting.extend(nearest.into_iter().map(|(rank, one)| Unit { rank, what: What::Version(one) }));
-        // More of it each time, so that it is not read too often.
-        let take = take.saturating_mul(4);
-        let rest = rest.map(|rank| Unit { rank, what: What::Block { at, is_first: false, take } });
-        self.waiting.extend(rest);
+        let versions = nearest.into_iter().map(|(rank, version)| (rank, NearestSource::Version(version)));
+        self.heap.extend(versions.map(|(rank, source)| NearestEntry { rank, source }));
+        // Each read takes four times as many entries, which bounds the number of reads.
+        let source = NearestSource::Block { at, is_first: false, take: take.saturating_mul(4) };
+        self.heap.extend(rest.map(|rank| NearestEntry { rank, source }));
         Ok(())
     }
 
-    /// The same of a memtable.
+    /// As [`open_block`](Self::open_block), for a memtable.
     fn open_memtable(&mut self, number: u32, from: Option<Nearness>, take: u32) -> Result<()> {
         let (near, view) = (self.near, self.table.sequence());
-        let component = self.memtables.get(number as usize).ok_or_else(|| lost("a memtable"))?;
-        let mut nearest = Selection::new(take as usize);
+        let component = self.memtables.get(number as usize).ok_or_else(|| dangling("a memtable"))?;
+        let mut nearest = NearestSelection::new(take as usize);
         let mut entries = 0;
-        visit_entries(&self.question, component, |entry, repeated| {
+        visit_memtable_entries(&self.query, component, |entry, repeated| {
             entries += 1;
             let Some(rect) = attribute::decode_rect(entry.secondary_key) else { return };
             let rank = Nearness::new(&rect, &near.from, entry.sequence);
-            if entry.sequence <= view && from.is_none_or(|from| rank <= from) && near.wants(rank) {
+            if entry.sequence <= view && from.is_none_or(|from| rank <= from) && near.includes(rank) {
                 nearest.push(rank, || (entry.primary_key.into(), repeated));
             }
         })?;
         self.matches.memtable_entries += entries;
         if from.is_none() {
             self.matches.clear();
-            look_up_opaque(&self.question, &self.table, component, &mut self.matches)?;
+            read_opaque_records(&self.query, &self.table, component, &mut self.matches)?;
             for found in &self.matches.found {
                 let Candidate { primary_key, order_value, sequence, repeated, .. } =
                     self.matches.candidate(found);
-                let rank = Nearness::from_bytes(order_value, sequence).filter(|rank| near.wants(*rank));
-                let what = What::Unflushed { primary_key: primary_key.into(), repeated };
-                self.waiting.extend(rank.map(|rank| Unit { rank, what }));
+                let rank = Nearness::from_bytes(order_value, sequence).filter(|rank| near.includes(*rank));
+                let source = NearestSource::Unflushed { primary_key: primary_key.into(), repeated };
+                self.heap.extend(rank.map(|rank| NearestEntry { rank, source }));
             }
         }
         let (nearest, rest) = nearest.finish();
-        self.waiting.extend(nearest.into_iter().map(|(rank, (primary_key, repeated))| Unit {
+        self.heap.extend(nearest.into_iter().map(|(rank, (primary_key, repeated))| NearestEntry {
             rank,
-            what: What::Unflushed { primary_key, repeated },
+            source: NearestSource::Unflushed { primary_key, repeated },
         }));
-        let take = take.saturating_mul(4);
-        let rest = rest.map(|rank| Unit { rank, what: What::Memtable { number, is_first: false, take } });
-        self.waiting.extend(rest);
+        let source = NearestSource::Memtable { number, is_first: false, take: take.saturating_mul(4) };
+        self.heap.extend(rest.map(|rank| NearestEntry { rank, source }));
         Ok(())
     }
 
-    /// Looks into a record that could not be looked into when it was written. If it can be now, it waits as others do.
-    fn look_into(&mut self, version: Version, sequence: SequenceNumber) -> Result<()> {
+    /// Extracts the rectangles of an opaque record, and pushes those that match.
+    fn match_opaque(&mut self, version: MemberVersion, sequence: SequenceNumber) -> Result<()> {
         if !self.read(version, sequence)? {
             return Ok(());
         }
         let reader = reader_of(&self.readers, version.member)?;
         self.matches.clear();
-        self.matches.look_into(&self.question, &self.table, reader)?;
+        self.matches.add_record(&self.query, &self.table, reader)?;
         for found in &self.matches.found {
             let Candidate { order_value, repeated, .. } = self.matches.candidate(found);
-            let rank = Nearness::from_bytes(order_value, sequence).filter(|rank| self.near.wants(*rank));
-            let what = What::Version(Version { repeated, ..version });
-            self.waiting.extend(rank.map(|rank| Unit { rank, what }));
+            let rank = Nearness::from_bytes(order_value, sequence).filter(|rank| self.near.includes(*rank));
+            let source = NearestSource::Version(MemberVersion { repeated, ..version });
+            self.heap.extend(rank.map(|rank| NearestEntry { rank, source }));
         }
         Ok(())
     }
 
-    /// Has a reader go to a version; false where a newer one of its block has replaced it.
-    fn read(&mut self, version: Version, sequence: SequenceNumber) -> Result<bool> {
-        let Version { member, block, entry, .. } = version;
+    /// Moves the reader of the member to a version; false if a newer version in the same block replaces it.
+    fn read(&mut self, version: MemberVersion, sequence: SequenceNumber) -> Result<bool> {
+        let MemberVersion { member, block, entry, .. } = version;
         let number = member as usize;
         if self.readers.len() <= number {
             self.readers.resize_with(number + 1, || None);
         }
-        let slot = self.readers.get_mut(number).ok_or_else(|| lost("a reader"))?;
+        let slot = self.readers.get_mut(number).ok_or_else(|| dangling("a reader"))?;
         let (reader, last) = match slot {
             Some(reader) => reader,
             None => {
@@ -329,9 +331,9 @@ impl<'v> NearestCursor<'v> {
                 slot.insert((sstable.blocks(self.table.sequence())?, None))
             }
         };
-        let is_had = last.replace(block.into()) == Some(block.into());
-        self.costs.data_blocks_read += u64::from(!is_had);
-        self.costs.data_blocks_spared += u64::from(is_had);
+        let same_block = last.replace(block.into()) == Some(block.into());
+        self.costs.data_blocks_read += u64::from(!same_block);
+        self.costs.data_blocks_spared += u64::from(same_block);
         match reader.enter_version(block.into(), entry, sequence)? {
             VersionAt::Newest => Ok(true),
             VersionAt::Replaced => {
@@ -341,30 +343,30 @@ impl<'v> NearestCursor<'v> {
             VersionAt::Other => {
                 let file = sstable_of(&self.global, &self.table, member)?.meta().number;
                 let what = format!(
-                    "sstable {file:06}.sst: an index block says that write {sequence} is entry {entry} of data block \
-                     {block}, which it is not"
+                    "sstable {file:06}.sst: an index block points to write {sequence} at entry {entry} of data block \
+                     {block}, which holds another write"
                 );
                 Err(Error::new(ErrorKind::Corruption, what))
             }
         }
     }
 
-    /// Shows the version that was just read.
-    fn show_read(&mut self, version: Version, rank: Nearness) -> Result<()> {
+    /// Makes the version that was just read the current candidate.
+    fn set_current(&mut self, version: MemberVersion, rank: Nearness) -> Result<()> {
         let reader = reader_of(&self.readers, version.member)?;
-        self.shown.show(reader.key(), rank, version.repeated);
-        self.shown.newer_runs = Some(reader.newer_runs());
-        if reader.value().len() <= MAX_IN_HAND_BYTES {
-            self.shown.has_record = true;
-            self.shown.record.extend_from_slice(reader.value());
+        self.current.set(reader.key(), rank, version.repeated);
+        self.current.newer_runs = Some(reader.newer_runs());
+        if reader.value().len() <= MAX_COPIED_RECORD_BYTES {
+            self.current.has_record = true;
+            self.current.record.extend_from_slice(reader.value());
         }
         Ok(())
     }
 }
 
-impl Shown {
-    /// Shows a write of which no more than this is known.
-    fn show(&mut self, primary_key: &[u8], rank: Nearness, repeated: bool) {
+impl NearestCandidate {
+    /// Sets a candidate without its record.
+    fn set(&mut self, primary_key: &[u8], rank: Nearness, repeated: bool) {
         self.primary_key.clear();
         self.primary_key.extend_from_slice(primary_key);
         (self.distance, self.sequence, self.repeated) = (rank.bytes(), rank.sequence, repeated);
@@ -394,7 +396,7 @@ impl CandidateCursor for NearestCursor<'_> {
         if !self.has_begun {
             self.begin();
         }
-        Ok(self.advance()?.then(|| self.shown.candidate()))
+        Ok(self.advance()?.then(|| self.current.candidate()))
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
@@ -415,8 +417,8 @@ impl CandidateCursor for NearestCursor<'_> {
     }
 }
 
-/// The reader that last went to a version of a member.
+/// The reader of a member's data blocks.
 fn reader_of(readers: &[Option<(BlockReader, Option<u64>)>], member: u32) -> Result<&BlockReader> {
     let reader = readers.get(member as usize).and_then(Option::as_ref);
-    reader.map(|(reader, _)| reader).ok_or_else(|| lost("a reader"))
+    reader.map(|(reader, _)| reader).ok_or_else(|| dangling("a reader"))
 }

@@ -1,92 +1,92 @@
-//! Which records of an sstable have which secondary keys: noted as they come, then put in order.
+//! Buffers the secondary keys of an sstable with their entries, and sorts them.
 //!
-//! Writing an sstable waits for this order, and a writer may wait for the sstable. Comparing whole keys
-//! took more than half of the time that index blocks cost a flush. So notes carry the first eight bytes of their key as a
-//! number, and are first dealt into piles by the bits of it that differ, from the highest on, in place; piles of some
-//! hundreds are sorted by these numbers and the sequence numbers. Only where numbers are equal are keys looked at.
+//! The sort is on the path of a flush, and writers may wait for the flush; comparing whole keys would take more than half of
+//! the time of building index blocks. So each buffered key has its first eight bytes as an integer, its *head*. An in-place
+//! most-significant-digit radix sort partitions the keys by the bits of the head that differ; partitions of some hundreds are
+//! sorted by head and sequence number. Whole keys are compared only if heads are equal.
 
 use std::cmp::Reverse;
 
-use super::index_block::Entry;
+use super::key_block::VersionEntry;
 
-/// Bytes of the keys of all notes, at most; an sstable with more is read as one without the index.
+/// Maximum total bytes of keys; an sstable with more gets no index blocks.
 const MAX_KEY_BYTES: usize = 1 << 30;
-/// Piles are dealt by so many bits at a time.
-const PILE_BITS: u32 = 10;
-const PILES: usize = 1 << PILE_BITS;
-/// Fewer notes than this are sorted by comparing them.
+/// Bits of a radix digit.
+const DIGIT_BITS: u32 = 10;
+const PARTITIONS: usize = 1 << DIGIT_BITS;
+/// Fewer keys than this are sorted by comparison.
 const SMALL: usize = 512;
 
-/// A version and a secondary key of it.
+/// A secondary key of a version.
 #[derive(Debug, Clone, Copy)]
-struct Note {
-    /// The first bytes of the key as a number that orders like them, but for keys that differ in zeros at their end.
+struct BufferedKey {
+    /// The first bytes of the key as an integer with the same order, except that keys may differ in trailing zeros.
     head: u64,
-    /// Where the key lies.
+    /// Offset and length of the key.
     at: u32,
     len: u32,
-    entry: Entry,
+    entry: VersionEntry,
 }
 
-impl Note {
-    /// By the head, the newest first.
+impl BufferedKey {
+    /// Sorts by head, then newest first.
     #[inline]
-    fn place(&self) -> u128 {
+    fn sort_key(&self) -> u128 {
         u128::from(self.head) << u64::BITS | u128::from(!self.entry.sequence)
     }
 }
 
-/// What was noted.
+/// The secondary keys of an sstable in insertion order.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// The keys of all notes.
-    keys: Vec<u8>,
-    notes: Vec<Note>,
+pub(super) struct BufferedKeys {
+    /// The bytes of all keys.
+    bytes: Vec<u8>,
+    keys: Vec<BufferedKey>,
 }
 
-impl Notes {
-    /// Notes that `entry` has `key`. False if keys take too many bytes by now.
+impl BufferedKeys {
+    /// Appends `key` with its entry. False if the total of key bytes is exceeded.
     #[inline]
-    pub(super) fn add(&mut self, key: &[u8], entry: Entry) -> bool {
-        let (at, len) = (self.keys.len(), key.len());
+    pub(super) fn add(&mut self, key: &[u8], entry: VersionEntry) -> bool {
+        let (at, len) = (self.bytes.len(), key.len());
         if at + len > MAX_KEY_BYTES {
             return false;
         }
-        self.keys.extend_from_slice(key);
-        self.notes.push(Note { head: head(key), at: at as u32, len: len as u32, entry });
+        self.bytes.extend_from_slice(key);
+        self.keys.push(BufferedKey { head: head(key), at: at as u32, len: len as u32, entry });
         true
     }
 
     pub(super) fn len(&self) -> usize {
-        self.notes.len()
+        self.keys.len()
     }
 
-    /// All notes, as they came.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Entry)> {
-        self.notes.iter().map(|note| (key(&self.keys, note), note.entry))
+    /// All keys with their entries, in insertion order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], VersionEntry)> {
+        self.keys.iter().map(|buffered| (key(&self.bytes, buffered), buffered.entry))
     }
 
-    /// Hands all notes to `visit`, by their keys, those of one key newest first, and tells it of each whether the key is
-    /// another than that of the one before. O(n) for keys that differ in their first bytes, O(n log n) at most.
-    pub(super) fn visit_sorted<'n>(&'n mut self, mut visit: impl FnMut(&'n [u8], bool, Entry)) {
-        let Self { keys, notes } = self;
-        let keys: &'n [u8] = keys;
-        sort(notes);
-        for run in notes.chunk_by_mut(|left, right| left.head == right.head) {
-            let Some(first) = run.first().map(|note| key(keys, note)) else { continue };
-            let is_one_key = run.iter().skip(1).all(|note| key(keys, note) == first);
+    /// Calls `visit` with all keys and entries, sorted by key and then newest first. The flag is true if the key differs from
+    /// the previous one. O(n) for keys that differ in their first bytes, O(n log n) at most.
+    pub(super) fn visit_sorted<'n>(&'n mut self, mut visit: impl FnMut(&'n [u8], bool, VersionEntry)) {
+        let Self { bytes, keys } = self;
+        let bytes: &'n [u8] = bytes;
+        sort(keys);
+        for group in keys.chunk_by_mut(|left, right| left.head == right.head) {
+            let Some(first) = group.first().map(|buffered| key(bytes, buffered)) else { continue };
+            let is_one_key = group.iter().skip(1).all(|buffered| key(bytes, buffered) == first);
             if is_one_key {
-                let mut is_other = true;
-                for note in &*run {
-                    visit(first, std::mem::take(&mut is_other), note.entry);
+                let mut is_new_key = true;
+                for buffered in &*group {
+                    visit(first, std::mem::take(&mut is_new_key), buffered.entry);
                 }
                 continue;
             }
-            run.sort_unstable_by_key(|note| (key(keys, note), Reverse(note.entry.sequence)));
-            let mut before = None;
-            for note in &*run {
-                let key = key(keys, note);
-                visit(key, before.replace(key) != Some(key), note.entry);
+            group.sort_unstable_by_key(|buffered| (key(bytes, buffered), Reverse(buffered.entry.sequence)));
+            let mut previous = None;
+            for buffered in &*group {
+                let key = key(bytes, buffered);
+                visit(key, previous.replace(key) != Some(key), buffered.entry);
             }
         }
     }
@@ -105,42 +105,42 @@ fn head(key: &[u8]) -> u64 {
 }
 
 #[inline]
-fn key<'n>(keys: &'n [u8], note: &Note) -> &'n [u8] {
-    keys.get(note.at as usize..).and_then(|rest| rest.get(..note.len as usize)).unwrap_or_default()
+fn key<'n>(bytes: &'n [u8], key: &BufferedKey) -> &'n [u8] {
+    bytes.get(key.at as usize..).and_then(|rest| rest.get(..key.len as usize)).unwrap_or_default()
 }
 
-/// Sorts by heads, those of one head newest first. Takes as many nested calls as there are groups of bits in a head.
-fn sort(notes: &mut [Note]) {
-    let Some(first) = notes.first().map(|note| note.head) else { return };
-    let differing = notes.iter().fold(0, |bits, note| bits | (note.head ^ first));
-    if notes.len() < SMALL || differing == 0 {
-        return notes.sort_unstable_by_key(Note::place);
+/// Sorts by head, then newest first. The recursion is as deep as a head has digits.
+fn sort(keys: &mut [BufferedKey]) {
+    let Some(first) = keys.first().map(|key| key.head) else { return };
+    let differing = keys.iter().fold(0, |bits, key| bits | (key.head ^ first));
+    if keys.len() < SMALL || differing == 0 {
+        return keys.sort_unstable_by_key(BufferedKey::sort_key);
     }
-    let shift = (u64::BITS - differing.leading_zeros()).saturating_sub(PILE_BITS);
-    let pile = |note: &Note| (note.head >> shift) as usize % PILES;
-    let mut ends = [0; PILES];
-    notes.iter().for_each(|note| ends[pile(note)] += 1);
+    let shift = (u64::BITS - differing.leading_zeros()).saturating_sub(DIGIT_BITS);
+    let partition = |key: &BufferedKey| (key.head >> shift) as usize % PARTITIONS;
+    let mut ends = [0; PARTITIONS];
+    keys.iter().for_each(|key| ends[partition(key)] += 1);
     let mut total = 0;
-    let mut free = [0; PILES];
+    let mut free = [0; PARTITIONS];
     for (free, end) in free.iter_mut().zip(&mut ends) {
         *free = total;
         total += *end;
         *end = total;
     }
-    // Each note is put on its pile, and what lies there is taken up next, until one lies on this pile.
-    for number in 0..PILES {
+    // Cycle-leader permutation: each swap moves a key to its partition, until this position has one of its own.
+    for number in 0..PARTITIONS {
         while free[number] < ends[number] {
             let at = free[number];
-            let home = pile(&notes[at]);
-            notes.swap(at, free[home]);
-            free[home] += 1;
+            let target = partition(&keys[at]);
+            keys.swap(at, free[target]);
+            free[target] += 1;
         }
     }
-    let mut rest = notes;
+    let mut rest = keys;
     let mut start = 0;
     for end in ends {
-        let (front, behind) = std::mem::take(&mut rest).split_at_mut(end - start);
-        (rest, start) = (behind, end);
+        let (front, remaining) = std::mem::take(&mut rest).split_at_mut(end - start);
+        (rest, start) = (remaining, end);
         sort(front);
     }
 }
@@ -170,24 +170,24 @@ mod tests {
     }
 
     #[test]
-    fn notes_come_out_as_sorting_would_put_them() {
+    fn keys_are_sorted_as_by_comparison() {
         for seed in 0..60 {
             let mut rng = SimRng::new(seed);
-            let mut notes = Notes::default();
+            let mut keys = BufferedKeys::default();
             let mut expected = Vec::new();
             let count = [0, 1, 2, 100, SMALL as u64, 3_000, 20_000][seed as usize % 7];
             for number in 0..count {
                 let key = random_key(&mut rng, seed % 6);
-                // Of an array with two values the same entry is noted under two keys.
+                // A record with an array of two values has the same entry under two keys.
                 let sequence = if rng.below(8) == 0 { rng.below(count) } else { number * 7919 % count };
-                let entry = Entry { sequence, block: number as u32, entry: 3, repeated: false };
-                assert!(notes.add(&key, entry));
+                let entry = VersionEntry { sequence, block: number as u32, entry: 3, repeated: false };
+                assert!(keys.add(&key, entry));
                 expected.push((key, Reverse(sequence)));
             }
             expected.sort();
             let mut found = Vec::new();
-            notes.visit_sorted(|key, is_other, entry| {
-                assert_eq!(is_other, found.last().is_none_or(|(last, _)| last != key), "seed {seed}");
+            keys.visit_sorted(|key, is_new_key, entry| {
+                assert_eq!(is_new_key, found.last().is_none_or(|(last, _)| last != key), "seed {seed}");
                 found.push((key.to_vec(), Reverse(entry.sequence)));
             });
             assert!(found == expected, "seed {seed}");

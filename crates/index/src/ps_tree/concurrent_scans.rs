@@ -1,5 +1,5 @@
-//! Ranges read beside a writer that splits nodes and pages and makes layers: every key that was there before the
-//! cursor was made comes, in its order, whichever way the cursor goes.
+//! Range scans concurrent with a writer that splits nodes and pages and adds trie layers: every key that was inserted before
+//! the cursor was created is returned, in order, in both directions.
 
 #![expect(clippy::disallowed_methods, reason = "tests may start threads")]
 
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::oracle::Random;
 use super::tests::{new_tree, rows};
-use super::{RetainAll, PsBounds, PsTree, PsTreeOptions, SkeyKind};
+use super::{PsBounds, PsTree, PsTreeOptions, RetainAll, SkeyKind};
 use crate::query::Order;
 
 const KEYS: u64 = 8_000;
 const READERS: u64 = 2;
 
-/// Key number `number`, in order: each five share their first eight bytes, so that a trie makes layers of them.
+/// Key number `number`, in order. Every five keys share their first eight bytes, so that a trie adds layers for them.
 fn key(number: u64) -> Vec<u8> {
     let mut key = (number / 5).to_be_bytes().to_vec();
     if !number.is_multiple_of(5) {
@@ -23,17 +23,17 @@ fn key(number: u64) -> Vec<u8> {
     key
 }
 
-/// In which order keys come: each is a permutation of `0..KEYS`.
+/// The order in which keys are inserted: a permutation of `0..KEYS`.
 #[derive(Debug, Clone, Copy)]
-enum Arrival {
+enum InsertOrder {
     Ascending,
     Descending,
-    /// Blocks of 64 one after the other, each mixed.
+    /// Blocks of 64 in ascending order, each permuted.
     Blocks,
 }
 
-impl Arrival {
-    /// The number of the key that comes as number `turn`; the other way round it is the same.
+impl InsertOrder {
+    /// The number of the key inserted as number `turn`; the permutation is its own inverse.
     fn swap(self, turn: u64) -> u64 {
         match self {
             Self::Ascending => turn,
@@ -43,15 +43,15 @@ impl Arrival {
     }
 }
 
-struct Shared {
+struct SharedScanTree {
     tree: PsTree,
-    arrival: Arrival,
-    /// So many keys are there.
+    insert_order: InsertOrder,
+    /// Number of inserted keys.
     done: AtomicU64,
     stop: AtomicBool,
 }
 
-fn read(shared: &Shared, reader: u64) -> u64 {
+fn read(shared: &SharedScanTree, reader: u64) -> u64 {
     let mut random = Random(reader);
     let mut scans = 0;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -59,12 +59,12 @@ fn read(shared: &Shared, reader: u64) -> u64 {
         if done == 0 {
             continue;
         }
-        // Where keys come now is where nodes are split.
-        let near = shared.arrival.swap(done - 1 - random.below(done.min(24)));
+        // Nodes are split near the last inserted keys.
+        let near = shared.insert_order.swap(done - 1 - random.below(done.min(24)));
         let (low, end) = (near.saturating_sub(random.below(12)), near + 1 + random.below(12));
         let order = [Order::Value, Order::ValueDescending, Order::Newest][random.below(3) as usize];
         let mut expected: Vec<u64> =
-            (low..end.min(KEYS)).filter(|&number| shared.arrival.swap(number) < done).collect();
+            (low..end.min(KEYS)).filter(|&number| shared.insert_order.swap(number) < done).collect();
         let (low, end) = (key(low), key(end));
         let range = PsBounds::Range { low: &low, end: Some(&end) };
         let mut found = rows(shared.tree.cursor(range, order, done).unwrap());
@@ -77,21 +77,21 @@ fn read(shared: &Shared, reader: u64) -> u64 {
         let mut found: Vec<Vec<u8>> = found.into_iter().map(|row| row.0).collect();
         assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{order:?}: {found:?}");
         expected.retain(|&number| {
-            let there = found.binary_search(&key(number));
-            there.map(|index| found.remove(index)).is_err()
+            let present = found.binary_search(&key(number));
+            present.map(|index| found.remove(index)).is_err()
         });
-        assert!(expected.is_empty(), "{order:?}, {done} keys there, these were missed: {expected:?}");
-        // The sequence number is the turn, and the snapshot leaves out what came later.
-        assert!(found.is_empty(), "{order:?}: keys that nobody asked for: {found:?}");
+        assert!(expected.is_empty(), "{order:?}, {done} keys inserted, missing: {expected:?}");
+        // The sequence number is the turn, and the snapshot excludes later inserts.
+        assert!(found.is_empty(), "{order:?}: unexpected keys: {found:?}");
         scans += 1;
     }
     scans
 }
 
-fn ranges_are_whole(skey: SkeyKind, arrival: Arrival) {
-    let shared = Shared {
+fn scans_are_complete(skey: SkeyKind, insert_order: InsertOrder) {
+    let shared = SharedScanTree {
         tree: new_tree(PsTreeOptions::new().skey(skey).page_bytes(512)),
-        arrival,
+        insert_order,
         done: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
@@ -100,7 +100,7 @@ fn ranges_are_whole(skey: SkeyKind, arrival: Arrival) {
         let readers: Vec<_> = (0..READERS).map(|reader| scope.spawn(move || read(shared, reader))).collect();
         for turn in 0..KEYS {
             let writer = shared.tree.region().writer();
-            let key = key(arrival.swap(turn));
+            let key = key(insert_order.swap(turn));
             shared.tree.insert(&writer, &key, b"primary", turn + 1, b"", &RetainAll, 0).unwrap();
             shared.done.store(turn + 1, Ordering::Release);
             if readers.iter().any(|reader| reader.is_finished()) {
@@ -114,20 +114,20 @@ fn ranges_are_whole(skey: SkeyKind, arrival: Arrival) {
     assert_eq!(shared.tree.check().unwrap().problems, Vec::<String>::new());
 }
 
-fn ranges_are_whole_beside_a_writer(skey: SkeyKind) {
+fn scans_are_complete_under_concurrent_inserts(skey: SkeyKind) {
     for _ in 0..3 {
-        for arrival in [Arrival::Ascending, Arrival::Descending, Arrival::Blocks] {
-            ranges_are_whole(skey, arrival);
+        for insert_order in [InsertOrder::Ascending, InsertOrder::Descending, InsertOrder::Blocks] {
+            scans_are_complete(skey, insert_order);
         }
     }
 }
 
 #[test]
-fn ranges_are_whole_beside_a_writer_with_a_btree() {
-    ranges_are_whole_beside_a_writer(SkeyKind::BTree);
+fn scans_are_complete_under_concurrent_inserts_with_a_btree() {
+    scans_are_complete_under_concurrent_inserts(SkeyKind::BTree);
 }
 
 #[test]
-fn ranges_are_whole_beside_a_writer_with_a_trie() {
-    ranges_are_whole_beside_a_writer(SkeyKind::Trie);
+fn scans_are_complete_under_concurrent_inserts_with_a_trie() {
+    scans_are_complete_under_concurrent_inserts(SkeyKind::Trie);
 }

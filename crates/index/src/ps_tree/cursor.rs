@@ -1,12 +1,12 @@
-//! Reading: the entries of a key or of a range of keys, in an order.
+//! Cursors: the entries of a key or of a range of keys, in an order.
 //!
-//! * One key: its chain, newest first, stops wherever the caller does. Oldest first, the chain is collected.
+//! * One key: its chain, newest first; reading stops where the caller stops. Oldest first, the chain is collected.
 //! * A range by value: key after key, each newest first.
-//! * A range by age: newest first by a merge of the chains of all its keys, which costs a look at each key first;
+//! * A range by age: newest first by a merge of the chains of all its keys, which first reads one entry of each key;
 //!   oldest first, all entries of the range are collected.
 //!
-//! A cursor pins the region. It sees each key as it was at some moment since the cursor was made, and leaves out what
-//! is newer than its snapshot and what is flagged as obsolete.
+//! A cursor pins the region. It reads each key in a state not older than the cursor, and skips entries that are newer than
+//! its snapshot or flagged as obsolete.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Pin, Place, RegionWriter};
 
 use super::PsTree;
-use super::pkey::chain::{self, ChainReader, ChainEntry};
+use super::pkey::chain::{self, ChainEntry, ChainReader};
 use super::pkey::entry::OBSOLETE;
 use super::pkey::group;
 use super::pkey::page;
@@ -24,21 +24,22 @@ use super::pkey::pointer::EntryPlace;
 use super::skey::{Direction, ScanStart, record};
 use crate::query::Order;
 
-/// Which secondary keys a cursor reads.
+/// The secondary keys that a cursor reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PsBounds<'b> {
-    /// This one.
+    /// One key.
     One(&'b [u8]),
-    /// Those at or above `low` and below `end`; `None` for no end.
+    /// Keys at or above `low` and below `end`; `None` for no end.
     Range {
         /// The lowest key.
         low: &'b [u8],
-        /// The first key behind.
+        /// The exclusive end.
         end: Option<&'b [u8]>,
     },
 }
 
-/// An entry that a cursor stands on.
+/// The entry at the position of a cursor.
+    /// The primary key of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PsEntry<'c> {
     /// The secondary key.
@@ -47,42 +48,41 @@ pub struct PsEntry<'c> {
     pub primary_key: &'c [u8],
     /// The sequence number of the write.
     pub sequence: SequenceNumber,
-    /// What the entry carries besides; empty for nothing.
+    /// The covering value; empty for none.
     pub covering: &'c [u8],
-    /// For [`PsCursor::flag_obsolete`].
+    /// The place of the entry, for [`PsCursor::flag_obsolete`].
     pub place: EntryPlace,
 }
 
-/// What a cursor has read so far, for explain.
+/// Counts of what a cursor has read, for explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PsReadStats {
     /// Secondary keys.
     pub keys: u64,
     /// Groups.
     pub groups: u64,
-    /// Pages, counted again for each key.
+    /// Pages, counted per key.
     pub pages: u64,
-    /// Entries, those left out included.
+    /// Entries, skipped ones included.
     pub entries: u64,
 }
 
-/// What became of a wish to flag an entry.
+/// The outcome of flagging an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PsFlag {
-    /// The entry is flagged, by this call.
+    /// The entry was flagged by this call.
     Won,
-    /// It was flagged before.
+    /// The entry was flagged before.
     Already,
-    /// Not now: the entry is being moved, or the region is about to be cut. A later reader will do it.
+    /// The entry is being moved, or a checkpoint of the region begins. A later reader will flag it.
     Refused,
 }
 
-/// Streams the entries of a key or of a range of keys; made by [`PsTree::cursor`].
+/// Iterates over the entries of a key or of a range of keys; returned by [`PsTree::cursor`].
 ///
-/// It pins the region while it lives, sees each key as it was at some moment since it was made, and leaves out what is
-/// newer than its snapshot and what is flagged as obsolete. By value, and newest first for one key, it costs what
-/// is read of it. Newest first over a range looks at each key of the range at once; oldest first collects all
-/// entries within the bounds.
+/// It pins the region while it lives, reads each key in a state not older than the cursor, and skips entries that are newer
+/// than its snapshot or flagged as obsolete. By value, and newest first for one key, the cost is that of the entries read.
+/// Newest first over a range reads one entry of each key first; oldest first collects all entries within the bounds.
 pub struct PsCursor<'t> {
     tree: &'t PsTree,
     _pin: Pin<'t>,
@@ -107,12 +107,12 @@ enum CursorWalk<'t> {
     Collected(Box<CollectedEntries>),
 }
 
-/// Key after key within bounds.
+/// Reads key after key within bounds.
 struct KeyWalk<'t> {
     direction: Direction,
     low: Vec<u8>,
     end: Option<Vec<u8>>,
-    /// False before the first batch: the next one then starts at the bound.
+    /// False before the first batch, which starts at the bound.
     started: bool,
     finished: bool,
     batch: Vec<Place>,
@@ -121,14 +121,14 @@ struct KeyWalk<'t> {
     chain: Option<ChainReader<'t>>,
 }
 
-/// The chains of all keys of a range, by their newest unread entries.
+/// The chains of all keys of a range, ordered by their newest unread entries.
 #[derive(Default)]
 struct ChainMerge<'t> {
     chains: Vec<(Place, ChainReader<'t>, ChainEntry)>,
     heap: BinaryHeap<(SequenceNumber, Reverse<usize>)>,
 }
 
-/// Entries in the order in which they are to be given, the next one last.
+/// Collected entries in reverse order of iteration.
 #[derive(Default)]
 struct CollectedEntries {
     entries: Vec<(SequenceNumber, Place, ChainEntry)>,
@@ -165,9 +165,8 @@ impl PsTree {
         Ok(cursor)
     }
 
-    /// Flags an entry as obsolete: readers leave it out from now on, and the next rewrite of its page removes it. For
-    /// who knows that the write that replaced it is seen by every reader. `_pin` has been held since the entry's place
-    /// was read.
+    /// Flags an entry as obsolete: readers skip it from now on, and the next rewrite of its page removes it. Precondition:
+    /// every reader sees the write that replaced the entry. `pin` is held since the entry's place was read.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -178,7 +177,7 @@ impl PsTree {
         }
     }
 
-    /// The same by who writes already.
+    /// [`flag_obsolete`](Self::flag_obsolete) for a thread that holds a writer.
     pub(super) fn flag_obsolete_by(
         &self,
         writer: &RegionWriter<'_>,
@@ -240,7 +239,7 @@ impl<'t> PsCursor<'t> {
             chain: None,
         });
         match order {
-            // A tree knows no distances: in that order it gives what costs least.
+            // A tree has no distances: for this order it returns the cheapest one.
             Order::Value | Order::ValueDescending | Order::Nearest => self.walk = CursorWalk::Keys(keys),
             Order::Newest => {
                 let mut merge = Box::<ChainMerge>::default();
@@ -261,7 +260,7 @@ impl<'t> PsCursor<'t> {
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {
                     self.collect(found, &mut collected)?;
                 }
-                // Stable, and given from the end: of equal numbers the lower key comes first.
+                // A stable sort, read from the end: of equal numbers the lower key comes first.
                 collected.entries.reverse();
                 collected.entries.sort_by_key(|(sequence, ..)| Reverse(*sequence));
                 self.walk = CursorWalk::Collected(collected);
@@ -295,7 +294,7 @@ impl<'t> PsCursor<'t> {
         }))
     }
 
-    /// Goes to the next visible entry, and sees to it that `key` holds its key.
+    /// Advances to the next visible entry, and sets `key` to its key.
     fn advance(&mut self) -> Result<Option<ChainEntry>> {
         let tree = self.tree;
         match &mut self.walk {
@@ -350,8 +349,7 @@ impl<'t> PsCursor<'t> {
         }
     }
 
-    /// Leaves out the entries of the key it stands on that are still to come. Only in the orders by value does that
-    /// do anything.
+    /// Skips the remaining entries of the current key. Has an effect only in the orders by value.
     pub fn skip_key(&mut self) {
         if let CursorWalk::Keys(keys) = &mut self.walk
             && let Some(chain) = keys.chain.take()
@@ -360,22 +358,22 @@ impl<'t> PsCursor<'t> {
         }
     }
 
-    /// No entry still to come is newer.
+    /// Upper bound of the sequence numbers of the remaining entries.
     pub fn sequence_bound(&self) -> SequenceNumber {
         self.bound
     }
 
-    /// What was read so far; of keys that are not finished, their entries alone.
+    /// Counts of what was read so far; of unfinished keys, only their entries.
     pub fn read_stats(&self) -> PsReadStats {
         self.read_stats
     }
 
-    /// [`PsTree::is_present`] for an entry that this cursor gave.
+    /// [`PsTree::is_present`] for an entry of this cursor.
     pub(crate) fn is_present(&self, place: EntryPlace) -> Result<Option<bool>> {
         self.tree.is_present(&self._pin, place)
     }
 
-    /// [`PsTree::flag_obsolete`] for an entry that this cursor gave.
+    /// [`PsTree::flag_obsolete`] for an entry of this cursor.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -384,7 +382,7 @@ impl<'t> PsCursor<'t> {
     }
 }
 
-/// The next entry of a chain that the snapshot sees and that is not flagged.
+/// The next entry of a chain that is visible at the snapshot and not flagged.
 #[inline]
 fn next_visible(
     chain: &mut ChainReader<'_>,
@@ -409,7 +407,7 @@ impl PsReadStats {
 }
 
 impl KeyWalk<'_> {
-    /// The record of the next key within the bounds; its key goes to `key`.
+    /// The record of the next key within the bounds; `key` is set to its key.
     fn next_key(&mut self, tree: &PsTree, key: &mut Vec<u8>) -> Result<Option<Place>> {
         if self.finished {
             return Ok(None);

@@ -1,12 +1,12 @@
-//! Lazy collection in the sealed pages of a long chain (Perseid §4.2.2).
+//! Incremental garbage collection in the sealed pages of a long chain (Perseid §4.2.2).
 //!
-//! Each time a key seals a page, the search for garbage goes on by two pages down its chain, and starts over at the end.
-//! So the whole chain is looked through while it grows by about half, and what is obsolete in it stays below
-//! about the size of what is not; the cost for an insert does not depend on the length of the chain. A page that is more
-//! than half obsolete is written again without that, together with the next ones if they fit in.
+//! Each time a key seals a page, collection advances by two pages down its chain, and restarts at the end. So the whole
+//! chain is examined while it grows by about half, and its garbage stays below about the size of its live entries. The
+//! cost per insert does not depend on the length of the chain. A page that is more than half garbage is rewritten without
+//! it, together with the next pages if they fit.
 //!
-//! The page before the one that is looked at is linked anew by one store; where the search stands is noted in the
-//! newest sealed page.
+//! The page before the examined one is relinked by one store. The newest sealed page stores the position of the
+//! collection.
 
 use bolide_base::Result;
 use bolide_storage::pmem::Place;
@@ -17,11 +17,11 @@ use super::pkey::locks::OwnedPages;
 use super::pkey::page::{self, ChainNote, sealed_page_of};
 use super::rewrite::{KeyRun, Rewrite};
 
-/// Pages that are looked at when one is sealed.
+/// Number of pages examined when one is sealed.
 const STEPS: usize = 2;
 
 impl Rewrite<'_, '_, '_> {
-    /// Looks at the next pages of a chain whose head page is owned.
+    /// Examines the next pages of a chain whose head page is owned.
     pub(super) fn examine(&mut self, run: &mut KeyRun, owned: &mut OwnedPages<'_>) -> Result<()> {
         run.examined = 0;
         if run.older == 0 || run.unsealed {
@@ -42,7 +42,7 @@ impl Rewrite<'_, '_, '_> {
         Ok(())
     }
 
-    /// Notes where the search stands, for a run that is not sealed now.
+    /// Stores the position of the collection, for a run that is not sealed now.
     pub(super) fn note_examined(&self, run: &KeyRun) -> Result<()> {
         if run.older == 0 || run.unsealed {
             return Ok(());
@@ -52,7 +52,7 @@ impl Rewrite<'_, '_, '_> {
         page::store_note(self.writer, at, ChainNote { examined: run.examined, pages })
     }
 
-    /// Looks at the page behind the group at `before`, and returns behind which group to go on.
+    /// Examines the page after the group at `before`. Returns the group after which to continue.
     fn examine_next(
         &mut self,
         before: Place,
@@ -64,10 +64,10 @@ impl Rewrite<'_, '_, '_> {
         if owned.try_add(sealed_page_of(first)).is_err() {
             return Ok(first);
         }
-        // What the head page left out is not gone yet: it waits.
-        let waiting = std::mem::take(&mut self.removed);
+        // Entries removed from the head page are not released yet: they stay pending.
+        let pending = std::mem::take(&mut self.removed);
         let outcome = self.rewrite_next(before, before_image, first, owned);
-        self.removed.splice(0..0, waiting);
+        self.removed.splice(0..0, pending);
         outcome
     }
 
@@ -106,7 +106,7 @@ impl Rewrite<'_, '_, '_> {
             self.removed.clear();
             return Ok(first);
         }
-        let (mut next, mut go_on) = (older, before);
+        let (mut next, mut continue_at) = (older, before);
         if live.count > 0 {
             let pages = page::read_note(&self.tree.region, sealed_page_of(first))?.pages;
             let note = ChainNote { examined: 0, pages };
@@ -114,12 +114,12 @@ impl Rewrite<'_, '_, '_> {
             let (_, at) = page::write_sealed(self.writer, bytes, note, |at, out| {
                 group::put_group(at, older, live.count, &live.entries, out);
             })?;
-            (next, go_on) = (at, at);
+            (next, continue_at) = (at, at);
         }
         self.writer.fence();
         self.relink(before, before_image, next)?;
         self.release(&replaced)?;
-        Ok(go_on)
+        Ok(continue_at)
     }
 
     /// Links the sealed group at `at` to another older group, durably.

@@ -1,5 +1,5 @@
-//! Damage to pages that no checksum of a file has caught: whatever their words say, a tree answers or says that it is
-//! damaged.
+//! Damaged pages that no file checksum has detected: for any content, an operation on a tree either returns a result or
+//! reports damage.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::validation::Verdict;
 
 /// Bytes of one change in the input of [`fuzz_ps_tree`].
 const CHANGE_BYTES: usize = 11;
-/// More rows than an undamaged tree has: a cursor that gives them goes round in a ring.
+/// More rows than an undamaged tree has: a cursor that returns as many follows a cycle.
 const MAX_ROWS: usize = 100_000;
 
 /// Every third entry is obsolete.
-struct EveryThird;
+struct EveryThirdObsolete;
 
-impl Obsolescence for EveryThird {
+impl Obsolescence for EveryThirdObsolete {
     fn verdict(&self, _: &[u8], sequence: SequenceNumber, _: SequenceNumber) -> Verdict {
         if sequence.is_multiple_of(3) { Verdict::Obsolete } else { Verdict::Current }
     }
@@ -29,30 +29,29 @@ impl Obsolescence for EveryThird {
     fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}
 }
 
-/// What there is to be changed.
+/// The places that may be changed.
 #[derive(Default)]
-struct Places {
+struct TreePlaces {
     pages: Vec<(Place, usize)>,
     /// Groups with the place of their page.
     groups: Vec<(Place, Place)>,
     records: Vec<Place>,
 }
 
-/// Makes a small tree, changes words of its pages as `input` says, and then reads it in all orders, checks it, and inserts
-/// and sweeps. All of it has to end, with what is asked for or with an error that says that the tree is damaged.
+/// Builds a small tree, changes words of its pages as `input` specifies, then reads it in all orders, checks it, inserts and
+/// sweeps. Each operation must end, with a result or with a corruption error.
 ///
-/// The first byte chooses SKey layer and page length; each change that follows has 11: of which kind it is, two places,
-/// and a word.
+/// The first byte selects SKey layer and page length. Each change has 11 bytes: its kind, two places, and a word.
 ///
 /// # Panics
-/// If the tree does neither.
+/// If an operation ends with another error.
 #[doc(hidden)]
 pub fn fuzz_ps_tree(input: &[u8]) {
     let Some((&options, changes)) = input.split_first() else { return };
     let skey = if options & 1 == 0 { SkeyKind::BTree } else { SkeyKind::Trie };
     let page_bytes = [512, 1024, 2048, 4096][usize::from(options >> 1 & 3)];
     let tree = small_tree(PsTreeOptions::new().skey(skey).page_bytes(page_bytes)).expect("an undamaged tree");
-    let places = Places::of(&tree).expect("an undamaged tree");
+    let places = TreePlaces::of(&tree).expect("an undamaged tree");
     for change in changes.chunks_exact(CHANGE_BYTES) {
         places.change(&tree, change).expect("a word of a page");
     }
@@ -89,7 +88,7 @@ fn insert(tree: &PsTree, sequences: std::ops::Range<SequenceNumber>) -> Result<(
             pkey.resize(700, b'P');
         }
         let covering: &[u8] = if sequence.is_multiple_of(5) { b"covering" } else { b"" };
-        tree.insert(&writer, skey.as_bytes(), &pkey, sequence, covering, &EveryThird, sequence)?;
+        tree.insert(&writer, skey.as_bytes(), &pkey, sequence, covering, &EveryThirdObsolete, sequence)?;
     }
     Ok(())
 }
@@ -113,19 +112,19 @@ fn read_all(tree: &PsTree) -> Result<()> {
 
 fn insert_and_sweep(tree: &PsTree) -> Result<()> {
     insert(tree, 200..260)?;
-    // Older than what is there.
+    // Older than the present entries.
     insert(tree, 180..200)?;
     let mut position = Vec::new();
     loop {
         let writer = tree.region().writer();
-        tree.sweep(&writer, &mut position, 4, &EveryThird, SequenceNumber::MAX)?;
+        tree.sweep(&writer, &mut position, 4, &EveryThirdObsolete, SequenceNumber::MAX)?;
         if position.is_empty() {
             return tree.compact_keys(&writer).map(drop);
         }
     }
 }
 
-impl Places {
+impl TreePlaces {
     fn of(tree: &PsTree) -> Result<Self> {
         let mut places = Self::default();
         tree.for_each_key(|tree, found| {
@@ -168,7 +167,7 @@ impl Places {
                 let word = if kind % 5 == 0 { word } else { tree.region().load(at)? ^ 1 << (word & 63) };
                 writer.store(at, word)
             }
-            // A group is linked to another place or group, with a checksum that holds.
+            // Links a group to another place or group, with a valid checksum.
             (2, _, Some(&(page, at)), Some(&(_, older))) => {
                 let older = if word & 1 == 0 { older } else { group::older(word) };
                 let mut bytes = Vec::new();
@@ -179,7 +178,7 @@ impl Places {
                 let rest = bytes.get(8..len).unwrap_or_default();
                 writer.store(at, group::relinked_word(at, link, older, rest))
             }
-            // A key leads to a group of another one, or anywhere.
+            // Points a key to a group of another key, or anywhere.
             (3, Some(&record), _, Some(&(page, at))) => {
                 writer.store(record, GroupPointer::new(page, at).word())
             }
@@ -194,9 +193,9 @@ mod tests {
     use super::super::oracle::Random;
     use super::*;
 
-    /// What `cargo fuzz run ps_tree_page` does, for a moment and with random changes.
+    /// A short run of `cargo fuzz run ps_tree_page` with random changes.
     #[test]
-    fn damaged_pages_are_answered_from_or_refused() {
+    fn damaged_pages_are_read_or_reported() {
         for seed in 0..1_500 {
             let mut random = Random(seed);
             let mut input = vec![random.next() as u8];

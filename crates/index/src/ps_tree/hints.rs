@@ -1,24 +1,23 @@
-//! Where the records of keys are, told without a search: memory that is not durable, filled by those who searched.
+//! Key hints: cached places of the records of keys, in volatile memory. A search of the SKey layer stores a hint.
 //!
 //! ```text
-//! line (64 bytes)   removals    how many keys of this line were removed so far
-//!                   hint[7]     bits  0..16  removals of the line when its finder began to search
-//!                               bits 16..24  tag: bits of the key's hash that do not choose the line
+//! line (64 bytes)   removals    number of keys of this line that were removed so far
+//!                   hint[7]     bits  0..16  removals of the line before the search
+//!                               bits 16..24  tag: bits of the key's hash that do not select the line
 //!                               bits 24..64  place of the record / 8; 0 for none
 //! ```
 //!
-//! Which line a key has is told by its hash. A search of the SKey layer goes through three or four nodes, each of which
-//! is a trip to memory for the next; a hint leads to the record at once, which holds the full key and so says whether
-//! the hint is of this key.
+//! The hash of a key selects its line. A search of the SKey layer visits three or four nodes, each a cache miss that depends
+//! on the last one. A hint points to the record directly; the record contains the full key, which verifies the hint.
 //!
-//! # Why a hint never leads to memory that was given back
-//! Who removes a key counts it in the key's line before its record's room is given back, and a hint counts only as long
-//! as nobody has since its finder began. So who sees a count unchanged has pinned the region before the room was given
-//! back, and it is not handed out again while the pin lives. A finder that was overtaken by a removal leaves a hint
-//! with an old count, which nobody follows. A line whose count is used up holds no more hints.
+//! # Why a hint never leads to freed memory
+//! A removal of a key increments the count of its line before the space of its record is freed. A hint is valid only while
+//! the count equals the one read before the search. So a reader of an unchanged count pinned the region before the space
+//! was freed, and the space is not reused while the pin lives. A search that overlaps a removal stores a hint with an
+//! old count, which is never followed. A line whose count is exhausted holds no more hints.
 //!
-//! A table that grows is another, empty one; it takes the place of the old one while no key is added or removed, and
-//! finders that still have the old one fill that.
+//! Growth switches to another, empty table, while no key is added or removed. Searches that still use the old table store
+//! their hints there.
 
 use std::sync::OnceLock;
 
@@ -29,14 +28,14 @@ use bolide_storage::pmem::{Place, Region};
 use super::skey::record;
 use super::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// Hints of a line.
+/// Hints per line.
 const HINTS: usize = 7;
-/// Keys for each line above which there should be more lines.
+/// Keys per line above which the table should grow.
 const FULL: u64 = 5;
-/// Lines of the first table, and of the last: 4 KiB and 16 MiB.
+/// Lines of the first table and of the last: 4 KiB and 16 MiB.
 const FIRST_LINES: usize = if cfg!(bolide_shuttle) { 1 } else { 64 };
 const LAST_LINES: usize = 1 << 18;
-/// Each table has four times as many lines as the one before.
+/// Each table has four times as many lines as the previous one.
 const STEP: u32 = 2;
 const TABLES: usize = (LAST_LINES / 64).ilog2() as usize / STEP as usize + 1;
 
@@ -56,17 +55,17 @@ struct HintLine {
 #[derive(Debug)]
 pub(crate) struct KeyHints {
     tables: [OnceLock<Box<[HintLine]>>; TABLES],
-    /// Which table is in use.
+    /// Index of the table in use.
     table: AtomicUsize,
 }
 
-/// What is asked of a line: its number is in the low bits of the hash, the tag above it.
+/// The tag bits of a hash; its low bits select the line.
 fn tag_of(hash: u64) -> u64 {
     (hash >> (64 - TAG_BITS)) << REMOVAL_BITS
 }
 
 impl KeyHints {
-    /// For about so many keys.
+    /// A table for about `keys` keys.
     pub(crate) fn new(keys: u64) -> Self {
         let hints = Self { tables: [const { OnceLock::new() }; TABLES], table: AtomicUsize::new(0) };
         while hints.should_grow(keys) {
@@ -90,14 +89,14 @@ impl KeyHints {
         lines.get(hash as usize & (lines.len() - 1))
     }
 
-    /// Whether a larger table suits so many keys better.
+    /// Whether a larger table suits `keys` keys better.
     #[inline]
     pub(crate) fn should_grow(&self, keys: u64) -> bool {
         let table = self.table.load(Ordering::Relaxed);
         table + 1 < TABLES && keys > FULL * (FIRST_LINES << (STEP as usize * table)) as u64
     }
 
-    /// Goes over to the next larger table. Nobody adds or removes keys meanwhile.
+    /// Switches to the next larger table. No key is added or removed meanwhile.
     pub(crate) fn grow(&self) {
         let table = self.table.load(Ordering::Relaxed);
         if table + 1 < TABLES {
@@ -105,8 +104,8 @@ impl KeyHints {
         }
     }
 
-    /// The record of `key`: by a hint, or by what `search` finds, of which a hint is left then; where that takes the place
-    /// of another one, `on_eviction` is called. The caller has pinned the region.
+    /// The record of `key`: from a hint, or from `search`, whose result is then stored as a hint. Calls `on_eviction` if
+    /// that replaces a valid hint. The caller pins the region.
     ///
     /// # Errors
     /// Those of `search`.
@@ -120,7 +119,7 @@ impl KeyHints {
     ) -> Result<Option<Place>> {
         let hash = hash_key(key);
         let Some(line) = self.line(hash) else { return search() };
-        // Before the search, and before a record is looked at.
+        // Before the search, and before a record is read.
         let removals = line.removals.load(Ordering::Acquire);
         if removals > REMOVALS {
             return search();
@@ -146,7 +145,8 @@ impl KeyHints {
         Ok(found)
     }
 
-    /// Takes note that the record of `key` was taken out of the SKey layer: before its room is given back.
+    /// Invalidates the hints of the line of `key`. Called after the removal from the SKey layer, before the record's space is
+    /// freed.
     pub(crate) fn invalidate(&self, key: &[u8]) {
         if let Some(line) = self.line(hash_key(key)) {
             line.removals.fetch_add(1, Ordering::SeqCst);
@@ -155,8 +155,7 @@ impl KeyHints {
 }
 
 impl HintLine {
-    /// Leaves a hint, in the place of one that does not count any more if there is one. True if it took the place of one
-    /// that counts.
+    /// Stores a hint, preferably in place of an invalid one. True if it replaced a valid one.
     #[cold]
     fn store(&self, place: Place, wanted: u64, hash: u64) -> bool {
         let is_stale = |hint: &&AtomicU64| (hint.load(Ordering::Relaxed) ^ wanted) & REMOVALS != 0;
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_found_without_a_search_until_it_is_removed() {
+    fn a_hint_saves_the_search_until_the_key_is_removed() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         let places: Vec<Place> =
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finder_that_a_removal_overtook_leaves_nothing_to_follow() {
+    fn a_search_that_overlaps_a_removal_leaves_no_valid_hint() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         let place = heap.put(&writer, &region, &key(1), 8).unwrap();
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_key_or_one_that_is_being_removed_is_not_taken() {
+    fn a_record_of_another_or_removed_key_is_not_returned() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         for length in 0..40 {
@@ -240,7 +239,7 @@ mod tests {
             let place = heap.put(&writer, &region, &this, 8).unwrap();
             assert!(record::is_of(&region, place, &this, hash_key(&this)).unwrap());
             assert!(!record::is_of(&region, place, &other, hash_key(&other)).unwrap());
-            // The same hash, by chance.
+            // An equal hash by chance.
             let mut same_length = this.clone();
             if let Some(last) = same_length.last_mut() {
                 *last = 4;
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_whose_count_is_used_up_holds_no_hints() {
+    fn a_line_with_an_exhausted_count_holds_no_hints() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
         let place = heap.put(&writer, &region, &key(1), 8).unwrap();
@@ -265,20 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_place_of_another_hint_is_told() {
+    fn an_evicted_hint_is_reported() {
         let region = Region::in_memory(RegionOptions::new()).unwrap();
         let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
-        let on_eviction = Cell::new(0);
+        let evictions = Cell::new(0);
         for number in 0..3 * (HINTS * FIRST_LINES) as u64 {
             let place = heap.put(&writer, &region, &key(number), 8).unwrap();
-            let note = || on_eviction.set(on_eviction.get() + 1);
+            let note = || evictions.set(evictions.get() + 1);
             hints.find(&region, &key(number), || Ok(Some(place)), note).unwrap();
         }
-        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&on_eviction.get()), "{on_eviction:?}");
+        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&evictions.get()), "{evictions:?}");
     }
 
     #[test]
-    fn tables_grow_to_their_limit_and_no_further() {
+    fn tables_grow_up_to_their_limit() {
         let hints = KeyHints::new(0);
         while hints.should_grow(u64::MAX) {
             hints.grow();

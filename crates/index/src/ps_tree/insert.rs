@@ -21,16 +21,16 @@ pub enum PsInserted {
 }
 
 impl PsTree {
-    /// Adds an entry of `secondary_key`. Sequence numbers of one key are meant to ascend from call to call; one that
-    /// does not is put to its place, which rewrites the page. An entry that is there already, with this primary
-    /// key and sequence number, is not added again.
+    /// Adds an entry of `secondary_key`. Sequence numbers of one key should ascend from call to call; otherwise the page is
+    /// rewritten with the entry in its place. An existing entry, with this primary key and sequence number, is not added
+    /// again.
     ///
-    /// `covering` may be empty. A page that is full is rewritten first, and loses the entries that `obsolescence` says
-    /// may go; see there for `oldest_in_use`.
+    /// `covering` may be empty. A full page is rewritten first, without the entries that are obsolete by `obsolescence`;
+    /// see there for `oldest_in_use`.
     ///
     /// # Errors
-    /// `LimitExceeded` for a key or covering over its limit, `NoSpace` from the region, `Corruption`; then nothing
-    /// is added.
+    /// `LimitExceeded` for a key or covering over its limit, `NoSpace` from the region, `Corruption`. Nothing is added
+    /// then.
     #[expect(clippy::too_many_arguments, reason = "the parts of an entry, and the source of obsolescence")]
     pub fn insert(
         &self,

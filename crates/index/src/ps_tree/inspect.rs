@@ -1,11 +1,11 @@
-//! Looking at the whole tree: check, statistics, dump, and what it has in the region.
+//! Operations on the whole tree: check, statistics, dump, and enumeration of its allocations.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::{GRANULE_BYTES, Place, Reached};
+use bolide_storage::pmem::{GRANULE_BYTES, Place, ReachableSet};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainReader};
@@ -16,16 +16,16 @@ use super::pkey::page::{self, sealed_page_of};
 use super::skey::record::{self, KeyHeap};
 use super::skey::{Direction, ScanStart, SkeyStats};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PsCheck {
     /// Secondary keys.
     pub keys: u64,
-    /// Keys whose removal a crash cut off; harmless.
+    /// Keys whose removal a crash interrupted; harmless.
     pub unfinished: u64,
     /// Entries, obsolete ones included.
     pub entries: u64,
-    /// Broken rules, the first hundred of them described.
+    /// Violated invariants, at most the first hundred.
     pub problems: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl PsCheck {
     }
 }
 
-/// Where the bytes of a tree are.
+/// The space of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PsTreeStats {
     /// The SKey layer.
@@ -52,7 +52,7 @@ pub struct PsTreeStats {
     pub head_pages: u64,
     /// Their bytes.
     pub head_page_bytes: u64,
-    /// Bytes of them in use: all but the space behind the tails.
+    /// Bytes of them in use: all but the free space after the tails.
     pub filled_bytes: u64,
     /// Pages with older entries of one key.
     pub sealed_pages: u64,
@@ -66,12 +66,12 @@ pub struct PsTreeStats {
     pub extent_bytes: u64,
     /// Pages rewritten since the tree was opened.
     pub rewrites: u64,
-    /// The head page that was counted last.
+    /// The last counted head page.
     last_head: Place,
 }
 
 impl PsTreeStats {
-    /// All bytes that the tree has in the region.
+    /// All bytes of the tree in the region.
     pub fn total_bytes(&self) -> u64 {
         self.skey.node_bytes
             + self.skey.record_bytes
@@ -80,14 +80,14 @@ impl PsTreeStats {
             + self.extent_bytes
     }
 
-    /// Bytes in pages that no key leads to.
+    /// Bytes in pages that no key points to.
     pub fn garbage_bytes(&self) -> u64 {
         let headers = self.head_pages * page::HEAD_HEADER_BYTES as u64;
         self.filled_bytes.saturating_sub(headers + self.group_bytes)
     }
 }
 
-/// Something that a key leads to.
+/// An allocation or group that is reachable from a key.
 pub(super) enum TreePart<'g> {
     HeadPage { at: Place, tail: usize },
     SealedPage { at: Place, bytes: usize },
@@ -96,8 +96,8 @@ pub(super) enum TreePart<'g> {
 }
 
 impl PsTree {
-    /// Calls `visit` with place and bytes of all that the tree has in the region. May run beside writers; what they
-    /// allocate meanwhile may be missed.
+    /// Calls `visit` with place and size in bytes of every allocation of the tree. May run concurrently with writers, and then
+    /// misses some of their new allocations.
     ///
     /// # Errors
     /// `Corruption` from the region, and those of `visit`.
@@ -112,7 +112,7 @@ impl PsTree {
         Ok(stats)
     }
 
-    /// Where the bytes are. Goes through the whole tree.
+    /// Returns the space statistics. Reads the whole tree.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -120,8 +120,8 @@ impl PsTree {
         self.visit_allocations(&mut |_, _| Ok(()))
     }
 
-    /// Frees what a crash left unreachable, while others read and write, and returns how many bytes that is. For a
-    /// region that holds nothing but this tree; else see [`announce_reclaim`](Self::announce_reclaim).
+    /// Frees space that a crash left unreachable, concurrently with readers and writers. Returns the number of freed bytes.
+    /// For a region that contains only this tree; else see [`announce_reclaim`](Self::announce_reclaim).
     ///
     /// # Errors
     /// `Conflict` while another reclaim runs, `Corruption` from the region: nothing is freed then.
@@ -132,18 +132,18 @@ impl PsTree {
         freed
     }
 
-    /// The parts of [`reclaim`](Self::reclaim) for a region with other structures besides the tree: before
-    /// [`Region::reclaim`](bolide_storage::pmem::Region::reclaim) this; in its walk
-    /// [`mark_allocations`](Self::mark_allocations); after it [`end_reclaim`](Self::end_reclaim).
+    /// First step of a [`reclaim`](Self::reclaim) in a region with other structures. Call it before
+    /// [`Region::reclaim`](bolide_storage::pmem::Region::reclaim), then [`mark_allocations`](Self::mark_allocations) in the
+    /// walk of that, and [`end_reclaim`](Self::end_reclaim) after it.
     pub fn announce_reclaim(&self) {
         self.heaps().for_each(KeyHeap::announce_reclaim);
     }
 
-    /// Marks all that the tree has in the region.
+    /// Marks all allocations of the tree.
     ///
     /// # Errors
     /// `Corruption` from the region.
-    pub fn mark_allocations(&self, reached: &mut Reached<'_>) -> Result<()> {
+    pub fn mark_allocations(&self, reached: &mut ReachableSet<'_>) -> Result<()> {
         const GRANULE: Place = GRANULE_BYTES as Place;
         // Records share granules.
         let mut mark = |at: Place, bytes: usize| {
@@ -164,8 +164,8 @@ impl PsTree {
         [Some(&self.heap), self.skeys.own_records()].into_iter().flatten()
     }
 
-    /// Secondary keys and entries, as counted since the tree was opened and noted before. What a region in place got
-    /// between its last note and a power cut is not counted until it goes, so both may be too small then.
+    /// Numbers of secondary keys and entries: the stored counts plus the changes since the tree was opened. After a power cut
+    /// both may lack what a region in place received after the stored counts.
     pub fn counts(&self) -> (u64, u64) {
         use super::sync::Ordering::Relaxed;
         let counted = |count: u64| u64::try_from(count.cast_signed()).unwrap_or(0);
@@ -182,7 +182,7 @@ impl PsTree {
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
             started = true;
             let Some(&last) = batch.last() else { return Ok(()) };
-            // Damage may make a ring of the nodes.
+            // Damaged links may form a cycle of nodes.
             if !key.is_empty() && record::compare_key(&self.region, last, &key)? != Ordering::Greater {
                 return Err(damage(last, "the order of the keys"));
             }
@@ -192,7 +192,7 @@ impl PsTree {
         }
     }
 
-    /// Calls `visit` with all that a key leads to, pages before their groups.
+    /// Calls `visit` with everything reachable from a key, pages before their groups.
     pub(super) fn visit_parts(&self, found: Place, mut visit: impl FnMut(TreePart<'_>) -> Result<()>) -> Result<()> {
         let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let region = &self.region;
@@ -212,7 +212,7 @@ impl PsTree {
             in_head &= at.wrapping_sub(head) < page_bytes as Place;
             image.clear();
             if in_head {
-                // An append may be going on behind the group: its own bytes are all that is looked at.
+                // A concurrent append may follow the group: only the group's own bytes are read.
                 let bytes = page_bytes - (at - head) as usize;
                 region.read(at, bytes, &mut image)?;
             } else {
@@ -246,24 +246,24 @@ impl PsTree {
         Ok(())
     }
 
-    /// Looks for broken rules. Writers wait until it is done, while readers go on: it compares every key with the page that it
-    /// leads to, which writers change one after the other. So the calling thread must hold no writer of the region.
+    /// Checks the invariants. Writers wait until it is done, readers continue: it compares every key with the page that it
+    /// points to, which writers change one after the other. The calling thread must not hold a writer of the region.
     ///
-    /// Cost: reads the whole tree, and as much memory as a few words for each node, record and page.
+    /// Cost: reads the whole tree; memory for a few words per node, record and page.
     ///
     /// # Errors
-    /// `Corruption` where the check cannot go on.
+    /// `Corruption` where the check cannot continue.
     pub fn check(&self) -> Result<PsCheck> {
-        self.region.at_rest(|| self.check_at_rest())
+        self.region.with_writers_blocked(|| self.check_at_rest())
     }
 
     fn check_at_rest(&self) -> Result<PsCheck> {
         let _pin = self.region.pin();
         let mut check = PsCheck::default();
         self.skeys.check(&self.region, &mut |problem| check.report(|| problem))?;
-        let mut taken: Vec<(Place, usize)> = Vec::new();
+        let mut regions: Vec<(Place, usize)> = Vec::new();
         self.skeys.walk(&self.region, &mut |at, bytes| {
-            taken.push((at, bytes));
+            regions.push((at, bytes));
             Ok(())
         })?;
         let mut heads = HashSet::new();
@@ -284,14 +284,14 @@ impl PsTree {
                 match part {
                     TreePart::HeadPage { at, tail } => {
                         if is_first {
-                            taken.push((at, tree.sizes.page_bytes));
+                            regions.push((at, tree.sizes.page_bytes));
                         }
                         if newest.at() >= at + tail as Place {
-                            check.report(|| format!("page {at}: a group lies behind the tail"));
+                            check.report(|| format!("page {at}: a group lies after the tail"));
                         }
                     }
-                    TreePart::SealedPage { at, bytes } => taken.push((at, bytes)),
-                    TreePart::Extent { at, bytes } => taken.push((at, bytes)),
+                    TreePart::SealedPage { at, bytes } => regions.push((at, bytes)),
+                    TreePart::Extent { at, bytes } => regions.push((at, bytes)),
                     TreePart::Group { at, group } => {
                         check.entries += group.counts.entries as u64;
                         if group.counts.obsolete > group.counts.entries {
@@ -303,8 +303,8 @@ impl PsTree {
             })?;
             tree.read_all(found, &mut extent)
         })?;
-        taken.sort_unstable();
-        for pair in taken.windows(2) {
+        regions.sort_unstable();
+        for pair in regions.windows(2) {
             if pair[0].0 + pair[0].1 as Place > pair[1].0 {
                 check.report(|| format!("{:?} and {:?} overlap", pair[0], pair[1]));
             }
@@ -322,7 +322,7 @@ impl PsTree {
         Ok(())
     }
 
-    /// Describes every key with its groups, a line each.
+    /// Writes a line for every key and each of its groups.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -372,7 +372,7 @@ impl PsTreeStats {
     ) -> Result<()> {
         match part {
             TreePart::HeadPage { at, tail } => {
-                // The keys of a page are neighbours: it is counted with the first.
+                // The keys of a page are neighbours: the page is counted with the first.
                 if self.last_head != at {
                     self.last_head = at;
                     self.head_pages += 1;

@@ -1,7 +1,7 @@
-//! The SKey layer on its own, as an ordered map from keys to words: what other structures of an index are built
-//! from to be compared with the PS-Tree (Perseid §5.1). No index is kept in one.
+//! The SKey layer on its own, as an ordered map from keys to words: the base of other index structures that are compared
+//! with the PS-Tree (Perseid §5.1). No index uses one.
 //!
-//! A map has the root slots of a PS-Tree in its region. Readers take no locks; writers of one key take locks.
+//! A map uses the root slots of a PS-Tree in its region. Readers take no locks; writers of one key are serialized.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::skey::record::{self, KeyHeap};
 use super::skey::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use super::{PsTree, SKEY_SLOT, SkeyKind, sync};
 
-/// Writers of different keys that need not wait for each other, about.
+/// Approximate number of writers of different keys that do not wait for each other.
 const LOCKS: usize = 64;
 
-/// An ordered map from keys to words, which is what the SKey layer is without the PKey layer.
+/// An ordered map from keys to words: the SKey layer without the PKey layer.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct KeyMap {
     region: Arc<Region>,
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
-    /// By the hash of a key: held while its value is changed.
+    /// Selected by the hash of a key: locked while its value is changed.
     locks: Box<[sync::Mutex<()>]>,
 }
 
@@ -49,7 +49,7 @@ pub struct KeyMapEntry<'s> {
     pub key: &'s [u8],
     /// Its value when it was read.
     pub value: u64,
-    /// For [`KeyMap::replace`].
+    /// The place of its record, for [`KeyMap::replace`].
     pub place: Place,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for KeyMap {
 }
 
 impl KeyMap {
-    /// An empty map in a region that has neither a map nor a tree.
+    /// Creates an empty map in a region that has neither a map nor a tree.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -79,8 +79,7 @@ impl KeyMap {
         &self.region
     }
 
-    /// Gives `key` the value that `value` makes of the one it has. Durable when it returns, if what the value refers
-    /// to is.
+    /// Sets the value of `key` to `value` of the old value. Durable on return, if what the value refers to is.
     ///
     /// # Errors
     /// `LimitExceeded` for a key over its limit; `NoSpace` from the region; `Corruption`; those of `value`.
@@ -106,8 +105,8 @@ impl KeyMap {
         Ok(())
     }
 
-    /// Adds a key that is not expected to be there, and that no other thread gives a value to, without looking for it
-    /// first. False if it was; its value then stays.
+    /// Inserts a key that is expected to be absent and that no other thread writes, without a lookup first. False if it was
+    /// there; its value then stays.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -128,7 +127,7 @@ impl KeyMap {
         }
     }
 
-    /// Puts `new` in the place of the value `old` of an entry that a scan gave. False if it has another one.
+    /// Replaces the value `old` of an entry of a scan by `new`. False if the value has changed.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -160,7 +159,7 @@ impl KeyMap {
         }
     }
 
-    /// Space and shape.
+    /// Space statistics.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -169,14 +168,14 @@ impl KeyMap {
     }
 }
 
-/// Streams the keys of a [`KeyMap`]; made by [`KeyMap::scan`]. It pins the region while it lives.
+/// Iterates over the keys of a [`KeyMap`]; returned by [`KeyMap::scan`]. It pins the region while it lives.
 pub struct KeyMapScan<'m> {
     map: &'m KeyMap,
     _pin: Pin<'m>,
     started: bool,
     batch: Vec<Place>,
     next: usize,
-    /// The key given last; the bound before the first.
+    /// The last returned key; the bound before the first.
     key: Vec<u8>,
 }
 
@@ -207,7 +206,7 @@ impl KeyMapScan<'_> {
         Ok(Some(KeyMapEntry { key: &self.key, value: record::value(region, place)?, place }))
     }
 
-    /// Goes on at the first key at or above `key`, which is above the key given last.
+    /// Continues at the first key at or above `key`, which is above the last returned key.
     pub fn skip_to(&mut self, key: &[u8]) {
         self.started = false;
         self.batch.clear();
@@ -216,8 +215,8 @@ impl KeyMapScan<'_> {
         self.key.extend_from_slice(key);
     }
 
-    /// How many keys are known to follow without another look into the nodes.
-    pub fn known(&self) -> usize {
+    /// Number of following keys in the buffered batch.
+    pub fn buffered(&self) -> usize {
         self.batch.len() - self.next
     }
 }

@@ -1,5 +1,5 @@
-//! Power cuts at every fence: whatever subset of the lines of memory survives, the tree opens, its rules hold, and
-//! its contents are those of the finished operations, with or without the one that was going on.
+//! Power cuts at every fence: with any subset of the memory lines persisted, the tree opens, its invariants hold, and
+//! its contents are those of the completed operations, with or without the one in progress.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -13,30 +13,30 @@ use super::{Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
 
-/// What has been done to the tree so far.
+/// The operations applied to the tree so far.
 #[derive(Debug, Clone, Default)]
-struct Done {
+struct AppliedWrites {
     /// Entries by secondary key and sequence number.
     entries: BTreeMap<(Vec<u8>, SequenceNumber), Vec<u8>>,
-    /// Those of the operation that is going on.
-    going_on: BTreeMap<(Vec<u8>, SequenceNumber), Vec<u8>>,
+    /// Entries of the operation in progress.
+    in_progress: BTreeMap<(Vec<u8>, SequenceNumber), Vec<u8>>,
     newest: HashMap<Vec<u8>, SequenceNumber>,
     flagged: HashSet<SequenceNumber>,
 }
 
-impl Done {
+impl AppliedWrites {
     fn begin(&mut self, skey: &[u8], pkey: &[u8], sequence: SequenceNumber) {
-        self.going_on.insert((skey.to_vec(), sequence), pkey.to_vec());
+        self.in_progress.insert((skey.to_vec(), sequence), pkey.to_vec());
         let newest = self.newest.entry(pkey.to_vec()).or_default();
         *newest = sequence.max(*newest);
     }
 
     fn end(&mut self) {
-        let going_on = std::mem::take(&mut self.going_on);
-        self.entries.extend(going_on);
+        let in_progress = std::mem::take(&mut self.in_progress);
+        self.entries.extend(in_progress);
     }
 
-    /// The tree holds what it should.
+    /// Verifies the contents of the tree.
     fn verify(&self, tree: &PsTree) {
         let check = tree.check().unwrap();
         assert_eq!(check.problems, Vec::<String>::new());
@@ -44,9 +44,9 @@ impl Done {
         let mut there = HashSet::new();
         for (skey, pkey, sequence, _) in rows(tree.cursor(all, Order::Value, SequenceNumber::MAX).unwrap()) {
             let place = (skey, sequence);
-            let wanted = self.entries.get(&place).or_else(|| self.going_on.get(&place));
-            assert_eq!(wanted, Some(&pkey), "an entry that nobody wrote");
-            assert!(there.insert(place), "an entry comes twice");
+            let wanted = self.entries.get(&place).or_else(|| self.in_progress.get(&place));
+            assert_eq!(wanted, Some(&pkey), "an entry that was never written");
+            assert!(there.insert(place), "a duplicate entry");
         }
         for (place, pkey) in &self.entries {
             let replaced = self.newest.get(pkey).is_some_and(|&newest| newest > place.1);
@@ -55,7 +55,7 @@ impl Done {
     }
 }
 
-/// A version table that knows what is replaced and does not count.
+/// A version table with replaced keys, without counts.
 struct Replaced(HashMap<Vec<u8>, SequenceNumber>);
 
 impl Obsolescence for Replaced {
@@ -69,57 +69,57 @@ impl Obsolescence for Replaced {
     fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}
 }
 
-/// Opens what a power cut left, verifies it, and in some cases goes on with it.
-fn verify_crash(crash: &Crash, done: &Done, go_on: bool) {
+/// Opens the tree after a power cut, verifies it, and optionally continues with further operations.
+fn verify_crash(crash: &Crash, applied: &AppliedWrites, continues: bool) {
     let tree = PsTree::open(Arc::new(crash.reopen().unwrap())).unwrap();
-    done.verify(&tree);
-    if !go_on {
+    applied.verify(&tree);
+    if !continues {
         return;
     }
     tree.reclaim().unwrap();
-    // The log brings everything back; what is there stays as it is.
-    let replaced = Replaced(done.newest.clone());
-    let mut log: Vec<_> = done.entries.iter().chain(&done.going_on).collect();
+    // The log restores all entries; present ones stay unchanged.
+    let replaced = Replaced(applied.newest.clone());
+    let mut log: Vec<_> = applied.entries.iter().chain(&applied.in_progress).collect();
     log.sort_by_key(|((_, sequence), _)| *sequence);
     for ((skey, sequence), pkey) in log {
         let writer = tree.region().writer();
         tree.insert(&writer, skey, pkey, *sequence, b"", &replaced, *sequence).unwrap();
     }
-    let mut done = done.clone();
-    done.end();
-    done.verify(&tree);
-    let mut next = done.entries.keys().map(|(_, sequence)| *sequence).max().unwrap_or(0);
+    let mut applied = applied.clone();
+    applied.end();
+    applied.verify(&tree);
+    let mut next = applied.entries.keys().map(|(_, sequence)| *sequence).max().unwrap_or(0);
     for index in 0..60_u64 {
         next += 1;
         let (skey, pkey) = (format!("{:02}", index % 7).into_bytes(), index.to_be_bytes());
-        done.begin(&skey, &pkey, next);
+        applied.begin(&skey, &pkey, next);
         let writer = tree.region().writer();
         tree.insert(&writer, &skey, &pkey, next, b"", &replaced, next).unwrap();
-        done.end();
+        applied.end();
     }
-    done.verify(&tree);
+    applied.verify(&tree);
     tree.reclaim().unwrap();
-    done.verify(&tree);
-    replace_all(&tree, &mut done, next);
+    applied.verify(&tree);
+    replace_all(&tree, &mut applied, next);
     assert_eq!(tree.region().stats().refused_frees, 0);
 }
 
-/// All entries become obsolete and go, and their keys with them; new keys take their room. Nothing that a power cut left half
-/// done brings them back.
-fn replace_all(tree: &PsTree, done: &mut Done, mut next: SequenceNumber) {
-    let pkeys: Vec<Vec<u8>> = done.newest.keys().cloned().collect();
-    let insert = |done: &mut Done, skey: &[u8], pkey: &[u8], sequence| {
-        done.begin(skey, pkey, sequence);
-        let replaced = Replaced(done.newest.clone());
+/// All entries and their keys become obsolete and are removed; new keys reuse their space. Remains of an interrupted
+/// operation do not restore them.
+fn replace_all(tree: &PsTree, applied: &mut AppliedWrites, mut next: SequenceNumber) {
+    let pkeys: Vec<Vec<u8>> = applied.newest.keys().cloned().collect();
+    let insert = |applied: &mut AppliedWrites, skey: &[u8], pkey: &[u8], sequence| {
+        applied.begin(skey, pkey, sequence);
+        let replaced = Replaced(applied.newest.clone());
         let writer = tree.region().writer();
         tree.insert(&writer, skey, pkey, sequence, b"", &replaced, sequence).unwrap();
-        done.end();
+        applied.end();
     };
     for pkey in pkeys {
         next += 1;
-        insert(done, b"the last key of all", &pkey, next);
+        insert(applied, b"the last key of all", &pkey, next);
     }
-    let replaced = Replaced(done.newest.clone());
+    let replaced = Replaced(applied.newest.clone());
     // The first round may find pages that the second one joins.
     for round in 0..2 {
         let mut position = Vec::new();
@@ -133,9 +133,9 @@ fn replace_all(tree: &PsTree, done: &mut Done, mut next: SequenceNumber) {
         if round == 1 && next.is_multiple_of(2) {
             assert!(tree.compact_keys_if(&tree.region().writer(), |_| true).unwrap());
         }
-        done.verify(tree);
+        applied.verify(tree);
     }
-    assert_eq!(tree.check().unwrap().keys, 1, "keys that nothing belongs to any more");
+    assert_eq!(tree.check().unwrap().keys, 1, "unused keys");
     for index in 0..40_u64 {
         next += 1;
         let skey = match index % 3 {
@@ -143,15 +143,15 @@ fn replace_all(tree: &PsTree, done: &mut Done, mut next: SequenceNumber) {
             1 => format!("{index:03}"),
             _ => format!("a/long/common/prefix/of/keys/{index:03}"),
         };
-        insert(done, skey.as_bytes(), &index.to_be_bytes(), next);
+        insert(applied, skey.as_bytes(), &index.to_be_bytes(), next);
     }
-    done.verify(tree);
+    applied.verify(tree);
 }
 
 /// One history on a simulated region, with power cuts at its fences.
 struct History {
     tree: PsTree,
-    done: Arc<Mutex<Done>>,
+    applied: Arc<Mutex<AppliedWrites>>,
     versions: Versions,
     random: Random,
     sequence: SequenceNumber,
@@ -174,25 +174,25 @@ impl History {
             pkey.resize(150, b'x');
         }
         self.versions.write(&pkey, self.sequence);
-        self.done.lock().unwrap().begin(&skey, &pkey, self.sequence);
+        self.applied.lock().unwrap().begin(&skey, &pkey, self.sequence);
         let writer = self.tree.region().writer();
         self.tree.insert(&writer, &skey, &pkey, self.sequence, b"", &self.versions, self.sequence).unwrap();
-        self.done.lock().unwrap().end();
+        self.applied.lock().unwrap().end();
     }
 
-    /// An entry that is older than the newest of its key.
+    /// Inserts an entry that is older than the newest of its key.
     fn insert_late(&mut self) {
         let skey = self.skey();
         let sequence = 1 + self.random.below(self.sequence.max(1));
-        if self.done.lock().unwrap().entries.keys().any(|(_, used)| *used == sequence) {
+        if self.applied.lock().unwrap().entries.keys().any(|(_, used)| *used == sequence) {
             return;
         }
         let pkey = self.random.below(40).to_be_bytes();
         self.versions.write(&pkey, sequence);
-        self.done.lock().unwrap().begin(&skey, &pkey, sequence);
+        self.applied.lock().unwrap().begin(&skey, &pkey, sequence);
         let writer = self.tree.region().writer();
         self.tree.insert(&writer, &skey, &pkey, sequence, b"", &self.versions, 0).unwrap();
-        self.done.lock().unwrap().end();
+        self.applied.lock().unwrap().end();
     }
 
     fn flag(&mut self) {
@@ -205,7 +205,7 @@ impl History {
             }
         }
         for (place, sequence) in places {
-            self.done.lock().unwrap().flagged.insert(sequence);
+            self.applied.lock().unwrap().flagged.insert(sequence);
             cursor.flag_obsolete(place).unwrap();
         }
     }
@@ -224,33 +224,33 @@ impl History {
 #[derive(Debug, Clone, Copy)]
 struct Effort {
     steps: usize,
-    /// Of so many fences, one is looked at.
+    /// One of this many fences is tested.
     one_fence_in: u64,
-    /// At most so many outcomes of a fence.
+    /// Maximum number of outcomes per fence.
     outcomes: usize,
-    /// Of so many outcomes, one is gone on with.
-    go_on_one_in: u64,
+    /// One of this many outcomes is continued.
+    continue_one_in: u64,
 }
 
 fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
     let region = Arc::new(Region::simulated(RegionOptions::new().name("model")).unwrap());
     let tree = PsTree::create(Arc::clone(&region), PsTreeOptions::new().skey(skey).page_bytes(512)).unwrap();
-    let done = Arc::new(Mutex::new(Done::default()));
+    let applied = Arc::new(Mutex::new(AppliedWrites::default()));
     let verified = Arc::new(Mutex::new((Random(seed ^ 77), 0_u64)));
     let hook = {
-        let (region, done, verified) = (Arc::downgrade(&region), Arc::clone(&done), Arc::clone(&verified));
+        let (region, applied, verified) = (Arc::downgrade(&region), Arc::clone(&applied), Arc::clone(&verified));
         move || {
             let mut verified = verified.lock().unwrap();
             if verified.0.below(effort.one_fence_in) != 0 {
                 return;
             }
             let Some(region) = region.upgrade() else { return };
-            let done = done.lock().unwrap().clone();
+            let applied = applied.lock().unwrap().clone();
             let crash_seed = verified.0.next();
-            for crash in region.crashes(crash_seed).take(effort.outcomes) {
-                let go_on = verified.0.below(effort.go_on_one_in) == 0;
+            for crash in region.crash_outcomes(crash_seed).take(effort.outcomes) {
+                let continues = verified.0.below(effort.continue_one_in) == 0;
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    verify_crash(&crash, &done, go_on);
+                    verify_crash(&crash, &applied, continues);
                 }));
                 if let Err(panic) = outcome {
                     eprintln!("{skey:?}, seed {seed}, crash seed {crash_seed}: {crash:?}");
@@ -264,7 +264,7 @@ fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
     let mut random = Random(seed);
     let keys = [1, 6, 60, 61][random.below(4) as usize];
     let versions = Versions::default();
-    let mut history = History { tree, done, versions, random, sequence: 0, keys, position: Vec::new() };
+    let mut history = History { tree, applied, versions, random, sequence: 0, keys, position: Vec::new() };
     for _ in 0..effort.steps {
         match history.random.below(100) {
             0..92 => history.insert(),
@@ -275,7 +275,7 @@ fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
         }
     }
     region.set_fence_hook(None);
-    history.done.lock().unwrap().verify(&history.tree);
+    history.applied.lock().unwrap().verify(&history.tree);
     verified.lock().unwrap().1
 }
 
@@ -283,12 +283,12 @@ fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
 /// at every fence.
 fn effort() -> (Effort, u64) {
     if std::env::var("PS_TREE_LINE_MODEL").is_ok_and(|effort| effort == "full") {
-        return (Effort { steps: 250, one_fence_in: 1, outcomes: usize::MAX, go_on_one_in: 50 }, 12);
+        return (Effort { steps: 250, one_fence_in: 1, outcomes: usize::MAX, continue_one_in: 50 }, 12);
     }
-    (Effort { steps: 220, one_fence_in: 8, outcomes: 6, go_on_one_in: 12 }, 6)
+    (Effort { steps: 220, one_fence_in: 8, outcomes: 6, continue_one_in: 12 }, 6)
 }
 
-fn power_cuts_leave_a_tree_that_is_right(skey: SkeyKind) {
+fn power_cuts_leave_a_valid_tree(skey: SkeyKind) {
     let (effort, seeds) = effort();
     let verified: u64 = (0..seeds).map(|seed| run(skey, seed, effort)).sum();
     println!("{skey:?}: {verified} outcomes of power cuts");
@@ -296,11 +296,11 @@ fn power_cuts_leave_a_tree_that_is_right(skey: SkeyKind) {
 }
 
 #[test]
-fn power_cuts_leave_a_tree_that_is_right_with_a_btree() {
-    power_cuts_leave_a_tree_that_is_right(SkeyKind::BTree);
+fn power_cuts_leave_a_valid_tree_with_a_btree() {
+    power_cuts_leave_a_valid_tree(SkeyKind::BTree);
 }
 
 #[test]
-fn power_cuts_leave_a_tree_that_is_right_with_a_trie() {
-    power_cuts_leave_a_tree_that_is_right(SkeyKind::Trie);
+fn power_cuts_leave_a_valid_tree_with_a_trie() {
+    power_cuts_leave_a_valid_tree(SkeyKind::Trie);
 }

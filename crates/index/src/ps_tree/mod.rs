@@ -8,34 +8,33 @@
 //!                       sealed page [ group ] → [ group ] → …               one key's older entries
 //! ```
 //!
-//! * [`PsTree`] — create, open, what is common to all operations
-//! * `append` — puts entries into a page and makes them the newest of their key
+//! * [`PsTree`] — create, open, and parts common to all operations
+//! * `append` — appends entries to a page and links them as the newest of their key
 //! * `insert` — Algorithm 1
-//! * `rewrite` — splits, regroups and collects garbage; takes in entries that are older than what their key has
+//! * `rewrite` — splits, regroups and collects garbage; inserts entries that are not the newest of their key
 //! * `examine` — collects garbage in the older pages of long chains
-//! * `sweep` — collection in the background
+//! * `sweep` — background garbage collection
 //! * `cursor` — entries of a key or a range, by value or by age
 //! * `newest` — the newest entries of one key
-//! * `hints` — where the records of keys are, told without a search of the SKey layer
+//! * `hints` — cached places of the records of keys
 //! * `inspect` — check, dump, statistics, reclaim
 //! * `key_map` — the SKey layer on its own, for comparisons
 //!
-//! An entry is committed once its key's record points to its group, and the record of a new key once the SKey
-//! layer holds it. Whatever is written before that is unreachable after a crash, and freed by
-//! [`PsTree::reclaim`]. Entries of a key are linked in the order of their sequence numbers, newest first; redoing an
-//! insert changes nothing.
+//! An entry is committed once its key's record points to its group, and the record of a new key once the SKey layer
+//! contains it. Anything written before is unreachable after a crash, and freed by [`PsTree::reclaim`]. Entries of a key
+//! are linked in the order of their sequence numbers, newest first; repeating an insert changes nothing.
 //!
 //! # Threads
-//! Readers take no locks, and see whatever was there before they began. Writers of different pages do not wait for each
-//! other. What keeps the keys of a page neighbours, whoever writes beside whom:
+//! Readers take no locks, and see all writes that completed before they began. Writers of different pages do not wait for
+//! each other. The keys of a page remain neighbours under concurrent writes by these rules:
 //!
-//! * Who appends shares the page's lock until its key is in the SKey layer, and once it has the lock makes sure that the
-//!   neighbour of a new key still leads there (`append`).
-//! * Who rewrites a page owns its lock, and those of the pages that take its place, until all keys lead to these (`rewrite`).
-//! * The first page of an empty tree is made by one thread, while nobody adds or removes keys (`append`).
+//! * An append shares the page's lock until its key is in the SKey layer. With the lock it verifies that the neighbour of a
+//!   new key still points to this page (`append`).
+//! * A rewrite owns the lock of its page, and those of the replacement pages, until all keys point to these (`rewrite`).
+//! * The first page of an empty tree is allocated by one thread, while no key is added or removed (`append`).
 //!
-//! A thread waits for one page's lock at most, while it holds none; a second one it only tries. Then come the lock of key
-//! changes, and within that those of nodes.
+//! A thread waits for at most one page lock, while it holds none; further page locks it only tries. The lock of key changes
+//! comes after page locks, and node locks after that.
 
 mod append;
 mod cursor;
@@ -66,8 +65,8 @@ pub use inspect::{PsCheck, PsTreeStats};
 #[doc(hidden)]
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use newest::NewestEntries;
-pub use obsolescence::{RetainAll, Obsolescence};
-pub use pkey::chain::EntryKey;
+pub use obsolescence::{Obsolescence, RetainAll};
+pub use pkey::chain::PageEntryKey;
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;
 
@@ -180,7 +179,7 @@ impl PsTreeOptions {
 /// A multi-map from secondary keys to entries `(primary key, sequence number, covering)` in a region; see the
 /// [module](self).
 ///
-/// It has the root slots 0 to 15 of its region; the others are free for what belongs to the same index.
+/// It uses the root slots 0 to 15 of its region; the others are free for other structures of the same index.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -224,7 +223,7 @@ impl fmt::Debug for PsTree {
 }
 
 impl PsTree {
-    /// A new tree in a region that has none.
+    /// Creates a tree in a region that has none.
     ///
     /// # Errors
     /// `InvalidInput` for options out of range, `Conflict` if the region has a tree, `NoSpace` from the region.
@@ -242,7 +241,7 @@ impl PsTree {
         Ok(Self::assemble(region, options, skeys))
     }
 
-    /// The tree of a region. Reads its entry points and nothing else: the time does not depend on its size.
+    /// Opens the tree of a region. Reads its entry points only: the time does not depend on its size.
     ///
     /// # Errors
     /// `Corruption` if the region has none, `Unsupported` if a newer version made it.
@@ -312,8 +311,8 @@ impl PsTree {
         self.options
     }
 
-    /// Writes the numbers of keys and entries down, for the next opening: to be called before a cut. They serve
-    /// estimates; after a crash they may be off by what came since.
+    /// Stores the numbers of keys and entries for the next opening. Called before a checkpoint. They serve estimates; after
+    /// a crash they may lack later changes.
     ///
     /// # Errors
     /// `Corruption` if the region has no roots.
@@ -322,8 +321,7 @@ impl PsTree {
         writer.set_root(ENTRIES_SLOT, self.entries.load(Ordering::Relaxed))
     }
 
-    /// About how many entries there are from `low` on and below `end`, obsolete ones included. Reads a few
-    /// nodes.
+    /// Estimates the number of entries from `low` on and below `end`, obsolete ones included. Reads a few nodes.
     ///
     /// # Errors
     /// `Corruption` from the region.

@@ -7,7 +7,7 @@ use bolide_storage::pmem::{Pin, RegionWriter};
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsReadStats};
-use super::pkey::chain::{ChainReader, EntryKey};
+use super::pkey::chain::{ChainReader, PageEntryKey};
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
@@ -32,7 +32,7 @@ impl fmt::Debug for NewestEntries<'_> {
 }
 
 impl PsTree {
-    /// The entries of `key` at or below `snapshot`. Reads the nodes above the key and nothing of its entries.
+    /// The entries of `key` at or below `snapshot`. Reads the nodes above the key, and none of its entries.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -45,19 +45,19 @@ impl PsTree {
         {
             entries.read_stats.keys = 1;
             // Prefetches the start of the walk and, backwards, the page before it: entries of the key may lie anywhere in it
-            // before the newest group. That group alone may be long_keys.
+            // before the newest group. That group alone may be long.
             let (page, at) = (newest.page(), newest.at());
             let before = at.saturating_sub(page) as usize;
             let after = self.sizes.page_bytes.saturating_sub(before).min(NEWEST_BYTES);
             self.region.prefetch(at, after);
-            self.region.prefetch_back(page, before);
+            self.region.prefetch_backward(page, before);
             entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
         }
         Ok(entries)
     }
 
-    /// Whether an entry is where it was, without a flag: false once it was flagged, `None` once its page was replaced.
-    /// `_pin` has been held since the entry's place was read.
+    /// Whether an entry is in its place without a flag: `Some(false)` if it is flagged, `None` if its page was replaced.
+    /// `_pin` is held since the entry's place was read.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -71,7 +71,7 @@ impl PsTree {
 }
 
 impl NewestEntries<'_> {
-    /// The sequence number, the place and the primary key of the next entry; a long_keys key is appended to `long_keys`.
+    /// The sequence number, the place and the primary key of the next entry; a long key is appended to `long_keys`.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -79,7 +79,7 @@ impl NewestEntries<'_> {
     pub fn next_entry(
         &mut self,
         long_keys: &mut Vec<u8>,
-    ) -> Result<Option<(SequenceNumber, EntryPlace, EntryKey)>> {
+    ) -> Result<Option<(SequenceNumber, EntryPlace, PageEntryKey)>> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
         while let Some(found) = chain.next()? {
             self.read_stats.entries += 1;
@@ -100,7 +100,7 @@ impl NewestEntries<'_> {
         self.read_stats
     }
 
-    /// [`PsTree::flag_obsolete`] for an entry that came from here, by who writes already.
+    /// [`PsTree::flag_obsolete`] for an entry of this iterator, for a thread that holds a writer.
     ///
     /// # Errors
     /// `Corruption` from the region.

@@ -1,17 +1,17 @@
-//! The copy-on-write split of a page (Perseid §4.2.2): its entries are put together by key, obsolete ones are left
-//! out, and the keys are pointed to new pages.
+//! The copy-on-write split of a page (Perseid §4.2.2): its entries are grouped by key without the obsolete ones, and the
+//! keys are pointed to new pages.
 //!
-//! The same path takes in entries that are older than what their key has, empties pages and joins those that have become small:
-//! whatever moves entries. Its steps:
+//! All operations that move entries use this path: splits, inserts of entries that are not the newest of their key, emptying
+//! of pages, and joins of small pages. Steps:
 //!
 //! 1. Own the page: no append and no flag until the end. Find its keys, which are neighbours.
-//! 2. Gather each key's entries of the page, without the obsolete ones. A key that is left without any takes those of
-//!    its newest sealed page.
-//! 3. Move the older entries of keys with many to sealed pages.
-//! 4. Write the new head pages, which are owned as well; make all that durable.
-//! 5. Point the keys to them, in the order of the keys and each durably: wherever a crash cuts that off, the keys
-//!    of the old page and those of each new page are neighbours still. Keys without entries get no pointer.
-//! 6. Retire and free the old pages, take keys without entries out of the SKey layer.
+//! 2. Gather each key's entries in the page, without the obsolete ones. A key without entries takes those of its newest
+//!    sealed page.
+//! 3. Move the older entries of keys with many entries to sealed pages.
+//! 4. Write the new head pages, which are owned as well, and make everything durable.
+//! 5. Point the keys to them, in key order and each durably: after a crash at any point, the keys of the old page and those
+//!    of each new page are still neighbours. Keys without entries get no pointer.
+//! 6. Retire and free the old pages; remove keys without entries from the SKey layer.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ use super::PsTree;
 use super::obsolescence::Obsolescence;
 use super::pkey::chain::newest_sequence;
 use super::pkey::damage;
-use super::pkey::entry::{self, EntryHeader, OverflowExtent, HEADER_BYTES};
+use super::pkey::entry::{self, EntryHeader, HEADER_BYTES, OverflowExtent};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES, SHORT_HEADER_BYTES, group_bytes};
 use super::pkey::locks::{OwnedPages, PageBusy};
 use super::pkey::page::{self, ChainNote, sealed_page_of};
@@ -31,7 +31,7 @@ use super::skey::{Direction, ScanStart, record};
 use super::sync;
 use crate::validation::Verdict;
 
-/// An entry that a rewrite puts among those of a key of the page.
+/// An entry that a rewrite inserts among those of a key of the page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AddedEntry<'e> {
     pub(super) record: Place,
@@ -45,15 +45,15 @@ pub(super) struct KeyRun {
     /// Entries of the page, newest first.
     pub(super) entries: Vec<u8>,
     pub(super) count: usize,
-    /// The newest sealed group behind them.
+    /// The newest sealed group after them.
     pub(super) older: Place,
-    /// Sealed groups were taken into `entries`.
+    /// Sealed groups were moved into `entries`.
     pub(super) unsealed: bool,
-    /// Where the search for garbage in the sealed pages goes on.
+    /// The place where garbage collection in the sealed pages continues.
     pub(super) examined: Place,
 }
 
-/// An entry that is left out.
+/// An obsolete entry that is not copied.
 #[derive(Debug)]
 pub(super) struct RemovedEntry {
     primary_key: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) struct RemovedEntry {
     extent: Option<OverflowExtent>,
 }
 
-/// The page is not what the caller took it for, or somebody uses a page that is needed: try again.
+/// The page changed before it was owned, or a required page is in use: the caller retries.
 #[derive(Debug)]
 pub(super) struct PageChanged;
 
@@ -74,14 +74,14 @@ pub(super) struct Rewrite<'t, 'w, 'r> {
     may_have_obsolete: bool,
     oldest_in_use: SequenceNumber,
     ascending: Option<&'w [u8]>,
-    /// Only if something is to be removed or joined.
+    /// Rewrites only if entries are removed or pages joined.
     only_if_useful: bool,
-    /// Pages that are replaced: place and bytes.
+    /// Replaced pages: place and bytes.
     replaced: Vec<(Place, usize)>,
     pub(super) removed: Vec<RemovedEntry>,
-    /// Extents of an addition that turned out to be there already.
+    /// Overflow extents of an added entry that exists already.
     unused: Vec<OverflowExtent>,
-    /// Scratch memory for extents.
+    /// Scratch buffer for overflow extents.
     extent: Vec<u8>,
 }
 
@@ -107,20 +107,20 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         }
     }
 
-    /// Says which key asks for room: if it is behind all keys of the page, full pages are left behind.
+    /// Sets the key that is being inserted: if it is above all keys of the page, the rewrite leaves full pages.
     pub(super) fn ascending(mut self, key: &'w [u8]) -> Self {
         self.ascending = Some(key);
         self
     }
 
-    /// Leaves the page alone unless that gives room.
+    /// Rewrites the page only if that frees space.
     pub(super) fn only_if_useful(mut self) -> Self {
         self.only_if_useful = true;
         self
     }
 
-    /// Rewrites `page`, to which the key of `seed` leads. Returns whether the addition was not there yet;
-    /// `None` if the page changed before, or is in use: the caller looks again.
+    /// Rewrites `page`, to which the key of `seed` points. Returns whether the added entry is new; `None` if the page changed
+    /// before, or is in use: the caller retries.
     pub(super) fn run(
         mut self,
         page: Place,
@@ -172,7 +172,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 self.seal(run)?;
             }
             if run.unsealed && run.older != 0 {
-                // What an older top of the chain notes of the search may be long gone.
+                // The note in an older page of the chain may name a freed group.
                 let at = sealed_page_of(run.older);
                 let pages = page::read_note(&self.tree.region, at)?.pages;
                 page::store_note(self.writer, at, ChainNote { examined: 0, pages })?;
@@ -198,7 +198,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(())
     }
 
-    /// Step 6 for pages that nothing leads to any more, and for the entries left out so far.
+    /// Step 6 for unreachable pages, and for the entries removed so far.
     pub(super) fn release(&mut self, pages: &[(Place, usize)]) -> Result<()> {
         for &(at, bytes) in pages {
             page::retire(self.writer, at)?;
@@ -263,7 +263,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             for &record in &batch {
                 match tree.newest_group(record)? {
                     Some(newest) if newest.page() == page => found.push(record),
-                    // A key that is being removed.
+                    // The key is being removed.
                     None => {}
                     Some(_) => return Ok(found),
                 }
@@ -274,7 +274,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         }
     }
 
-    /// The entries that a key has in the page whose bytes are `image`.
+    /// The entries of a key in the page with the bytes `image`.
     fn gather_key(&mut self, page: Place, record: Place, image: &[u8]) -> Result<KeyRun> {
         let mut run = KeyRun { record, ..KeyRun::default() };
         let newest =
@@ -285,8 +285,8 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             let bytes = image.get((at - page) as usize..).unwrap_or_default();
             let group = group::parse_group(at, bytes).ok_or_else(|| damage(at, "a group"))?;
             self.add_group(&group, &mut run)?;
-            // An older group may lie further up, if its writer took space later and linked it earlier. More groups than fit
-            // are a ring.
+            // An older group may lie further up, if its writer allocated later and linked earlier. More groups than fit into a
+            // page form a cycle.
             min_bytes += SHORT_HEADER_BYTES + HEADER_BYTES;
             if min_bytes > self.tree.sizes.page_bytes {
                 return Err(damage(at, "the links of a PKey page"));
@@ -297,7 +297,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(run)
     }
 
-    /// Adds what is wanted of a group to a run.
+    /// Adds the retained entries of a group to a run.
     pub(super) fn add_group(&mut self, group: &Group<'_>, run: &mut KeyRun) -> Result<()> {
         for (header, entry) in group::split_entries(group.entries) {
             if self.is_wanted(header, entry)? {
@@ -308,7 +308,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(())
     }
 
-    /// False for an obsolete entry, which is noted.
+    /// False for an obsolete entry, which is added to `removed`.
     fn is_wanted(&mut self, header: EntryHeader, entry: &[u8]) -> Result<bool> {
         let flagged = header.is_obsolete();
         if !flagged && !self.may_have_obsolete {
@@ -333,7 +333,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(!obsolete)
     }
 
-    /// Takes the newest sealed group of a key into its run.
+    /// Moves the newest sealed group of a key into its run.
     fn unseal(
         &mut self,
         run: &mut KeyRun,
@@ -355,7 +355,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(Ok(()))
     }
 
-    /// The bytes from the start of the sealed group at `group` to the end of its page, and the page's length.
+    /// The bytes from the sealed group at `group` to the end of its page, and the length of the page.
     pub(super) fn read_sealed(&self, group: Place) -> Result<(Vec<u8>, usize)> {
         let region = &self.tree.region;
         let at = sealed_page_of(group);
@@ -368,7 +368,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok((image, header.bytes))
     }
 
-    /// Puts an entry to its place among those of a run, and says whether it was not there.
+    /// Inserts an entry in its place among those of a run. Returns whether it is new.
     fn put_into(
         &mut self,
         run: &mut KeyRun,
@@ -389,7 +389,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             if old_header.sequence() == header.sequence()
                 && self.same_primary_key((old_header, old_entry), (header, entry))?
             {
-                // Freed at the end: until then the caller may have to try again with the same bytes.
+                // Freed at the end: until then the caller may retry with the same bytes.
                 if header.is_overflow() {
                     self.unused.push(entry::extent_of(&self.tree.region, group::body_of(header, entry))?);
                 }
@@ -417,7 +417,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(key(left, &mut left_extent)? == key(right, &mut right_extent)?)
     }
 
-    /// Step 3: leaves the newest entries of a run in the head page, and moves the others to sealed pages.
+    /// Step 3: retains the newest entries of a run in the head page, and moves the others to sealed pages.
     fn seal(&mut self, run: &mut KeyRun) -> Result<()> {
         let sizes = self.tree.sizes;
         if run.count < 2 {
@@ -451,7 +451,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             0 => 0,
             older => page::read_note(&self.tree.region, sealed_page_of(older))?.pages,
         };
-        // The oldest first: each page knows the one behind it.
+        // The oldest first: each page stores a link to the next older one.
         for (behind, &(start, bytes, count)) in chunks.iter().rev().enumerate() {
             let entries = moved.get(start..start + bytes).unwrap_or_default();
             let note = ChainNote { examined: run.examined, pages: pages + 1 + behind as u64 };
@@ -462,12 +462,12 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             })?;
             run.older = group_at;
         }
-        // The new top of the chain notes the search itself.
+        // The new top of the chain has its own note.
         run.unsealed = false;
         Ok(())
     }
 
-    /// Step 4. The pointer of each run; `None` for one without entries.
+    /// Step 4. Returns the pointer of each run; `None` for one without entries.
     fn write_head_pages(
         &self,
         runs: &[KeyRun],
@@ -501,8 +501,8 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok(pointers)
     }
 
-    /// A new head page, owned: the first keys lead to it while others still lead to the old page. Who rewrote it then
-    /// would leave these behind.
+    /// Allocates a new head page, owned. While some keys point to it and others still to the old page, another rewrite of it
+    /// would miss the latter.
     fn fresh_page(&self, owned: &mut OwnedPages<'_>) -> Result<Place> {
         let bytes = self.tree.sizes.page_bytes;
         let mut passed = Vec::new();
@@ -511,7 +511,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 Ok(page) => page,
                 Err(error) => break Err(error),
             };
-            // Its lock may stand for a page that somebody uses. To wait for that could be for ever.
+            // Its lock may be that of another page in use; waiting for it could deadlock.
             match owned.try_add(page) {
                 Ok(()) => break check_place(page, bytes).map(|()| page),
                 Err(PageBusy) => passed.push(page),
@@ -521,7 +521,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         page
     }
 
-    /// Adds the keys of the next page to `runs` if one page then does for both. True if it did.
+    /// Adds the keys of the next page to `runs` if one page has room for both. True if it did.
     fn join_next(&mut self, runs: &mut Vec<KeyRun>, owned: &mut OwnedPages<'_>) -> Result<bool> {
         let tree = self.tree;
         let bytes =

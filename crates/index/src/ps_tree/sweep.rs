@@ -1,4 +1,4 @@
-//! Collecting garbage where no entries are added any more.
+//! Background garbage collection, for pages without further appends.
 
 use std::collections::HashSet;
 
@@ -13,10 +13,10 @@ use super::sync::Ordering;
 use super::{PsTree, SKEY_SLOT, SPARE_SKEY_SLOT};
 
 impl PsTree {
-    /// Goes over the next `pages` pages in the order of keys, behind the key that `position` holds: collects garbage
-    /// and joins pages that have become small. `position` moves on; it is empty at the start and at the end of a round.
+    /// Sweeps the next `pages` pages in key order, after the key in `position`: collects garbage and joins pages that have
+    /// become small. Advances `position`, which is empty at the start and at the end of a round.
     ///
-    /// Splits collect garbage where entries are added. Where none are any more, nothing does but this.
+    /// Splits collect garbage only where entries are added.
     ///
     /// # Errors
     /// `NoSpace` from the region, `Corruption`.
@@ -52,7 +52,7 @@ impl PsTree {
         Ok(())
     }
 
-    /// Moves `position` to the last key that leads to `page`; `batch` holds the keys from there on.
+    /// Sets `position` to the last key that points to `page`; `batch` holds the keys from there on.
     fn advance_past_page(&self, page: Place, batch: &mut Vec<Place>, position: &mut Vec<u8>) -> Result<()> {
         let mut last = None;
         while !batch.is_empty() {
@@ -78,22 +78,22 @@ impl PsTree {
         record::read_key(&self.region, found, position)
     }
 
-    /// Builds the SKey layer anew if its nodes have become sparse, as they do where keys go and others come: nodes are
-    /// not joined. True if it did. Keys are neither added nor removed meanwhile, about half a microsecond for each; readers
-    /// and inserts of keys that are there go on. To be called after a round of [`sweep`](Self::sweep).
+    /// Rebuilds the SKey layer if its nodes have become sparse; nodes are never joined otherwise. Returns whether it did.
+    /// No key is added or removed meanwhile, about half a microsecond per key; readers and inserts of existing keys continue.
+    /// Called after a round of [`sweep`](Self::sweep).
     ///
-    /// # Errors
+    /// `NoSpace` from the region, `Corruption`: the layer is then unchanged.
     /// `NoSpace` from the region, `Corruption`: the layer stays as it is then.
     pub fn compact_keys(&self, writer: &RegionWriter<'_>) -> Result<bool> {
         self.compact_keys_if(writer, |stats| {
             let dense = self.dense_nodes.load(Ordering::Relaxed) * stats.keys / 1024;
-            // Before the first time: a node for four keys is little, however the keys are.
+            // Before the first rebuild: fewer than four keys per node is sparse for any distribution of keys.
             let sparse = if dense == 0 { stats.keys < 4 * stats.nodes } else { stats.nodes > 2 * dense };
             stats.nodes >= 64 && sparse
         })
     }
 
-    /// [`compact_keys`](Self::compact_keys) where `is_sparse` says so.
+    /// [`compact_keys`](Self::compact_keys) with `is_sparse` as the condition.
     pub(super) fn compact_keys_if(
         &self,
         writer: &RegionWriter<'_>,

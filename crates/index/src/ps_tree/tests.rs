@@ -7,7 +7,7 @@ use bolide_base::SequenceNumber;
 use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 
 use super::oracle::{Oracle, Random, Versions};
-use super::{RetainAll, Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
+use super::{Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, RetainAll, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
 
@@ -30,11 +30,11 @@ pub(super) fn new_tree(options: PsTreeOptions) -> PsTree {
     PsTree::create(Arc::new(super::test_region()), options).unwrap()
 }
 
-/// The region as the pages of a cut would bring it back.
+/// The region restored from the pages of a checkpoint.
 pub(super) fn reopened(region: &Region) -> Region {
     let restore = RegionRestore::new(RegionOptions::new().name("test"));
-    // A first cut has all pages, later ones those that changed: so a fresh copy takes what it can see.
-    let mut cut = region.cut().unwrap();
+    // The first checkpoint of a region has all pages, later ones only changed pages.
+    let mut cut = region.checkpoint().unwrap();
     while let Some((page, bytes)) = cut.next_page() {
         restore.put_page(page, bytes).unwrap();
     }
@@ -80,7 +80,7 @@ impl History {
     }
 
     fn skey(&mut self) -> Vec<u8> {
-        // Half of the keys asked for are the first few.
+        // Half of the keys are among the first few.
         let spread = if self.random.chance(50) { self.keys } else { self.keys.min(3) };
         let number = self.random.below(spread);
         let mut key =
@@ -126,18 +126,18 @@ impl History {
         assert_eq!(inserted, PsInserted::Added);
     }
 
-    fn gone(&self) -> HashSet<(Vec<u8>, SequenceNumber)> {
+    fn removed_or_flagged(&self) -> HashSet<(Vec<u8>, SequenceNumber)> {
         self.versions.removed.lock().union(&self.flagged).cloned().collect()
     }
 
-    /// Inserts an entry again, which is there.
+    /// Inserts a present entry again.
     fn redo(&mut self) {
         let skey = self.skey();
-        let gone = self.gone();
+        let removed_or_flagged = self.removed_or_flagged();
         let Some(entries) = self.oracle.entries.get(&skey) else { return };
         let index = self.random.below(entries.len() as u64) as usize;
         let Some((&sequence, (pkey, covering))) = entries.iter().nth(index) else { return };
-        if gone.contains(&(pkey.clone(), sequence)) {
+        if removed_or_flagged.contains(&(pkey.clone(), sequence)) {
             return;
         }
         let writer = self.tree.region().writer();
@@ -156,7 +156,7 @@ impl History {
         self.versions.write(&pkey, sequence);
         self.oracle.insert(&skey, &pkey, sequence, &covering);
         let writer = self.tree.region().writer();
-        // Nothing may go before it was counted.
+        // The count of an entry comes before its removal.
         let inserted =
             self.tree.insert(&writer, &skey, &pkey, sequence, &covering, &self.versions, 0).unwrap();
         assert_eq!(inserted, PsInserted::Added);
@@ -188,16 +188,16 @@ impl History {
         self.tree.sweep(&writer, &mut self.position, pages, &self.versions, oldest).unwrap();
     }
 
-    /// What the tree should show of the keys within bounds.
+    /// The expected rows of the keys within bounds.
     fn expected(&self, low: &[u8], end: Option<&[u8]>, order: Order, snapshot: SequenceNumber) -> Vec<Row> {
-        let gone = self.gone();
+        let removed_or_flagged = self.removed_or_flagged();
         let mut rows: Vec<Row> = Vec::new();
         for (skey, entries) in self.oracle.entries.range(low.to_vec()..) {
             if end.is_some_and(|end| skey.as_slice() >= end) {
                 break;
             }
             for (&sequence, (pkey, covering)) in entries.range(..=snapshot).rev() {
-                if !gone.contains(&(pkey.clone(), sequence)) {
+                if !removed_or_flagged.contains(&(pkey.clone(), sequence)) {
                     rows.push((skey.clone(), pkey.clone(), sequence, covering.clone()));
                 }
             }
@@ -215,11 +215,11 @@ impl History {
         let snapshot =
             if self.random.chance(50) { SequenceNumber::MAX } else { self.random.below(self.sequence + 2) };
         let (low, end) = (self.skey(), self.skey());
-        let mut behind = low.clone();
-        behind.push(0);
+        let mut end_of_one = low.clone();
+        end_of_one.push(0);
         for order in ALL_ORDERS {
             let cursor = self.tree.cursor(PsBounds::One(&low), order, snapshot).unwrap();
-            assert_eq!(rows(cursor), self.expected(&low, Some(&behind), order, snapshot), "one, {order:?}");
+            assert_eq!(rows(cursor), self.expected(&low, Some(&end_of_one), order, snapshot), "one, {order:?}");
             let end = if self.random.chance(20) { None } else { Some(end.as_slice()) };
             let cursor = self.tree.cursor(PsBounds::Range { low: &low, end }, order, snapshot).unwrap();
             assert_eq!(rows(cursor), self.expected(&low, end, order, snapshot), "range, {order:?}");
@@ -301,7 +301,7 @@ fn random_histories_match_the_oracle_on_a_trie() {
 }
 
 #[test]
-fn entries_of_many_keys_come_in_every_order() {
+fn entries_of_many_keys_are_read_in_every_order() {
     let tree = new_tree(PsTreeOptions::new().page_bytes(1024));
     let writer = tree.region().writer();
     let mut random = Random(5);
@@ -319,7 +319,7 @@ fn entries_of_many_keys_come_in_every_order() {
 }
 
 #[test]
-fn keys_in_order_leave_full_pages() {
+fn ascending_keys_leave_full_pages() {
     let tree = new_tree(PsTreeOptions::new());
     let writer = tree.region().writer();
     for sequence in 1..20_000_u64 {
@@ -331,8 +331,8 @@ fn keys_in_order_leave_full_pages() {
     assert!(stats.skey.nodes * 35 < stats.skey.keys, "{stats:?}");
 }
 
-/// Keys that move on, as times of change do: each write replaces an entry of an old key by one of a new key.
-fn space_stays_bounded_where_keys_move_on(skey: SkeyKind) {
+/// Moving keys, as for times of change: each write replaces an entry of an old key by one of a new key.
+fn space_stays_bounded_with_moving_keys(skey: SkeyKind) {
     let tree = new_tree(PsTreeOptions::new().skey(skey));
     let versions = Versions::default();
     let mut random = Random(3);
@@ -365,11 +365,11 @@ fn space_stays_bounded_where_keys_move_on(skey: SkeyKind) {
 }
 
 #[test]
-fn space_stays_bounded_where_keys_move_on_with_a_btree() {
-    space_stays_bounded_where_keys_move_on(SkeyKind::BTree);
+fn space_stays_bounded_with_moving_keys_in_a_btree() {
+    space_stays_bounded_with_moving_keys(SkeyKind::BTree);
 }
 
 #[test]
-fn space_stays_bounded_where_keys_move_on_with_a_trie() {
-    space_stays_bounded_where_keys_move_on(SkeyKind::Trie);
+fn space_stays_bounded_with_moving_keys_in_a_trie() {
+    space_stays_bounded_with_moving_keys(SkeyKind::Trie);
 }

@@ -1,4 +1,4 @@
-//! Many threads at once: what was inserted before a lookup began is found, in order, and nothing else.
+//! Concurrent threads: a lookup returns exactly what was inserted before it began, in order.
 
 #![expect(clippy::disallowed_methods, reason = "tests may start threads")]
 
@@ -21,7 +21,7 @@ const READERS: u64 = 2;
 /// The entries of each key that a writer inserted.
 type Written = HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>>;
 
-/// What one run is like.
+/// The parameters of one run.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     skey: SkeyKind,
@@ -37,8 +37,8 @@ struct Load {
 /// Secondary key, primary key and sequence number of an entry.
 type Inserted = (Vec<u8>, Vec<u8>, SequenceNumber);
 
-/// What a test shares among its threads.
-struct Shared {
+/// The state shared by the threads of a test.
+struct SharedTestTree {
     load: Load,
     tree: PsTree,
     versions: Versions,
@@ -46,13 +46,13 @@ struct Shared {
     next: AtomicU64,
     /// All sequence numbers up to this one are in the tree, per writer.
     done: [AtomicU64; WRITERS as usize],
-    /// What each writer inserted last.
+    /// The last insert of each writer.
     last: [Mutex<Option<Inserted>>; WRITERS as usize],
     flagged: AtomicU64,
     stop: AtomicBool,
 }
 
-/// Keys of one writer, among those of the others or the same.
+/// Keys of one writer, interleaved with those of the others or the same.
 fn skey(load: Load, writer: u64, number: u64) -> Vec<u8> {
     let writer = if load.same_keys { 0 } else { writer };
     let mut key = (number * WRITERS + writer).to_be_bytes().to_vec();
@@ -62,7 +62,7 @@ fn skey(load: Load, writer: u64, number: u64) -> Vec<u8> {
     key
 }
 
-fn write(shared: &Shared, writer: u64) -> Written {
+fn write(shared: &SharedTestTree, writer: u64) -> Written {
     let keys = shared.load.keys;
     let mut random = Random(writer);
     let mut written: Written = HashMap::new();
@@ -82,8 +82,8 @@ fn write(shared: &Shared, writer: u64) -> Written {
     written
 }
 
-/// What a writer inserted last is there, unless it was replaced.
-fn look_for_the_last(shared: &Shared, writer: u64) {
+/// The last insert of a writer is found, unless it was replaced.
+fn check_last_insert(shared: &SharedTestTree, writer: u64) {
     let last = shared.last[writer as usize].lock().clone();
     let Some((key, pkey, sequence)) = last else { return };
     let mut cursor = shared.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).unwrap();
@@ -96,12 +96,12 @@ fn look_for_the_last(shared: &Shared, writer: u64) {
     assert_eq!(shared.versions.verdict(&pkey, sequence, u64::MAX), Verdict::Obsolete, "an entry is missed");
 }
 
-fn read(shared: &Shared, reader: u64) {
+fn read(shared: &SharedTestTree, reader: u64) {
     let (load, keys) = (shared.load, shared.load.keys);
     let mut random = Random(1_000 + reader);
     while !shared.stop.load(Ordering::SeqCst) {
         let writer = random.below(WRITERS);
-        look_for_the_last(shared, writer);
+        check_last_insert(shared, writer);
         let key = skey(load, writer, random.below(keys));
         let done = shared.done[writer as usize].load(Ordering::SeqCst);
         let mut cursor = shared.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).unwrap();
@@ -139,7 +139,7 @@ fn read(shared: &Shared, reader: u64) {
 }
 
 fn run(load: Load) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedTestTree {
         load,
         tree: new_tree(PsTreeOptions::new().skey(load.skey).page_bytes(load.page_bytes)),
         versions: Versions::default(),
@@ -191,7 +191,7 @@ fn run(load: Load) {
     assert_eq!(check.unfinished, 0);
     let removed = shared.versions.removed.lock();
     let mut hidden = 0;
-    let mut shown = 0;
+    let mut visible = 0;
     let mut all = Written::new();
     for (key, entries) in written.into_iter().flatten() {
         all.entry(key).or_default().extend(entries);
@@ -199,12 +199,12 @@ fn run(load: Load) {
     for (key, entries) in all {
         let rows = rows(shared.tree.cursor(PsBounds::One(&key), Order::Oldest, u64::MAX).unwrap());
         let there: HashMap<u64, &Vec<u8>> = rows.iter().map(|row| (row.2, &row.1)).collect();
-        shown += rows.len() as u64;
+        visible += rows.len() as u64;
         for (sequence, pkey) in &entries {
             match there.get(sequence) {
                 Some(found) => assert_eq!(*found, pkey),
                 None if removed.contains(&(pkey.clone(), *sequence)) => {}
-                // Flagged and not removed yet: then it was replaced.
+                // Flagged and not removed yet: it was replaced.
                 None => {
                     hidden += 1;
                     let verdict = shared.versions.verdict(pkey, *sequence, u64::MAX);
@@ -215,14 +215,14 @@ fn run(load: Load) {
     }
     let stats = shared.tree.stats().unwrap();
     assert_eq!(stats.flagged, hidden);
-    assert_eq!(stats.entries, shown + hidden);
+    assert_eq!(stats.entries, visible + hidden);
     assert_eq!(*shared.versions.removed_flagged.lock() + hidden, shared.flagged.load(Ordering::SeqCst));
     assert_eq!(shared.tree.counts(), (stats.skey.keys, stats.entries));
     assert_eq!(shared.tree.region().stats().refused_frees, 0);
 }
 
-/// A few large trees, keys of each writer's own and the same for all; then many small ones, which are empty when all begin.
-fn threads_see_what_was_inserted(skey: SkeyKind) {
+/// A few large trees, with keys per writer and with shared keys; then many small ones, which are empty at the start.
+fn threads_see_completed_inserts(skey: SkeyKind) {
     let load = Load { skey, page_bytes: 512, keys: 2_000, writes: 12_000, same_keys: false };
     run(load);
     run(Load { same_keys: true, ..load });
@@ -236,11 +236,11 @@ fn threads_see_what_was_inserted(skey: SkeyKind) {
 }
 
 #[test]
-fn threads_see_what_was_inserted_with_a_btree() {
-    threads_see_what_was_inserted(SkeyKind::BTree);
+fn threads_see_completed_inserts_with_a_btree() {
+    threads_see_completed_inserts(SkeyKind::BTree);
 }
 
 #[test]
-fn threads_see_what_was_inserted_with_a_trie() {
-    threads_see_what_was_inserted(SkeyKind::Trie);
+fn threads_see_completed_inserts_with_a_trie() {
+    threads_see_completed_inserts(SkeyKind::Trie);
 }

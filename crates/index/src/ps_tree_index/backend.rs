@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalTreeStats, ExternalRoot, ExternalWrite, ExternalTree};
+use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTree, ExternalTreeStats, ExternalWrite};
 use bolide_lsm::page_log::{PageLog, PendingCheckpoint};
-use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
+use bolide_storage::pmem::{RegionCheckpoint, PAGE_BYTES, Region};
 
 use super::deleted_ranges::DeletedRanges;
 use super::figures::PsTreeFigures;
@@ -125,7 +125,7 @@ impl PsTreeBackend {
 
     /// Whether a crash may have left unreachable space.
     pub fn needs_reclaim(&self) -> bool {
-        !self.region.knows_free_space()
+        !self.region.is_free_space_known()
     }
 
     /// Frees unreachable space that a crash left, concurrently with readers and writers. Returns the number of freed bytes.
@@ -160,7 +160,7 @@ impl PsTreeBackend {
             entries,
             region_bytes: region.reserved_bytes,
             allocated_bytes: region.allocated_bytes,
-            free_bytes: region.free_bytes + region.waiting_bytes,
+            free_bytes: region.free_bytes + region.deferred_bytes,
             version_keys: versions.keys,
             version_bytes: versions.table_bytes,
             filter_bytes: versions.filter_bytes,
@@ -339,7 +339,7 @@ impl ExternalTree for PsTreeBackend {
         drop(writer);
         // In this order: the checkpoint contains everything that was swept by then.
         let clear_through = self.clear_through.load(Ordering::Acquire);
-        let (cut, ()) = self.region.cut_owned(|| ())?;
+        let (cut, ()) = self.region.checkpoint_owned(|| ())?;
         Ok(Box::new(PagesCheckpoint { backend: self, sequence, clear_through, cut, pending: None }))
     }
 
@@ -352,7 +352,7 @@ impl ExternalTree for PsTreeBackend {
             return Ok(None);
         }
         let copy = Arc::new(self.region.copy_in_memory()?);
-        let (cut, ()) = copy.cut_owned(|| ())?;
+        let (cut, ()) = copy.checkpoint_owned(|| ())?;
         Ok(Some(Box::new(CopyCheckpoint { sequence, cut })))
     }
 
@@ -423,7 +423,7 @@ struct PagesCheckpoint<'k> {
     backend: &'k PsTreeBackend,
     sequence: SequenceNumber,
     clear_through: SequenceNumber,
-    cut: Cut<Arc<Region>>,
+    cut: RegionCheckpoint<Arc<Region>>,
     pending: Option<PendingCheckpoint>,
 }
 
@@ -466,7 +466,7 @@ struct InPlaceCheckpoint<'k> {
 impl ExternalCheckpoint for InPlaceCheckpoint<'_> {
     fn write(&mut self, _files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         // Valid until the next allocation; after a clean close it remains valid.
-        if self.backend.region.knows_free_space() {
+        if self.backend.region.is_free_space_known() {
             self.backend.region.save_free_space()?;
         }
         let noted = self.place.noted_bytes.load(Ordering::Relaxed);
@@ -487,7 +487,7 @@ impl ExternalCheckpoint for InPlaceCheckpoint<'_> {
 /// A copy of a region in place for a checkpoint of the store.
 struct CopyCheckpoint {
     sequence: SequenceNumber,
-    cut: Cut<Arc<Region>>,
+    cut: RegionCheckpoint<Arc<Region>>,
 }
 
 impl ExternalCheckpoint for CopyCheckpoint {

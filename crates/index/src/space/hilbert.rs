@@ -1,28 +1,28 @@
-//! The order in which rectangles are packed: that of their centres along a Hilbert curve (Kamel & Faloutsos, Hilbert
-//! R-tree: An Improved R-tree Using Fractals). Neighbours on the curve are neighbours in the plane.
+//! The packing order of rectangles: that of their centres along a Hilbert curve (Kamel & Faloutsos, Hilbert R-tree: An
+//! Improved R-tree Using Fractals). Neighbours on the curve are neighbours in the plane.
 
 use super::Rect;
 
 /// Steps of the grid along each axis.
 const GRID_BITS: u32 = 32;
 
-/// Numbers places within an extent along the curve.
+/// A Hilbert curve through an extent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Curve {
     extent: Rect,
 }
 
 impl Curve {
-    /// The curve through the smallest rectangle around all of `rects`; `None` without one.
+    /// The curve through the bounding rectangle of `rects`; `None` if there are none.
     pub(crate) fn around(rects: impl IntoIterator<Item = Rect>) -> Option<Self> {
         let extent = rects.into_iter().reduce(|all, one| all.union(&one))?;
         Some(Self { extent })
     }
 
-    /// Where on the curve the centre of `rect` is, one within the extent.
+    /// The position on the curve of the centre of `rect`, which lies within the extent.
     pub(crate) fn position(&self, rect: &Rect) -> u64 {
         let cell = |low: f64, high: f64, from: f64, to: f64| {
-            // Of halves, lest anything is beyond an f64. A cast of NaN, where the extent has no width, is 0.
+            // The halves prevent an overflow of f64. An extent without width gives NaN, whose cast is 0.
             let share = (low / 4.0 + high / 4.0 - from / 2.0) / (to / 2.0 - from / 2.0);
             (share * (1_u64 << GRID_BITS) as f64).clamp(0.0, f64::from(u32::MAX)) as u32
         };
@@ -32,7 +32,7 @@ impl Curve {
     }
 }
 
-/// How far along the curve the cell is: from the coarsest quarter to the finest, each turned as the curve enters it.
+/// The position of a cell on the curve: from the coarsest quadrant to the finest, each rotated as the curve enters it.
 fn along_curve(mut x: u32, mut y: u32) -> u64 {
     let mut position = 0;
     for bit in (0..GRID_BITS).rev() {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_meets_each_cell_once_and_steps_to_a_neighbour() {
+    fn the_curve_visits_each_cell_once_and_steps_to_a_neighbour() {
         // The first cells of the whole grid are a curve through its lowest corner.
         let side = 16;
         let mut cells: Vec<(u64, u32, u32)> = Vec::new();

@@ -1,18 +1,18 @@
-//! Points and rectangles as values of attributes, and what indexes over them are made of.
+//! Points and rectangles as attribute values, and the structures of spatial indexes.
 //!
-//! Space is a plane: coordinates are numbers without a unit, nothing wraps around. Two rectangles intersect
+//! Space is a plane: coordinates are numbers without a unit and do not wrap around. Two rectangles intersect
 //! if they share a point, edges and corners included. A point is a rectangle without extent.
 //!
-//! | what | in a record | in a query |
+//! | input | in a record | in a query |
 //! |---|---|---|
-//! | NaN, infinity | absent (JSON has neither; an extractor's are refused) | error |
-//! | a least coordinate above the largest (inverted, or across the antimeridian) | absent | error that says what to do |
+//! | NaN, infinity | absent (JSON has neither; those of an extractor are rejected) | error |
+//! | a minimum above the maximum (inverted, or across the antimeridian) | absent | error with a hint |
 //! | a missing coordinate, a coordinate that is no number | absent | error |
 //! | `-0.0` | is `0.0` | is `0.0` |
 //! | an integer beyond 2^53 | the nearest `f64` | the nearest `f64` |
 //!
-//! A window across the antimeridian is two questions, one for each side; likewise a record that lies
-//! across it is stored with two rectangles, as `rect(path)` of an array of arrays.
+//! A window across the antimeridian takes two queries, one for each side. A record that lies across it is stored with two
+//! rectangles, as `rect(path)` of an array of arrays.
 
 pub(crate) mod hilbert;
 pub(crate) mod nearness;

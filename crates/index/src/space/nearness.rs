@@ -1,4 +1,4 @@
-//! The order of answers to a question for the nearest: by distance, and of equal distances the newest first.
+//! The order of the results of a nearest-neighbour query: by distance, and at equal distance newest first.
 
 use std::cmp::Ordering;
 
@@ -6,35 +6,35 @@ use bolide_base::SequenceNumber;
 
 use super::{Point, Rect};
 
-/// Bytes that stand for a distance, and sort like it.
+/// A distance as bytes with the same order.
 pub(crate) type DistanceBytes = [u8; 8];
 
-/// Where a rectangle of a write stands among the answers. The greater one comes first.
+/// The rank of a rectangle of a write among the results. The greater rank comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nearness {
-    /// The bits of the square of the distance, which sort like it since it is not negative.
+    /// The bits of the squared distance, which have the same order because it is not negative.
     pub(crate) distance: u64,
     pub(crate) sequence: SequenceNumber,
 }
 
 impl Nearness {
-    /// That of a rectangle which a write has.
+    /// The rank of a rectangle of the write `sequence`.
     #[inline]
     pub(crate) fn new(rect: &Rect, from: &Point, sequence: SequenceNumber) -> Self {
         Self { distance: rect.distance_squared(from).to_bits(), sequence }
     }
 
-    /// What is as far away and as new as can be: nothing in the rectangle comes before it.
+    /// A bound for everything within `rect`: nothing in it comes before this rank.
     pub(crate) fn bound(rect: &Rect, from: &Point) -> Self {
         Self::new(rect, from, SequenceNumber::MAX)
     }
 
-    /// The distance for orders of answers.
+    /// The distance as an order value.
     pub(crate) fn bytes(self) -> DistanceBytes {
         self.distance.to_be_bytes()
     }
 
-    /// The nearness whose distance has these [`bytes`](Self::bytes).
+    /// The rank whose distance has these [`bytes`](Self::bytes).
     pub(crate) fn from_bytes(bytes: &[u8], sequence: SequenceNumber) -> Option<Self> {
         let (distance, rest) = bytes.split_first_chunk()?;
         rest.is_empty().then(|| Self { distance: u64::from_be_bytes(*distance), sequence })
@@ -54,68 +54,68 @@ impl PartialOrd for Nearness {
     }
 }
 
-/// A question for the nearest.
+/// The parameters of a nearest-neighbour query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Near {
-    /// Where distances are measured from.
+pub(crate) struct NearestQuery {
+    /// The point that distances are measured from.
     pub(crate) from: Point,
-    /// The answers wanted start behind this one.
-    pub(crate) behind: Option<Nearness>,
+    /// The results start after this rank, that of a cursor token.
+    pub(crate) after: Option<Nearness>,
 }
 
-impl Near {
-    /// True if a rectangle of a write is not among the answers that were given before.
+impl NearestQuery {
+    /// True if a rectangle with this rank comes after the cursor token.
     #[inline]
-    pub(crate) fn wants(&self, at: Nearness) -> bool {
-        self.behind.is_none_or(|behind| at < behind)
+    pub(crate) fn includes(&self, rank: Nearness) -> bool {
+        self.after.is_none_or(|after| rank < after)
     }
 
-    /// True if something within `rect` may be wanted.
-    pub(crate) fn may_want_within(&self, rect: &Rect) -> bool {
-        self.behind.is_none_or(|behind| rect.farthest_squared(&self.from).to_bits() >= behind.distance)
+    /// True if something within `rect` may come after the cursor token.
+    pub(crate) fn may_include_within(&self, rect: &Rect) -> bool {
+        self.after.is_none_or(|after| rect.farthest_squared(&self.from).to_bits() >= after.distance)
     }
 }
 
-/// The nearest of many, in memory for twice as many as are to be taken.
+/// Selects the nearest `limit` of many elements, with memory for twice as many.
 #[derive(Debug)]
-pub(crate) struct Selection<T> {
-    most: usize,
-    taken: Vec<(Nearness, T)>,
-    /// Where the nearest of those stands that were left out.
+pub(crate) struct NearestSelection<T> {
+    limit: usize,
+    selected: Vec<(Nearness, T)>,
+    /// Rank of the nearest element that was dropped.
     rest: Option<Nearness>,
 }
 
-impl<T> Selection<T> {
-    /// Takes `most` at most, at least one.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most: most.max(1), taken: Vec::new(), rest: None }
+impl<T> NearestSelection<T> {
+    /// Selects up to `limit` elements, at least one.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), selected: Vec::new(), rest: None }
     }
 
-    /// Takes the one that `make` makes, if it is among the nearest so far.
+    /// Adds the element that `make` returns, if it is among the nearest so far.
     #[inline]
     pub(crate) fn push(&mut self, at: Nearness, make: impl FnOnce() -> T) {
         if self.rest.is_some_and(|rest| at <= rest) {
             return;
         }
-        self.taken.push((at, make()));
-        if self.taken.len() >= 2 * self.most {
-            self.cut();
+        self.selected.push((at, make()));
+        if self.selected.len() >= 2 * self.limit {
+            self.truncate();
         }
     }
 
-    fn cut(&mut self) {
-        if self.taken.len() > self.most {
+    fn truncate(&mut self) {
+        if self.selected.len() > self.limit {
             let (_, first, _) =
-                self.taken.select_nth_unstable_by(self.most, |left, right| right.0.cmp(&left.0));
+                self.selected.select_nth_unstable_by(self.limit, |left, right| right.0.cmp(&left.0));
             self.rest = Some(first.0);
-            self.taken.truncate(self.most);
+            self.selected.truncate(self.limit);
         }
     }
 
-    /// Those that were taken, in any order, and where the nearest of the others stands.
+    /// The selected elements, in any order, and the rank of the nearest of the others.
     pub(crate) fn finish(mut self) -> (Vec<(Nearness, T)>, Option<Nearness>) {
-        self.cut();
-        (self.taken, self.rest)
+        self.truncate();
+        (self.selected, self.rest)
     }
 }
 
@@ -127,11 +127,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selection_takes_the_nearest(
+        fn a_selection_returns_the_nearest(
             all in proptest::collection::vec((0..9_u64, 0..9_u64), 0..80),
-            most in 0..30_usize,
+            limit in 0..30_usize,
         ) {
-            let mut selection = Selection::new(most);
+            let mut selection = NearestSelection::new(limit);
             let mut sorted: Vec<Nearness> = Vec::new();
             for &(distance, sequence) in &all {
                 let at = Nearness { distance, sequence };
@@ -139,12 +139,12 @@ mod tests {
                 sorted.push(at);
             }
             sorted.sort_by(|left, right| right.cmp(left));
-            let (mut taken, rest) = selection.finish();
-            taken.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-            prop_assert!(taken.iter().all(|(at, one)| at == one));
-            let taken: Vec<Nearness> = taken.into_iter().map(|(at, _)| at).collect();
-            let split = most.max(1).min(sorted.len());
-            prop_assert_eq!(&taken[..], &sorted[..split]);
+            let (mut selected, rest) = selection.finish();
+            selected.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+            prop_assert!(selected.iter().all(|(at, one)| at == one));
+            let selected: Vec<Nearness> = selected.into_iter().map(|(at, _)| at).collect();
+            let split = limit.max(1).min(sorted.len());
+            prop_assert_eq!(&selected[..], &sorted[..split]);
             prop_assert_eq!(rest, sorted.get(split).copied());
         }
     }
@@ -162,9 +162,9 @@ mod tests {
         }
         assert_eq!(Nearness::from_bytes(&all[3].bytes(), 2), Some(all[3]));
         assert!(Nearness::from_bytes(&[0; 7], 2).is_none() && Nearness::from_bytes(&[0; 9], 2).is_none());
-        let near = Near { from, behind: Some(all[2]) };
-        assert_eq!(all.map(|one| near.wants(one)), [false, false, false, true, true, true]);
-        let within = |low: f64, high: f64| near.may_want_within(&Rect::new(low, 1.0, high, 1.0).unwrap());
+        let near = NearestQuery { from, after: Some(all[2]) };
+        assert_eq!(all.map(|one| near.includes(one)), [false, false, false, true, true, true]);
+        let within = |low: f64, high: f64| near.may_include_within(&Rect::new(low, 1.0, high, 1.0).unwrap());
         assert!(!within(0.5, 1.5) && within(0.0, 1.5) && within(0.5, 2.0));
     }
 }

@@ -1,54 +1,54 @@
-//! A packed R-tree in arrays: built once, never changed (Kamel & Faloutsos, Hilbert R-tree). The part of the global index
-//! over points and rectangles that corresponds to intervals over keys (NEXT §3.2).
+//! A packed, immutable R-tree in arrays (Kamel & Faloutsos, Hilbert R-tree): the structure of a global index over points and
+//! rectangles, the counterpart of intervals for keys (NEXT §3.2).
 //!
-//! Rectangles stand in the order of their centres along a Hilbert curve; each sixteen that follow each other are a
-//! node, each sixteen nodes one of the level above. A node is the smallest rectangle around all below it. All coordinates
-//! are `f64` as stored, so what it finds is exact.
+//! Rectangles are sorted by their centres along a Hilbert curve. Sixteen consecutive rectangles form a node, sixteen
+//! consecutive nodes one of the next level. A node is the bounding rectangle of its children. All coordinates are the stored
+//! `f64` values, so searches are exact.
 
 use super::Rect;
 use super::hilbert::Curve;
 
-/// Rectangles of a node.
+/// Children of a node.
 const FANOUT: usize = 16;
 
-/// A rectangle, and whose it is.
+/// A rectangle with its owner.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item {
+pub(crate) struct RTreeItem {
     pub(crate) rect: Rect,
-    /// Whose rectangle it is, and which of these.
+    /// The owner, and the number of the rectangle there.
     pub(crate) owner: u32,
     pub(crate) number: u32,
 }
 
 /// A node of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Node {
-    /// 0 for nodes of items.
+pub(crate) struct RTreeNode {
+    /// 0 for nodes whose children are items.
     level: u32,
     number: u32,
 }
 
-/// What is right below a node.
+/// A child of a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Below<'t> {
-    Node(Node, &'t Rect),
-    Item(&'t Item),
+pub(crate) enum RTreeChild<'t> {
+    Node(RTreeNode, &'t Rect),
+    Item(&'t RTreeItem),
 }
 
-/// Rectangles that can be searched; see the [module](self).
+/// A searchable set of rectangles; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct PackedTree {
-    items: Box<[Item]>,
-    /// The nodes level by level, of items first; the last level has at most [`FANOUT`].
+    items: Box<[RTreeItem]>,
+    /// The nodes of each level, those of items first; the last level has at most [`FANOUT`].
     levels: Vec<Box<[Rect]>>,
 }
 
 impl PackedTree {
-    pub(crate) fn new(mut items: Vec<Item>) -> Self {
+    pub(crate) fn new(mut items: Vec<RTreeItem>) -> Self {
         if let Some(curve) = Curve::around(items.iter().map(|item| item.rect)) {
             items.sort_by_cached_key(|item| (curve.position(&item.rect), item.owner, item.number));
         }
-        let around = |rects: &mut dyn Iterator<Item = Rect>| rects.reduce(|all, one| all.union(&one));
+        let around = |rects: &mut dyn Iterator<RTreeItem = Rect>| rects.reduce(|all, one| all.union(&one));
         let mut levels: Vec<Box<[Rect]>> = Vec::new();
         let of_items = items.chunks(FANOUT).filter_map(|node| around(&mut node.iter().map(|item| item.rect)));
         let mut level: Vec<Rect> = of_items.collect();
@@ -62,7 +62,7 @@ impl PackedTree {
         Self { items: items.into(), levels }
     }
 
-    /// How many rectangles it has.
+    /// Number of rectangles.
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
@@ -73,47 +73,48 @@ impl PackedTree {
         size_of::<Self>() + size_of_val(&*self.items) + nodes
     }
 
-    /// Calls `visit` with what is right below `node`, or without one with the nodes that have all others below
-    /// them. For a walk that chooses its way, by distance say: whoever visits what is nearest first meets the items by
-    /// their distance, since no item is nearer than a node above it.
-    pub(crate) fn visit_below(&self, node: Option<Node>, mut visit: impl FnMut(Below<'_>)) {
+    /// Calls `visit` with the children of `node`, or without a node with the nodes of the last level. For a best-first
+    /// search: no item is nearer than a node above it, so a search that expands the nearest node first returns the items by
+    /// distance.
+    pub(crate) fn visit_children(&self, node: Option<RTreeNode>, mut visit: impl FnMut(RTreeChild<'_>)) {
         let (first, end) = match node {
             Some(node) => (node.number as usize * FANOUT, (node.number as usize + 1) * FANOUT),
             None => (0, usize::MAX),
         };
         let level = node.map_or(self.levels.len(), |node| node.level as usize);
-        let Some(below) = level.checked_sub(1) else {
+        let Some(child_level) = level.checked_sub(1) else {
             let items = self.items.get(first..end.min(self.items.len()));
-            return items.unwrap_or_default().iter().for_each(|item| visit(Below::Item(item)));
+            return items.unwrap_or_default().iter().for_each(|item| visit(RTreeChild::Item(item)));
         };
-        let nodes = self.levels.get(below).map_or(&[][..], |nodes| nodes);
+        let nodes = self.levels.get(child_level).map_or(&[][..], |nodes| nodes);
         let range = first..end.min(nodes.len());
         for (number, rect) in range.clone().zip(nodes.get(range).unwrap_or_default()) {
-            visit(Below::Node(Node { level: below as u32, number: number as u32 }, rect));
+            visit(RTreeChild::Node(RTreeNode { level: child_level as u32, number: number as u32 }, rect));
         }
     }
 
     /// Calls `visit` with each rectangle that intersects `window`; without a window with all.
-    pub(crate) fn visit(&self, window: Option<&Rect>, mut visit: impl FnMut(&Item)) {
-        let meets = |rect: &Rect| window.is_none_or(|window| rect.intersects(window));
-        // Nodes to look into: their level and number.
-        let mut waiting: Vec<(usize, usize)> = Vec::new();
+    pub(crate) fn visit(&self, window: Option<&Rect>, mut visit: impl FnMut(&RTreeItem)) {
+        let intersects = |rect: &Rect| window.is_none_or(|window| rect.intersects(window));
+        // The nodes to test: level and number.
+        let mut stack: Vec<(usize, usize)> = Vec::new();
         let top = self.levels.len();
-        waiting.extend((0..self.levels.last().map_or(0, |level| level.len())).map(|node| (top - 1, node)));
-        while let Some((level, node)) = waiting.pop() {
+        stack.extend((0..self.levels.last().map_or(0, |level| level.len())).map(|node| (top - 1, node)));
+        while let Some((level, node)) = stack.pop() {
             let rect = self.levels.get(level).and_then(|nodes| nodes.get(node));
-            if !rect.is_some_and(meets) {
+            if !rect.is_some_and(intersects) {
                 continue;
             }
-            let below = node * FANOUT;
+            let first = node * FANOUT;
             match level.checked_sub(1) {
                 Some(next) => {
                     let count = self.levels.get(next).map_or(0, |nodes| nodes.len());
-                    waiting.extend((below..count.min(below + FANOUT)).map(|node| (next, node)));
+                    stack.extend((first..count.min(first + FANOUT)).map(|node| (next, node)));
                 }
                 None => {
-                    let items = self.items.get(below..self.items.len().min(below + FANOUT));
-                    items.unwrap_or_default().iter().filter(|item| meets(&item.rect)).for_each(&mut visit);
+                    let items = self.items.get(first..self.items.len().min(first + FANOUT));
+                    let items = items.unwrap_or_default().iter();
+                    items.filter(|item| intersects(&item.rect)).for_each(&mut visit);
                 }
             }
         }
@@ -142,38 +143,39 @@ mod tests {
             rects in proptest::collection::vec(any_rect(), 0..600),
             windows in proptest::collection::vec(any_rect(), 1..10),
         ) {
-            let item = |(number, rect): (usize, &Rect)| Item { rect: *rect, owner: 7, number: number as u32 };
-            let tree = PackedTree::new(rects.iter().enumerate().map(item).collect());
+            let items = (0..).zip(&rects).map(|(number, rect)| RTreeItem { rect: *rect, owner: 7, number });
+            let tree = PackedTree::new(items.collect());
             prop_assert_eq!(tree.len(), rects.len());
             for window in windows.iter().map(Some).chain([None]) {
                 let mut found = Vec::new();
                 tree.visit(window, |item| found.push(item.number as usize));
                 found.sort_unstable();
-                let meets = |number: &usize| window.is_none_or(|window| rects[*number].intersects(window));
-                let wanted: Vec<usize> = (0..rects.len()).filter(meets).collect();
-                prop_assert_eq!(found, wanted);
+                let intersects =
+                    |number: &usize| window.is_none_or(|window| rects[*number].intersects(window));
+                let expected: Vec<usize> = (0..rects.len()).filter(intersects).collect();
+                prop_assert_eq!(found, expected);
             }
         }
     }
 
-    /// The items by their distance from a point, and how many nodes it took.
+    /// The items by their distance from a point, and the number of expanded nodes.
     fn nearest_first(tree: &PackedTree, from: &Point) -> (Vec<(u64, u32)>, usize) {
-        let mut waiting: BTreeSet<(u64, Option<Node>, u32)> = BTreeSet::new();
+        let mut queue: BTreeSet<(u64, Option<RTreeNode>, u32)> = BTreeSet::new();
         let (mut found, mut opened) = (Vec::new(), 0);
-        let mut open = |node, waiting: &mut BTreeSet<(u64, Option<Node>, u32)>| {
+        let mut open = |node, queue: &mut BTreeSet<(u64, Option<RTreeNode>, u32)>| {
             opened += 1;
-            tree.visit_below(node, |below| {
-                let (rect, node, number) = match below {
-                    Below::Node(node, rect) => (rect, Some(node), 0),
-                    Below::Item(item) => (&item.rect, None, item.number),
+            tree.visit_children(node, |child| {
+                let (rect, node, number) = match child {
+                    RTreeChild::Node(node, rect) => (rect, Some(node), 0),
+                    RTreeChild::Item(item) => (&item.rect, None, item.number),
                 };
-                waiting.insert((rect.distance_squared(from).to_bits(), node, number));
+                queue.insert((rect.distance_squared(from).to_bits(), node, number));
             });
         };
-        open(None, &mut waiting);
-        while let Some((distance, node, number)) = waiting.pop_first() {
+        open(None, &mut queue);
+        while let Some((distance, node, number)) = queue.pop_first() {
             match node {
-                Some(_) => open(node, &mut waiting),
+                Some(_) => open(node, &mut queue),
                 None => found.push((distance, number)),
             }
         }
@@ -182,35 +184,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_walk_by_distance_meets_all_items_by_theirs(
+        fn a_best_first_search_returns_all_items_by_distance(
             rects in proptest::collection::vec(any_rect(), 1..600),
             from in any_rect(),
         ) {
             let from = Point::new(from.min_x(), from.max_y()).unwrap();
-            let item = |(number, rect): (usize, &Rect)| Item { rect: *rect, owner: 7, number: number as u32 };
-            let tree = PackedTree::new(rects.iter().enumerate().map(item).collect());
+            let items = (0..).zip(&rects).map(|(number, rect)| RTreeItem { rect: *rect, owner: 7, number });
+            let tree = PackedTree::new(items.collect());
             let (found, _) = nearest_first(&tree, &from);
-            let mut wanted: Vec<(u64, u32)> =
-                (0..).zip(&rects).map(|(number, rect)| (rect.distance_squared(&from).to_bits(), number)).collect();
-            wanted.sort_unstable();
-            prop_assert_eq!(found.len(), wanted.len());
-            let by_distance = |all: &[(u64, u32)]| all.iter().map(|one| one.0).collect::<Vec<_>>();
-            prop_assert_eq!(by_distance(&found), by_distance(&wanted));
+            let distance = |rect: &Rect| rect.distance_squared(&from).to_bits();
+            let mut expected: Vec<(u64, u32)> =
+                (0..).zip(&rects).map(|(number, rect)| (distance(rect), number)).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(found.len(), expected.len());
+            let distances = |all: &[(u64, u32)]| all.iter().map(|one| one.0).collect::<Vec<_>>();
+            prop_assert_eq!(distances(&found), distances(&expected));
         }
     }
 
     #[test]
-    fn a_small_window_looks_at_few_nodes() {
+    fn a_small_window_visits_few_nodes() {
         let rect = |number: u32| {
             let (x, y) = (f64::from(number % 100), f64::from(number / 100));
             Rect::new(x, y, x + 0.5, y + 0.5).unwrap()
         };
         let tree = PackedTree::new(
-            (0..10_000).map(|number| Item { rect: rect(number), owner: 0, number }).collect(),
+            (0..10_000).map(|number| RTreeItem { rect: rect(number), owner: 0, number }).collect(),
         );
         let window = Rect::new(50.0, 50.0, 51.0, 51.0).unwrap();
-        let met = |level: &[Rect]| level.iter().filter(|node| node.intersects(&window)).count();
-        assert!(met(&tree.levels[0]) <= 9, "{}", met(&tree.levels[0]));
+        let visited = |level: &[Rect]| level.iter().filter(|node| node.intersects(&window)).count();
+        assert!(visited(&tree.levels[0]) <= 9, "{}", visited(&tree.levels[0]));
         let mut found = 0;
         tree.visit(Some(&window), |_| found += 1);
         assert_eq!(found, 4);

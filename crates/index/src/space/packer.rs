@@ -1,54 +1,54 @@
-//! Packs the points or rectangles of an sstable into index blocks (NEXT, Algorithm 1): in the order of their centres along a Hilbert
-//! curve through this sstable, so that the rectangles of a block lie close together.
+//! Packs the points or rectangles of an sstable into index blocks (NEXT, Algorithm 1). They are sorted by their centres along
+//! a Hilbert curve through this sstable, so that the rectangles of a block lie close together.
 
 use super::Rect;
 use super::hilbert::Curve;
 use super::rect_block::{self, MAX_ENTRIES, RectEntry};
 use super::rect_directory::RectDirectoryBuilder;
 
-/// Bytes of an entry, before any block was written.
+/// Estimated bytes of an entry of the first block.
 const ENTRY_BYTES: usize = 16;
 
 /// Index blocks with their directory.
 #[derive(Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedBlocks {
     /// The index blocks, in the order of the directory.
     pub(crate) blocks: Vec<Vec<u8>>,
     pub(crate) directory: Vec<u8>,
 }
 
-/// Packs `entries`, and in blocks of their own the writes that cannot be looked into, in any order. `block_bytes` is about
-/// the length of a block; `delta`: see [`rect_directory`](super::rect_directory).
+/// Packs `entries`, and in blocks of their own `opaque`, the entries of opaque records; both in any order. `block_bytes` is
+/// the target length of a block; `delta`: see [`rect_directory`](super::rect_directory).
 pub(crate) fn pack(
     mut entries: Vec<RectEntry>,
     mut opaque: Vec<RectEntry>,
     block_bytes: usize,
     delta: Option<f64>,
     data_blocks: u64,
-) -> Packed {
-    let mut packed = Packed::default();
+) -> PackedBlocks {
+    let mut packed = PackedBlocks::default();
     let mut directory = RectDirectoryBuilder::default();
     if let Some(curve) = Curve::around(entries.iter().map(|entry| entry.rect)) {
         let bits = |rect: &Rect| rect.corners().map(f64::to_bits);
-        // Whatever order they come in, they leave in one.
+        // A total order: the result does not depend on the order of the input.
         entries.sort_by_cached_key(|one| (curve.position(&one.rect), one.sequence, bits(&one.rect)));
     }
     opaque.sort_unstable_by_key(|entry| entry.sequence);
-    // Those that every question reads come first.
+    // The blocks that every query reads come first.
     for (all, is_opaque) in [(opaque, true), (entries, false)] {
         let mut rest = &all[..];
         let mut count = block_bytes / ENTRY_BYTES;
         while !rest.is_empty() {
             let first = |count: usize| rest.split_at(count.clamp(1, MAX_ENTRIES).min(rest.len()));
-            let (mut block, mut behind) = first(count);
+            let (mut block, mut remaining) = first(count);
             let mut bytes = rect_block::write(block);
             count = block_bytes * block.len() / bytes.len().max(1);
-            // Entries may be far longer than those before.
+            // These entries may be far longer than those of the previous block.
             if bytes.len() > block_bytes + block_bytes / 2 && block.len() > 1 {
-                (block, behind) = first(count);
+                (block, remaining) = first(count);
                 bytes = rect_block::write(block);
             }
-            rest = behind;
+            rest = remaining;
             directory.add(block, is_opaque, delta);
             packed.blocks.push(bytes);
         }
@@ -75,12 +75,12 @@ mod tests {
     }
 
     #[test]
-    fn all_are_packed_the_same_whatever_their_order_and_neighbours_meet() {
-        let forth: Vec<RectEntry> = (0..3_000).map(entry).collect();
-        let back: Vec<RectEntry> = forth.iter().rev().copied().collect();
+    fn packing_is_independent_of_the_input_order_and_groups_neighbours() {
+        let forward: Vec<RectEntry> = (0..3_000).map(entry).collect();
+        let backward: Vec<RectEntry> = forward.iter().rev().copied().collect();
         let opaque = vec![RectEntry { sequence: 7_000, ..entry(0) }];
-        let packed = pack(forth.clone(), opaque.clone(), 4096, None, 150);
-        let again = pack(back, opaque, 4096, None, 150);
+        let packed = pack(forward.clone(), opaque.clone(), 4096, None, 150);
+        let again = pack(backward, opaque, 4096, None, 150);
         assert_eq!((&packed.blocks, &packed.directory), (&again.blocks, &again.directory));
         let directory = RectDirectory::decode(&packed.directory).unwrap();
         assert_eq!(directory.blocks.len(), packed.blocks.len());
@@ -93,16 +93,16 @@ mod tests {
             assert_eq!(count, Some(info.entries));
         }
         found.sort_by_key(|one| one.sequence);
-        assert_eq!(found, forth);
+        assert_eq!(found, forward);
         assert!(directory.blocks[0].is_opaque && !directory.blocks[1].is_opaque);
-        // Together the ranges cover little more than all that there is.
+        // The total area of the ranges is little more than that of the extent.
         let area = |rect: &Rect| (rect.max_x() - rect.min_x()) * (rect.max_y() - rect.min_y());
         let covered: f64 = directory.ranges.iter().map(|(_, range)| area(range)).sum();
         assert!(covered < 2.0 * 10.1 * 9.7, "{covered}");
     }
 
     #[test]
-    fn nothing_makes_a_directory_without_blocks() {
+    fn an_sstable_without_entries_has_a_directory_without_blocks() {
         let packed = pack(Vec::new(), Vec::new(), 4096, None, 3);
         assert!(packed.blocks.is_empty());
         assert_eq!(RectDirectory::decode(&packed.directory).unwrap().data_blocks, 3);

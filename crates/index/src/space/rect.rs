@@ -1,11 +1,11 @@
 //! A point and a rectangle in the plane.
 //!
 //! ```text
-//! encoded   min_x  min_y  max_x  max_y     each an f64 whose bits sort like the number, big-endian (8)
+//! encoded   min_x  min_y  max_x  max_y     each an f64 as order-preserving bits, big-endian (8)
 //! ```
 //!
-//! Invariants of both: coordinates are finite and never `-0.0`; of a rectangle no least coordinate is above the
-//! largest. So equality is that of bits, and bytes sort like the coordinates one after the other.
+//! Invariants of both: coordinates are finite and never `-0.0`; no minimum of a rectangle is above its maximum. So equality
+//! is equality of bits, and the bytes sort like the tuple of coordinates.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use bolide_base::{Error, Result};
 
 const SIGN_BIT: u64 = 1 << 63;
 
-/// A place in the plane.
+/// A point in the plane.
 ///
 /// ```
 /// use bolide_index::Point;
@@ -45,12 +45,12 @@ impl Point {
         Ok(Self { x: x + 0.0, y: y + 0.0 })
     }
 
-    /// The first coordinate; of a place on earth its longitude.
+    /// The first coordinate, as a rule the longitude.
     pub fn x(&self) -> f64 {
         self.x
     }
 
-    /// The second coordinate; of a place on earth its latitude.
+    /// The second coordinate, as a rule the latitude.
     pub fn y(&self) -> f64 {
         self.y
     }
@@ -84,13 +84,13 @@ impl Rect {
     /// The rectangle between these coordinates.
     ///
     /// # Errors
-    /// `InvalidInput` for NaN and infinities, and where a least coordinate is above the largest one.
+    /// `InvalidInput` for NaN and infinities, and if a minimum is above its maximum.
     pub fn new(min_x: f64, min_y: f64, max_x: f64, max_y: f64) -> Result<Self> {
         Self::valid([min_x, min_y, max_x, max_y]).ok_or_else(|| {
             let what = format!("the rectangle {min_x},{min_y},{max_x},{max_y}");
             Error::invalid_input(if [min_x, min_y, max_x, max_y].iter().all(|one| one.is_finite()) {
                 format!(
-                    "{what} has a least coordinate above the largest: write min_x,min_y,max_x,max_y; a window \
+                    "{what} has a minimum above its maximum: write min_x,min_y,max_x,max_y; a window \
                      across the antimeridian is two, one for each side"
                 )
             } else {
@@ -99,34 +99,34 @@ impl Rect {
         })
     }
 
-    /// As [`new`](Self::new) of `[min_x, min_y, max_x, max_y]`; `None` where that is no rectangle.
+    /// As [`new`](Self::new) of `[min_x, min_y, max_x, max_y]`; `None` if that is not a rectangle.
     pub(crate) fn valid(corners: [f64; 4]) -> Option<Self> {
         let [min_x, min_y, max_x, max_y] = corners.map(|one| one + 0.0);
         let finite = corners.iter().all(|one| one.is_finite());
         (finite && min_x <= max_x && min_y <= max_y).then_some(Self { min_x, min_y, max_x, max_y })
     }
 
-    /// Least first coordinate.
+    /// Minimum of the first coordinate.
     pub fn min_x(&self) -> f64 {
         self.min_x
     }
 
-    /// Least second coordinate.
+    /// Minimum of the second coordinate.
     pub fn min_y(&self) -> f64 {
         self.min_y
     }
 
-    /// Largest first coordinate.
+    /// Maximum of the first coordinate.
     pub fn max_x(&self) -> f64 {
         self.max_x
     }
 
-    /// Largest second coordinate.
+    /// Maximum of the second coordinate.
     pub fn max_y(&self) -> f64 {
         self.max_y
     }
 
-    /// The corner with the least coordinates.
+    /// The corner with the smallest coordinates.
     pub(crate) fn min_corner(&self) -> Self {
         Self { max_x: self.min_x, max_y: self.min_y, ..*self }
     }
@@ -165,7 +165,7 @@ impl Rect {
         }
     }
 
-    /// About which part of it is in `window`, one that it intersects. Of a rectangle without area at least a little.
+    /// The fraction of its area that lies in `window`, which it intersects. An axis without extent counts as 1.
     pub(crate) fn share_of(&self, window: &Self) -> f64 {
         let along = |low: f64, high: f64, from: f64, to: f64| match high - low {
             width if width > 0.0 => ((high.min(to) - low.max(from)) / width).clamp(0.0, 1.0),
@@ -175,11 +175,10 @@ impl Rect {
             * along(self.min_y, self.max_y, window.min_y, window.max_y)
     }
 
-    /// The square of the distance between `point` and the nearest point of the rectangle, 0 inside; infinity where
-    /// that is beyond an `f64`.
+    /// The squared distance between `point` and the nearest point of the rectangle, 0 inside; infinity if it overflows.
     ///
-    /// Each operation is rounded as IEEE 754 has it, so the result is the same on every machine, and no
-    /// rectangle is nearer than one that contains it.
+    /// Each operation is rounded by IEEE 754, so the result is the same on every machine, and no rectangle is nearer than
+    /// one that contains it.
     #[inline]
     pub fn distance_squared(&self, point: &Point) -> f64 {
         let x = (self.min_x - point.x).max(point.x - self.max_x).max(0.0);
@@ -187,22 +186,22 @@ impl Rect {
         x * x + y * y
     }
 
-    /// No rectangle within this one is farther away than the square of this distance; rounded as
-    /// [`distance_squared`](Self::distance_squared) is, so that this holds to the last bit.
+    /// An upper bound for [`distance_squared`](Self::distance_squared) of all rectangles within this one. It is rounded in
+    /// the same way, so the bound holds to the last bit.
     pub(crate) fn farthest_squared(&self, point: &Point) -> f64 {
         let x = (self.max_x - point.x).max(point.x - self.min_x).max(0.0);
         let y = (self.max_y - point.y).max(point.y - self.min_y).max(0.0);
         x * x + y * y
     }
 
-    /// Appends the coordinates, each in bytes that sort like it.
+    /// Appends the coordinates as order-preserving bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         for coordinate in self.corners() {
             out.extend_from_slice(&ordered_bits(coordinate).to_be_bytes());
         }
     }
 
-    /// Reads what [`encode`](Self::encode) wrote from the front of `input`; `None` for anything else.
+    /// Decodes the output of [`encode`](Self::encode) at the start of `input`; `None` for other bytes.
     pub(crate) fn decode(input: &[u8]) -> Option<Self> {
         let mut corners = [0.0; 4];
         let (words, _) = input.get(..Self::ENCODED_BYTES)?.as_chunks::<8>();
@@ -222,14 +221,14 @@ impl From<Point> for Rect {
     }
 }
 
-/// The bits of a number, changed so that they sort like it as an unsigned integer. NaN has no place.
+/// The bits of a number, mapped to an unsigned integer with the same order. Not for NaN.
 #[inline]
 pub(crate) fn ordered_bits(number: f64) -> u64 {
     let bits = number.to_bits();
     if bits & SIGN_BIT == 0 { bits | SIGN_BIT } else { !bits }
 }
 
-/// What [`ordered_bits`] was called with.
+/// The inverse of [`ordered_bits`].
 #[inline]
 pub(crate) fn from_ordered_bits(ordered: u64) -> f64 {
     f64::from_bits(if ordered & SIGN_BIT == 0 { !ordered } else { ordered ^ SIGN_BIT })
@@ -285,8 +284,8 @@ mod tests {
         Rect::valid(corners).unwrap()
     }
 
-    /// Coordinates that meet, that are neighbours in the last bit, and that are as large and small as can be.
-    fn hostile() -> impl Strategy<Value = f64> {
+    /// Coordinates that coincide, differ in the last bit, or are extreme.
+    fn edge_case() -> impl Strategy<Value = f64> {
         prop_oneof![
             (-3_i32..4).prop_map(f64::from),
             prop_oneof![Just(-0.0), Just(f64::MIN_POSITIVE), Just(5e-324), Just(f64::MAX), Just(f64::MIN)],
@@ -297,18 +296,18 @@ mod tests {
     }
 
     fn rects() -> impl Strategy<Value = Rect> {
-        [hostile(), hostile(), hostile(), hostile()]
+        [edge_case(), edge_case(), edge_case(), edge_case()]
             .prop_map(|[a, b, c, d]| rect([a.min(c), b.min(d), a.max(c), b.max(d)]))
     }
 
     #[test]
-    fn what_is_no_rectangle_is_refused_with_a_reason() {
+    fn invalid_rectangles_are_rejected_with_a_reason() {
         for (corners, why) in [
             ([f64::NAN, 0.0, 1.0, 1.0], "finite"),
             ([0.0, 0.0, f64::INFINITY, 1.0], "finite"),
             ([0.0, f64::NEG_INFINITY, 1.0, 1.0], "finite"),
             ([179.0, 0.0, -179.0, 1.0], "antimeridian"),
-            ([0.0, 2.0, 1.0, 1.0], "above the largest"),
+            ([0.0, 2.0, 1.0, 1.0], "above its maximum"),
         ] {
             let [a, b, c, d] = corners;
             let error = Rect::new(a, b, c, d).unwrap_err();
@@ -361,7 +360,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Some(rect) = Rect::decode(&bytes) {
                 let mut again = Vec::new();
                 rect.encode(&mut again);
@@ -370,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn unions_bound_intersection_and_distance(a in rects(), b in rects(), c in rects(), x in hostile(), y in hostile()) {
+        fn unions_bound_intersection_and_distance(a in rects(), b in rects(), c in rects(), x in edge_case(), y in edge_case()) {
             let both = a.union(&b);
             prop_assert!(both.contains(&a) && both.contains(&b));
             prop_assert!(both.intersects(&c) || !(a.intersects(&c) || b.intersects(&c)));

@@ -7,7 +7,7 @@ fn entry(corners: [f64; 4], sequence: u64) -> RectEntry {
     RectEntry { rect: Rect::valid(corners).unwrap(), sequence, block: 7, entry: 3, repeated: false }
 }
 
-/// The entries of a block, in an order of their own.
+/// The entries of a block, sorted.
 fn read(bytes: &[u8]) -> Vec<RectEntry> {
     let mut found = Vec::new();
     assert_eq!(visit(bytes, None, |entry| found.push(*entry)).map(|count| count as usize), Some(found.len()));
@@ -43,7 +43,7 @@ fn any_entries() -> impl Strategy<Value = Vec<RectEntry>> {
         rect(decimal.boxed(), true).boxed(),
     ];
     let place = (0..=MAX_SEQUENCE, any::<u32>(), any::<u32>(), any::<bool>());
-    // All of a block are of one kind, as a rule.
+    // All rectangles of a block are of one kind.
     (0..kinds.len())
         .prop_flat_map(move |kind| proptest::collection::vec((kinds[kind].clone(), place.clone()), 1..80))
         .prop_map(|all| {
@@ -85,20 +85,20 @@ fn decimals_take_a_few_bytes_each() {
 }
 
 #[test]
-fn what_is_no_decimal_keeps_its_bits() {
+fn other_numbers_are_stored_as_bits() {
     let third = 1.0 / 3.0;
     let entries =
         [entry([third, 0.0, third, 1e300], 5), entry([-5e-324, -1.0, third, f64::MAX], MAX_SEQUENCE)];
     let bytes = write(&entries);
     assert_eq!(bytes[2], RAW);
     assert_eq!(read(&bytes), sorted(&entries));
-    // A number that fits without digits, and does not with those of another.
+    // A number that is exact without digits, but not with those of the other coordinate.
     let mixed = [entry([9e15, 0.5, 9e15, 0.5], 1)];
     assert_eq!(read(&write(&mixed)), mixed);
 }
 
 #[test]
-fn the_form_without_groups_is_refused() {
+fn the_format_without_groups_is_rejected() {
     let mut bytes = write(&[entry([0.0, 0.0, 1.0, 1.0], 1)]);
     assert!(RectBlock::parse(&bytes).is_some());
     bytes[0] = 2;
@@ -106,33 +106,33 @@ fn the_form_without_groups_is_refused() {
 }
 
 #[test]
-fn a_window_takes_what_it_touches() {
+fn a_window_includes_rectangles_that_touch_it() {
     let entries: Vec<RectEntry> =
         (0..50_u32).map(|at| entry([at.into(), 0.0, f64::from(at) + 1.0, 1.0], u64::from(at) + 1)).collect();
     let bytes = write(&entries);
     let window = Rect::new(13.0, 1.0, 18.0, 2.0).unwrap();
-    let mut met = Vec::new();
-    assert_eq!(visit(&bytes, Some(&window), |entry| met.push(entry.sequence)), Some(7));
-    assert_eq!(met, [13, 14, 15, 16, 17, 18, 19]);
+    let mut found = Vec::new();
+    assert_eq!(visit(&bytes, Some(&window), |entry| found.push(entry.sequence)), Some(7));
+    assert_eq!(found, [13, 14, 15, 16, 17, 18, 19]);
 }
 
 proptest! {
     #[test]
-    fn blocks_round_trip_and_windows_find_theirs(
+    fn blocks_round_trip_and_windows_find_intersecting_rectangles(
         entries in any_entries(),
         window in any_entries().prop_map(|all| all[0].rect),
     ) {
         let bytes = write(&entries);
         prop_assert_eq!(read(&bytes), sorted(&entries));
-        let mut met = Vec::new();
-        prop_assert!(visit(&bytes, Some(&window), |entry| met.push(*entry)).is_some());
-        let wanted: Vec<RectEntry> =
+        let mut found = Vec::new();
+        prop_assert!(visit(&bytes, Some(&window), |entry| found.push(*entry)).is_some());
+        let expected: Vec<RectEntry> =
             entries.iter().filter(|entry| entry.rect.intersects(&window)).copied().collect();
-        prop_assert_eq!(sorted(&met), sorted(&wanted));
+        prop_assert_eq!(sorted(&found), sorted(&expected));
     }
 
     #[test]
-    fn damage_is_read_or_refused(
+    fn damaged_blocks_are_read_or_rejected(
         entries in any_entries(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),

@@ -1,25 +1,25 @@
 //! The directory of the index blocks of points or rectangles in one sstable.
 //!
 //! ```text
-//! format         u8       3 (that of index blocks of keys has another)
+//! format         u8       3 (directories of index blocks of keys have another)
 //! data blocks    varint   of the sstable
 //! blocks         varint   n index blocks
 //! n x {
-//!     sort       u8       0 rectangles; 1 records that cannot be looked into
+//!     sort       u8       0 rectangles; 1 opaque records
 //!     smallest   varint   sequence number of its entries
 //!     span       varint   the largest, less the smallest
 //!     entries    varint   m, at least one
 //!     ranges     varint   r, at least one; only of sort 0
 //!     r x {
-//!         corners    4 x f64  least x, least y, largest x, largest y, little-endian
+//!         corners    4 x f64  min x, min y, max x, max y, little-endian
 //!     }
 //! }
 //! ```
 //!
-//! The ranges of a block are rectangles that together contain all of its own. One range around all would draw in questions for
-//! what lies between; so along the order in which the block is packed a range ends where the next rectangle would let it grow by
-//! more than a threshold (NEXT §4, where the threshold is one of values): `delta=N`, or a quarter of the extent of the
-//! whole block, width and height together.
+//! The ranges of a block are rectangles that together contain all of its entries. One range around all of them would match
+//! queries for the gaps between them. So a range ends, in the packing order of the block, if the next rectangle would extend
+//! it by more than a threshold (NEXT §4, where it is a threshold of values): `delta=N`, or a quarter of the extent of the
+//! whole block, width plus height.
 
 use bolide_base::coding::{Decoder, put_varint};
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
@@ -28,27 +28,27 @@ use super::Rect;
 use super::rect_block::RectEntry;
 
 pub(crate) const FORMAT: u8 = 3;
-/// That of directories whose index blocks had another form.
+/// The format of directories over index blocks without groups.
 pub(crate) const OLD_FORMAT: u8 = 2;
 const RECTS: u8 = 0;
 const OPAQUE: u8 = 1;
-/// Most ranges of a block.
+/// Maximum ranges of a block.
 const MAX_RANGES: usize = 8;
-/// The same with a threshold given.
+/// Maximum ranges of a block with a threshold.
 const MAX_RANGES_BY_THRESHOLD: usize = 1 << 12;
-/// A range may grow by one part in so many of the block's extent.
-const GROWTH: f64 = 4.0;
+/// The default threshold is the extent of the block divided by this.
+const THRESHOLD_DIVISOR: f64 = 4.0;
 
-/// What a directory says of an index block.
+/// The directory entry of an index block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RectBlockInfo {
     /// The smallest and the largest sequence number of its entries.
     pub(crate) smallest: SequenceNumber,
     pub(crate) largest: SequenceNumber,
     pub(crate) entries: u32,
-    /// How many ranges it has.
+    /// Number of its ranges.
     pub(crate) ranges: u32,
-    /// Its entries are of records that cannot be looked into.
+    /// Its entries are those of opaque records.
     pub(crate) is_opaque: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct RectDirectoryBuilder {
 }
 
 impl RectDirectoryBuilder {
-    /// Adds the index block of these entries, behind all others.
+    /// Appends the index block of these entries.
     pub(crate) fn add(&mut self, entries: &[RectEntry], is_opaque: bool, delta: Option<f64>) {
         let sequences = || entries.iter().map(|entry| entry.sequence);
         let (smallest, largest) = (sequences().min().unwrap_or(0), sequences().max().unwrap_or(0));
@@ -79,7 +79,7 @@ impl RectDirectoryBuilder {
         }
     }
 
-    /// The directory of a file with so many data blocks.
+    /// The directory of a file with `data_blocks` data blocks.
     pub(crate) fn finish(self, data_blocks: u64) -> Vec<u8> {
         let mut out = vec![FORMAT];
         put_varint(&mut out, data_blocks);
@@ -93,18 +93,18 @@ impl RectDirectoryBuilder {
 fn ranges(entries: &[RectEntry], delta: Option<f64>) -> Vec<Rect> {
     let extent = |rect: &Rect| (rect.max_x() - rect.min_x()) + (rect.max_y() - rect.min_y());
     let all = entries.iter().map(|entry| entry.rect).reduce(|all, one| all.union(&one));
-    let (most, growth) = match delta {
+    let (max, growth) = match delta {
         Some(delta) => (MAX_RANGES_BY_THRESHOLD, delta),
-        None => (MAX_RANGES, all.map_or(0.0, |all| extent(&all)) / GROWTH),
+        None => (MAX_RANGES, all.map_or(0.0, |all| extent(&all)) / THRESHOLD_DIVISOR),
     };
     let mut ranges: Vec<Rect> = Vec::new();
     for entry in entries {
         let count = ranges.len();
         match ranges.last_mut() {
-            Some(last) if count == most || extent(&last.union(&entry.rect)) - extent(last) <= growth => {
+            Some(last) if count == max || extent(&last.union(&entry.rect)) - extent(last) <= growth => {
                 *last = last.union(&entry.rect);
             }
-            // What grows from infinity to infinity has no number; a range of its own is always right.
+            // A growth from infinity to infinity is NaN; a new range is always correct.
             _ => ranges.push(entry.rect),
         }
     }
@@ -116,13 +116,13 @@ fn ranges(entries: &[RectEntry], delta: Option<f64>) -> Vec<Rect> {
 pub(crate) struct RectDirectory {
     pub(crate) data_blocks: u64,
     pub(crate) blocks: Vec<RectBlockInfo>,
-    /// The ranges, each with the number of its block, ascending by these.
+    /// The ranges, each with the number of its block, sorted by it.
     pub(crate) ranges: Vec<(u32, Rect)>,
 }
 
 impl RectDirectory {
-    /// Reads what [`RectDirectoryBuilder::finish`] wrote; `None` where the bytes are anything else. Takes at most some thirty
-    /// times the length of `payload`.
+    /// Decodes the output of [`RectDirectoryBuilder::finish`]; `None` for other bytes. Memory: at most some thirty times the
+    /// length of `payload`.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let mut input = Decoder::new(payload);
         if input.u8()? != FORMAT {

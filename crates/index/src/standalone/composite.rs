@@ -46,12 +46,12 @@
 //! there is none, or a range tombstone covers it. An entry's own tree sequence number equals the one in its
 //! key, so a snapshot sees exactly the entries of the writes it sees. Every entry key is used once.
 //!
-//! With `order=primary-key` two writes of one key with one value share their entry key. Where the table says
-//! `(value, r)` is stale, or deleted, besides the put of `(value, s)` under the same key, that put takes its place: as
+//! With `order=primary-key` two writes of one key with one value share their entry key. Where the table above
+//! has `(value, r)` stale or deleted beside a put of `(value, s)` under the same entry key, the put replaces the entry: as
 //! a newer version of the entry, so that older snapshots see the old one. A back-fill must not put an old
 //! version above a newer one, so it looks at each record again inside the commit.
 //!
-//! With `repair=primary-compaction` whoever compacts the table tells of each version that no view sees any more,
+//! With `repair=primary-compaction` a compaction of the table reports each version that no view sees any more,
 //! and a commit deletes its entries ([`retract`](SecondaryIndex::retract)). With `order=primary-key` a newer write may
 //! have the same entry, so the commit looks whether the entry is still that of the old version. A write with the
 //! entry that comes later is newer than the deletion; and none that is older comes later, since a back-fill
@@ -98,7 +98,7 @@ impl CompositeIndex {
         Self { layout: EntryLayout::of(&spec), own: Declared::new(spec, tree) }
     }
 
-    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
         self.own.use_key_index(keys);
@@ -151,8 +151,8 @@ impl CompositeIndex {
                 if found.is_none_or(|(at, found)| !written(at) || *found != *value) {
                     report.missing += 1;
                     let name = self.own.spec.name();
-                    let shown = || show(record.primary_key);
-                    report.describe(|| format!("index {name} lacks an entry of key {:?}", shown()));
+                    let key = || show(record.primary_key);
+                    report.describe(|| format!("index {name} lacks an entry of key {:?}", key()));
                 }
                 Ok(())
             })
@@ -190,9 +190,9 @@ impl CompositeIndex {
                     })?;
                     if !found {
                         report.wrong += 1;
-                        let shown = || show(entry.primary_key);
+                        let key = || show(entry.primary_key);
                         report
-                            .describe(|| format!("index {name} has a value that key {:?} has not", shown()));
+                            .describe(|| format!("index {name} has a value that key {:?} has not", key()));
                     }
                 }
                 _ => self.note_stale(&records, &entry, report),

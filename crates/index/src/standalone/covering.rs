@@ -9,9 +9,9 @@
 //! Encoded values are prefix-free (see [`crate::attribute`]), so they follow each other without lengths.
 //! Beyond the parts nothing follows.
 //!
-//! Invariants: a covering of at least one attribute is never empty, so empty bytes say that the entry
-//! carries nothing; a part takes at most [`MAX_COVERED_BYTES`] of values. What is not stored is asked of the
-//! record: a covering saves reads, it decides nothing that the record would not.
+//! Invariants: a covering of at least one attribute is never empty, so empty bytes mean that the entry
+//! stores no values; a part takes at most [`MAX_COVERED_BYTES`] of values. What is not stored is read from the
+//! record: a covering saves reads and changes no answer.
 
 use bolide_base::coding::{Decoder, put_varint};
 

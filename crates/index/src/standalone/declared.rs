@@ -1,5 +1,4 @@
-//! What every index with a tree of its own has: its declaration, its tree, and what validates its
-//! candidates.
+//! The parts of every index with a tree of its own: declaration, tree, validator of candidates.
 
 use bolide_base::TreeId;
 
@@ -14,7 +13,7 @@ use crate::validation::{KeyIndexValidator, Validator, validator_for};
 pub(super) struct Declared {
     pub(super) spec: IndexSpec,
     tree: [TreeId; 1],
-    /// Asks the key index of the collection, where the declaration wants that.
+    /// Validates by the key index of the collection, if the declaration requests it.
     keys: Option<KeyIndexValidator>,
 }
 
@@ -24,7 +23,7 @@ impl Declared {
         Self { spec, tree: [tree], keys: None }
     }
 
-    /// Validates by the key index in `keys` from now on, if the declaration says `validation=key-index`.
+    /// Validates by the key index in `keys` from now on, if the declaration has `validation=key-index`.
     pub(super) fn use_key_index(&mut self, keys: Option<TreeId>) {
         self.keys = KeyIndexValidator::of_spec(&self.spec, keys);
     }
@@ -44,7 +43,7 @@ impl Declared {
         self.spec.maintenance() == Maintenance::Synchronous
     }
 
-    /// What tells current candidates from obsolete ones.
+    /// Separates current candidates from obsolete ones.
     pub(super) fn validator<T: TreeSource>(&self) -> &dyn Validator<T> {
         match &self.keys {
             Some(keys) => keys,

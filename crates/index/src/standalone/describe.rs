@@ -1,4 +1,4 @@
-//! Says in words what an entry of a stand-alone index means, for programs that show files to people.
+//! Describes an entry of a stand-alone index as text, for programs that print files.
 
 use std::fmt::Write;
 
@@ -10,11 +10,10 @@ use super::posting_list::decode_fragment;
 use crate::attribute::{self, TAG_ABSENT, Value};
 use crate::spec::{IndexKind, IndexSpec};
 
-/// Postings of one entry that are shown.
-const SHOWN_POSTINGS: usize = 20;
+/// Postings of one entry that are printed.
+const MAX_PRINTED_POSTINGS: usize = 20;
 
-/// What the entry `key`, `value` of the index that `spec` declares says: its secondary key, and the writes that it
-/// stems from as `#SEQUENCE of "PRIMARY KEY"`. `None` where it is malformed, or the index has no tree. The form may
+/// Describes the entry `key`, `value` of the index that `spec` declares: its secondary key, and its writes as `#SEQUENCE of "PRIMARY KEY"`. `None` where it is malformed, or the index has no tree. The form may
 /// change.
 ///
 /// ```
@@ -47,7 +46,7 @@ pub fn describe_entry(spec: &IndexSpec, key: &[u8], trailer: Trailer, value: &[u
     }
     if spec.kind() != IndexKind::Composite && !is_tombstone {
         let postings = decode_fragment(value, trailer.sequence(), spec.included().len()).ok()?;
-        for (number, posting) in postings.iter().take(SHOWN_POSTINGS).enumerate() {
+        for (number, posting) in postings.iter().take(MAX_PRINTED_POSTINGS).enumerate() {
             let separator = if number == 0 { ":" } else { "," };
             if posting.removal {
                 let _ = write!(text, "{separator} without #{}", posting.sequence);
@@ -55,7 +54,7 @@ pub fn describe_entry(spec: &IndexSpec, key: &[u8], trailer: Trailer, value: &[u
                 put_write(&mut text, separator, posting.sequence, posting.primary_key);
             }
         }
-        if postings.len() > SHOWN_POSTINGS {
+        if postings.len() > MAX_PRINTED_POSTINGS {
             let _ = write!(text, ", … {} in all", postings.len());
         }
     }

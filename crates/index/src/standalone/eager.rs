@@ -36,8 +36,8 @@
 //! | deleted range | nothing; its postings are stale, and go with the next change of their piece, or a compaction | the same, but range tombstones are consulted |
 //!
 //! # Deleted ranges
-//! Under synchronous maintenance nothing but the range tombstone tells that a posting of a deleted range is
-//! dead. Whoever writes a piece leaves out what range tombstones cover, those of the own batch too. So only
+//! Under synchronous maintenance only the range tombstone shows that a posting of a deleted range is
+//! obsolete. A write of a piece drops what range tombstones cover, those of its own batch too. So only
 //! pieces that are older than a range tombstone can hold what it covers, and the table keeps the
 //! tombstone until compactions have written all of these again.
 //!
@@ -45,7 +45,7 @@
 //! A full piece is seldom written again by a commit. Compactions leave out of it what no view needs any more
 //! ([`StalePieces`]): with `maintenance=validation` postings whose record was replaced, found by a look at the table as
 //! for a composite index; with synchronous maintenance those of deleted ranges. With `repair=primary-compaction` they
-//! look at nothing, and a commit takes the postings out that compactions of the table tell of
+//! read nothing, and a commit removes the postings that compactions of the table report
 //! ([`retract`](SecondaryIndex::retract)): it reads and writes a piece for each list that such a batch names.
 //!
 //! # Back-fill
@@ -96,7 +96,7 @@ impl EagerIndex {
         Self { own: Declared::new(spec, tree) }
     }
 
-    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
         self.own.use_key_index(keys);

@@ -72,11 +72,11 @@ pub struct LazyIndex {
 type ListChanges = BTreeMap<(Vec<u8>, SequenceNumber), ListChange>;
 
 /// One of these fragments, its postings newest first.
-type ListChange = BTreeMap<std::cmp::Reverse<SequenceNumber>, Added>;
+type ListChange = BTreeMap<std::cmp::Reverse<SequenceNumber>, ListOperation>;
 
 /// What is added to a list about one write.
 #[derive(Debug)]
-enum Added {
+enum ListOperation {
     /// Its posting.
     Posting { primary_key: Vec<u8>, repeated: bool, covering: Vec<u8> },
     /// That its posting is taken back.
@@ -89,7 +89,7 @@ impl LazyIndex {
         Self { own: Declared::new(spec, tree) }
     }
 
-    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
         self.own.use_key_index(keys);
@@ -116,7 +116,7 @@ impl LazyIndex {
         if let Some(old) = &change.old {
             secondary_key::for_each(&self.own.spec, old, key, |key, _| {
                 let list = lists.entry((key.clone(), change.sequence)).or_default();
-                list.insert(std::cmp::Reverse(old.sequence.unwrap_or(0)), Added::Removal);
+                list.insert(std::cmp::Reverse(old.sequence.unwrap_or(0)), ListOperation::Removal);
                 Ok(())
             })?;
         }
@@ -124,7 +124,7 @@ impl LazyIndex {
             let covering = self.own.covering_of(new);
             secondary_key::for_each(&self.own.spec, new, key, |key, keys| {
                 let list = lists.entry((key.clone(), change.sequence)).or_default();
-                let added = Added::Posting {
+                let added = ListOperation::Posting {
                     primary_key: new.primary_key.to_vec(),
                     repeated: keys > 1,
                     covering: covering.clone(),
@@ -142,10 +142,10 @@ fn fragment(entry: SequenceNumber, change: &ListChange) -> Vec<u8> {
     let mut writer = FragmentWriter::new(entry);
     for (std::cmp::Reverse(sequence), added) in change {
         writer.push(&match added {
-            Added::Posting { primary_key, repeated, covering } => {
+            ListOperation::Posting { primary_key, repeated, covering } => {
                 Posting { sequence: *sequence, primary_key, repeated: *repeated, covering, removal: false }
             }
-            Added::Removal => Posting::removal(*sequence),
+            ListOperation::Removal => Posting::removal(*sequence),
         });
     }
     writer.finish()

@@ -196,7 +196,7 @@ fn state_of(words: &[Word], slot: usize) -> KeyState {
 /// Prefetches the slot that [`latest`] will read, if the first bucket has one with the tag of `hash`.
 #[inline]
 pub(super) fn prefetch_slot(region: &Region, first: Place, hash: u128) {
-    let Ok(words) = region.words_unread(first, BUCKET_BYTES) else { return };
+    let Ok(words) = region.words_uncounted(first, BUCKET_BYTES) else { return };
     let slots = tagged(words, hash) & words[HEADER].get() & OCCUPIED;
     if slots != 0 {
         let at = slot_at(slots.trailing_zeros() as usize);

@@ -126,7 +126,7 @@ mod tests {
                 move || {
                     let mut chance = chance.lock().unwrap();
                     if let Some(region) = region.upgrade().filter(|_| chance.one_in(25)) {
-                        let crash = region.crashes(chance.next_u64()).sample().reopen().unwrap();
+                        let crash = region.crash_outcomes(chance.next_u64()).sample().reopen().unwrap();
                         found.lock().unwrap().push((crash, state.lock().unwrap().clone()));
                     }
                 }
@@ -155,7 +155,7 @@ mod tests {
                 state.lock().unwrap().note(write);
                 for (crash, mut model) in std::mem::take(&mut *found.lock().unwrap()) {
                     crashes += 1;
-                    let context = format!("seed {seed}, cut in the write at {sequence}");
+                    let context = format!("seed {seed}, power cut in the write at {sequence}");
                     let crash = Arc::new(crash);
                     let table = VersionTable::open(&crash).unwrap();
                     table.recover(&crash.writer()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
                 }
             }
             region.set_fence_hook(None);
-            state.lock().unwrap().check(&table, "without a cut");
+            state.lock().unwrap().check(&table, "without a power cut");
         }
         assert!(crashes > 100, "only {crashes} power cuts");
     }

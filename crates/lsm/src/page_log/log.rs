@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
-use bolide_storage::pmem::{Cut, Region};
+use bolide_storage::pmem::{RegionCheckpoint, Region};
 use bolide_storage::{File, Vfs};
 
 use super::format::{HEADER_BYTES, PageRecord, PageRecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};
@@ -235,7 +235,7 @@ impl PageLog {
     /// the next checkpoint starts a new segment.
     pub fn append_checkpoint<R: Deref<Target = Region>>(
         &mut self,
-        checkpoint: &mut Cut<R>,
+        checkpoint: &mut RegionCheckpoint<R>,
         sequence: SequenceNumber,
         new_file: &mut dyn FnMut() -> Result<FileIdentity>,
     ) -> Result<PendingCheckpoint> {
@@ -268,7 +268,7 @@ impl PageLog {
     fn append_to<R: Deref<Target = Region>>(
         &self,
         output: &mut SegmentOutput<'_>,
-        checkpoint: &mut Cut<R>,
+        checkpoint: &mut RegionCheckpoint<R>,
         sequence: SequenceNumber,
     ) -> Result<PendingCheckpoint> {
         let mut changes = BTreeMap::new();

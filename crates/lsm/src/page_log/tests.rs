@@ -94,7 +94,7 @@ impl Machine {
     fn checkpoint(&mut self, writes: u64) -> Result<()> {
         self.states.insert(self.sequence, self.blocks.clone());
         let sequence = self.sequence;
-        let mut cut = self.region.cut().unwrap();
+        let mut cut = self.region.checkpoint().unwrap();
         for _ in 0..writes {
             change(&mut self.rng, &self.region, &mut self.blocks);
             self.sequence += 1;

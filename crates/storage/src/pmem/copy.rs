@@ -63,7 +63,7 @@ impl Region {
         writer.fence();
         writer.store_own_durably(STATE_AT, 1)?;
         drop((writer, space));
-        self.take_over(source.id())
+        self.recover(source.id())
     }
 }
 
@@ -78,7 +78,7 @@ fn copy_extent(writer: &RegionWriter<'_>, source: &Region, extent: usize) -> Res
         let words = source.words(at, GRANULE_BYTES)?;
         for (word, at) in words.iter().zip((at..).step_by(8)) {
             let value = word.get();
-            // Space is zeros from the start.
+            // AllocatorState is zeros from the start.
             if value != 0 {
                 writer.store_own(at, value);
             }
@@ -118,7 +118,7 @@ mod tests {
         let durable = Region::simulated(options()).unwrap();
         durable.fill_from(&source).unwrap();
         // All of it is durable.
-        let crash = durable.crashes(1).next().unwrap().reopen().unwrap();
+        let crash = durable.crash_outcomes(1).next().unwrap().reopen().unwrap();
         let back = durable.copy_in_memory().unwrap();
         for copy in [&durable, &crash, &back] {
             for (at, bytes) in &places {

@@ -30,12 +30,12 @@ pub(super) struct DirtyPages {
 struct State {
     /// Pages written in this epoch, and those of cuts that were given up.
     dirty: PageSet,
-    cut: Option<Running>,
+    cut: Option<RunningCheckpoint>,
 }
 
 /// A cut that is being taken.
 #[derive(Debug)]
-struct Running {
+struct RunningCheckpoint {
     all: PageSet,
     /// Pages that were neither handed out nor written since: still in place, unchanged.
     pending: PageSet,
@@ -94,12 +94,12 @@ impl PageSet {
 
 impl DirtyPages {
     /// For a backing that takes cuts, or not.
-    pub(super) fn new(takes_cuts: bool) -> Self {
-        Self { epoch: AtomicU64::new(u64::from(takes_cuts)), state: Mutex::new(State::default()) }
+    pub(super) fn new(supports_checkpoints: bool) -> Self {
+        Self { epoch: AtomicU64::new(u64::from(supports_checkpoints)), state: Mutex::new(State::default()) }
     }
 
     /// Whether cuts are taken at all.
-    pub(super) fn takes_cuts(&self) -> bool {
+    pub(super) fn supports_checkpoints(&self) -> bool {
         self.epoch() != 0
     }
 
@@ -125,7 +125,7 @@ impl DirtyPages {
             return;
         }
         if let Some(cut) = &mut state.cut {
-            cut.put_aside(table, page);
+            cut.copy_before_write(table, page);
         }
         state.dirty.insert(page);
         // Last: other writers go past without the lock once they see it.
@@ -133,14 +133,14 @@ impl DirtyPages {
     }
 
     /// Begins a cut. The caller keeps all writers out. `None` if one is running.
-    pub(super) fn begin_cut(&self) -> Option<usize> {
+    pub(super) fn begin_checkpoint(&self) -> Option<usize> {
         let mut state = self.state.lock();
         if state.cut.is_some() {
             return None;
         }
         let all = std::mem::take(&mut state.dirty);
         let count = all.len;
-        state.cut = Some(Running { pending: all.clone(), all, aside: BTreeMap::new(), next: 0 });
+        state.cut = Some(RunningCheckpoint { pending: all.clone(), all, aside: BTreeMap::new(), next: 0 });
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
         Some(count)
     }
@@ -163,7 +163,7 @@ impl DirtyPages {
     }
 
     /// Ends the cut. Unless it was `kept` with all of its pages, they are dirty again. Says whether it was.
-    pub(super) fn end_cut(&self, table: &ExtentTable, kept: bool) -> bool {
+    pub(super) fn end_checkpoint(&self, table: &ExtentTable, kept: bool) -> bool {
         let mut state = self.state.lock();
         let Some(cut) = state.cut.take() else { return false };
         if kept && cut.pending.len == 0 && cut.aside.is_empty() {
@@ -182,9 +182,9 @@ impl DirtyPages {
     }
 }
 
-impl Running {
+impl RunningCheckpoint {
     /// Copies `page` if this cut still needs it.
-    fn put_aside(&mut self, table: &ExtentTable, page: u64) {
+    fn copy_before_write(&mut self, table: &ExtentTable, page: u64) {
         if self.pending.remove(page) {
             let words = table.words(page * PAGE_BYTES as Place, PAGE_WORDS).unwrap_or_default();
             self.aside.insert(page, words.iter().map(Word::get).collect());

@@ -1,9 +1,9 @@
-//! The count of frees, for owners that hand out pieces of their allocations themselves.
+//! The epochs of frees, for owners that divide their allocations themselves.
 
 use super::region::Region;
 
 impl Region {
-    /// Ends the epoch in which something was unlinked, and returns it: no reader can reach that any more once
+    /// Ends the epoch of an unlinking, and returns it. No reader can reach the unlinked memory once
     /// [`oldest_pin`](Self::oldest_pin) is above it.
     ///
     /// ```
@@ -20,7 +20,7 @@ impl Region {
         self.pins.retire()
     }
 
-    /// The epoch of the oldest pin that lives; `u64::MAX` without pins. It looks at every slot of the pins in use.
+    /// The epoch of the oldest pin; `u64::MAX` without pins. Cost: a read of every used slot of pins.
     pub fn oldest_pin(&self) -> u64 {
         self.pins.oldest()
     }

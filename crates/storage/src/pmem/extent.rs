@@ -1,7 +1,7 @@
-//! The memory of one extent, and the table through which places are resolved.
+//! The memory of extents, and the table that resolves offsets.
 //!
-//! Extents come in order, are never moved and live as long as the table. So a pointer once seen in the table
-//! stays good for as long as the table is borrowed, and resolving a place takes one load.
+//! Extents are added in order, never move and live as long as the table. So a pointer in the table is valid while the table is
+//! borrowed, and resolving an offset takes one load.
 #![allow(unsafe_code, reason = "words in memory that the program maps")]
 
 use std::ptr;
@@ -20,13 +20,13 @@ const EXTENT_WORDS: usize = EXTENT_BYTES / 8;
 
 /// The memory of one extent: zeros at first, aligned to 64 bytes at least.
 pub(super) trait ExtentMemory: Send + Sync + std::fmt::Debug {
-    /// The first of the extent's words. They stay where they are until `self` is dropped.
+    /// The first of the extent's words. They do not move until `self` is dropped.
     fn words(&self) -> *const Word;
 }
 
-/// Per extent: its words, and the epoch in which each of its pages was last written.
+/// The words of an extent, and the epoch of the last write to each of its pages.
 #[derive(Debug)]
-struct Slot {
+struct ExtentEntry {
     words: AtomicPtr<Word>,
     epochs: AtomicPtr<AtomicU64>,
 }
@@ -34,14 +34,14 @@ struct Slot {
 /// The extents of a region by number.
 #[derive(Debug)]
 pub(super) struct ExtentTable {
-    slots: Box<[Slot]>,
-    owned: Mutex<Vec<Owned>>,
+    entries: Box<[ExtentEntry]>,
+    owned: Mutex<Vec<OwnedExtent>>,
 }
 
-/// Keeps alive what a slot points to.
+/// Owns the memory of an entry.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for its drop")]
-struct Owned {
+struct OwnedExtent {
     memory: Box<dyn ExtentMemory>,
     epochs: EpochMemory,
 }
@@ -64,7 +64,7 @@ impl EpochMemory {
 
 impl Drop for EpochMemory {
     fn drop(&mut self) {
-        // SAFETY: made by `new` from a box, and dropped once, with the table that hands references out.
+        // SAFETY: created by `new` from a box, and dropped once, with the table that lends references.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -73,54 +73,53 @@ impl ExtentTable {
     /// A table for at most `extents` extents.
     pub(super) fn new(extents: usize) -> Self {
         let empty =
-            |_| Slot { words: AtomicPtr::new(ptr::null_mut()), epochs: AtomicPtr::new(ptr::null_mut()) };
-        Self { slots: (0..extents).map(empty).collect(), owned: Mutex::new(Vec::new()) }
+            |_| ExtentEntry { words: AtomicPtr::new(ptr::null_mut()), epochs: AtomicPtr::new(ptr::null_mut()) };
+        Self { entries: (0..extents).map(empty).collect(), owned: Mutex::new(Vec::new()) }
     }
 
-    /// How many extents there are.
+    /// The number of extents.
     pub(super) fn len(&self) -> usize {
         self.owned.lock().len()
     }
 
-    /// How many there may be.
+    /// The maximum number of extents.
     pub(super) fn limit(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
-    /// Adds the extent after the last one, made by `memory`. `None` at the limit.
+    /// Adds the next extent, created by `memory`. False at the limit.
     pub(super) fn grow(&self, memory: impl FnOnce(usize) -> Result<Box<dyn ExtentMemory>>) -> Result<bool> {
         use std::sync::atomic::Ordering::Release;
         let mut owned = self.owned.lock();
-        let Some(slot) = self.slots.get(owned.len()) else { return Ok(false) };
+        let Some(entry) = self.entries.get(owned.len()) else { return Ok(false) };
         let memory = memory(owned.len())?;
         let epochs = EpochMemory::new();
-        slot.epochs.store(epochs.0.as_ptr().cast::<AtomicU64>(), Release);
-        // Last: whoever sees the words sees the epochs.
-        slot.words.store(memory.words().cast_mut(), Release);
-        owned.push(Owned { memory, epochs });
+        entry.epochs.store(epochs.0.as_ptr().cast::<AtomicU64>(), Release);
+        // Last: a thread that sees the words sees the epochs.
+        entry.words.store(memory.words().cast_mut(), Release);
+        owned.push(OwnedExtent { memory, epochs });
         Ok(true)
     }
 
-    /// The `count` words from the place `at`; `None` unless `at` is a multiple of 8 and all of them are in
-    /// one extent that exists.
+    /// The `count` words from `at` on; `None` unless `at` is a multiple of 8 and all of them are in one existing extent.
     #[inline]
     pub(super) fn words(&self, at: Place, count: usize) -> Option<&[Word]> {
         let first = within_extent(at) / 8;
-        let slot = self.slots.get(extent_of(at))?;
-        let words = slot.words.load(std::sync::atomic::Ordering::Acquire);
+        let entry = self.entries.get(extent_of(at))?;
+        let words = entry.words.load(std::sync::atomic::Ordering::Acquire);
         if words.is_null() || !at.is_multiple_of(8) || count > EXTENT_WORDS - first {
             return None;
         }
-        // SAFETY: a pointer in the table is that of `EXTENT_WORDS` words which live as long as the table,
-        // and `first + count` is at most that. Words are atomics: sharing them is fine.
+        // SAFETY: a pointer in the table points to `EXTENT_WORDS` words that live as long as the table, and `first + count` is at
+        // most that. Words are atomics and may be shared.
         Some(unsafe { std::slice::from_raw_parts(words.add(first), count) })
     }
 
-    /// The word at `at`; `None` as above.
+    /// The word at `at`; `None` as for [`words`](Self::words).
     #[inline]
     pub(super) fn word(&self, at: Place) -> Option<&Word> {
-        let slot = self.slots.get(extent_of(at))?;
-        let words = slot.words.load(std::sync::atomic::Ordering::Acquire);
+        let entry = self.entries.get(extent_of(at))?;
+        let words = entry.words.load(std::sync::atomic::Ordering::Acquire);
         if words.is_null() || !at.is_multiple_of(8) {
             return None;
         }
@@ -128,7 +127,7 @@ impl ExtentTable {
         Some(unsafe { &*words.add(within_extent(at) / 8) })
     }
 
-    /// Asks the processor for the cache lines of `words`.
+    /// Prefetches the cache lines of `words`.
     #[inline(always)]
     pub(super) fn prefetch(words: &[Word]) {
         let (lines, rest) = words.as_chunks::<LINE_WORDS>();
@@ -140,7 +139,7 @@ impl ExtentTable {
 
     /// As [`prefetch`](Self::prefetch), the last line first.
     #[inline(always)]
-    pub(super) fn prefetch_back(words: &[Word]) {
+    pub(super) fn prefetch_backward(words: &[Word]) {
         let (rest, lines) = words.as_rchunks::<LINE_WORDS>();
         lines.iter().rev().for_each(|line| Self::prefetch_line(&line[LINE_WORDS - 1]));
         if let Some(word) = rest.first() {
@@ -148,7 +147,7 @@ impl ExtentTable {
         }
     }
 
-    /// Asks the processor for the cache line of `word`.
+    /// Prefetches the cache line of `word`.
     #[inline(always)]
     fn prefetch_line(word: &Word) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
@@ -161,16 +160,16 @@ impl ExtentTable {
         let _ = word;
     }
 
-    /// The epoch in which the page of `at` was last written; `None` if there is no such page.
+    /// The epoch of the last write to the page of `at`; `None` if there is no such page.
     #[inline]
     pub(super) fn epoch(&self, at: Place) -> Option<&AtomicU64> {
-        let slot = self.slots.get(extent_of(at))?;
-        let epochs = slot.epochs.load(std::sync::atomic::Ordering::Acquire);
+        let entry = self.entries.get(extent_of(at))?;
+        let epochs = entry.epochs.load(std::sync::atomic::Ordering::Acquire);
         if epochs.is_null() {
             return None;
         }
-        // SAFETY: a pointer in the table is that of `PAGES_PER_EXTENT` epochs which live as long as the
-        // table, and the index is below that because the byte is within the extent.
+        // SAFETY: a pointer in the table points to `PAGES_PER_EXTENT` epochs that live as long as the table; the index is below
+        // that because the byte is within the extent.
         Some(unsafe { &*epochs.add(within_extent(at) / super::layout::PAGE_BYTES) })
     }
 }
@@ -180,14 +179,14 @@ impl ExtentTable {
 pub(super) struct HeapExtent(heap::Memory);
 
 impl HeapExtent {
-    /// New memory. `Err` names the system's refusal.
+    /// Allocates memory. `Err` contains the system's error.
     pub(super) fn new() -> Result<Self> {
         heap::Memory::new().map(Self)
     }
 
-    /// The same in huge pages, as far as the system has them, and all touched already: for who has time.
-    pub(super) fn touched() -> Result<Self> {
-        heap::Memory::touched().map(Self)
+    /// As [`new`](Self::new), prefaulted and in huge pages if the system has them: for background threads.
+    pub(super) fn prefaulted() -> Result<Self> {
+        heap::Memory::prefaulted().map(Self)
     }
 }
 
@@ -197,11 +196,10 @@ impl ExtentMemory for HeapExtent {
     }
 }
 
-/// Anonymous mappings: zeros that take no memory until they are touched, aligned to pages.
+/// Anonymous mappings: zeros without memory until their first access, aligned to pages.
 ///
-/// Huge pages are not asked for where somebody waits: where the system has to make them first, the writer that touches one
-/// waits for milliseconds. Who makes memory [ahead of its use](super::Region::prepare_growth) asks for them: looking up
-/// random keys of an index of 45 MB took a fifth less time in them.
+/// Memory that a writer waits for is not in huge pages: the first access to one may take milliseconds. Only
+/// [preallocated](super::Region::prepare_growth) memory is: lookups of random keys in an index of 45 MB take a fifth less time.
 #[cfg(not(any(miri, bolide_shuttle)))]
 mod heap {
     use bolide_base::{Error, ErrorKind, Result};
@@ -222,8 +220,8 @@ mod heap {
             MmapMut::map_anon(EXTENT_BYTES).map(Self::Small).map_err(|error| none(&error))
         }
 
-        pub(super) fn touched() -> Result<Self> {
-            LargePages::touched(EXTENT_BYTES).map(Self::Large).ok_or_else(|| none(&"the system has none"))
+        pub(super) fn prefaulted() -> Result<Self> {
+            LargePages::prefaulted(EXTENT_BYTES).map(Self::Large).ok_or_else(|| none(&"the system has none"))
         }
 
         pub(super) fn words(&self) -> *const Word {
@@ -240,7 +238,7 @@ mod heap {
     }
 }
 
-/// Plain words, for interpreters and model checkers.
+/// Words of the allocator, for interpreters and model checkers.
 #[cfg(any(miri, bolide_shuttle))]
 mod heap {
     use std::ptr::NonNull;
@@ -265,7 +263,7 @@ mod heap {
             Ok(Self(NonNull::from(Box::leak(words))))
         }
 
-        pub(super) fn touched() -> Result<Self> {
+        pub(super) fn prefaulted() -> Result<Self> {
             Self::new()
         }
 
@@ -276,7 +274,7 @@ mod heap {
 
     impl Drop for Memory {
         fn drop(&mut self) {
-            // SAFETY: made by `new` from a box, and dropped once, with the table that refers to it.
+            // SAFETY: created by `new` from a box, and dropped once, with the table that refers to it.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }

@@ -1,8 +1,8 @@
-//! Which granules are in use, and which runs of free ones are on offer.
+//! Bitmaps of used granules, and lists of free runs.
 //!
-//! The truth is a bitmap per extent, one bit per granule of 256 bytes. Runs that may be handed out at once
-//! stand in lists by their length; what was freed and may still be read waits behind them, in the order of
-//! the frees. All of it is volatile; the region writes the bitmaps where its backing keeps them.
+//! A bitmap per extent is authoritative: one bit per granule of 256 bytes. Lists by length contain the runs for allocations.
+//! Freed runs that readers may still access are in a queue of deferred frees. All of this is volatile; the region stores the
+//! bitmaps if its backing requires it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,30 +14,30 @@ use super::layout::{
 /// Runs up to this many granules (64 KiB) have a list each.
 const LISTED_GRANULES: usize = 256;
 
-/// The free space of a region. Not synchronised: the region's lock holds it.
+/// The free space of a region, without synchronization: the region's lock protects it.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
-    /// Per extent, bit `g % 64` of word `g / 64`: granule `g` is in use or waits.
+    /// Per extent, bit `g % 64` of word `g / 64`: granule `g` is in use.
     bitmaps: Vec<Box<[u64]>>,
-    /// Runs on offer by length in granules; `short[n - 1]` has those of length `n`.
+    /// Free runs by length in granules; `short[n - 1]` contains those of length `n`.
     short: Vec<Vec<Place>>,
     long: BTreeMap<usize, Vec<Place>>,
-    /// Which lists of `short` have runs.
+    /// Bits of the non-empty lists of `short`.
     filled: [u64; LISTED_GRANULES / 64],
-    waiting: VecDeque<Waiting>,
+    deferred: VecDeque<DeferredFree>,
     free_bytes: u64,
-    waiting_bytes: u64,
+    deferred_bytes: u64,
 }
 
-/// A run that readers may still look at.
+/// A freed run that readers may still access.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct DeferredFree {
     epoch: u64,
     at: Place,
     granules: usize,
 }
 
-/// A word of a bitmap that has changed.
+/// A changed word of a bitmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChangedWord {
     pub(super) extent: usize,
@@ -46,20 +46,20 @@ pub(super) struct ChangedWord {
 }
 
 impl FreeSpace {
-    /// Without extents.
+    /// Free space without extents.
     pub(super) fn new() -> Self {
         Self {
             bitmaps: Vec::new(),
             short: vec![Vec::new(); LISTED_GRANULES],
             long: BTreeMap::new(),
             filled: [0; LISTED_GRANULES / 64],
-            waiting: VecDeque::new(),
+            deferred: VecDeque::new(),
             free_bytes: 0,
-            waiting_bytes: 0,
+            deferred_bytes: 0,
         }
     }
 
-    /// Adds the bitmap of the next extent: its head in use, all else unused but not on offer.
+    /// Adds the bitmap of the next extent: its head is used, the rest unused but on no list.
     pub(super) fn add_extent(&mut self, changed: &mut dyn FnMut(ChangedWord)) {
         let extent = self.bitmaps.len();
         self.bitmaps.push(vec![0; BITMAP_WORDS].into_boxed_slice());
@@ -72,9 +72,9 @@ impl FreeSpace {
         self.bitmaps.get(extent).map(|words| &**words)
     }
 
-    /// Takes a run of exactly `granules` from the lists, cutting a longer one if need be, and marks it used.
-    pub(super) fn take(&mut self, granules: usize, changed: &mut dyn FnMut(ChangedWord)) -> Option<Place> {
-        let (at, found) = self.take_run(granules)?;
+    /// Allocates a run of exactly `granules` from the lists, splitting a longer one if necessary.
+    pub(super) fn allocate(&mut self, granules: usize, changed: &mut dyn FnMut(ChangedWord)) -> Option<Place> {
+        let (at, found) = self.remove_run(granules)?;
         if found > granules {
             self.offer(at + (granules * GRANULE_BYTES) as Place, found - granules);
         }
@@ -83,8 +83,8 @@ impl FreeSpace {
         Some(at)
     }
 
-    /// Takes a run of `granules` off its list, or the shortest that is longer.
-    fn take_run(&mut self, granules: usize) -> Option<(Place, usize)> {
+    /// Removes a run of `granules` from its list, or else the shortest longer one.
+    fn remove_run(&mut self, granules: usize) -> Option<(Place, usize)> {
         let found =
             self.filled_from(granules).or_else(|| self.long.range(granules..).next().map(|(&n, _)| n))?;
         let at = if found <= LISTED_GRANULES {
@@ -103,7 +103,7 @@ impl FreeSpace {
             at
         };
         if found > granules {
-            // The rest goes back by `offer`, which counts it.
+            // `offer` counts the rest again.
             self.free_bytes -= ((found - granules) * GRANULE_BYTES) as u64;
         }
         Some((at, found))
@@ -119,7 +119,7 @@ impl FreeSpace {
         })
     }
 
-    /// Puts a run on offer whose granules are not in use.
+    /// Adds a run of unused granules to the lists.
     pub(super) fn offer(&mut self, at: Place, granules: usize) {
         if granules == 0 {
             return;
@@ -133,12 +133,12 @@ impl FreeSpace {
         }
     }
 
-    /// Marks a run used that is on no list.
+    /// Marks a run as used that is on no list.
     pub(super) fn mark_used(&mut self, at: Place, granules: usize, changed: &mut dyn FnMut(ChangedWord)) {
         self.set(extent_of(at), within_extent(at) / GRANULE_BYTES, granules, true, changed);
     }
 
-    /// Lets a used run wait for the readers of `epoch`. False, and nothing done, unless all of it is in use.
+    /// Frees a used run; its reuse is deferred for the readers of `epoch`. False, without any effect, unless all of it is in use.
     pub(super) fn free(
         &mut self,
         at: Place,
@@ -151,27 +151,26 @@ impl FreeSpace {
             return false;
         }
         self.set(extent, first, granules, false, changed);
-        self.waiting.push_back(Waiting { epoch, at, granules });
-        self.waiting_bytes += (granules * GRANULE_BYTES) as u64;
+        self.deferred.push_back(DeferredFree { epoch, at, granules });
+        self.deferred_bytes += (granules * GRANULE_BYTES) as u64;
         true
     }
 
-    /// Puts on offer what was freed before `oldest`, the epoch of the oldest reader.
+    /// Adds the runs freed before `oldest`, the epoch of the oldest reader, to the lists.
     pub(super) fn release(&mut self, oldest: u64) {
-        while let Some(run) = self.waiting.front().copied().filter(|run| run.epoch < oldest) {
-            self.waiting.pop_front();
-            self.waiting_bytes -= (run.granules * GRANULE_BYTES) as u64;
+        while let Some(run) = self.deferred.front().copied().filter(|run| run.epoch < oldest) {
+            self.deferred.pop_front();
+            self.deferred_bytes -= (run.granules * GRANULE_BYTES) as u64;
             self.offer(run.at, run.granules);
         }
     }
 
-    /// Whether anything waits for readers.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether there are deferred frees.
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
-    /// Takes the bitmaps as they are now for the truth: all unused runs below `end` are on offer, in one
-    /// piece each, and nothing waits.
+    /// Rebuilds the lists from the bitmaps: all maximal unused runs below `end`, without deferred frees.
     pub(super) fn rebuild(&mut self, bitmaps: Vec<Box<[u64]>>, end: Place) {
         *self = Self { bitmaps, ..Self::new() };
         let mut runs = Vec::new();
@@ -182,23 +181,23 @@ impl FreeSpace {
                 runs.push((start + (first * GRANULE_BYTES) as Place, granules));
             });
         }
-        // From the back, so that the lists hand out low places first.
+        // In reverse, so that low offsets are allocated first.
         for &(at, granules) in runs.iter().rev() {
             self.offer(at, granules);
         }
     }
 
-    /// Bytes on offer.
+    /// Bytes on the lists.
     pub(super) fn free_bytes(&self) -> u64 {
         self.free_bytes
     }
 
-    /// Bytes that wait for readers.
-    pub(super) fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
+    /// Bytes of deferred frees.
+    pub(super) fn deferred_bytes(&self) -> u64 {
+        self.deferred_bytes
     }
 
-    /// Whether all of `granules` from `first` on are in use.
+    /// Whether all `granules` granules from `first` on are in use.
     fn all_used(&self, extent: usize, first: usize, granules: usize) -> bool {
         let Some(bitmap) = self.bitmaps.get(extent) else { return false };
         granules > 0
@@ -223,7 +222,7 @@ impl FreeSpace {
     }
 }
 
-/// The words of a bitmap that hold `granules` bits from `first` on, each with the mask of its bits.
+/// The words of a bitmap with the `granules` bits from `first` on, each with the mask of these bits.
 pub(super) fn masks(first: usize, granules: usize) -> impl Iterator<Item = (usize, u64)> {
     let end = first + granules;
     (first / 64..end.div_ceil(64)).map(move |index| {
@@ -234,7 +233,7 @@ pub(super) fn masks(first: usize, granules: usize) -> impl Iterator<Item = (usiz
     })
 }
 
-/// Calls `run` with start and length of each longest run of unused granules below `limit`.
+/// Calls `run` with start and length of each maximal run of unused granules below `limit`.
 fn unused_runs(bitmap: &[u64], limit: usize, mut run: impl FnMut(usize, usize)) {
     let mut start = None;
     for granule in 0..=limit {
@@ -263,26 +262,26 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_cut_handed_out_and_come_back_when_readers_are_gone() {
+    fn freed_runs_are_reused_after_their_readers() {
         let mut space = space();
         let start = first_free_of(0);
         space.offer(start, 10);
         assert_eq!(space.free_bytes(), 2560);
         let mut changes = Vec::new();
-        let one = space.take(3, &mut |change| changes.push(change)).unwrap();
+        let one = space.allocate(3, &mut |change| changes.push(change)).unwrap();
         assert_eq!(one, start);
         assert!(!changes.is_empty() && changes.iter().all(|change| change.extent == 0));
-        let two = space.take(7, &mut |_| ()).unwrap();
+        let two = space.allocate(7, &mut |_| ()).unwrap();
         assert_eq!(two, start + 768);
-        assert_eq!(space.take(1, &mut |_| ()), None);
+        assert_eq!(space.allocate(1, &mut |_| ()), None);
         assert!(space.free(one, 3, 5, &mut |_| ()));
         assert!(!space.free(one, 3, 5, &mut |_| ()), "freed twice");
         assert!(!space.free(two, 8, 5, &mut |_| ()), "longer than it was");
         space.release(5);
-        assert_eq!((space.free_bytes(), space.waiting_bytes()), (0, 768));
+        assert_eq!((space.free_bytes(), space.deferred_bytes()), (0, 768));
         space.release(6);
-        assert_eq!((space.free_bytes(), space.waiting_bytes()), (768, 0));
-        assert_eq!(space.take(3, &mut |_| ()), Some(one));
+        assert_eq!((space.free_bytes(), space.deferred_bytes()), (768, 0));
+        assert_eq!(space.allocate(3, &mut |_| ()), Some(one));
     }
 
     #[test]
@@ -294,19 +293,19 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_are_kept_by_length() {
+    fn long_runs_are_sorted_by_length() {
         let mut space = space();
         let start = first_free_of(1);
         space.offer(start, 1000);
-        assert_eq!(space.take(300, &mut |_| ()), Some(start));
-        assert_eq!(space.take(600, &mut |_| ()), Some(start + 300 * 256));
-        assert_eq!(space.take(200, &mut |_| ()), None);
-        assert_eq!(space.take(100, &mut |_| ()), Some(start + 900 * 256));
+        assert_eq!(space.allocate(300, &mut |_| ()), Some(start));
+        assert_eq!(space.allocate(600, &mut |_| ()), Some(start + 300 * 256));
+        assert_eq!(space.allocate(200, &mut |_| ()), None);
+        assert_eq!(space.allocate(100, &mut |_| ()), Some(start + 900 * 256));
         assert_eq!(space.free_bytes(), 0);
     }
 
     #[test]
-    fn a_rebuilt_space_offers_what_the_bitmaps_leave() {
+    fn a_rebuilt_space_offers_the_unused_runs() {
         let mut space = space();
         let start = first_free_of(0);
         space.mark_used(start + 256, 2, &mut |_| ());
@@ -314,8 +313,8 @@ mod tests {
         let mut again = FreeSpace::new();
         again.rebuild(bitmaps, start + 5 * 256);
         assert_eq!(again.free_bytes(), 3 * 256);
-        assert_eq!(again.take(2, &mut |_| ()), Some(start + 3 * 256));
-        assert_eq!(again.take(1, &mut |_| ()), Some(start));
-        assert_eq!(again.take(1, &mut |_| ()), None);
+        assert_eq!(again.allocate(2, &mut |_| ()), Some(start + 3 * 256));
+        assert_eq!(again.allocate(1, &mut |_| ()), Some(start));
+        assert_eq!(again.allocate(1, &mut |_| ()), None);
     }
 }

@@ -1,55 +1,54 @@
-//! Memory that is made before a region grows into it.
+//! Preallocated extents of a growing region.
 //!
-//! Touching memory for the first time has the system find and clear it: microseconds for a page of 4 KiB, milliseconds for a
-//! huge page of 2 MiB. In exchange, huge pages make a trip to a random place of a large region shorter, since the processor
-//! knows where each of them lies without looking it up in memory first. So they are made by who has time for it, and a
-//! region that grows takes what is ready.
+//! At the first access to memory the system finds and clears it: microseconds for a page of 4 KiB, milliseconds for a huge page
+//! of 2 MiB. In exchange, random accesses to a large region in huge pages rarely miss the TLB. So background threads preallocate
+//! extents in huge pages, and a growing region uses them.
 
 use super::extent::HeapExtent;
 use super::sync::Mutex;
 
-/// Extents of a region up to which nothing is made ahead: small ones lie in caches as they are.
-const SMALL: usize = 2;
-/// For so many extents one is made ahead at most, so that a fourth of the memory at most waits for its use.
-const EXTENTS_FOR_ONE: usize = 4;
+/// The smallest region with preallocated extents, in extents: smaller ones fit into caches.
+const MIN_EXTENTS: usize = 2;
+/// One extent is preallocated for at most this many extents: at most a fourth of the memory is unused.
+const EXTENTS_PER_PREPARED: usize = 4;
 
-/// Extents that are ready.
+/// Preallocated extents of a region.
 #[derive(Debug, Default)]
-pub(super) struct Growth(Mutex<Ready>);
+pub(super) struct Growth(Mutex<PreparedExtents>);
 
 #[derive(Debug, Default)]
-struct Ready {
+struct PreparedExtents {
     extents: Vec<HeapExtent>,
-    /// How many the region had when some were last made ready.
-    seen: usize,
+    /// The number of extents of the region at the last call of `prepare`.
+    previous: usize,
 }
 
 impl Growth {
-    /// One that is ready.
+    /// Removes a prepared extent.
     pub(super) fn take(&self) -> Option<HeapExtent> {
         self.0.lock().extents.pop()
     }
 
-    /// How many are ready.
+    /// The number of prepared extents.
     #[cfg(test)]
-    pub(super) fn ready(&self) -> usize {
+    pub(super) fn prepared(&self) -> usize {
         self.0.lock().extents.len()
     }
 
-    /// Makes some ready for a region that has `extents` now, as many as it took since the last call.
+    /// Prepares extents for a region of `extents` extents: as many as it has grown by since the last call.
     pub(super) fn prepare(&self, extents: usize) {
-        if extents < SMALL {
+        if extents < MIN_EXTENTS {
             return;
         }
-        let wanted = {
-            let mut ready = self.0.lock();
-            let grown = extents.saturating_sub(ready.seen);
-            ready.seen = extents;
-            grown.clamp(1, extents.div_ceil(EXTENTS_FOR_ONE))
+        let target = {
+            let mut prepared = self.0.lock();
+            let grown = extents.saturating_sub(prepared.previous);
+            prepared.previous = extents;
+            grown.clamp(1, extents.div_ceil(EXTENTS_PER_PREPARED))
         };
-        // Made without the lock: who grows meanwhile does not wait for it.
-        while self.0.lock().extents.len() < wanted {
-            let Ok(extent) = HeapExtent::touched() else { return };
+        // Allocated without the lock, so that a growing region does not wait.
+        while self.0.lock().extents.len() < target {
+            let Ok(extent) = HeapExtent::prefaulted() else { return };
             self.0.lock().extents.push(extent);
         }
     }

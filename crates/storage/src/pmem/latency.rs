@@ -1,20 +1,20 @@
-//! Delays that let ordinary memory stand in for slower memory, for experiments without the hardware.
+//! Delays that simulate slower memory in ordinary memory, for experiments without the hardware.
 //!
-//! Memory is taken to be accessed in blocks of 256 bytes (Perseid §2.3). A read of a block costs its delay
-//! unless the block is among those that the thread has read lately; a persisted block costs that of a write.
+//! The unit of access is a block of 256 bytes (Perseid §2.3). A read of a block costs the read delay unless the thread has read
+//! the block recently; a persisted block costs the write delay.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use super::layout::{GRANULE_BYTES, Place};
 
-/// Blocks that a thread remembers: 1 MiB of them, about what a core caches.
-const REMEMBERED: usize = 4096;
+/// Recently read blocks per thread: 1 MiB, about the cache of a core.
+const CACHED_BLOCKS: usize = 4096;
 
-/// How slow memory is made.
+/// The delays of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencyModel {
-    /// Delay of reading a block of 256 bytes, in nanoseconds, on top of the memory's own.
+    /// Delay of reading a block of 256 bytes, in nanoseconds, in addition to the memory's own.
     pub read_nanos: u64,
     /// Delay of persisting a block, in nanoseconds.
     pub write_nanos: u64,
@@ -27,8 +27,8 @@ pub(super) struct Latency {
 }
 
 thread_local! {
-    /// By block modulo their count, the block that was read last, plus one. Regions share it.
-    static LATELY: RefCell<Vec<Place>> = RefCell::new(vec![0; REMEMBERED]);
+    /// By block modulo [`CACHED_BLOCKS`]: the last read block, plus one. Shared by all regions.
+    static RECENT_BLOCKS: RefCell<Vec<Place>> = RefCell::new(vec![0; CACHED_BLOCKS]);
 }
 
 impl Latency {
@@ -36,21 +36,21 @@ impl Latency {
         Self { model }
     }
 
-    /// A read of `bytes` bytes from `at` on.
+    /// Delays a read of `bytes` bytes from `at` on.
     pub(super) fn read(&self, at: Place, bytes: usize) {
-        let fresh = LATELY.with(|lately| {
-            let mut lately = lately.borrow_mut();
+        let fresh = RECENT_BLOCKS.with(|recent| {
+            let mut recent = recent.borrow_mut();
             let mut fresh = 0;
             for block in blocks(at, bytes) {
-                let place = &mut lately[block as usize % REMEMBERED];
-                fresh += u64::from(std::mem::replace(place, block + 1) != block + 1);
+                let cached = &mut recent[block as usize % CACHED_BLOCKS];
+                fresh += u64::from(std::mem::replace(cached, block + 1) != block + 1);
             }
             fresh
         });
         spin(fresh * self.model.read_nanos);
     }
 
-    /// A write-back of `bytes` bytes from `at` on.
+    /// Delays a write-back of `bytes` bytes from `at` on.
     pub(super) fn written(&self, at: Place, bytes: usize) {
         spin(blocks(at, bytes).count() as u64 * self.model.write_nanos);
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_slow_once() {
+    fn a_block_is_delayed_once() {
         let latency = Latency::new(LatencyModel { read_nanos: 2_000_000, write_nanos: 3_000_000 });
         let timed = |act: &dyn Fn()| {
             let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Where things lie in a region.
+//! The format of a region.
 //!
 //! ```text
 //! region   := extent*                       4 MiB each; the first begins with the header page
@@ -9,24 +9,23 @@
 //!        0    8  magic "BolidPMR"
 //!        8    8  format version (2)
 //!       16    8  region id
-//!       24    8  mark: no byte at or above it was ever handed out
-//!       32    8  open count: how often the region was opened for writing
-//!       40    8  state: 1 = the bitmaps are true, 0 = they are not (reclaim first)
+//!       24    8  high-water mark: no byte at or above it was ever allocated
+//!       32    8  open count: the number of openings for writing
+//!       40    8  state: 1 = the bitmaps are valid, 0 = they are not (reclaim first)
 //!       48   16  boot id of a mapping that does not survive a power cut, else 0
-//!       64    8  mapped regions: checksum of bytes 0..24 and 48..64; others keep theirs elsewhere
+//!       64    8  mapped regions: checksum of bytes 0..24 and 48..64; other regions store theirs elsewhere
 //!      256  256  32 roots of 8 bytes
 //!
 //! bitmap (2 KiB at the head of the extent, behind the header page in the first): bit g % 8 of byte g / 8
-//!     is set while granule g of the extent is in use. Header page and bitmap are in use from the start.
+//!     is set while granule g of the extent is in use. Header page and bitmap are always in use.
 //! ```
 //!
-//! Numbers are little-endian. Nothing in a region is an address: a [`Place`] is an offset, so a region may
-//! lie anywhere in memory.
+//! Numbers are little-endian. A region contains offsets ([`Place`]) instead of addresses, so it can be mapped at any address.
 
-/// A byte offset in a region; 0 is no place. Multiples of 8 where words are meant.
+/// A byte offset in a region; 0 is the null offset. Offsets of words are multiples of 8.
 pub type Place = u64;
 
-/// The unit of dirty tracking, of checksums and of cuts, in bytes.
+/// The unit of dirty tracking, of checksums and of checkpoints, in bytes.
 pub const PAGE_BYTES: usize = if cfg!(bolide_shuttle) { 512 } else { 4096 };
 /// The unit of growth, in bytes. No allocation straddles two extents.
 pub const EXTENT_BYTES: usize = if cfg!(bolide_shuttle) {
@@ -38,11 +37,11 @@ pub const EXTENT_BYTES: usize = if cfg!(bolide_shuttle) {
 };
 /// The unit of allocation, in bytes: the access granularity of persistent memory (Perseid §2.3).
 pub const GRANULE_BYTES: usize = 256;
-/// What a processor writes back in one piece, in bytes.
+/// The cache line of the processor, its unit of a write-back, in bytes.
 pub const LINE_BYTES: usize = 64;
-/// Entry points that a region keeps for its owner.
+/// The number of roots: entry points of the owner's structures.
 pub const ROOT_SLOTS: usize = 32;
-/// The largest allocation, in bytes: an extent without what it keeps for itself.
+/// The largest allocation, in bytes: an extent without its metadata.
 pub const MAX_ALLOCATION_BYTES: usize = EXTENT_BYTES - 2 * PAGE_BYTES;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"BolidPMR");
@@ -57,32 +56,32 @@ pub(super) const BOOT_AT: Place = 48;
 pub(super) const CHECKSUM_AT: Place = 64;
 pub(super) const ROOTS_AT: Place = 256;
 
-/// The first byte that is not the region's own.
+/// The first byte behind the header page.
 pub(super) const FIRST_PLACE: Place = PAGE_BYTES as u64;
 pub(super) const PAGES_PER_EXTENT: usize = EXTENT_BYTES / PAGE_BYTES;
 pub(super) const GRANULES_PER_EXTENT: usize = EXTENT_BYTES / GRANULE_BYTES;
 pub(super) const BITMAP_WORDS: usize = GRANULES_PER_EXTENT / 64;
-/// Bytes that an extent keeps for its bitmap, whole granules.
+/// The size of an extent's bitmap in bytes, whole granules.
 pub(super) const BITMAP_BYTES: usize = (BITMAP_WORDS * 8).next_multiple_of(GRANULE_BYTES);
 
-/// The place of the bitmap of `extent`.
+/// The offset of the bitmap of `extent`.
 pub(super) fn bitmap_at(extent: usize) -> Place {
     let header = if extent == 0 { PAGE_BYTES } else { 0 };
     (extent * EXTENT_BYTES + header) as Place
 }
 
-/// The first place of `extent` that may be handed out.
+/// The first offset of `extent` for allocations.
 pub(super) fn first_free_of(extent: usize) -> Place {
     bitmap_at(extent) + BITMAP_BYTES as Place
 }
 
-/// The extent of a place.
+/// The extent that contains `at`.
 #[inline]
 pub(super) fn extent_of(at: Place) -> usize {
     (at / EXTENT_BYTES as Place) as usize
 }
 
-/// How far into its extent a place is, in bytes.
+/// The offset of `at` in its extent, in bytes.
 #[inline]
 pub(super) fn within_extent(at: Place) -> usize {
     at as usize % EXTENT_BYTES

@@ -27,12 +27,12 @@ pub(super) type FenceHook = Arc<dyn Fn() + Send + Sync>;
 /// The lines of a region that are not durable as they are.
 #[derive(Default)]
 pub(super) struct LineModel {
-    lines: Mutex<BTreeMap<Place, Line>>,
+    lines: Mutex<BTreeMap<Place, PendingLine>>,
     hook: Mutex<Option<FenceHook>>,
 }
 
 #[derive(Debug, Clone)]
-struct Line {
+struct PendingLine {
     /// What it was when it was durable last, then everything that it was since. At least two.
     contents: Vec<LineContent>,
     /// Persists that no fence has waited for: by whom, and of which content.
@@ -49,7 +49,7 @@ impl LineModel {
         let after = content(table, place);
         if after != before {
             let line = lines.entry(place);
-            let line = line.or_insert_with(|| Line { contents: vec![before], persists: Vec::new() });
+            let line = line.or_insert_with(|| PendingLine { contents: vec![before], persists: Vec::new() });
             line.contents.push(after);
         }
         result

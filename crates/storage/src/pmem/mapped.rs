@@ -30,7 +30,7 @@ use crate::file_space::{check_file_size, reserve_space};
 
 /// What is known of the durability of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mapping {
+pub enum MappingMode {
     /// Persistent memory: the mapping must be synchronous, or it is refused.
     Dax,
     /// Any file. What is persisted is taken to be durable, although only the end of the process is survived for
@@ -45,13 +45,13 @@ pub enum Mapping {
 pub(super) struct MappedFile {
     file: fs::File,
     path: PathBuf,
-    mapping: Mapping,
+    mapping: MappingMode,
     write_back: WriteBack,
 }
 
 impl MappedFile {
     /// A new file, empty so far.
-    pub(super) fn create(path: &Path, mapping: Mapping) -> Result<Self> {
+    pub(super) fn create(path: &Path, mapping: MappingMode) -> Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(path).map_err(|error| describe("create", path, error))?;
@@ -59,8 +59,8 @@ impl MappedFile {
     }
 
     /// A file that exists.
-    pub(super) fn open(path: &Path, mapping: Mapping) -> Result<Self> {
-        let file = fs::OpenOptions::new().read(true).write(mapping != Mapping::Private).open(path);
+    pub(super) fn open(path: &Path, mapping: MappingMode) -> Result<Self> {
+        let file = fs::OpenOptions::new().read(true).write(mapping != MappingMode::Private).open(path);
         let file = file.map_err(|error| describe("open", path, error))?;
         Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
     }
@@ -75,16 +75,16 @@ impl MappedFile {
     pub(super) fn extent(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         let (offset, len) = (index as u64 * EXTENT_BYTES as u64, EXTENT_BYTES as u64);
         if self.extents()? <= index {
-            if self.mapping == Mapping::Private {
+            if self.mapping == MappingMode::Private {
                 return Ok(Box::new(HeapExtent::new()?));
             }
             reserve_space(&self.file, &self.path, offset, offset + len)?;
             self.sync()?;
         }
         let kind = match self.mapping {
-            Mapping::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            Mapping::AssumeDurable => MapFlags::SHARED,
-            Mapping::Private => MapFlags::PRIVATE,
+            MappingMode::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            MappingMode::AssumeDurable => MapFlags::SHARED,
+            MappingMode::Private => MapFlags::PRIVATE,
         };
         // SAFETY: a new mapping at an address of the kernel's choice, of a range that the file has: its space was
         // reserved, and nothing shortens it while the lock of the database is held.
@@ -97,7 +97,7 @@ impl MappedFile {
     }
 
     fn refused(&self, errno: Errno) -> Error {
-        if self.mapping == Mapping::Dax && [Errno::OPNOTSUPP, Errno::INVAL].contains(&errno) {
+        if self.mapping == MappingMode::Dax && [Errno::OPNOTSUPP, Errno::INVAL].contains(&errno) {
             let what = "the file system does not map files synchronously (MAP_SYNC), so writes to the mapping would \
                         not survive a power cut; use a file system on persistent memory mounted with -o dax, or \
                         keep the region on disk (region=disk)";
@@ -135,7 +135,7 @@ impl MappedFile {
         let _ = fs::remove_file(&self.path);
     }
 
-    pub(super) fn mapping(&self) -> Mapping {
+    pub(super) fn mapping(&self) -> MappingMode {
         self.mapping
     }
 

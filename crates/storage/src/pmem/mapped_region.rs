@@ -5,7 +5,7 @@ use std::path::Path;
 use bolide_base::{Error, Result};
 
 use super::layout::{BOOT_AT, CHECKSUM_AT, EXTENT_BYTES, ID_AT, MAGIC_AT, Place, VERSION_AT};
-use super::mapped::{MappedFile, Mapping, boot_id, header_checksum};
+use super::mapped::{MappedFile, MappingMode, boot_id, header_checksum};
 use super::region::{Backing, Region, RegionOptions};
 
 impl Region {
@@ -15,7 +15,7 @@ impl Region {
     /// # Errors
     /// `Unsupported` if the file system does not map files synchronously; `Conflict` if the file exists; `NoSpace`,
     /// `Io`. Nothing is left behind then.
-    pub fn create_mapped(path: &Path, options: RegionOptions, mapping: Mapping) -> Result<Self> {
+    pub fn create_mapped(path: &Path, options: RegionOptions, mapping: MappingMode) -> Result<Self> {
         let options = named(options, path);
         let file = MappedFile::create(path, mapping)?;
         let region = Self::without_extents(&options, Backing::Mapped(file));
@@ -40,7 +40,7 @@ impl Region {
     /// `NotFound`; `Unsupported` as above and for a newer format; `Corruption` if the header page is damaged, if the
     /// region is another one, or if it was mapped without a promise of durability before this boot: then any part of
     /// it may be lost, and what it held has to be built again.
-    pub fn open_mapped(path: &Path, options: RegionOptions, mapping: Mapping) -> Result<Self> {
+    pub fn open_mapped(path: &Path, options: RegionOptions, mapping: MappingMode) -> Result<Self> {
         let options = named(options, path);
         let file = MappedFile::open(path, mapping)?;
         let extents = file.extents()?;
@@ -54,7 +54,7 @@ impl Region {
         region.checked_mark(options.id)?;
         region.check_boot()?;
         region.note_boot()?;
-        region.take_over(options.id)?;
+        region.recover(options.id)?;
         Ok(region)
     }
 
@@ -70,7 +70,7 @@ impl Region {
             return Err(Error::invalid_input(format!("{}: only mapped regions are copied so", self.name())));
         };
         let _gate = self.gate.write();
-        let copy = MappedFile::create(path, Mapping::AssumeDurable)?;
+        let copy = MappedFile::create(path, MappingMode::AssumeDurable)?;
         let copied = self.copy_words(&copy).and_then(|()| copy.sync()).and_then(|()| copy.sync_name());
         copied.inspect_err(|_| copy.remove())
     }
@@ -80,7 +80,7 @@ impl Region {
         for extent in 0..self.table.len() {
             let start = (extent * EXTENT_BYTES) as Place;
             let words =
-                self.table.words(start, EXTENT_BYTES / 8).ok_or_else(|| self.outside(start, EXTENT_BYTES))?;
+                self.table.words(start, EXTENT_BYTES / 8).ok_or_else(|| self.out_of_bounds(start, EXTENT_BYTES))?;
             bytes.clear();
             words.iter().for_each(|word| bytes.extend_from_slice(&word.get().to_le_bytes()));
             if extent == 0 {
@@ -119,8 +119,8 @@ impl Region {
     fn note_boot(&self) -> Result<()> {
         let Backing::Mapped(file) = &self.backing else { return Ok(()) };
         let boot = match file.mapping() {
-            Mapping::Dax | Mapping::Private => [0, 0],
-            Mapping::AssumeDurable => boot_id()?,
+            MappingMode::Dax | MappingMode::Private => [0, 0],
+            MappingMode::AssumeDurable => boot_id()?,
         };
         let writer = self.writer();
         writer.store_own(BOOT_AT, boot[0]);
@@ -130,7 +130,7 @@ impl Region {
         // synced as a file, and one that does not changes nothing here.
         writer.persist(MAGIC_AT, CHECKSUM_AT as usize + 8)?;
         writer.fence();
-        if file.mapping() == Mapping::AssumeDurable { file.sync() } else { Ok(()) }
+        if file.mapping() == MappingMode::AssumeDurable { file.sync() } else { Ok(()) }
     }
 
     /// The words that the checksum of the header page covers.

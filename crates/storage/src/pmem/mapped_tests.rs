@@ -26,7 +26,7 @@ fn options() -> RegionOptions {
 #[test]
 fn a_file_system_that_does_not_map_synchronously_is_refused_with_advice() {
     let place = place();
-    match Region::create_mapped(&place.path, options(), Mapping::Dax) {
+    match Region::create_mapped(&place.path, options(), MappingMode::Dax) {
         // On persistent memory there is nothing to refuse.
         Ok(region) => assert!(region.stats().reserved_bytes > 0),
         Err(error) => {
@@ -44,11 +44,11 @@ fn a_file_system_that_does_not_map_synchronously_is_refused_with_advice() {
 #[test]
 fn a_mapped_region_is_found_again_and_grows() {
     let place = place();
-    let open = || Region::open_mapped(&place.path, options(), Mapping::AssumeDurable);
+    let open = || Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable);
     let block = vec![0x5a; 300_000];
     let mut places = Vec::new();
     {
-        let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+        let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
         assert_eq!(region.open_count(), 1);
         assert!(region.write_back().is_some());
         let writer = region.writer();
@@ -64,7 +64,7 @@ fn a_mapped_region_is_found_again_and_grows() {
         let stats = region.stats();
         assert!(stats.reserved_bytes > 2 * EXTENT_BYTES as u64);
         assert!(stats.persist_calls >= 60 && stats.persisted_lines >= 30 * 300_000 / 64);
-        assert_eq!(region.cut().unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(region.checkpoint().unwrap_err().kind(), ErrorKind::Unsupported);
         // Dropped without saving, as by a crash of the process.
     }
     let region = open().unwrap();
@@ -85,21 +85,21 @@ fn a_mapped_region_is_found_again_and_grows() {
     let region = open().unwrap();
     assert_eq!(region.stats().allocated_bytes, stats.allocated_bytes);
     assert_eq!(region.open_count(), 3);
-    let taken = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    let taken = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::Conflict);
 }
 
 #[test]
 fn a_region_of_another_boot_is_refused() {
     let place = place();
-    drop(Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap());
+    drop(Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap());
     let mut bytes = fs::read(&place.path).unwrap();
     bytes[48] ^= 1;
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let checksum = header_checksum(7, &[word(0), word(8), word(16), word(48), word(56)]);
     bytes[64..72].copy_from_slice(&checksum.to_le_bytes());
     fs::write(&place.path, &bytes).unwrap();
-    let error = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    let error = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.message().contains("build the index again"), "{error}");
 }
@@ -107,24 +107,24 @@ fn a_region_of_another_boot_is_refused() {
 #[test]
 fn damaged_and_foreign_headers_are_refused() {
     let place = place();
-    drop(Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap());
+    drop(Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap());
     let whole = fs::read(&place.path).unwrap();
     for offset in (0..24).chain(48..72) {
         let mut bytes = whole.clone();
         bytes[offset] ^= 4;
         fs::write(&place.path, &bytes).unwrap();
-        let error = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+        let error = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{offset}: {error}");
         assert!(error.message().contains("000007.region"), "{error}");
     }
     fs::write(&place.path, &whole[..100]).unwrap();
-    let cut = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    let cut = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::Corruption);
     fs::write(&place.path, &whole).unwrap();
-    let other = Region::open_mapped(&place.path, options().id(8), Mapping::AssumeDurable).unwrap_err();
+    let other = Region::open_mapped(&place.path, options().id(8), MappingMode::AssumeDurable).unwrap_err();
     assert!(other.message().contains("another one"), "{other}");
     let missing = place.path.with_extension("none");
-    let error = Region::open_mapped(&missing, options(), Mapping::AssumeDurable).unwrap_err();
+    let error = Region::open_mapped(&missing, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -132,13 +132,13 @@ fn damaged_and_foreign_headers_are_refused() {
 #[test]
 fn an_extent_without_a_bitmap_is_free() {
     let place = place();
-    let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
     let at = region.writer().allocate(256).unwrap();
     region.save_free_space().unwrap();
     drop(region);
     let file = fs::OpenOptions::new().write(true).open(&place.path).unwrap();
     file.set_len(2 * EXTENT_BYTES as u64 + 100).unwrap();
-    let region = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    let region = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
     assert_eq!(region.stats().reserved_bytes, 2 * EXTENT_BYTES as u64);
     assert_eq!(region.stats().allocated_bytes, 256);
     let writer = region.writer();
@@ -152,7 +152,7 @@ fn an_extent_without_a_bitmap_is_free() {
 #[test]
 fn a_copy_is_a_region_of_its_own() {
     let place = place();
-    let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
     let at = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
     let other = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
     region.writer().write(other, b"before").unwrap();
@@ -164,7 +164,7 @@ fn a_copy_is_a_region_of_its_own() {
     // Whatever boot reads it.
     let bytes = fs::read(&path).unwrap();
     assert_eq!(bytes[48..64], [0; 16]);
-    let copy = Region::open_mapped(&path, options(), Mapping::AssumeDurable).unwrap();
+    let copy = Region::open_mapped(&path, options(), MappingMode::AssumeDurable).unwrap();
     assert!(copy.compare(other, 6, b"before").unwrap().is_eq());
     assert!(region.compare(other, 6, b"behind").unwrap().is_eq());
     assert_eq!(copy.stats().allocated_bytes, region.stats().allocated_bytes);

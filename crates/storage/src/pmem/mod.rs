@@ -1,38 +1,38 @@
 //! Regions: byte-addressable memory that may be persistent (Perseid §2.3).
 //!
-//! A [`Region`] is memory of 64-bit words, addressed by offsets ([`Place`]), that grows by extents. Structures
-//! of an index live in it and find each other by places, so that it can be written down and read again at
-//! any address. Reading takes no locks; writing goes through a [`RegionWriter`], allocations included.
+//! A [`Region`] is memory of 64-bit words that grows by extents. Words have offsets ([`Place`]) instead of addresses. The structures
+//! of an index refer to each other by offsets, so a region can be stored and loaded at any address. Reads take no locks; writes
+//! and allocations use a [`RegionWriter`].
 //!
 //! ```text
-//! layout      where things lie in a region
-//! extent      the memory, and the table that resolves places
-//! word        what readers see
-//! region      reading
-//! writer      writing, making durable
-//! allocate    handing out space, taking it back
-//! pins        who still reads what was freed
-//! epochs      the same, for owners that divide their allocations themselves
-//! free_space  which granules are in use
-//! growth      memory that is made before a region grows into it
-//! dirty       pages written since the last cut
-//! cut         what the region was at one moment, while writers go on
-//! restore     a region from the pages of cuts
-//! line_model  which lines of a simulated region are durable
-//! simulated   what a power cut leaves of one
+//! layout          the format of a region
+//! extent          the memory, and the table that resolves offsets
+//! word            words for readers
+//! region          reads
+//! writer          writes and persistence
+//! allocate        allocation and freeing
+//! pins            pins of readers, which defer the reuse of freed space
+//! epochs          the same for owners that divide their allocations themselves
+//! free_space      bitmaps and lists of free granules
+//! growth          preallocated extents
+//! dirty           pages written since the last checkpoint
+//! checkpoint      a consistent snapshot of the pages beside concurrent writers
+//! restore         a region from the pages of checkpoints
+//! line_model      durability of the cache lines of a simulated region
+//! simulated       outcomes of a power cut of a simulated region
 //! mapped, mapped_region, write_back   regions in files of persistent memory
-//! copy        a region as a copy of another
-//! sim_content a region as the file of a simulated file system
-//! take_over   the header page and the free space at an opening
-//! reclaim     space that nothing refers to
-//! latency     delays that make memory slower
+//! copy            copies between regions
+//! region_content  a region as a file of a simulated file system
+//! recovery        the header page and the free space at an opening
+//! reclaim         reclamation of unreachable space
+//! latency         delays that simulate slower memory
 //! ```
 
 mod allocate;
 mod copy;
-mod cut;
+mod checkpoint;
 #[cfg(all(test, not(bolide_shuttle)))]
-mod cut_tests;
+mod checkpoint_tests;
 mod dirty;
 mod epochs;
 mod extent;
@@ -49,30 +49,30 @@ mod pins;
 mod reclaim;
 mod region;
 mod restore;
-mod sim_content;
+mod region_content;
 mod simulated;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod simulated_tests;
 mod sync;
-mod take_over;
+mod recovery;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 mod word;
 mod write_back;
 mod writer;
 
-pub use cut::Cut;
+pub use checkpoint::RegionCheckpoint;
 pub use latency::LatencyModel;
 pub use layout::{
     EXTENT_BYTES, GRANULE_BYTES, LINE_BYTES, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, ROOT_SLOTS,
 };
-pub use mapped::Mapping;
+pub use mapped::MappingMode;
 pub use pins::{OwnedPin, Pin};
-pub use reclaim::Reached;
+pub use reclaim::ReachableSet;
 pub use region::{Region, RegionOptions, RegionStats};
 pub use restore::RegionRestore;
-pub(crate) use sim_content::RegionContent;
-pub use simulated::{Crash, Crashes};
+pub(crate) use region_content::RegionContent;
+pub use simulated::{CrashOutcome, CrashOutcomes};
 pub use word::Word;
 pub use write_back::WriteBack;
 pub use writer::RegionWriter;

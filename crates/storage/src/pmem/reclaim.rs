@@ -12,13 +12,13 @@ use super::writer::RegionWriter;
 
 /// What a walk over the structures of a region has reached.
 #[derive(Debug)]
-pub struct Reached<'a> {
+pub struct ReachableSet<'a> {
     region: &'a Region,
     end: Place,
     bitmaps: Vec<Box<[u64]>>,
 }
 
-impl Reached<'_> {
+impl ReachableSet<'_> {
     /// The space at `at`, allocated with `bytes` bytes, is reached. Says whether some of it was not before: a walk
     /// may turn back else.
     ///
@@ -32,8 +32,8 @@ impl Reached<'_> {
             && granules <= EXTENT_BYTES / GRANULE_BYTES - first
             && at < self.end;
         let Some(bitmap) = self.bitmaps.get_mut(extent).filter(|_| fits) else {
-            // Space that was handed out since the walk began counts as reached anyway.
-            return if fits || at >= self.end { Ok(false) } else { Err(self.region.outside(at, bytes)) };
+            // AllocatorState that was handed out since the walk began counts as reached anyway.
+            return if fits || at >= self.end { Ok(false) } else { Err(self.region.out_of_bounds(at, bytes)) };
         };
         Ok(mark(bitmap, first, granules))
     }
@@ -62,7 +62,7 @@ impl Region {
     ///
     /// # Errors
     /// Those of `walk`, and `Conflict` while another reclamation runs: nothing is put on offer then.
-    pub fn reclaim(&self, walk: impl FnOnce(&mut Reached<'_>) -> Result<()>) -> Result<u64> {
+    pub fn reclaim(&self, walk: impl FnOnce(&mut ReachableSet<'_>) -> Result<()>) -> Result<u64> {
         let (end, extents) = {
             // Whatever is allocated now is linked, or lost: no writer is between the two.
             let _gate = self.gate.write();
@@ -75,8 +75,8 @@ impl Region {
             (space.next, self.table.len())
         };
         let bitmaps = (0..extents).map(|_| vec![0; BITMAP_WORDS].into_boxed_slice()).collect();
-        let mut reached = Reached { region: self, end, bitmaps };
-        let mut unwinding = Reclaiming { region: self, unwinds: true };
+        let mut reached = ReachableSet { region: self, end, bitmaps };
+        let mut unwinding = ReclamationGuard { region: self, unwinds: true };
         let walked = walk(&mut reached);
         unwinding.unwinds = false;
         drop(unwinding);
@@ -97,7 +97,7 @@ impl Region {
             // The extent's own head is reached, and so is all behind the end.
             mark(bitmap, 0, within_extent(first_free_of(extent)) / GRANULE_BYTES);
             let used = space.free.bitmap(extent).unwrap_or_default();
-            runs_of_lost(used, bitmap, |first, granules| {
+            unreachable_runs(used, bitmap, |first, granules| {
                 let at = start + (first * GRANULE_BYTES) as Place;
                 if at < end {
                     let below = ((end - at) as usize / GRANULE_BYTES).min(granules);
@@ -106,7 +106,7 @@ impl Region {
             });
         }
         let writer = RegionWriter::alone(self, &gate);
-        writer.distrust_saved(&mut space)?;
+        writer.invalidate_saved(&mut space)?;
         let mut bytes = 0;
         for (at, granules) in lost {
             if space.free.free(at, granules, epoch, &mut |word| writer.note(word)) {
@@ -123,7 +123,7 @@ impl Region {
     /// # Errors
     /// `Corruption` if the region's own extents are not there, which is a bug; those of the mapped file.
     pub fn save_free_space(&self) -> Result<()> {
-        if self.pages.takes_cuts() {
+        if self.pages.supports_checkpoints() {
             return Ok(());
         }
         let writer = self.writer();
@@ -144,12 +144,12 @@ impl Region {
 }
 
 /// A walk that panics ends its reclamation: without this, allocations would be noted for it from then on.
-struct Reclaiming<'a> {
+struct ReclamationGuard<'a> {
     region: &'a Region,
     unwinds: bool,
 }
 
-impl Drop for Reclaiming<'_> {
+impl Drop for ReclamationGuard<'_> {
     fn drop(&mut self) {
         if self.unwinds {
             self.region.space.lock().since = None;
@@ -158,7 +158,7 @@ impl Drop for Reclaiming<'_> {
 }
 
 /// Calls `run` for the runs of granules that are used and not reached.
-fn runs_of_lost(used: &[u64], reached: &[u64], mut run: impl FnMut(usize, usize)) {
+fn unreachable_runs(used: &[u64], reached: &[u64], mut run: impl FnMut(usize, usize)) {
     let mut start = None;
     let granules = used.len().min(reached.len()) * 64;
     for granule in 0..=granules {

@@ -90,13 +90,13 @@ pub struct RegionStats {
     /// Bytes of address space that the region has taken, whole extents.
     pub reserved_bytes: u64,
     /// Bytes below which everything was handed out at some time.
-    pub mark_bytes: u64,
+    pub high_water_bytes: u64,
     /// Bytes handed out and not freed.
     pub allocated_bytes: u64,
     /// Bytes that can be handed out without growing.
     pub free_bytes: u64,
     /// Bytes freed that wait until no reader can look at them any more.
-    pub waiting_bytes: u64,
+    pub deferred_bytes: u64,
     /// Frees that were refused because their range was not in use: damage, or a mistake of the owner.
     pub refused_frees: u64,
     /// Pages that the next cut would write.
@@ -120,7 +120,7 @@ pub(super) enum Backing {
 
 /// What changes with allocations.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct AllocatorState {
     pub(super) free: FreeSpace,
     /// Where the next fresh granule lies.
     pub(super) next: Place,
@@ -135,9 +135,9 @@ pub(super) struct Space {
     pub(super) since: Option<Vec<(Place, usize)>>,
 }
 
-impl Space {
+impl AllocatorState {
     /// Takes note of an allocation for the reclamation that runs, if one does.
-    pub(super) fn allocated_since(&mut self, at: Place, granules: usize) {
+    pub(super) fn record_allocation(&mut self, at: Place, granules: usize) {
         if let Some(since) = &mut self.since {
             since.push((at, granules));
         }
@@ -147,11 +147,11 @@ impl Space {
 /// Byte-addressable memory of 64-bit words, in extents of 4 MiB, that many threads read without locks while
 /// others write.
 ///
-/// * Reading: any thread, at any time. A place outside of the region is an error of kind
+/// * Reading: any thread, at any time. A place out_of_bounds of the region is an error of kind
 ///   [`ErrorKind::Corruption`], never a panic: places come from stored bytes.
 /// * Writing: through [`writer`](Self::writer). One logical change, with its allocations and frees, belongs
 ///   under one writer: then no cut sees half of it.
-/// * Reclaiming: readers of a structure that frees memory hold a [`pin`](Self::pin).
+/// * ReclamationGuard: readers of a structure that frees memory hold a [`pin`](Self::pin).
 ///
 /// Every access is one of an atomic word, so there are no data races whatever callers do.
 ///
@@ -176,7 +176,7 @@ pub struct Region {
     pub(super) latency: Option<Latency>,
     pub(super) gate: RwLock<()>,
     pub(super) pins: Arc<Pins>,
-    pub(super) space: Mutex<Space>,
+    pub(super) space: Mutex<AllocatorState>,
     pub(super) growth: Growth,
     pub(super) persist_calls: AtomicU64,
     pub(super) persisted_lines: AtomicU64,
@@ -206,7 +206,7 @@ impl Region {
         writer.store_own(VERSION_AT, FORMAT_VERSION);
         writer.store_own(ID_AT, id);
         writer.store_own(OPEN_COUNT_AT, 1);
-        writer.store_own(STATE_AT, u64::from(self.pages.takes_cuts()));
+        writer.store_own(STATE_AT, u64::from(self.pages.supports_checkpoints()));
         writer.store_own(MARK_AT, first_free_of(0));
         writer.persist(0, PAGE_BYTES)?;
         writer.fence();
@@ -217,8 +217,8 @@ impl Region {
     /// A region that has no memory yet.
     pub(super) fn without_extents(options: &RegionOptions, backing: Backing) -> Self {
         let limit = options.limit_bytes.div_ceil(EXTENT_BYTES as u64).clamp(1, 1 << 26) as usize;
-        let takes_cuts = matches!(backing, Backing::Memory);
-        let space = Space {
+        let supports_checkpoints = matches!(backing, Backing::Memory);
+        let space = AllocatorState {
             free: FreeSpace::new(),
             next: first_free_of(0),
             mark: first_free_of(0),
@@ -229,7 +229,7 @@ impl Region {
         };
         Self {
             table: ExtentTable::new(limit),
-            pages: DirtyPages::new(takes_cuts),
+            pages: DirtyPages::new(supports_checkpoints),
             backing,
             latency: options.latency.map(Latency::new),
             gate: RwLock::new(()),
@@ -287,7 +287,7 @@ impl Region {
                 self.delay(at, 8);
                 Ok(word)
             }
-            _ => Err(self.outside(at, 8)),
+            _ => Err(self.out_of_bounds(at, 8)),
         }
     }
 
@@ -303,7 +303,7 @@ impl Region {
                 self.delay(at, bytes);
                 Ok(words)
             }
-            _ => Err(self.outside(at, bytes)),
+            _ => Err(self.out_of_bounds(at, bytes)),
         }
     }
 
@@ -313,9 +313,9 @@ impl Region {
     /// # Errors
     /// As [`words`](Self::words).
     #[inline]
-    pub fn words_unread(&self, at: Place, bytes: usize) -> Result<&[Word]> {
+    pub fn words_uncounted(&self, at: Place, bytes: usize) -> Result<&[Word]> {
         let words = self.table.words(at, bytes.div_ceil(8));
-        words.filter(|_| at >= FIRST_PLACE).ok_or_else(|| self.outside(at, bytes))
+        words.filter(|_| at >= FIRST_PLACE).ok_or_else(|| self.out_of_bounds(at, bytes))
     }
 
     /// The `bytes` bytes from `at` on are read now: where there is a [latency model](LatencyModel), waits as it says.
@@ -335,9 +335,9 @@ impl Region {
 
     /// As [`prefetch`](Self::prefetch), but the last line first: for who begins to read there.
     #[inline]
-    pub fn prefetch_back(&self, at: Place, bytes: usize) {
+    pub fn prefetch_backward(&self, at: Place, bytes: usize) {
         if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
-            ExtentTable::prefetch_back(words);
+            ExtentTable::prefetch_backward(words);
         }
     }
 
@@ -421,7 +421,7 @@ impl Region {
     /// # Errors
     /// `InvalidInput` for a slot at or above [`ROOT_SLOTS`].
     pub fn root(&self, slot: usize) -> Result<u64> {
-        self.table.word(root_at(slot)?).map(Word::acquire).ok_or_else(|| self.outside(0, 8))
+        self.table.word(root_at(slot)?).map(Word::acquire).ok_or_else(|| self.out_of_bounds(0, 8))
     }
 
     /// How often the region was opened for writing, the first time counted. What a lock word or a mark says
@@ -456,13 +456,13 @@ impl Region {
         let space = self.space.lock();
         let begun = (0..self.table.len()).filter(|&extent| first_free_of(extent) <= space.next);
         let heads: u64 = begun.map(|extent| within_extent(first_free_of(extent)) as u64).sum();
-        let (free, waiting) = (space.free.free_bytes(), space.free.waiting_bytes());
+        let (free, waiting) = (space.free.free_bytes(), space.free.deferred_bytes());
         RegionStats {
             reserved_bytes: (self.table.len() * EXTENT_BYTES) as u64,
-            mark_bytes: space.mark,
+            high_water_bytes: space.mark,
             allocated_bytes: space.next.saturating_sub(heads + free + waiting),
             free_bytes: free + space.mark.saturating_sub(space.next),
-            waiting_bytes: waiting,
+            deferred_bytes: waiting,
             refused_frees: space.refused_frees,
             dirty_pages: self.pages.len() as u64,
             persist_calls: self.persist_calls.load(Ordering::Relaxed),
@@ -472,7 +472,7 @@ impl Region {
 
     /// Whether the region knows which of its space is in use. After a crash a region that is durable by itself does not:
     /// all space below the mark counts as in use, until a [reclamation](Self::reclaim).
-    pub fn knows_free_space(&self) -> bool {
+    pub fn is_free_space_known(&self) -> bool {
         self.space.lock().is_known
     }
 
@@ -491,7 +491,7 @@ impl Region {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn outside(&self, at: Place, bytes: usize) -> Error {
+    pub(super) fn out_of_bounds(&self, at: Place, bytes: usize) -> Error {
         let what = format!("{bytes} bytes at this place are not in the region, or not aligned");
         Error::corruption(&self.name, at, what)
     }

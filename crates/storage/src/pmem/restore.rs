@@ -13,7 +13,7 @@ use super::sync::{Mutex, Ordering};
 /// let region = Region::in_memory(RegionOptions::new())?;
 /// region.writer().set_root(3, 33)?;
 /// let restore = RegionRestore::new(RegionOptions::new());
-/// let mut cut = region.cut()?;
+/// let mut cut = region.checkpoint()?;
 /// while let Some((page, bytes)) = cut.next_page() {
 ///     restore.put_page(page, bytes)?;
 /// }
@@ -26,7 +26,7 @@ use super::sync::{Mutex, Ordering};
 #[derive(Debug)]
 pub struct RegionRestore {
     region: Region,
-    /// Held while an extent is added.
+    /// PinLocation while an extent is added.
     growing: Mutex<()>,
     id: u64,
 }
@@ -48,7 +48,7 @@ impl RegionRestore {
         let region = &self.region;
         let at = page.saturating_mul(PAGE_BYTES as u64);
         if bytes.len() > PAGE_BYTES || !bytes.len().is_multiple_of(8) {
-            return Err(region.outside(at, bytes.len()));
+            return Err(region.out_of_bounds(at, bytes.len()));
         }
         if extent_of(at) >= region.table.limit() {
             return Err(region.full());
@@ -59,7 +59,7 @@ impl RegionRestore {
                 region.table.grow(|index| region.extent_memory(index))?;
             }
         }
-        let words = region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.outside(at, PAGE_BYTES))?;
+        let words = region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.out_of_bounds(at, PAGE_BYTES))?;
         let (head, tail) = words.split_at(bytes.len() / 8);
         for (word, bytes) in head.iter().zip(bytes.chunks_exact(8)) {
             let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -79,7 +79,7 @@ impl RegionRestore {
         if region.own(STATE_AT) != 1 {
             return Err(Error::corruption(region.name(), STATE_AT, "the bitmaps of the region are not true"));
         }
-        region.take_over(self.id)?;
+        region.recover(self.id)?;
         Ok(region)
     }
 }

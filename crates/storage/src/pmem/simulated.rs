@@ -29,7 +29,7 @@ impl Region {
     /// writer.fence();
     /// writer.store(at, 2)?;
     /// let mut seen: Vec<u64> = Vec::new();
-    /// for crash in region.crashes(1) {
+    /// for crash in region.crash_outcomes(1) {
     ///     seen.push(crash.reopen()?.load(at)?);
     /// }
     /// seen.sort();
@@ -45,7 +45,7 @@ impl Region {
     }
 
     /// Sets what is called before each fence of this simulated region, when most is in doubt; `None` for nothing. The
-    /// hook may read the region and call [`crashes`](Self::crashes); it must not write, nor ask for statistics. Other
+    /// hook may read the region and call [`crash_outcomes`](Self::crash_outcomes); it must not write, nor ask for statistics. Other
     /// regions never call it.
     pub fn set_fence_hook(&self, hook: Option<Arc<dyn Fn() + Send + Sync>>) {
         if let Backing::Simulated(model) = &self.backing {
@@ -58,18 +58,18 @@ impl Region {
     /// Half as many samples again, and at least 16, let lines have any content that they had meanwhile.
     ///
     /// Nothing for other regions.
-    pub fn crashes(&self, seed: u64) -> Crashes {
-        let Some(image) = self.image() else { return Crashes::none() };
+    pub fn crash_outcomes(&self, seed: u64) -> CrashOutcomes {
+        let Some(image) = self.image() else { return CrashOutcomes::none() };
         let lines = &image.lines;
         let subsets = match lines.len() {
             count if count <= ENUMERATED_LINES => 1 << count,
             _ => SAMPLES,
         };
         let in_between = lines.iter().any(|(_, contents)| contents.len() > 2);
-        Crashes {
+        CrashOutcomes {
             image: Arc::new(image),
             rng: SimRng::new(seed),
-            options: self.options_again(),
+            options: self.creation_options(),
             next: 0,
             subsets,
             total: subsets + if in_between { (subsets / 2).max(16) } else { 0 },
@@ -77,14 +77,14 @@ impl Region {
     }
 
     /// What a power cut may leave; `None` unless the region is simulated.
-    pub(super) fn image(&self) -> Option<Image> {
+    pub(super) fn image(&self) -> Option<CrashImage> {
         let Backing::Simulated(model) = &self.backing else { return None };
         let (words, lines) = model.unflushed(|| self.words_below_mark());
-        Some(Image { words, lines })
+        Some(CrashImage { words, lines })
     }
 
     /// What it was made with.
-    pub(super) fn options_again(&self) -> RegionOptions {
+    pub(super) fn creation_options(&self) -> RegionOptions {
         let limit = self.table.limit() as u64 * EXTENT_BYTES as u64;
         RegionOptions::new().id(self.id()).name(self.name()).limit_bytes(limit)
     }
@@ -96,16 +96,16 @@ impl Region {
 }
 
 /// A region at the moment of a power cut.
-pub(super) struct Image {
+pub(super) struct CrashImage {
     /// All words below the mark as the processor sees them.
     pub(super) words: Vec<u64>,
     /// The lines that memory may have otherwise.
     pub(super) lines: Vec<(Place, Vec<LineContent>)>,
 }
 
-/// The outcomes of a power cut; see [`Region::crashes`].
-pub struct Crashes {
-    image: Arc<Image>,
+/// The outcomes of a power cut; see [`Region::crash_outcomes`].
+pub struct CrashOutcomes {
+    image: Arc<CrashImage>,
     rng: SimRng,
     options: RegionOptions,
     next: u64,
@@ -113,10 +113,10 @@ pub struct Crashes {
     total: u64,
 }
 
-impl Crashes {
+impl CrashOutcomes {
     fn none() -> Self {
         Self {
-            image: Arc::new(Image { words: Vec::new(), lines: Vec::new() }),
+            image: Arc::new(CrashImage { words: Vec::new(), lines: Vec::new() }),
             rng: SimRng::new(0),
             options: RegionOptions::new(),
             next: 0,
@@ -131,22 +131,22 @@ impl Crashes {
     }
 
     /// An outcome by chance: every line has one of its contents.
-    pub fn sample(&mut self) -> Crash {
+    pub fn sample(&mut self) -> CrashOutcome {
         let lines = &self.image.lines;
         let choice =
             lines.iter().map(|(_, contents)| self.rng.below(contents.len() as u64) as usize).collect();
         self.outcome(choice)
     }
 
-    fn outcome(&self, choice: Vec<usize>) -> Crash {
-        Crash { image: Arc::clone(&self.image), options: self.options.clone(), choice }
+    fn outcome(&self, choice: Vec<usize>) -> CrashOutcome {
+        CrashOutcome { image: Arc::clone(&self.image), options: self.options.clone(), choice }
     }
 }
 
-impl Iterator for Crashes {
-    type Item = Crash;
+impl Iterator for CrashOutcomes {
+    type Item = CrashOutcome;
 
-    fn next(&mut self) -> Option<Crash> {
+    fn next(&mut self) -> Option<CrashOutcome> {
         if self.next == self.total {
             return None;
         }
@@ -172,20 +172,20 @@ impl Iterator for Crashes {
     }
 }
 
-impl fmt::Debug for Crashes {
+impl fmt::Debug for CrashOutcomes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} outcomes for {} lines", self.total, self.lines())
     }
 }
 
 /// One outcome of a power cut. Its `Debug` text names the content that each line in doubt has.
-pub struct Crash {
-    image: Arc<Image>,
+pub struct CrashOutcome {
+    image: Arc<CrashImage>,
     options: RegionOptions,
     choice: Vec<usize>,
 }
 
-impl Crash {
+impl CrashOutcome {
     /// The region as the next boot finds it, simulated again. Its free space is unknown: nothing below the mark is
     /// handed out before it is [reclaimed](Region::reclaim).
     ///
@@ -196,7 +196,7 @@ impl Crash {
     }
 }
 
-impl Image {
+impl CrashImage {
     /// The region with the content of each line that `choice` names by the line's index.
     pub(super) fn reopen(&self, options: &RegionOptions, choice: impl Fn(usize) -> usize) -> Result<Region> {
         let region = Region::without_extents(options, Backing::Simulated(LineModel::default()));
@@ -215,12 +215,12 @@ impl Image {
                 word.0.store(value, Ordering::Relaxed);
             }
         }
-        region.take_over(options.id)?;
+        region.recover(options.id)?;
         Ok(region)
     }
 }
 
-impl fmt::Debug for Crash {
+impl fmt::Debug for CrashOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = self.image.lines.iter().zip(&self.choice);
         f.debug_map()

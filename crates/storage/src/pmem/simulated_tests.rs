@@ -17,7 +17,7 @@ fn simulated() -> Region {
 
 /// All contents that the words at `at` and `other` may have after a power cut now.
 fn outcomes(region: &Region, at: Place, other: Place) -> BTreeSet<(u64, u64)> {
-    let seen = region.crashes(3).map(|crash| {
+    let seen = region.crash_outcomes(3).map(|crash| {
         let after = crash.reopen().unwrap();
         (after.load(at).unwrap(), after.load(other).unwrap())
     });
@@ -57,7 +57,7 @@ fn lines_survive_in_any_subset_and_at_any_state() {
     assert_eq!(outcomes(&region, at, at + 8).len(), 3);
     writer.fence();
     assert_eq!(outcomes(&region, at, at + 8), [(8, 8)].into());
-    assert_eq!(region.crashes(1).lines(), 0);
+    assert_eq!(region.crash_outcomes(1).lines(), 0);
 }
 
 #[test]
@@ -67,16 +67,16 @@ fn many_lines_are_sampled() {
     let writer = region.writer();
     let at = writer.allocate(40 * 64).unwrap();
     writer.write(at, &[255; 40 * 64]).unwrap();
-    let crashes = region.crashes(1);
-    assert_eq!(crashes.lines(), 40);
+    let crash_outcomes = region.crash_outcomes(1);
+    assert_eq!(crash_outcomes.lines(), 40);
     let mut kept: Vec<usize> = Vec::new();
-    for crash in crashes.take(200) {
+    for crash in crash_outcomes.take(200) {
         let after = crash.reopen().unwrap();
         let whole = (0..40).filter(|line| after.load(at + line * 64).unwrap() != 0).count();
         kept.push(whole);
     }
     assert!(kept.iter().any(|&count| count < 10) && kept.iter().any(|&count| count > 30), "{kept:?}");
-    assert!(Region::in_memory(RegionOptions::new()).unwrap().crashes(1).next().is_none());
+    assert!(Region::in_memory(RegionOptions::new()).unwrap().crash_outcomes(1).next().is_none());
 }
 
 /// Puts a node in front: its value in the first and the last word, the next node in the second.
@@ -133,7 +133,7 @@ fn reclaim(region: &Region) -> Result<u64> {
 
 /// Every outcome at this moment is the list before or after the change at work, and can be lived on.
 fn check_crashes(region: &Region, allowed: &[Vec<u64>], seed: u64, found: &AtomicBool) {
-    for crash in region.crashes(seed) {
+    for crash in region.crash_outcomes(seed) {
         let after = crash.reopen().unwrap();
         assert_eq!(after.open_count(), region.open_count() + 1);
         let Ok(left) = values(&after) else {
@@ -208,14 +208,14 @@ fn saved_free_space_is_there_at_the_next_opening_and_only_then() {
     (0..15).for_each(|_| pop(&region).unwrap());
     region.save_free_space().unwrap();
     let stats = region.stats();
-    let again = region.crashes(1).next().unwrap().reopen().unwrap();
+    let again = region.crash_outcomes(1).next().unwrap().reopen().unwrap();
     let after = again.stats();
     assert_eq!(after.allocated_bytes, 5 * 512);
-    assert_eq!(after.free_bytes, stats.free_bytes + stats.waiting_bytes);
+    assert_eq!(after.free_bytes, stats.free_bytes + stats.deferred_bytes);
     push(&again, 99, true).unwrap();
-    assert_eq!(again.stats().mark_bytes, stats.mark_bytes);
+    assert_eq!(again.stats().high_water_bytes, stats.high_water_bytes);
     // Not saved again: the next opening must not trust what was saved.
-    let third = again.crashes(1).next().unwrap().reopen().unwrap();
+    let third = again.crash_outcomes(1).next().unwrap().reopen().unwrap();
     assert!(third.stats().free_bytes < after.free_bytes);
     assert_eq!(values(&third).unwrap().len(), 6);
     let freed = reclaim(&third).unwrap();
@@ -285,7 +285,7 @@ fn reclaiming_beside_writers_takes_nothing_away() {
                 }
             });
         }
-        let walk = |reached: &mut Reached<'_>| {
+        let walk = |reached: &mut ReachableSet<'_>| {
             let _pin = region.pin();
             reached.mark(table, SLOTS as usize * 8)?;
             for slot in 0..SLOTS {

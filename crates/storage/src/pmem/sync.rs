@@ -1,5 +1,5 @@
-//! The atomics and locks of regions: the machine's, or those of the model checker `shuttle` under
-//! `--cfg bolide_shuttle`, which explores how threads interleave.
+//! The atomics and locks of regions: the real ones, or those of the model checker `shuttle` under `--cfg bolide_shuttle`, which
+//! explores the interleavings of threads.
 
 #[cfg(bolide_shuttle)]
 pub(super) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -11,7 +11,7 @@ pub(super) use model::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(bolide_shuttle))]
 pub(super) use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The checker's locks under the calls of `parking_lot`.
+/// The checker's locks with the interface of `parking_lot`.
 #[cfg(bolide_shuttle)]
 mod model {
     use shuttle::sync::MutexGuard;

@@ -174,7 +174,7 @@ fn freed_space_waits_for_pins_and_is_used_again() {
     writer.write(first, b"old").unwrap();
     let pin = region.pin();
     writer.free(first, 1000);
-    assert_eq!(region.stats().waiting_bytes, 1024);
+    assert_eq!(region.stats().deferred_bytes, 1024);
     let second = writer.allocate(1000).unwrap();
     assert_ne!(first, second, "a pinned reader may look at it");
     drop(pin);
@@ -246,10 +246,10 @@ fn readers_see_what_a_release_published() {
     assert_eq!(stats.refused_frees, 0);
     // With the readers gone all that was freed can be handed out again, however long one of them slept.
     let writer = region.writer();
-    for _ in 0..(stats.free_bytes + stats.waiting_bytes) / 256 / 2 {
+    for _ in 0..(stats.free_bytes + stats.deferred_bytes) / 256 / 2 {
         writer.allocate(256).unwrap();
     }
-    assert_eq!(region.stats().mark_bytes, stats.mark_bytes, "{stats:?}");
+    assert_eq!(region.stats().high_water_bytes, stats.high_water_bytes, "{stats:?}");
 }
 
 /// Extents that were reserved ahead are used from their first place on, whatever the space before was filled with.
@@ -280,7 +280,7 @@ fn reserved_space_is_there_when_it_is_needed() {
         assert_eq!(writer.reserve(8 * EXTENT_BYTES as u64).unwrap_err().kind(), ErrorKind::NoSpace);
         if index == 0 {
             drop(writer);
-            let mut cut = region.cut().unwrap();
+            let mut cut = region.checkpoint().unwrap();
             let restore = RegionRestore::new(RegionOptions::new());
             while let Some((page, bytes)) = cut.next_page() {
                 restore.put_page(page, bytes).unwrap();

@@ -1,28 +1,28 @@
-//! A word of a region as its readers see it.
+//! Words of a region for readers.
 
 use super::sync::{AtomicU64, Ordering};
 
-/// Eight bytes of a region that can be read. They change under the reader; each load is whole.
+/// Eight bytes of a region, read-only. They may change concurrently; each load is atomic.
 ///
-/// Writing goes through [`RegionWriter`](super::RegionWriter) alone, which knows what a cut still needs.
+/// Writes use [`RegionWriter`](super::RegionWriter), which copies pages that a checkpoint still needs.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Word(pub(super) AtomicU64);
 
 impl Word {
-    /// The value now. `ordering` is `Relaxed` or `Acquire`.
+    /// The current value. `ordering` is `Relaxed` or `Acquire`.
     #[inline]
     pub fn load(&self, ordering: std::sync::atomic::Ordering) -> u64 {
         self.0.load(ordering)
     }
 
-    /// The value now, without an order among loads.
+    /// The current value, relaxed.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The value now; all that its writer stored before is seen by loads after this one.
+    /// The current value, with acquire order.
     #[inline]
     pub fn acquire(&self) -> u64 {
         self.0.load(Ordering::Acquire)

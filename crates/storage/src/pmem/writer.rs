@@ -27,7 +27,7 @@ impl Region {
     /// Calls `look` while nobody writes: waits for all writers, and keeps new ones out until `look` is done. For checks that
     /// compare one part of a structure with another. The calling thread must hold no [`writer`](Self::writer) and ask
     /// for none.
-    pub fn at_rest<T>(&self, look: impl FnOnce() -> T) -> T {
+    pub fn with_writers_blocked<T>(&self, look: impl FnOnce() -> T) -> T {
         let _gate = self.gate.write();
         look()
     }
@@ -156,7 +156,7 @@ impl<'a> RegionWriter<'a> {
         let first = at - at % LINE_BYTES as Place;
         let lines = (at.saturating_add(bytes as Place).saturating_sub(first)).div_ceil(LINE_BYTES as Place);
         let words = region.table.words(first, lines as usize * LINE_BYTES / 8);
-        let words = words.ok_or_else(|| region.outside(at, bytes))?;
+        let words = words.ok_or_else(|| region.out_of_bounds(at, bytes))?;
         region.persist_calls.fetch_add(1, Ordering::Relaxed);
         region.persisted_lines.fetch_add(lines, Ordering::Relaxed);
         if let Some(latency) = &region.latency {
@@ -212,7 +212,7 @@ impl<'a> RegionWriter<'a> {
     #[inline]
     fn word(&self, at: Place) -> Result<&'a Word> {
         if at < FIRST_PLACE {
-            return Err(self.region.outside(at, 8));
+            return Err(self.region.out_of_bounds(at, 8));
         }
         self.own_word(at)
     }
@@ -221,7 +221,7 @@ impl<'a> RegionWriter<'a> {
     #[inline]
     fn own_word(&self, at: Place) -> Result<&'a Word> {
         let region = self.region;
-        let word = region.table.word(at).ok_or_else(|| region.outside(at, 8))?;
+        let word = region.table.word(at).ok_or_else(|| region.out_of_bounds(at, 8))?;
         self.touch(at);
         Ok(word)
     }

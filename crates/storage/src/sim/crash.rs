@@ -1,30 +1,30 @@
-//! What is left on a simulated disk after the power went.
+//! The state of a simulated disk after a power cut.
 //!
-//! 1. Of each file the synced bytes are left. Of the others none, all, or some by the seed: the file is
-//!    cut anywhere, and each 512-byte sector of the unsynced part holds its bytes, zeros, noise, or
-//!    its bytes up to some point and zeros after it. A sector that holds synced bytes keeps those.
-//! 2. Of each directory the names of its last sync are left. Of the changes since then none, all, a
-//!    first part (a journal cut short), or any subset, by the seed.
-//! 3. Bytes that a failed sync had dropped are never left.
-//! 4. Behind the bytes of a log whose handle was open lie the zeros of the space that was reserved for it.
+//! 1. The synced bytes of each file survive. Of the unsynced bytes none, all, or some by the seed survive: the file is truncated
+//!    anywhere, and each 512-byte sector of the unsynced part contains its bytes, zeros, random bytes, or a prefix of its bytes
+//!    and then zeros. A sector retains its synced bytes.
+//! 2. The names of a directory's last sync survive. Of the changes since then none, all, a prefix (a truncated journal), or any
+//!    subset survive, by the seed.
+//! 3. Bytes that a failed sync dropped never survive.
+//! 4. The zeros of the reserved space follow the bytes of a log with an open handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::disk::{DirectoryNode, FileNode, Node, NodeId, SimDisk};
+use super::disk::{DirectoryNode, FileNode, DiskNode, NodeId, SimDisk};
 use super::rng::SimRng;
 
-/// What a disk writes in one piece, in bytes.
+/// The unit of a disk write, in bytes.
 const SECTOR_BYTES: usize = 512;
 
-/// How much of what was not synced survives a power cut.
+/// The unsynced data that survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CrashMode {
-    /// Nothing: the disk is as the last syncs left it.
+    /// Nothing: the disk has the state of the last syncs.
     None,
     /// Some bytes and some names, by the seed.
     Random,
-    /// Everything that was written.
+    /// All writes.
     All,
 }
 
@@ -33,21 +33,20 @@ impl CrashMode {
     pub const EACH: [Self; 3] = [Self::None, Self::Random, Self::All];
 }
 
-/// The disk that the next boot finds.
+/// The disk at the next boot.
 pub(super) fn after_power_cut(disk: &SimDisk, mode: CrashMode, rng: &mut SimRng) -> SimDisk {
-    // Nodes keep their numbers, so names need no translation. Nodes without a name cost little: their
-    // bytes are dropped below.
-    let mut nodes: Vec<Node> = disk.nodes.iter().map(|node| surviving_node(node, mode, rng)).collect();
+    // Nodes retain their numbers, so names stay valid. The bytes of nodes without a name are dropped below.
+    let mut nodes: Vec<DiskNode> = disk.nodes.iter().map(|node| surviving_node(node, mode, rng)).collect();
     drop_nameless(&mut nodes);
     SimDisk { nodes }
 }
 
-fn surviving_node(node: &Node, mode: CrashMode, rng: &mut SimRng) -> Node {
+fn surviving_node(node: &DiskNode, mode: CrashMode, rng: &mut SimRng) -> DiskNode {
     match node {
-        Node::File(file) => Node::File(surviving_file(file, mode, rng)),
-        Node::Directory(directory) => {
+        DiskNode::File(file) => DiskNode::File(surviving_file(file, mode, rng)),
+        DiskNode::Directory(directory) => {
             let names = surviving_names(directory, mode, rng);
-            Node::Directory(DirectoryNode { current: names.clone(), durable: names, pending: Vec::new() })
+            DiskNode::Directory(DirectoryNode { current: names.clone(), durable: names, pending: Vec::new() })
         }
     }
 }
@@ -111,7 +110,7 @@ fn surviving_bytes(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> Vec<u8
         let lost = file.lost_start.min(end)..file.lost_end.min(end);
         bytes[lost].fill(0);
     }
-    // The reservation is a change of the file's metadata: with nothing synced it may be lost as well.
+    // The reservation is a metadata change of the file: without any sync it may be lost as well.
     let keeps_space = mode == CrashMode::All || (mode == CrashMode::Random && rng.one_in(2)) || synced > 0;
     if file.reserves && keeps_space {
         bytes.resize(file.reserved_bytes(), 0);
@@ -119,21 +118,21 @@ fn surviving_bytes(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> Vec<u8
     bytes
 }
 
-/// The unsynced part of one sector: mostly as written, else damaged in one of the ways of a disk.
+/// Damages the unsynced part of one sector with a probability of 3/8.
 fn spoil_sector(sector: &mut [u8], rng: &mut SimRng) {
     match rng.below(8) {
         0 => sector.fill(0),
         1 => rng.fill(sector),
         2 => {
-            let kept = rng.below(sector.len() as u64) as usize;
-            sector[kept..].fill(0);
+            let prefix = rng.below(sector.len() as u64) as usize;
+            sector[prefix..].fill(0);
         }
         _ => {}
     }
 }
 
-/// Frees the bytes of files that no directory names any more.
-fn drop_nameless(nodes: &mut [Node]) {
+/// Frees the bytes of files without a name.
+fn drop_nameless(nodes: &mut [DiskNode]) {
     let mut named = vec![false; nodes.len()];
     let mut open: Vec<NodeId> = vec![0];
     while let Some(id) = open.pop() {
@@ -141,11 +140,11 @@ fn drop_nameless(nodes: &mut [Node]) {
         if std::mem::replace(seen, true) {
             continue;
         }
-        if let Some(Node::Directory(directory)) = nodes.get(id) {
+        if let Some(DiskNode::Directory(directory)) = nodes.get(id) {
             open.extend(directory.current.values());
         }
     }
     for (node, _) in nodes.iter_mut().zip(named).filter(|(_, named)| !named) {
-        *node = Node::File(FileNode::default());
+        *node = DiskNode::File(FileNode::default());
     }
 }

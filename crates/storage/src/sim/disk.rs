@@ -1,7 +1,7 @@
-//! What a simulated disk holds: files and directories, each with what was synced and what was not.
+//! The content of a simulated disk: files and directories, each with its synced and unsynced state.
 //!
 //! Invariants:
-//! * a file's content only grows, except through [`SimDisk::damage`]; markers alone are overwritten;
+//! * a file's content only grows, except by [`SimDisk::damage`] and by in-place writes of markers;
 //! * `synced_bytes <= content.len()`: bytes below it survive every power cut;
 //! * a directory's `current` names are its `durable` names with all `pending` changes applied in order.
 
@@ -23,17 +23,17 @@ pub(super) type NodeId = usize;
 /// The root directory; it always exists. The current directory is the same place.
 const ROOT: NodeId = 0;
 
-/// Space behind a log is reserved in pieces of this size.
+/// The unit of the space reserved behind a log.
 const RESERVED_BYTES: usize = 4096;
 
-/// All nodes, also those that have lost their last name: an open handle still reads them.
+/// All nodes, including those without a name: open handles still read them.
 #[derive(Debug, Clone)]
 pub(super) struct SimDisk {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<DiskNode>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(super) enum DiskNode {
     File(FileNode),
     Directory(DirectoryNode),
 }
@@ -41,19 +41,18 @@ pub(super) enum Node {
 /// The bytes of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileNode {
-    /// Shared with images of this disk until the next append, so that an image costs little.
+    /// Shared with images of this disk until the next append, so that images are cheap.
     pub(super) content: Arc<Vec<u8>>,
-    /// How many of them survive a power cut for sure.
+    /// Length of the prefix that survives every power cut.
     pub(super) synced_bytes: usize,
-    /// Bytes from here to `lost_end` were dropped by a failed sync: reads show them, but no power cut
-    /// leaves them.
+    /// Bytes from here to `lost_end` were dropped by a failed sync: reads return them, but they never survive a power cut.
     pub(super) lost_start: usize,
     /// End of the dropped bytes.
     pub(super) lost_end: usize,
-    /// The file was created as a log and its handle is open: space is reserved behind its bytes, which
-    /// the end of the process or of the power leaves as zeros.
+    /// The file is a log with an open handle: space is reserved behind its bytes. After the end of the process, or a power cut,
+    /// this space contains zeros.
     pub(super) reserves: bool,
-    /// Space that the file takes without holding bytes.
+    /// Space of the file without content.
     pub(super) reserved_space: u64,
     /// The file is a region of persistent memory.
     pub(super) region: RegionContent,
@@ -67,7 +66,7 @@ pub(super) struct DirectoryNode {
     pub(super) pending: Vec<NameChange>,
 }
 
-/// One change of a directory that was not synced yet.
+/// An unsynced change of a directory.
 #[derive(Debug, Clone)]
 pub(super) enum NameChange {
     Bind { name: String, node: NodeId },
@@ -110,13 +109,13 @@ fn failure(operation: &str, path: &Path, kind: io::ErrorKind) -> Error {
 
 impl SimDisk {
     pub(super) fn new() -> Self {
-        Self { nodes: vec![Node::Directory(DirectoryNode::default())] }
+        Self { nodes: vec![DiskNode::Directory(DirectoryNode::default())] }
     }
 
     /// The node of `path`.
     pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
         path.iter().try_fold(ROOT, |node, name| match self.nodes.get(node) {
-            Some(Node::Directory(directory)) => directory.current.get(name.to_str()?).copied(),
+            Some(DiskNode::Directory(directory)) => directory.current.get(name.to_str()?).copied(),
             _ => None,
         })
     }
@@ -129,23 +128,23 @@ impl SimDisk {
     pub(super) fn file_node(&self, operation: &str, path: &Path) -> Result<NodeId> {
         let node = self.node(operation, path)?;
         match self.nodes.get(node) {
-            Some(Node::File(_)) => Ok(node),
+            Some(DiskNode::File(_)) => Ok(node),
             _ => Err(failure(operation, path, io::ErrorKind::IsADirectory)),
         }
     }
 
-    /// The bytes of a node that [`file_node`](Self::file_node) gave.
+    /// The file of a node from [`file_node`](Self::file_node).
     pub(super) fn file(&self, node: NodeId) -> Result<&FileNode> {
         match self.nodes.get(node) {
-            Some(Node::File(file)) => Ok(file),
+            Some(DiskNode::File(file)) => Ok(file),
             _ => Err(Error::internal("simulated disk: a handle names no file")),
         }
     }
 
-    /// The same, to change it.
+    /// As [`file`](Self::file), mutable.
     pub(super) fn file_mut(&mut self, node: NodeId) -> Result<&mut FileNode> {
         match self.nodes.get_mut(node) {
-            Some(Node::File(file)) => Ok(file),
+            Some(DiskNode::File(file)) => Ok(file),
             _ => Err(Error::internal("simulated disk: a handle names no file")),
         }
     }
@@ -153,12 +152,12 @@ impl SimDisk {
     fn directory_mut(&mut self, operation: &str, path: &Path) -> Result<&mut DirectoryNode> {
         let node = self.node(operation, path)?;
         match self.nodes.get_mut(node) {
-            Some(Node::Directory(directory)) => Ok(directory),
+            Some(DiskNode::Directory(directory)) => Ok(directory),
             _ => Err(failure(operation, path, io::ErrorKind::NotADirectory)),
         }
     }
 
-    /// The directory that holds `path`, and the last name of `path` in it.
+    /// The parent directory of `path`, and the last name of `path`.
     fn parent_mut(&mut self, operation: &str, path: &Path) -> Result<(&mut DirectoryNode, String)> {
         let invalid = || failure(operation, path, io::ErrorKind::InvalidInput);
         let parent = path.parent().ok_or_else(invalid)?;
@@ -166,7 +165,7 @@ impl SimDisk {
         Ok((self.directory_mut(operation, parent)?, name))
     }
 
-    fn add(&mut self, operation: &str, path: &Path, node: Node) -> Result<NodeId> {
+    fn add(&mut self, operation: &str, path: &Path, node: DiskNode) -> Result<NodeId> {
         let id = self.nodes.len();
         let (directory, name) = self.parent_mut(operation, path)?;
         if directory.current.contains_key(&name) {
@@ -178,13 +177,13 @@ impl SimDisk {
     }
 
     pub(super) fn create(&mut self, path: &Path, reserves: bool) -> Result<NodeId> {
-        self.add("create", path, Node::File(FileNode { reserves, ..FileNode::default() }))
+        self.add("create", path, DiskNode::File(FileNode { reserves, ..FileNode::default() }))
     }
 
     /// The process ends without closing its files.
     pub(super) fn abandon_handles(&mut self) {
         for node in &mut self.nodes {
-            if let Node::File(file) = node
+            if let DiskNode::File(file) = node
                 && std::mem::take(&mut file.reserves)
             {
                 let bytes = file.reserved_bytes();
@@ -202,15 +201,15 @@ impl SimDisk {
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
         let node = self.node("rename", from)?;
-        let moves_directory = matches!(self.nodes.get(node), Some(Node::Directory(_)));
+        let moves_directory = matches!(self.nodes.get(node), Some(DiskNode::Directory(_)));
         if moves_directory && to.starts_with(from) && to != from {
             return Err(failure("rename", to, io::ErrorKind::InvalidInput));
         }
         match self.find(to).and_then(|target| self.nodes.get(target)) {
-            Some(Node::Directory(target)) if !moves_directory || !target.current.is_empty() => {
+            Some(DiskNode::Directory(target)) if !moves_directory || !target.current.is_empty() => {
                 return Err(failure("rename to", to, io::ErrorKind::AlreadyExists));
             }
-            Some(Node::File(_)) if moves_directory => {
+            Some(DiskNode::File(_)) if moves_directory => {
                 return Err(failure("rename to", to, io::ErrorKind::AlreadyExists));
             }
             _ => {}
@@ -221,7 +220,7 @@ impl SimDisk {
             from_directory.change(NameChange::Rename { from: from_name, to: to_name, node });
             return Ok(());
         }
-        // Between two directories nothing ties the halves together until both are synced.
+        // A rename between directories is not atomic before both are synced.
         from_directory.change(NameChange::Unbind { name: from_name });
         let (to_directory, to_name) = self.parent_mut("rename to", to)?;
         to_directory.change(NameChange::Bind { name: to_name, node });
@@ -240,7 +239,7 @@ impl SimDisk {
 
     pub(super) fn list(&self, path: &Path) -> Result<Vec<String>> {
         match self.nodes.get(self.node("list", path)?) {
-            Some(Node::Directory(directory)) => Ok(directory.current.keys().cloned().collect()),
+            Some(DiskNode::Directory(directory)) => Ok(directory.current.keys().cloned().collect()),
             _ => Err(failure("list", path, io::ErrorKind::NotADirectory)),
         }
     }
@@ -250,12 +249,12 @@ impl SimDisk {
         for name in path {
             prefix.push(name);
             match self.find(&prefix).and_then(|node| self.nodes.get(node)) {
-                Some(Node::Directory(_)) => {}
-                Some(Node::File(_)) => {
+                Some(DiskNode::Directory(_)) => {}
+                Some(DiskNode::File(_)) => {
                     return Err(failure("create directory", &prefix, io::ErrorKind::AlreadyExists));
                 }
                 None => {
-                    self.add("create directory", &prefix, Node::Directory(DirectoryNode::default()))?;
+                    self.add("create directory", &prefix, DiskNode::Directory(DirectoryNode::default()))?;
                 }
             }
         }
@@ -276,7 +275,7 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Changes the bytes of a file behind the store's back, as a worn disk would.
+    /// Changes the bytes of a file as a failing disk does, without a call of the store.
     pub(super) fn damage(&mut self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let node = self.file_node("damage", path)?;
         let file = self.file_mut(node)?;
@@ -292,10 +291,10 @@ impl SimDisk {
         let mut open = vec![(PathBuf::new(), ROOT)];
         while let Some((path, node)) = open.pop() {
             match self.nodes.get(node) {
-                Some(Node::Directory(directory)) => {
+                Some(DiskNode::Directory(directory)) => {
                     open.extend(directory.current.iter().map(|(name, child)| (path.join(name), *child)));
                 }
-                Some(Node::File(_)) => found.push(path),
+                Some(DiskNode::File(_)) => found.push(path),
                 None => {}
             }
         }
@@ -305,7 +304,7 @@ impl SimDisk {
 }
 
 impl SimDisk {
-    /// The space that its files take, by whole blocks.
+    /// The space of all files, rounded up to whole blocks.
     pub(super) fn used_bytes(&self) -> u64 {
         let space = |path: &PathBuf| {
             let file = self.find(path).and_then(|node| self.file(node).ok());
@@ -315,13 +314,13 @@ impl SimDisk {
     }
 }
 
-/// Files take space by blocks of this size.
+/// The block size of the disk, in bytes.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 impl FileNode {
-    /// Its length with the space that is reserved behind its bytes.
+    /// The length of the file with the reserved space.
     pub(super) fn reserved_bytes(&self) -> usize {
-        // Small, so that tests meet ends of the reserved space in the middle of records.
+        // Small, so that in tests the reserved space ends in the middle of records.
         (self.content.len() + 1).next_multiple_of(RESERVED_BYTES)
     }
 
@@ -333,13 +332,13 @@ impl FileNode {
         self.synced_bytes = self.content.len();
     }
 
-    /// Puts bytes in the place of others. What was synced from there on no longer is.
+    /// Overwrites bytes. The synced prefix ends at `offset` then.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         overwrite(Arc::make_mut(&mut self.content), offset, bytes);
         self.synced_bytes = self.synced_bytes.min(offset as usize);
     }
 
-    /// The bytes `from..to` were written again and synced: a failed sync before that no longer matters to them.
+    /// Records that the bytes `from..to` were rewritten and synced: an earlier failed sync no longer affects them.
     pub(super) fn rewrite(&mut self, from: usize, to: usize) {
         if self.lost_end > 0 && from <= self.lost_start {
             self.lost_start = self.lost_start.max(to);
@@ -350,7 +349,7 @@ impl FileNode {
         self.synced_bytes = self.synced_bytes.max(to);
     }
 
-    /// A sync that failed: the bytes it was to write are marked clean without having been written.
+    /// Records a failed sync: the unsynced bytes are marked clean without being written.
     pub(super) fn lose_unsynced(&mut self) {
         if self.lost_end == 0 {
             self.lost_start = self.synced_bytes;

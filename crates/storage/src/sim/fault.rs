@@ -1,25 +1,25 @@
-//! Which call fails, and how.
+//! Fault injection into calls of the file system.
 //!
-//! Calls are counted per kind of fault: the `at`-th call *that the fault can hit* fails, so that a run
-//! over `at = 1, 2, 3, …` meets each place once and knows when it has met all of them.
+//! Calls are counted per kind of fault: the `at`-th call *that the fault can hit* fails. So runs with `at = 1, 2, 3, …` cover
+//! each call once, and can detect the last one.
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The operating system reports an input/output error. Hits every call. An operation on names may
-    /// have been done nevertheless; an append may have written a part.
+    /// The operating system reports an input/output error. Hits every call. An operation on names may be complete nevertheless;
+    /// an append may have written a part.
     Io,
     /// The disk is full. Hits creates, links, renames, new directories and appends; nothing is written.
     NoSpace,
-    /// A read returns fewer bytes than asked, which is no error. Hits reads of two bytes or more.
+    /// A read returns fewer bytes than requested, which is no error. Hits reads of two bytes or more.
     ShortRead,
     /// An append writes a part of its bytes and reports an error. Hits appends of two bytes or more.
     ShortAppend,
-    /// A sync of a file fails and drops the bytes it was to write. Hits syncs of files.
+    /// A sync of a file fails and drops the unsynced bytes. Hits syncs of files.
     LostSync,
     /// An access to a mapped log fails after a part of its bytes. Hits appends to logs of a disk that
-    /// [maps them](crate::SimVfs::map_logs). On a real disk such an access is a SIGBUS, which ends the process: a file cut by
-    /// another program, a failed medium.
+    /// [maps them](crate::SimVfs::map_logs). On a real disk such an access is a SIGBUS, which ends the process; the cause is a
+    /// truncation by another program, or a failed medium.
     MappedAccess,
 }
 
@@ -28,8 +28,8 @@ impl Fault {
     pub const EACH: [Self; 6] =
         [Self::Io, Self::NoSpace, Self::ShortRead, Self::ShortAppend, Self::LostSync, Self::MappedAccess];
 
-    /// Its place in an array of counters.
-    fn slot(self) -> usize {
+    /// Its index in an array of counters.
+    fn index(self) -> usize {
         match self {
             Self::Io => 0,
             Self::NoSpace => 1,
@@ -52,19 +52,18 @@ impl Fault {
     }
 }
 
-/// Which call is to fail.
+/// A planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FaultPlan {
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// The first call that fails, counted from 1 over the calls that `fault` can hit, from the moment
-    /// the plan is set.
+    /// The first call that fails, counted from 1 over the calls that `fault` can hit since the plan was set.
     pub at: u64,
-    /// Whether all such calls after it fail too.
+    /// Whether all later such calls fail too.
     pub sticky: bool,
 }
 
-/// A call of the file system, as far as faults and counters tell calls apart.
+/// The kinds of file system calls that faults and counters distinguish.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
     Create,
@@ -73,13 +72,13 @@ pub(super) enum Call {
     /// Remove a file or a directory.
     Remove,
     /// Open, list, exists, len, lock.
-    Look,
+    Inspect,
     Read {
         bytes: usize,
     },
     Append {
         bytes: usize,
-        /// To memory that the file is mapped to.
+        /// Through a mapping of the file.
         mapped: bool,
     },
     /// Bytes of a marker.
@@ -94,11 +93,11 @@ impl Call {
     }
 
     pub(super) fn writes(self) -> bool {
-        !matches!(self, Self::Look | Self::Read { .. })
+        !matches!(self, Self::Inspect | Self::Read { .. })
     }
 }
 
-/// How often the simulated disk was called since it was made.
+/// Counts of the calls of a simulated disk since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoCounters {
@@ -106,29 +105,29 @@ pub struct IoCounters {
     pub calls: u64,
     /// Reads of bytes.
     pub reads: u64,
-    /// Bytes asked for by reads.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
     /// Appends.
     pub appends: u64,
-    /// Bytes given to appends.
+    /// Bytes of appends.
     pub append_bytes: u64,
-    /// Appends to files that are mapped to be written.
+    /// Appends through mappings.
     pub mapped_appends: u64,
-    /// Files that were mapped to be written: logs, and regions of persistent memory.
+    /// Files that were mapped for writing: logs, and regions of persistent memory.
     pub writable_mappings: u64,
     /// Syncs of files and directories together.
     pub sync_points: u64,
     /// Creates, removals, renames, links and new directories.
     pub name_changes: u64,
-    /// Faults that were met.
+    /// Injected faults.
     pub faults: u64,
 }
 
-/// The plan and the counts.
+/// The plan of faults and the counts of calls.
 #[derive(Debug, Default)]
 pub(super) struct FaultState {
     plan: Option<FaultPlan>,
-    /// Per fault, the calls that it could have hit since the plan was last set.
+    /// Per fault, the calls it could have hit since the plan was set.
     eligible: [u64; Fault::EACH.len()],
     pub(super) counters: IoCounters,
 }
@@ -140,20 +139,20 @@ impl FaultState {
     }
 
     pub(super) fn eligible_calls(&self, fault: Fault) -> u64 {
-        self.eligible[fault.slot()]
+        self.eligible[fault.index()]
     }
 
-    /// Counts the call and says what is to go wrong with it.
+    /// Counts the call and returns its fault.
     pub(super) fn count(&mut self, call: Call) -> Option<Fault> {
         self.add_to_counters(call);
         for fault in Fault::EACH.into_iter().filter(|fault| fault.hits(call)) {
-            self.eligible[fault.slot()] += 1;
+            self.eligible[fault.index()] += 1;
         }
         let plan = self.plan?;
         if !plan.fault.hits(call) {
             return None;
         }
-        let count = self.eligible[plan.fault.slot()];
+        let count = self.eligible[plan.fault.index()];
         let hit = if plan.sticky { count >= plan.at } else { count == plan.at };
         self.counters.faults += u64::from(hit);
         hit.then_some(plan.fault)
@@ -164,7 +163,7 @@ impl FaultState {
         counters.calls += 1;
         match call {
             Call::Create | Call::Name | Call::Remove => counters.name_changes += 1,
-            Call::Look | Call::Overwrite => {}
+            Call::Inspect | Call::Overwrite => {}
             Call::Read { bytes } => {
                 counters.reads += 1;
                 counters.read_bytes += bytes as u64;

@@ -1,4 +1,4 @@
-//! A handle on a file of a simulated disk.
+//! File handles of a simulated disk.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) struct SimFile {
     node: NodeId,
     path: PathBuf,
     writable: bool,
-    /// Appends go through a mapping.
+    /// Appends use a mapping.
     mapped: bool,
     /// An append or a sync through this handle failed.
     poisoned: AtomicBool,
@@ -30,7 +30,7 @@ impl SimFile {
         Self { machine, node, path, writable, mapped: false, poisoned: AtomicBool::new(false) }
     }
 
-    /// The same file, appended to through a mapping.
+    /// The same file, with appends through a mapping.
     pub(super) fn into_mapped(mut self) -> Self {
         self.mapped = true;
         self
@@ -55,12 +55,12 @@ impl File for SimFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut machine = self.machine.lock();
         let fault = machine.begin(Call::Read { bytes: buf.len() }, "read", &self.path)?;
-        let wanted = match fault {
+        let count = match fault {
             None => buf.len(),
             Some(Fault::ShortRead) => 1 + machine.rng.below(buf.len() as u64 - 1) as usize,
             Some(_) => return Err(broken("read", &self.path)),
         };
-        Ok(copy_at(&machine.disk.file(self.node)?.content, offset, &mut buf[..wanted]))
+        Ok(copy_at(&machine.disk.file(self.node)?.content, offset, &mut buf[..count]))
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {
@@ -74,17 +74,17 @@ impl File for SimFile {
             "append to",
             &self.path,
         )?;
-        let held = machine.disk.file(self.node)?.content.len() as u64;
-        if fault.is_none() && !machine.has_space(held, bytes.len() as u64) {
+        let length = machine.disk.file(self.node)?.content.len() as u64;
+        if fault.is_none() && !machine.has_space(length, bytes.len() as u64) {
             return Err(full("append to", &self.path));
         }
-        let landed = match fault {
+        let written = match fault {
             None => bytes.len(),
             Some(Fault::NoSpace) => return Err(full("append to", &self.path)),
             Some(Fault::ShortAppend) => 1 + machine.rng.below(bytes.len() as u64 - 1) as usize,
             Some(_) => machine.rng.below(bytes.len() as u64 + 1) as usize,
         };
-        machine.disk.file_mut(self.node)?.append(&bytes[..landed]);
+        machine.disk.file_mut(self.node)?.append(&bytes[..written]);
         if fault.is_some() { Err(self.poison("append to")) } else { Ok(()) }
     }
 
@@ -99,7 +99,7 @@ impl File for SimFile {
                 return Ok(());
             }
             Some(Fault::LostSync) => machine.disk.file_mut(self.node)?.lose_unsynced(),
-            // The bytes may have reached the disk or not: they stay unsynced, and a crash decides.
+            // The bytes stay unsynced; a power cut decides whether they survive.
             Some(_) => {}
         }
         Err(self.poison("sync"))
@@ -107,7 +107,7 @@ impl File for SimFile {
 
     fn len(&self) -> Result<u64> {
         let mut machine = self.machine.lock();
-        if machine.begin(Call::Look, "stat", &self.path)?.is_some() {
+        if machine.begin(Call::Inspect, "stat", &self.path)?.is_some() {
             return Err(broken("stat", &self.path));
         }
         Ok(machine.disk.file(self.node)?.content.len() as u64)
@@ -127,7 +127,7 @@ impl Marker for SimFile {
 
 impl Drop for SimFile {
     fn drop(&mut self) {
-        // Closing a log gives the reserved space back.
+        // Closing a log frees its reserved space.
         if self.writable
             && let Ok(file) = self.machine.lock().disk.file_mut(self.node)
         {

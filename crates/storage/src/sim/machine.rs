@@ -1,4 +1,4 @@
-//! The state of a simulated machine: its disk, whether it has power, and what its next call meets.
+//! The state of a simulated machine: its disk, its power and its planned faults.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,29 +17,29 @@ pub(super) struct Machine {
     pub(super) faults: FaultState,
     pub(super) rng: SimRng,
     pub(super) locks: BTreeSet<PathBuf>,
-    /// How many bytes the disk has.
+    /// The capacity of the disk in bytes.
     pub(super) capacity: Option<u64>,
-    /// Logs are appended to through mappings.
+    /// New logs use mappings.
     pub(super) maps_logs: bool,
-    /// How many power cuts the disk has seen.
+    /// The number of power cuts so far.
     pub(super) boot: u64,
     power: Power,
     pub(super) record: RecordImages,
     pub(super) copies: Vec<DiskCopy>,
 }
 
-/// Whether the machine still runs.
+/// The power of the machine.
 enum Power {
     On,
-    /// Goes off once this many sync points, counted since the machine was made, are done.
+    /// Off after this many sync points since the machine was created.
     OffAfter(u64),
     Off,
 }
 
-/// At which calls images of the disk are kept.
+/// The calls at which images of the disk are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordImages {
-    /// At none.
+    /// None.
     Never,
     /// Before each sync of a file or a directory.
     SyncPoints,
@@ -47,7 +47,7 @@ pub enum RecordImages {
     Writes,
 }
 
-/// The disk as it was just before a call.
+/// The state of the disk before a call.
 pub(super) struct DiskCopy {
     pub(super) disk: SimDisk,
     pub(super) rng: SimRng,
@@ -83,17 +83,17 @@ impl Machine {
         matches!(self.power, Power::Off)
     }
 
-    /// Counts a call, keeps an image if one is wanted, and says what is to go wrong.
+    /// Counts a call and records an image if requested; returns the fault of the call.
     pub(super) fn begin(&mut self, call: Call, operation: &str, path: &Path) -> Result<Option<Fault>> {
         if matches!(self.power, Power::Off) {
             return Err(describe(operation, path, io::Error::other("the power is off")));
         }
-        let wanted = match self.record {
+        let is_recorded = match self.record {
             RecordImages::Never => false,
             RecordImages::SyncPoints => call.is_sync_point(),
             RecordImages::Writes => call.writes(),
         };
-        if wanted {
+        if is_recorded {
             self.copies.push(DiskCopy {
                 disk: self.disk.clone(),
                 rng: self.rng.clone(),
@@ -105,14 +105,14 @@ impl Machine {
         Ok(self.faults.count(call))
     }
 
-    /// Whether a file of `held` bytes may have `bytes` more.
-    pub(super) fn has_space(&self, held: u64, bytes: u64) -> bool {
+    /// Whether a file of `length` bytes can grow by `bytes`.
+    pub(super) fn has_space(&self, length: u64, bytes: u64) -> bool {
         let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES);
-        let more = (blocks(held + bytes) - blocks(held)) * BLOCK_BYTES;
+        let more = (blocks(length + bytes) - blocks(length)) * BLOCK_BYTES;
         self.capacity.is_none_or(|capacity| more == 0 || self.disk.used_bytes() + more <= capacity)
     }
 
-    /// After a sync point: the power may go.
+    /// The end of a call; after a planned sync point the power goes off.
     pub(super) fn end(&mut self, call: Call) {
         let done = self.faults.counters.sync_points;
         if call.is_sync_point() && matches!(self.power, Power::OffAfter(count) if done >= count) {
@@ -126,7 +126,7 @@ pub(super) fn full(operation: &str, path: &Path) -> Error {
     describe(operation, path, io::Error::from(io::ErrorKind::StorageFull))
 }
 
-/// The error of a disk that does not work.
+/// The error of a failed disk operation.
 pub(super) fn broken(operation: &str, path: &Path) -> Error {
     describe(operation, path, io::Error::other("simulated input/output error"))
 }

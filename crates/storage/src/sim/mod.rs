@@ -1,7 +1,7 @@
-//! A disk in memory that forgets what was not synced when the power goes, and fails when told.
+//! A simulated disk in memory that loses unsynced data at a power cut, with fault injection.
 //!
-//! A run over a [`SimVfs`] and a [`SimRuntime`] depends on their seeds alone, as long as one thread
-//! uses them. What a power cut leaves is described in `crash.rs`, what can fail in `fault.rs`.
+//! A run over a [`SimVfs`] and a [`SimRuntime`] depends only on their seeds, as long as a single thread uses them. `crash.rs`
+//! defines the state after a power cut, `fault.rs` the faults.
 
 mod crash;
 mod disk;

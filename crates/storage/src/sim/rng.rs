@@ -1,9 +1,9 @@
-//! Random numbers from a seed.
+//! Seeded random numbers.
 
-/// A small random number generator: the same seed gives the same numbers on every machine.
+/// A small random number generator; its numbers depend only on the seed, on every machine.
 ///
-/// SplitMix64: a counter with a strong mix. Its state is one word, and any seed is good, also
-/// neighbouring ones. Not for secrets.
+/// SplitMix64: a counter with a strong mix function. Its state is one word; adjacent seeds give unrelated numbers. Not for
+/// secrets.
 ///
 /// ```
 /// use bolide_storage::SimRng;
@@ -47,7 +47,7 @@ impl SimRng {
         choices.get(self.below(choices.len() as u64) as usize)
     }
 
-    /// Fills `bytes` with noise.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let word = self.next_u64().to_le_bytes();
@@ -55,22 +55,21 @@ impl SimRng {
         }
     }
 
-    /// A generator whose numbers have nothing to do with those of this one: for a part of a run whose
-    /// choices must not shift when another part draws more.
+    /// A generator with independent numbers, for a part of a run that must not depend on how many numbers other parts draw.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
 }
 
-/// The mixing step alone: the `n`-th number of the seed `s` is `mix(s + n * STEP)`.
+/// The mix function: the `n`-th number of the seed `s` is `mix(s + n * STEP)`.
 pub(super) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// Number `count` of `seed`, for callers that keep the count in an atomic.
+/// Number `count` of `seed`, for callers with an atomic count.
 pub(super) fn nth(seed: u64, count: u64) -> u64 {
     mix(seed.wrapping_add(count.wrapping_mul(STEP)))
 }

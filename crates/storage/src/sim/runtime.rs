@@ -1,4 +1,4 @@
-//! A clock that moves when it is read or slept on, and random numbers from a seed.
+//! A simulated clock, which advances at reads and sleeps, and seeded random numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -9,10 +9,10 @@ use bolide_base::Result;
 use super::rng::nth;
 use crate::runtime::{JoinHandle, Runtime, spawn_thread};
 
-/// A runtime whose clock and random numbers depend on its seed and on the calls made so far.
+/// A runtime whose clock and random numbers depend only on its seed and on the previous calls.
 ///
-/// [`sleep`](Runtime::sleep) moves the clock and returns at once. Threads are real ones, so a run
-/// depends on the seed alone only as long as it starts none.
+/// [`sleep`](Runtime::sleep) advances the clock and returns at once. Threads are real, so a run is deterministic only without
+/// them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +36,7 @@ impl SimRuntime {
         Self { seed, drawn: AtomicU64::new(0), now_micros: AtomicU64::new(0) }
     }
 
-    /// Moves the clock forward.
+    /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let _ = self
@@ -47,7 +47,7 @@ impl SimRuntime {
 
 impl Runtime for SimRuntime {
     fn now_micros(&self) -> u64 {
-        // One microsecond for each look, so that a loop that waits for a moment comes to an end.
+        // One microsecond per read, so that a loop that waits for a time ends.
         self.now_micros.fetch_add(1, Ordering::AcqRel)
     }
 
@@ -57,7 +57,7 @@ impl Runtime for SimRuntime {
 
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
-        // A loop that sleeps until another thread is done must let that thread run.
+        // A loop that sleeps until another thread is done must yield to it.
         thread::yield_now();
     }
 
@@ -65,12 +65,12 @@ impl Runtime for SimRuntime {
         spawn_thread(name, task)
     }
 
-    /// Always 0: CPU time would differ from run to run.
-    /// The same for all: power cuts show in the numbers of mounts.
+    /// Constant: power cuts change the mount ids instead.
     fn boot_id(&self) -> u128 {
         1
     }
 
+    /// Always 0: CPU time would differ from run to run.
     fn thread_cpu_micros(&self) -> u64 {
         0
     }

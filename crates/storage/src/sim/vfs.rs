@@ -20,8 +20,7 @@ use crate::mem::normal;
 use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Marker, Vfs};
 
-/// A simulated machine's file system. Clones are the same disk; [`clone_disk`](Self::clone_disk)
-/// copies it.
+/// The file system of a simulated machine. Clones share the disk; [`clone_disk`](Self::clone_disk) copies it.
 ///
 /// ```
 /// use std::path::Path;
@@ -41,12 +40,12 @@ pub struct SimVfs {
     machine: Arc<Mutex<Machine>>,
 }
 
-/// The disk as it was just before a call.
+/// The state of the disk before a call.
 #[derive(Debug, Clone)]
 pub struct DiskImage {
-    /// A machine of its own with a copy of the disk, unsynced bytes and names included.
+    /// A separate machine with a copy of the disk, including unsynced bytes and names.
     pub vfs: SimVfs,
-    /// The call that came next, for messages.
+    /// The next call, for messages.
     pub before: String,
     /// The number of that call, counted from 1 over all calls.
     pub call: u64,
@@ -62,9 +61,9 @@ impl SimVfs {
         Self { machine: Arc::new(Mutex::new(Machine::new(disk, rng, boot))) }
     }
 
-    /// The disk that the next boot would find if the power went now. This machine runs on.
+    /// The disk at the next boot after a power cut now. This machine continues.
     ///
-    /// [`CrashMode::Random`] draws from this machine's seed, so a second call gives another outcome.
+    /// [`CrashMode::Random`] draws from this machine's seed, so a second call returns another outcome.
     pub fn crash(&self, mode: CrashMode) -> Self {
         let mut machine = self.machine.lock();
         let mut rng = machine.rng.fork();
@@ -72,7 +71,7 @@ impl SimVfs {
         Self::with_disk(disk, rng, machine.boot + 1)
     }
 
-    /// The same with a seed of its own, whatever this machine has drawn before.
+    /// As [`crash`](Self::crash) with a separate seed, independent of earlier draws.
     pub fn crash_with_seed(&self, mode: CrashMode, seed: u64) -> Self {
         let mut rng = SimRng::new(seed);
         let machine = self.machine.lock();
@@ -80,8 +79,8 @@ impl SimVfs {
         Self::with_disk(disk, rng, machine.boot + 1)
     }
 
-    /// A copy of the disk in another machine, as the end of the process would leave it: unsynced bytes and
-    /// names included, no locks, no faults.
+    /// A copy of the disk in another machine, in its state after the end of the process: with unsynced bytes and names, without
+    /// locks and faults.
     pub fn clone_disk(&self) -> Self {
         let mut machine = self.machine.lock();
         let rng = machine.rng.fork();
@@ -90,44 +89,45 @@ impl SimVfs {
         Self::with_disk(disk, rng, machine.boot)
     }
 
-    /// Limits the disk to so many bytes, by blocks of 4 KiB; `None` for no limit, as at first. Appends and reserved files over it are `NoSpace`.
+    /// Sets the capacity of the disk in bytes, used in blocks of 4 KiB; `None`, the default, is unlimited. Appends and reserved
+    /// files beyond it fail with `NoSpace`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.machine.lock().capacity = bytes;
     }
 
-    /// Logs that are created from now on are appended to through mappings, as those of
-    /// [`DiskVfs::map_logs`](crate::DiskVfs::map_logs) are. Off at first, and on disks that a crash or a copy gives.
+    /// Makes new logs use mappings, as [`DiskVfs::map_logs`](crate::DiskVfs::map_logs) does. Off by default, and on disks of a
+    /// crash or a copy.
     pub fn map_logs(&self) {
         self.machine.lock().maps_logs = true;
     }
 
-    /// The bytes that the files on the disk take, by blocks of 4 KiB.
+    /// The space of the files on the disk in bytes, by blocks of 4 KiB.
     pub fn used_bytes(&self) -> u64 {
         self.machine.lock().disk.used_bytes()
     }
 
-    /// Sets or clears the plan of what fails. Its count starts now.
+    /// Sets or clears the planned fault. Its count starts now.
     pub fn set_fault(&self, plan: Option<FaultPlan>) {
         self.machine.lock().faults.set_plan(plan);
     }
 
-    /// How many calls `fault` could have hit since [`set_fault`](Self::set_fault) was last called.
+    /// The number of calls that `fault` could have hit since the last [`set_fault`](Self::set_fault).
     pub fn eligible_calls(&self, fault: Fault) -> u64 {
         self.machine.lock().faults.eligible_calls(fault)
     }
 
-    /// How often the disk was called since it was made.
+    /// Counts of the calls since the disk was created.
     pub fn counters(&self) -> IoCounters {
         self.machine.lock().faults.counters
     }
 
-    /// Lets the power go once `count` more sync points are done: every call after that fails, and
-    /// [`crash`](Self::crash) gives the disk that is left.
+    /// Turns the power off after `count` more sync points: every later call fails, and [`crash`](Self::crash) returns the surviving
+    /// disk.
     pub fn power_off_after_syncs(&self, count: u64) {
         self.machine.lock().power_off_after_syncs(count);
     }
 
-    /// Lets the power go now: every later call fails.
+    /// Turns the power off now: every later call fails.
     pub fn power_off(&self) {
         self.power_off_after_syncs(0);
     }
@@ -137,12 +137,12 @@ impl SimVfs {
         self.machine.lock().is_off()
     }
 
-    /// From now on keeps images of the disk at these calls; see [`take_images`](Self::take_images).
+    /// Records images of the disk before these calls from now on; see [`take_images`](Self::take_images).
     pub fn record_images(&self, record: RecordImages) {
         self.machine.lock().record = record;
     }
 
-    /// The images kept since the last call of this, in order.
+    /// The images since the last call of this method, in order.
     pub fn take_images(&self) -> Vec<DiskImage> {
         let copies = std::mem::take(&mut self.machine.lock().copies);
         let image = |copy: DiskCopy| DiskImage {
@@ -165,7 +165,7 @@ impl SimVfs {
         Ok(machine.disk.file(node)?.content.to_vec())
     }
 
-    /// Changes the bytes of a file behind the store's back; the result counts as synced.
+    /// Changes the bytes of a file without a call of the store; the result counts as synced.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         self.machine.lock().disk.damage(&normal(path), change)
     }
@@ -181,7 +181,7 @@ impl SimVfs {
         Ok(SimFile::new(Arc::clone(&self.machine), node, path, true))
     }
 
-    /// Counts a call that changes names or looks at them, and runs `act` unless it is to fail.
+    /// Counts a call on names, and runs `act` unless the call has a fault.
     fn call<T>(
         &self,
         call: Call,
@@ -198,8 +198,7 @@ impl SimVfs {
             }
             Some(Fault::NoSpace) => Err(full(operation, path)),
             Some(_) => {
-                // A failed call may have been carried out. A guard made by `act` must not be dropped
-                // while the machine is locked.
+                // A failed call may have its effect. A guard from `act` must not be dropped while the machine is locked.
                 let done = call.writes() && machine.rng.one_in(2);
                 let result = done.then(|| act(&mut machine));
                 drop(machine);
@@ -240,7 +239,7 @@ impl Vfs for SimVfs {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let path = normal(path);
-        let node = self.call(Call::Look, "open", &path, |machine| machine.disk.file_node("open", &path))?;
+        let node = self.call(Call::Inspect, "open", &path, |machine| machine.disk.file_node("open", &path))?;
         Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, false)))
     }
 
@@ -254,7 +253,7 @@ impl Vfs for SimVfs {
         let mut machine = self.machine.lock();
         match machine.begin(Call::Sync, "write again", &path)? {
             None => {}
-            // As after any failed sync, a power cut decides.
+            // As after any failed sync, a power cut decides what survives.
             Some(_) => return Err(broken("write again", &path)),
         }
         let node = machine.disk.file_node("write again", &path)?;
@@ -292,12 +291,12 @@ impl Vfs for SimVfs {
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let dir = normal(dir);
-        self.call(Call::Look, "list", &dir, |machine| machine.disk.list(&dir))
+        self.call(Call::Inspect, "list", &dir, |machine| machine.disk.list(&dir))
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
         let path = normal(path);
-        self.call(Call::Look, "look up", &path, |machine| Ok(machine.disk.find(&path).is_some()))
+        self.call(Call::Inspect, "look up", &path, |machine| Ok(machine.disk.find(&path).is_some()))
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
@@ -328,7 +327,7 @@ impl Vfs for SimVfs {
 
     fn open_region(&self, path: &Path, options: RegionOptions, private: bool) -> Result<Arc<Region>> {
         let path = normal(path);
-        self.call(Call::Look, "open", &path, |machine| {
+        self.call(Call::Inspect, "open", &path, |machine| {
             let node = machine.disk.file_node("open", &path)?;
             machine.faults.counters.writable_mappings += u64::from(!private);
             let found = machine.disk.file_mut(node)?.region.open(&options, private)?;
@@ -338,7 +337,7 @@ impl Vfs for SimVfs {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let path = normal(path);
-        self.call(Call::Look, "lock", &path, |machine| {
+        self.call(Call::Inspect, "lock", &path, |machine| {
             if machine.locks.contains(&path) {
                 return Err(locked(&path, "this process"));
             }
@@ -353,7 +352,7 @@ impl Vfs for SimVfs {
 
     fn is_locked(&self, path: &Path) -> Result<bool> {
         let path = normal(path);
-        self.call(Call::Look, "look for a lock", &path, |machine| Ok(machine.locks.contains(&path)))
+        self.call(Call::Inspect, "look for a lock", &path, |machine| Ok(machine.locks.contains(&path)))
     }
 }
 
@@ -363,7 +362,7 @@ struct SimLock {
 }
 
 impl FileLock for SimLock {
-    // Not counted as a call: it changes nothing, and goes with a sync.
+    // Not counted as a call: it has no effect, and accompanies a sync.
     fn check(&self) -> Result<()> {
         let machine = self.vfs.machine.lock();
         if machine.is_off() || machine.disk.find(&self.path).is_some() {

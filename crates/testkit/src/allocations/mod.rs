@@ -1,17 +1,17 @@
 //! Allocations that fail.
 //!
-//! Rust ends the process where an allocation fails that has no error to return. So two rules must hold:
+//! Rust aborts the process where an allocation fails that has no error to return. So two rules must hold:
 //!
 //! 1. Memory for a size that comes from a file or from a caller is bounded by what is there, or taken in a way that can
 //!    fail: no damaged file, no record with a good checksum and wrong contents, and no option has one allocation of more
 //!    than [`LIMIT_BYTES`] made. See [`sizes`].
-//! 2. A process that ends because the n-th allocation failed, anywhere, leaves a database that opens and has every
-//!    acknowledged write. A call that returns an error instead did its work in full or not at all. See [`ends`].
+//! 2. A process that aborts because the n-th allocation failed, anywhere, leaves a database that opens and has every
+//!    acknowledged write. A call that returns an error instead did its work in full or not at all. See [`aborts`].
 //!
 //! Both run in child processes of the program that calls: [`run_as_child`] is to be the first thing that it does, and its
 //! global allocator calls [`plan::admits`].
 
-pub mod ends;
+pub mod aborts;
 pub mod plan;
 pub mod sizes;
 
@@ -24,9 +24,9 @@ use crate::seeds::{Counts, Outcome};
 /// The most bytes that one allocation may have. The largest value that is stored has as many.
 pub const LIMIT_BYTES: usize = 64 << 20;
 
-/// The variable that makes a process a child, with its task: `ends SEED STEPS AT PLANTED DIRECTORY` or
+/// The variable that makes a process a child, with its task: `aborts SEED STEPS AT PLANTED DIRECTORY` or
 /// `sizes SEED STRIDE PLANTED DIRECTORY`, where `PLANTED` is `true` or `false`.
-const VARIABLE: &str = "BOLIDE_ALLOCATION_CHILD";
+const CHILD_TASK_VARIABLE: &str = "BOLIDE_ALLOCATION_CHILD";
 
 /// How the proof runs.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +77,7 @@ impl Child {
     fn run(&self, task: &str) -> Outcome<(ExitStatus, String)> {
         let output = Command::new(&self.program)
             .args(&self.arguments)
-            .env(VARIABLE, task)
+            .env(CHILD_TASK_VARIABLE, task)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -90,14 +90,14 @@ impl Child {
 
 /// Does the work of a child if the process is one. Returns whether it is.
 pub fn run_as_child() -> bool {
-    let Ok(task) = std::env::var(VARIABLE) else { return false };
+    let Ok(task) = std::env::var(CHILD_TASK_VARIABLE) else { return false };
     let words: Vec<&str> = task.splitn(6, ' ').collect();
     let outcome = match words[..] {
-        ["ends", seed, steps, at, planted, dir] => {
+        ["aborts", seed, steps, at, planted, dir] => {
             let numbers = (seed.parse(), steps.parse(), at.parse());
             match numbers {
                 (Ok(seed), Ok(steps), Ok(at)) => {
-                    ends::child(seed, steps, at, planted == "true", Path::new(dir))
+                    aborts::child(seed, steps, at, planted == "true", Path::new(dir))
                 }
                 _ => Err("wrong numbers".to_owned()),
             }
@@ -117,7 +117,7 @@ pub fn run_as_child() -> bool {
 
 /// Runs both parts of the proof with `seed`.
 pub fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Counts> {
-    let mut counts = ends::check(seed, options, child)?;
+    let mut counts = aborts::check(seed, options, child)?;
     counts.merge(&sizes::check(seed, options, child)?);
     Ok(counts)
 }
@@ -127,8 +127,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(seed: u64, name: &str) -> Outcome<Self> {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(format!("bolide-allocations-{process}-{number}-{name}-{seed}"));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self(path))

@@ -71,16 +71,16 @@ impl Trials<'_> {
         if refused > 0 {
             return Err(format!("{place}: {} an allocation of {bytes} bytes was requested", Rule::Memory));
         }
-        ended.map_err(|panic| format!("{place}: {}", crate::seeds::words(&*panic)))
+        ended.map_err(|panic| format!("{place}: {}", crate::seeds::panic_text(&*panic)))
     }
 }
 
 /// A child.
-pub(super) fn child(seed: u64, stride: usize, trusts: bool, dir: &Path) -> Outcome {
+pub(super) fn child(seed: u64, stride: usize, trusts_length: bool, dir: &Path) -> Outcome {
     let mut trials = Trials { dir, count: 0 };
     options(&mut trials)?;
     decoders(&mut trials, seed)?;
-    damaged_files(&mut trials, seed, stride, trusts)?;
+    damaged_files(&mut trials, seed, stride, trusts_length)?;
     std::fs::write(dir.join("count"), trials.count.to_string()).map_err(|error| error.to_string())
 }
 
@@ -111,7 +111,7 @@ fn sample(seed: u64) -> Outcome<(SimVfs, Setup)> {
 }
 
 /// Each file with a length that is not true, at each of some places.
-fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts: bool) -> Outcome {
+fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts_length: bool) -> Outcome {
     let (disk, setup) = sample(seed)?;
     let mut rng = SimRng::new(seed ^ 0x51ed);
     for path in disk.files() {
@@ -126,7 +126,7 @@ fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts: bool
             damaged.damage(&path, put).map_err(|error| format!("{error:?}"))?;
             let place = format!("seed {seed}, {} at {offset}, {wrong:x?}", path.display());
             trials.check(&place, || {
-                if trusts {
+                if trusts_length {
                     let named = u64::from_le_bytes(*wrong.first_chunk().unwrap_or(&[0xff; 8]));
                     drop(Vec::<u8>::with_capacity((named as usize).min(1 << 30)));
                 }
@@ -186,27 +186,27 @@ fn decoders(trials: &mut Trials<'_>, seed: u64) -> Outcome {
 
 /// Each option, and each number of a query, at its largest value.
 fn options(trials: &mut Trials<'_>) -> Outcome {
-    let most = usize::MAX;
+    let max = usize::MAX;
     let of_database: [(&str, Options); 12] = [
-        ("cache_bytes", Options::default().cache_bytes(most)),
-        ("row_cache_bytes", Options::default().row_cache_bytes(most)),
-        ("memtable_bytes", Options::default().memtable_bytes(most)),
-        ("max_immutable_memtables", Options::default().max_immutable_memtables(most)),
-        ("max_open_files", Options::default().max_open_files(most)),
+        ("cache_bytes", Options::default().cache_bytes(max)),
+        ("row_cache_bytes", Options::default().row_cache_bytes(max)),
+        ("memtable_bytes", Options::default().memtable_bytes(max)),
+        ("max_immutable_memtables", Options::default().max_immutable_memtables(max)),
+        ("max_open_files", Options::default().max_open_files(max)),
         ("manifest_bytes", Options::default().manifest_bytes(u64::MAX)),
         ("reserve_bytes", Options::default().reserve_bytes(u64::MAX)),
         ("view_delay_percent", Options::default().view_delay_percent(u32::MAX)),
-        ("partition_tables", Options::default().partition_tables(most)),
-        ("fetch_shared_from", Options::default().fetch_shared_from(most)),
+        ("partition_tables", Options::default().partition_tables(max)),
+        ("fetch_shared_from", Options::default().fetch_shared_from(max)),
         ("sync_interval", Options::default().sync_interval(std::time::Duration::MAX)),
-        ("all of memory", Options::default().cache_bytes(most).row_cache_bytes(most).memtable_bytes(most)),
+        ("all of memory", Options::default().cache_bytes(max).row_cache_bytes(max).memtable_bytes(max)),
     ];
     for (name, options) in of_database {
         trials.check(name, || work(options.background_threads(0), CollectionOptions::json(), "composite"))?;
     }
     let of_collection: [(&str, CollectionOptions); 3] = [
-        ("block_bytes", CollectionOptions::json().block_bytes(most)),
-        ("bloom_bits_per_key", CollectionOptions::json().bloom_bits_per_key(most)),
+        ("block_bytes", CollectionOptions::json().block_bytes(max)),
+        ("bloom_bits_per_key", CollectionOptions::json().bloom_bits_per_key(max)),
         ("target_file_bytes", CollectionOptions::json().target_file_bytes(u64::MAX)),
     ];
     for (name, declared) in of_collection {
@@ -235,13 +235,13 @@ fn work(options: Options, declared: CollectionOptions, kind: &str) {
     let _ = db.flush();
     let _ = docs.put(&[0; 70_000], b"{}");
     let _ = docs.get(&[0; 300_000]);
-    let most = usize::MAX;
+    let max = usize::MAX;
     let queries = [
-        Query::new().eq("a", 1).limit(most),
-        Query::new().eq("a", 1).limit_per_value(most),
-        Query::new().range("a", 0..=2).limit(most).limit_per_value(most),
-        Query::new().eq("a", 1).limit(most).keys_only(),
-        Query::new().limit(most).count(),
+        Query::new().eq("a", 1).limit(max),
+        Query::new().eq("a", 1).limit_per_value(max),
+        Query::new().range("a", 0..=2).limit(max).limit_per_value(max),
+        Query::new().eq("a", 1).limit(max).keys_only(),
+        Query::new().limit(max).count(),
     ];
     for query in queries {
         let _ = docs.find(&query);

@@ -9,7 +9,7 @@ pub const COLLECTION: &str = "records";
 
 /// One thing that a case does.
 #[derive(Debug, Clone)]
-pub enum Act {
+pub enum CaseStep {
     /// Applies changes in one batch.
     Write(Vec<Change>),
     /// Takes a snapshot that is queried at the end; a case takes at most
@@ -23,15 +23,15 @@ pub struct Case {
     /// What it is about.
     pub name: &'static str,
     /// What happens, in order.
-    pub acts: Vec<Act>,
+    pub steps: Vec<CaseStep>,
 }
 
 impl Case {
     /// All records that it puts at some time.
     pub fn records(&self) -> Vec<Value> {
-        let changes = self.acts.iter().flat_map(|act| match act {
-            Act::Write(changes) => changes.as_slice(),
-            Act::Snapshot => &[],
+        let changes = self.steps.iter().flat_map(|step| match step {
+            CaseStep::Write(changes) => changes.as_slice(),
+            CaseStep::Snapshot => &[],
         });
         let record = |change: &Change| match change {
             Change::Put { record, .. } => serde_json::from_slice(record).ok(),
@@ -52,8 +52,8 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-fn case(name: &'static str, acts: impl IntoIterator<Item = Act>) -> Case {
-    Case { name, acts: acts.into_iter().collect() }
+fn case(name: &'static str, steps: impl IntoIterator<Item = CaseStep>) -> Case {
+    Case { name, steps: steps.into_iter().collect() }
 }
 
 fn put_record(key: &str, record: &Value) -> Change {
@@ -96,15 +96,15 @@ fn delete_range(start: &str, end: &str) -> Change {
     Change::DeleteRange { collection: COLLECTION, start: start.into(), end: end.into() }
 }
 
-fn one(change: Change) -> Act {
-    Act::Write(vec![change])
+fn one(change: Change) -> CaseStep {
+    CaseStep::Write(vec![change])
 }
 
-fn batch(changes: impl IntoIterator<Item = Change>) -> Act {
-    Act::Write(changes.into_iter().collect())
+fn batch(changes: impl IntoIterator<Item = Change>) -> CaseStep {
+    CaseStep::Write(changes.into_iter().collect())
 }
 
-use Act::Snapshot;
+use CaseStep::Snapshot;
 
 fn updates() -> Vec<Case> {
     vec![

@@ -4,7 +4,7 @@
 //! of it on a scalar, on the elements of an array, on two attributes, and where it keeps places on these, and runs a table of [`cases`] with
 //! them. Each case runs with the index made before the data, in their midst and after them, and with nothing,
 //! a flush, a compaction or a reopen after each of its writes; at its end all of these follow in turn. Each
-//! time the index itself must answer all [`questions`], at the latest state and at every snapshot of the case,
+//! time the index itself must answer all [`queries`], at the latest state and at every snapshot of the case,
 //! exactly as the model does, which looks at every record; and the deep check must find nothing.
 
 use std::fmt;
@@ -24,19 +24,19 @@ use crate::subject::Subject;
 use crate::verify::QueryTarget;
 
 pub mod cases;
-pub mod questions;
+pub mod queries;
 
-use cases::{Act, COLLECTION, Case};
+use cases::{CaseStep, COLLECTION, Case};
 
 /// What the indexes of the suite are on.
 const ATTRIBUTES: [&str; 5] = ["v", "tags[*]", "v+w", "rect(areas)", "point(x,y)"];
 
 /// When the indexes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum IndexCreation {
     /// With the collection.
     Before,
-    /// Between the writes.
+    /// AfterWrite the writes.
     Midway,
     /// After the last write.
     After,
@@ -44,7 +44,7 @@ pub enum Made {
 
 /// What follows each write of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Between {
+pub enum AfterWrite {
     /// Nothing: all of it is in memory at the end.
     Nothing,
     /// A flush: each write is in an sstable of its own.
@@ -55,34 +55,34 @@ pub enum Between {
     Reopen,
 }
 
-/// One way to run a case.
+/// One variant to run a case.
 #[derive(Debug, Clone, Copy)]
-struct Way {
-    made: Made,
-    between: Between,
+struct RunVariant {
+    made: IndexCreation,
+    after_write: AfterWrite,
     layout: Layout,
     fetch_threads: usize,
     fetch_by_sequence: bool,
 }
 
-impl Way {
-    /// All ways; the layouts take turns, beginning with any, unless one is given, and so do the ways to fetch records.
+impl RunVariant {
+    /// All variants; the layouts take turns, beginning with any, unless one is given, and so do the variants to fetch records.
     fn all(turn: usize, layout: Option<Layout>) -> Vec<Self> {
-        let mut ways = Vec::new();
-        for made in [Made::Before, Made::Midway, Made::After] {
-            for between in [Between::Nothing, Between::Flush, Between::Compaction, Between::Reopen] {
-                let layout = layout.unwrap_or(Layout::ALL[(turn + ways.len() + ways.len() / 4) % 4]);
-                let fetch = (turn / 2 + ways.len()) % 4;
-                ways.push(Self {
+        let mut variants = Vec::new();
+        for made in [IndexCreation::Before, IndexCreation::Midway, IndexCreation::After] {
+            for after_write in [AfterWrite::Nothing, AfterWrite::Flush, AfterWrite::Compaction, AfterWrite::Reopen] {
+                let layout = layout.unwrap_or(Layout::ALL[(turn + variants.len() + variants.len() / 4) % 4]);
+                let fetch = (turn / 2 + variants.len()) % 4;
+                variants.push(Self {
                     made,
-                    between,
+                    after_write,
                     layout,
                     fetch_threads: if fetch.is_multiple_of(2) { 1 } else { 3 },
                     fetch_by_sequence: fetch < 2,
                 });
             }
         }
-        ways
+        variants
     }
 
     /// Little blocks and files, and a memtable that is full when the run requires it.
@@ -101,19 +101,19 @@ impl Way {
             build_batch_records: 0,
             fetch_threads: self.fetch_threads,
             fetch_by_sequence: self.fetch_by_sequence,
-            sorted_views: self.between == Between::Flush || self.between == Between::Compaction,
+            sorted_views: self.after_write == AfterWrite::Flush || self.after_write == AfterWrite::Compaction,
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for RunVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let made = match self.made {
-            Made::Before => "before",
-            Made::Midway => "amid",
-            Made::After => "after",
+            IndexCreation::Before => "before",
+            IndexCreation::Midway => "amid",
+            IndexCreation::After => "after",
         };
-        write!(f, "{:?}, index made {made} the data, {:?} between writes", self.layout, self.between)?;
+        write!(f, "{:?}, index made {made} the data, {:?} after_write writes", self.layout, self.after_write)?;
         let by = if self.fetch_by_sequence { "sequence" } else { "key" };
         write!(f, ", records fetched by {by} in {} thread(s)", self.fetch_threads)
     }
@@ -145,9 +145,9 @@ fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome
     // Where a flaw is sought, its likely place comes first.
     cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
     for (turn, case) in &cases {
-        for way in Way::all(*turn, layout) {
-            let context = |what| format!("{kind}: {} ({way}): {what}", case.name);
-            counts.merge(&run(kind, case, way, flaw).map_err(context)?);
+        for variant in RunVariant::all(*turn, layout) {
+            let context = |what| format!("{kind}: {} ({variant}): {what}", case.name);
+            counts.merge(&run(kind, case, variant, flaw).map_err(context)?);
         }
         counts.add("cases");
     }
@@ -155,7 +155,7 @@ fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome
     Ok(counts)
 }
 
-fn run(kind: &str, case: &Case, way: Way, flaw: Option<Flaw>) -> Outcome<Counts> {
+fn run(kind: &str, case: &Case, variant: RunVariant, flaw: Option<Flaw>) -> Outcome<Counts> {
     let specs: Vec<Arc<str>> = ATTRIBUTES
         .iter()
         .enumerate()
@@ -163,19 +163,19 @@ fn run(kind: &str, case: &Case, way: Way, flaw: Option<Flaw>) -> Outcome<Counts>
         .map(|(i, attributes)| Arc::from(format!("ix{i}={attributes}:{kind}")))
         .filter(|spec: &Arc<str>| is_available(spec))
         .collect();
-    let subject = Subject::open_flawed(Arc::new(MemVfs::new()), way.setup(), 1, Model::default(), flaw)
+    let subject = Subject::open_flawed(Arc::new(MemVfs::new()), variant.setup(), 1, Model::default(), flaw)
         .map_err(|error| format!("{error:?}"))?;
-    let mut run = CaseRun { subject, case, way, turn: way.made as usize, counts: Counts::default() };
+    let mut run = CaseRun { subject, case, variant, turn: variant.made as usize, counts: Counts::default() };
     run.play(specs)?;
     run.counts.add("runs");
     Ok(run.counts)
 }
 
-/// A case on its way.
+/// A case on its variant.
 struct CaseRun<'c> {
     subject: Subject,
     case: &'c Case,
-    way: Way,
+    variant: RunVariant,
     /// Which of the queries that take turns run.
     turn: usize,
     counts: Counts,
@@ -183,31 +183,31 @@ struct CaseRun<'c> {
 
 impl CaseRun<'_> {
     fn play(&mut self, specs: Vec<Arc<str>>) -> Outcome {
-        let first = if self.way.made == Made::Before { specs.clone() } else { Vec::new() };
+        let first = if self.variant.made == IndexCreation::Before { specs.clone() } else { Vec::new() };
         self.step(&Step::ToggleCollection(COLLECTION, first))?;
-        let midway = self.case.acts.len() / 2;
+        let midway = self.case.steps.len() / 2;
         let mut snapshots = 0;
-        for (i, act) in self.case.acts.iter().enumerate() {
-            if self.way.made == Made::Midway && i == midway {
-                self.make(&specs)?;
+        for (i, step) in self.case.steps.iter().enumerate() {
+            if self.variant.made == IndexCreation::Midway && i == midway {
+                self.create_indexes(&specs)?;
             }
-            match act {
-                Act::Write(changes) => {
+            match step {
+                CaseStep::Write(changes) => {
                     self.step(&Step::Write { changes: changes.clone(), durability: Durability::None })?;
-                    self.settle()?;
+                    self.run_after_write()?;
                 }
-                Act::Snapshot if self.way.between != Between::Reopen => {
+                CaseStep::Snapshot if self.variant.after_write != AfterWrite::Reopen => {
                     self.step(&Step::ToggleSnapshot(snapshots))?;
                     snapshots += 1;
                 }
-                Act::Snapshot => {}
+                CaseStep::Snapshot => {}
             }
         }
-        if self.way.made == Made::After {
-            self.make(&specs)?;
+        if self.variant.made == IndexCreation::After {
+            self.create_indexes(&specs)?;
         }
         self.check_answers("at the end of the writes")?;
-        if self.way.between == Between::Nothing {
+        if self.variant.after_write == AfterWrite::Nothing {
             self.step(&Step::Flush)?;
             self.check_answers("flushed")?;
             self.step(&Step::Compact)?;
@@ -222,16 +222,16 @@ impl CaseRun<'_> {
         self.check_answers("reopened")
     }
 
-    fn make(&mut self, specs: &[Arc<str>]) -> Outcome {
+    fn create_indexes(&mut self, specs: &[Arc<str>]) -> Outcome {
         specs.iter().try_for_each(|spec| self.step(&Step::ToggleIndex(COLLECTION, Arc::clone(spec))))
     }
 
-    fn settle(&mut self) -> Outcome {
-        match self.way.between {
-            Between::Nothing => Ok(()),
-            Between::Flush => self.step(&Step::Flush),
-            Between::Compaction => self.step(&Step::Compact),
-            Between::Reopen => self.step(&Step::Reopen),
+    fn run_after_write(&mut self) -> Outcome {
+        match self.variant.after_write {
+            AfterWrite::Nothing => Ok(()),
+            AfterWrite::Flush => self.step(&Step::Flush),
+            AfterWrite::Compaction => self.step(&Step::Compact),
+            AfterWrite::Reopen => self.step(&Step::Reopen),
         }
     }
 
@@ -256,24 +256,24 @@ impl CaseRun<'_> {
         let (mut count, records) = (0, self.case.records());
         // A handful of pages, however many records.
         let page = (records.len() / 8).max(4);
-        for (snapshot, model) in self.subject.moments() {
+        for (snapshot, model) in self.subject.read_points() {
             let Some(model) = model.collections.get(COLLECTION) else { continue };
             self.turn += 1;
             for index in collection.indexes() {
                 let index_name = Some(index.name());
                 let target = QueryTarget { collection: &collection, snapshot, index: index_name };
-                for question in questions::paged(&index.spec().attributes_text(), &records) {
-                    target.check_pages(model, &question, page)?;
+                for model_query in queries::paged(&index.spec().attributes_text(), &records) {
+                    target.check_pages(model, &model_query, page)?;
                     count += 1;
                 }
-                for question in questions::all(&index.spec().attributes_text(), &records, self.turn) {
-                    target.check_answer(model, &question)?;
+                for model_query in queries::all(&index.spec().attributes_text(), &records, self.turn) {
+                    target.check_answer(model, &model_query)?;
                     count += 1;
                 }
             }
-            for question in questions::few(&records) {
+            for model_query in queries::few(&records) {
                 QueryTarget { collection: &collection, snapshot, index: None }
-                    .check_answer(model, &question)?;
+                    .check_answer(model, &model_query)?;
                 count += 1;
             }
         }

@@ -9,7 +9,7 @@ use super::Flaw;
 
 /// A candidate that borrows nothing.
 #[derive(Debug, Clone)]
-struct Held {
+struct OwnedCandidate {
     primary_key: Vec<u8>,
     sequence: SequenceNumber,
     order_value: Vec<u8>,
@@ -20,7 +20,7 @@ struct Held {
     checked: bool,
 }
 
-impl Held {
+impl OwnedCandidate {
     fn of(candidate: &Candidate<'_>) -> Self {
         Self {
             primary_key: candidate.primary_key.to_vec(),
@@ -34,7 +34,7 @@ impl Held {
         }
     }
 
-    fn lend(&self) -> Candidate<'_> {
+    fn as_candidate(&self) -> Candidate<'_> {
         let mut candidate = Candidate::new(&self.primary_key, self.sequence);
         candidate.order_value = &self.order_value;
         candidate.repeated = self.repeated;
@@ -54,50 +54,50 @@ pub(super) struct FlawedCursor<'v, T> {
     inner: Box<dyn CandidateCursor + 'v>,
     flaw: Flaw,
     /// The order that the question wants.
-    wanted: Order,
+    query_order: Order,
     /// The records.
     table: T,
     /// Read from `inner`, wrong already, and not proposed yet.
-    ahead: VecDeque<Held>,
+    pending: VecDeque<OwnedCandidate>,
     /// The candidate that is lent.
-    given: Option<Held>,
+    current: Option<OwnedCandidate>,
     /// The last one as it was read from `inner`.
-    before: Option<Held>,
+    previous: Option<OwnedCandidate>,
 }
 
 impl<'v, T: TreeSource> FlawedCursor<'v, T> {
-    pub(super) fn new(inner: Box<dyn CandidateCursor + 'v>, flaw: Flaw, wanted: Order, table: T) -> Self {
-        Self { inner, flaw, wanted, table, ahead: VecDeque::new(), given: None, before: None }
+    pub(super) fn new(inner: Box<dyn CandidateCursor + 'v>, flaw: Flaw, query_order: Order, table: T) -> Self {
+        Self { inner, flaw, query_order, table, pending: VecDeque::new(), current: None, previous: None }
     }
 
-    fn read(&mut self) -> Result<Option<Held>> {
-        Ok(self.inner.next()?.map(|candidate| Held::of(&candidate)))
+    fn read(&mut self) -> Result<Option<OwnedCandidate>> {
+        Ok(self.inner.next()?.map(|candidate| OwnedCandidate::of(&candidate)))
     }
 
     /// Reads on until a candidate can be proposed, or there are no more.
-    fn read_ahead(&mut self) -> Result<()> {
-        let is_first = self.before.is_none();
+    fn fill_pending(&mut self) -> Result<()> {
+        let is_first = self.previous.is_none();
         let Some(mut next) = self.read()? else {
             if self.flaw == Flaw::DropsLast {
-                self.ahead.clear();
+                self.pending.clear();
             }
             return Ok(());
         };
-        let before = self.before.replace(next.clone()).unwrap_or_else(|| next.clone());
+        let previous = self.previous.replace(next.clone()).unwrap_or_else(|| next.clone());
         match self.flaw {
-            Flaw::DropsFirst if is_first => return self.read_ahead(),
-            Flaw::DropsKey if next.primary_key.ends_with(b"b") => return self.read_ahead(),
+            Flaw::DropsFirst if is_first => return self.fill_pending(),
+            Flaw::DropsKey if next.primary_key.ends_with(b"b") => return self.fill_pending(),
             Flaw::DropsLast if is_first => {
-                self.ahead.push_back(next);
-                return self.read_ahead();
+                self.pending.push_back(next);
+                return self.fill_pending();
             }
             Flaw::Repeats => {
                 next.repeated = false;
-                self.ahead.push_back(next.clone());
+                self.pending.push_back(next.clone());
             }
             Flaw::SwapsNeighbours if self.inner.order().is_some() => {
                 if let Some(neighbour) = self.read()? {
-                    self.ahead.push_back(neighbour);
+                    self.pending.push_back(neighbour);
                 }
             }
             Flaw::WrongSequence => next.sequence = next.sequence.saturating_sub(1),
@@ -105,11 +105,11 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
                 let newest = self.table.newest_sequence(&next.primary_key)?;
                 next.sequence = newest.unwrap_or(next.sequence);
             }
-            Flaw::WrongValue => next.order_value = before.order_value,
-            Flaw::WrongIncluded => next.included = before.included,
+            Flaw::WrongValue => next.order_value = previous.order_value,
+            Flaw::WrongIncluded => next.included = previous.included,
             _ => {}
         }
-        self.ahead.push_back(next);
+        self.pending.push_back(next);
         Ok(())
     }
 }
@@ -118,22 +118,22 @@ impl<T: TreeSource> CandidateCursor for FlawedCursor<'_, T> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         // One stays behind where the last one is to be lost.
         let enough = if self.flaw == Flaw::DropsLast { 2 } else { 1 };
-        if self.ahead.len() < enough {
-            self.read_ahead()?;
+        if self.pending.len() < enough {
+            self.fill_pending()?;
         }
-        self.given = self.ahead.pop_front();
-        Ok(self.given.as_ref().map(Held::lend))
+        self.current = self.pending.pop_front();
+        Ok(self.current.as_ref().map(OwnedCandidate::as_candidate))
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
         if self.flaw == Flaw::BoundTooLow {
             return 0;
         }
-        let ahead = self.ahead.iter().map(|held| held.sequence).max();
-        self.inner.sequence_bound().max(ahead.unwrap_or(0))
+        let pending = self.pending.iter().map(|candidate| candidate.sequence).max();
+        self.inner.sequence_bound().max(pending.unwrap_or(0))
     }
 
     fn order(&self) -> Option<Order> {
-        if self.flaw == Flaw::ClaimsOrder { Some(self.wanted) } else { self.inner.order() }
+        if self.flaw == Flaw::ClaimsOrder { Some(self.query_order) } else { self.inner.order() }
     }
 }

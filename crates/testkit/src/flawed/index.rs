@@ -53,10 +53,10 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         match self.flaw {
-            // Only a build knows the number of a write before its commit.
+            // Only a build knows the number of a write previous its commit.
             Flaw::ForgetsBackFill if record.sequence.is_some() => Ok(()),
             Flaw::ForgetsLastEntry => {
-                let mut all_but_last = AllButLast { out, held: None, count: 0 };
+                let mut all_but_last = AllButLast { out, pending: None, count: 0 };
                 self.inner.derive(record, key, &mut all_but_last)?;
                 all_but_last.finish()
             }
@@ -100,7 +100,7 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
         if self.flaw != Flaw::ForgetsLastEntry {
             return self.inner.stage(&batch, view, key, out);
         }
-        let mut all_but_last = AllButLast { out, held: None, count: 0 };
+        let mut all_but_last = AllButLast { out, pending: None, count: 0 };
         self.inner.stage(&batch, view, key, &mut all_but_last)?;
         all_but_last.finish()
     }
@@ -139,8 +139,8 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
 
     fn validator(&self) -> &dyn Validator<TreeView> {
         match self.flaw {
-            Flaw::TrustsAll => &Always(Verdict::Current),
-            Flaw::TrustsNone => &Always(Verdict::Obsolete),
+            Flaw::TrustsAll => &ConstantValidator(Verdict::Current),
+            Flaw::TrustsNone => &ConstantValidator(Verdict::Obsolete),
             _ => self.inner.validator(),
         }
     }
@@ -163,9 +163,9 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
 
 /// Gives every candidate the same verdict.
 #[derive(Debug)]
-struct Always(Verdict);
+struct ConstantValidator(Verdict);
 
-impl<T: TreeSource> Validator<T> for Always {
+impl<T: TreeSource> Validator<T> for ConstantValidator {
     fn name(&self) -> &'static str {
         "always"
     }
@@ -176,7 +176,7 @@ impl<T: TreeSource> Validator<T> for Always {
 }
 
 /// An entry that waits to be written.
-struct HeldWrite {
+struct PendingWrite {
     tree: TreeId,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -187,18 +187,18 @@ struct HeldWrite {
 /// Passes writes on, but for the last of several entries.
 struct AllButLast<'o> {
     out: &'o mut dyn IndexWrites,
-    held: Option<HeldWrite>,
+    pending: Option<PendingWrite>,
     count: usize,
 }
 
 impl AllButLast<'_> {
-    fn hold(&mut self, write: HeldWrite) -> Result<()> {
+    fn queue(&mut self, write: PendingWrite) -> Result<()> {
         self.count += 1;
-        let before = self.held.replace(write);
-        self.pass_on(before)
+        let previous = self.pending.replace(write);
+        self.emit(previous)
     }
 
-    fn pass_on(&mut self, write: Option<HeldWrite>) -> Result<()> {
+    fn emit(&mut self, write: Option<PendingWrite>) -> Result<()> {
         match write {
             None => Ok(()),
             Some(write) if write.is_merge => self.out.merge(write.tree, &write.key, &write.value),
@@ -207,8 +207,8 @@ impl AllButLast<'_> {
     }
 
     fn finish(mut self) -> Result<()> {
-        let last = self.held.take().filter(|_| self.count == 1);
-        self.pass_on(last)
+        let last = self.pending.take().filter(|_| self.count == 1);
+        self.emit(last)
     }
 }
 
@@ -218,12 +218,12 @@ impl IndexWrites for AllButLast<'_> {
     }
 
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
-        self.hold(HeldWrite { tree, key: key.to_vec(), value: value.to_vec(), sequence_at, is_merge: false })
+        self.queue(PendingWrite { tree, key: key.to_vec(), value: value.to_vec(), sequence_at, is_merge: false })
     }
 
     fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
         let (key, value) = (key.to_vec(), value.to_vec());
-        self.hold(HeldWrite { tree, key, value, sequence_at: None, is_merge: true })
+        self.queue(PendingWrite { tree, key, value, sequence_at: None, is_merge: true })
     }
 
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {

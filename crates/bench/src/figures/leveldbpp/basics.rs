@@ -72,7 +72,7 @@ fn claims(
         "with filters as long as in the paper, 100 bits a value, it takes more space than lazy lists",
         size(EMBEDDED) > size(LAZY),
         summary(size),
-        "there, a posting is a piece of JSON; here it is binary and compressed, and takes less than 100 bits.",
+        "in the paper, a posting is a piece of JSON; here it is binary and compressed, and takes less than 100 bits.",
     );
     report.claim(
         "the unsplit eager index has by far the dearest PUT (three times any other)",
@@ -88,7 +88,7 @@ fn claims(
         "lazy lists and composite keys add the same to a PUT (within a third)",
         ratio(put(LAZY), put(COMPOSITE)) < 1.34,
         summary(put),
-        "there, composite keys are ahead, since lazy lists are JSON that compactions parse; here, fragments \
+        "in the paper, composite keys are ahead, since lazy lists are JSON that compactions parse; here, fragments \
          are binary and merged as they are.",
     );
     let gets = KINDS.map(get);

@@ -120,7 +120,7 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
             .iter()
             .all(|kind| (0.1..=cell(&puts, *kind, 1) + 1.0).contains(&cell(&puts, *kind, 0))),
         format!("counted: {}; runs: {}", summary(&puts, 0), summary(&puts, 1)),
-        "there, a list is one key, which filters find with one read; here it is in pieces, of which a seek finds \
+        "in the paper, a list is one key, which filters find with one read; here it is in pieces, of which a seek finds \
          the right one, and filters cannot help a seek.",
     );
     report.claim(

@@ -167,7 +167,7 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
             ),
             ratio(cost(LAZY), cost(COMPOSITE)) < 1.34,
             summary.clone(),
-            "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to \
+            "in the paper, lazy is ahead, since lookups with composite keys fetch the record of every candidate to \
              find the newest; here their entries hold sequence numbers, and only the newest are fetched.",
         );
     }
@@ -176,7 +176,7 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
             &format!("{name}: the embedded index keeps up with lazy lists (costs a third more at most)"),
             cost(EMBEDDED) < 1.34 * cost(LAZY),
             summary,
-            "there, lazy is ahead. A lookup in the embedded index reads the filters of all blocks, so it costs \
+            "in the paper, lazy is ahead. A lookup in the embedded index reads the filters of all blocks, so it costs \
              the more the more there are: there millions, here some thousand. For few lookups and many \
              writes the paper, too, advises the embedded index (its Figure 2).",
         );
@@ -217,7 +217,7 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
             "lookups of lazy and of composite keys in the paper's order read the same (within a fifth)",
             ratio(lookup(LAZY), lookup(COMPOSITE)) < 1.2,
             summary(&lookup),
-            "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to find \
+            "in the paper, lazy is ahead, since lookups with composite keys fetch the record of every candidate to find \
              the newest; here their entries hold sequence numbers, and only the newest are fetched. What is left \
              are the blocks of the index, and the stale entries that its compactions have not yet met.",
         );
@@ -239,7 +239,7 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
             "compactions move fewer pages with the embedded index than with stand-alone ones",
             least_moved,
             summary(&compaction),
-            "there, updates cost the embedded index more compactions. Here its filters add little to those of \
+            "in the paper, updates cost the embedded index more compactions. Here its filters add little to those of \
              the records alone, and compactions of stand-alone indexes look up which entries are stale.",
         );
     } else {

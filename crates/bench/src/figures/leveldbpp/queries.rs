@@ -157,7 +157,7 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
          read every sorted run, however many compactions have left",
         mean(&lookup, LAZY, 0) < 1.1 * mean(&lookup, COMPOSITE, 0),
         summary(&lookup, 0),
-        "there, lazy is well ahead, since composite keys fetch the record of every candidate to find the newest; \
+        "in the paper, lazy is well ahead, since composite keys fetch the record of every candidate to find the newest; \
          here their entries hold sequence numbers, and only the newest are fetched. What is left are blocks of \
          the index: see leveldbpp-13.",
     );
@@ -165,13 +165,13 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         "without a limit, lazy lists and composite keys in the paper's order cost a LOOKUP the same (within a third)",
         ratio(mean(&lookup, LAZY, 2), mean(&lookup, COMPOSITE, 2)) < 1.34,
         summary(&lookup, 2),
-        "there, composite keys are ahead, since lazy lists are JSON that a query parses; here they are binary.",
+        "in the paper, composite keys are ahead, since lazy lists are JSON that a query parses; here they are binary.",
     );
     report.departs(
         "the embedded index costs a LOOKUP of the top 10 more than composite keys in the paper's order",
         mean(&lookup, EMBEDDED, 0) > mean(&lookup, COMPOSITE, 0),
         summary(&lookup, 0),
-        "there, composite keys fetch the record of every candidate to find the newest; here their entries hold \
+        "in the paper, composite keys fetch the record of every candidate to find the newest; here their entries hold \
          sequence numbers, and only the newest are fetched.",
     );
     report.claim(

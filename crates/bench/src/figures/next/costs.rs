@@ -158,7 +158,7 @@ fn claims(report: &mut FigureReport, all: &[(&str, Vec<Counted>)]) {
             summary(|one| one.reads, 0),
             summary(|one| one.data_blocks, 1)
         ),
-        "there, NEXT reads fewer by as many records as a block has. That takes answers side by side in the \
+        "in the paper, NEXT reads fewer by as many records as a block has. That takes answers side by side in the \
          table; users are not correlated with the primary key, and the look-ups of composite keys are made in order.",
     );
     report.claim(

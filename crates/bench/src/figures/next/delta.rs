@@ -116,7 +116,7 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
             effects[4].query < 1.34 * best
         }),
         summary(|one| one.query),
-        "there, the threshold has to be found for each data set, which the paper leaves open.",
+        "in the paper, the threshold has to be found for each data set, which the paper leaves open.",
     );
     report.claim(
         "§4: found from the data, a query reads no more of the index blocks in vain than with one range for each (within a \

@@ -149,7 +149,7 @@ fn claims(
         "the slower records come, the less writers are made to wait: at the lowest rate no more than as fast as can be",
         paced.last().is_some_and(|(_, slow)| slow.throttled <= paced[0].1.throttled + 5.0),
         format!("ms: {summary}; puts a second: {rates}"),
-        "there, writers wait more at lower rates, which the paper lays to batches of writes of several threads \
+        "in the paper, writers wait more at lower rates, which the paper lays to batches of writes of several threads \
          that RocksDB then cannot fill. Here one thread writes, and waits for flushes and compactions alone.",
     );
 }

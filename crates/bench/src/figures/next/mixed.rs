@@ -134,7 +134,7 @@ fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: boo
         "under each mix an operation costs no more with NEXT than with a composite index (within a half)",
         within(1.5, STANDALONE),
         summary(&MIXES),
-        "there, it costs less. Here records found by a composite index are fetched in the order of their keys, \
+        "in the paper, it costs less. Here records found by a composite index are fetched in the order of their keys, \
          each block once: see next-table4.",
     );
     report.claim(

@@ -104,7 +104,7 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
         "a put costs no more with NEXT than with a composite index, background threads included (within a half)",
         all.iter().all(|row| whole(row[at(NEXT)]) < 1.5 * whole(row[at(STANDALONE)])),
         summary(&all, whole),
-        "there, NEXT costs less but for rectangles. Here compactions of a composite index move little, since entries \
+        "in the paper, NEXT costs less but for rectangles. Here compactions of a composite index move little, since entries \
          are short and compressed by prefixes, while those of the table sort the entries of NEXT anew.",
     );
     report.claim(
@@ -117,7 +117,7 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
         "in the calling thread a put costs more with an eager index than with NEXT (a tenth at least)",
         all.iter().all(|row| calling(row[at(EAGER)]) > 1.1 * calling(row[at(NEXT)])),
         summary(&all, calling),
-        "there, records are only inserted, and the tree in memory is all there is to do. Here it is maintained as an \
+        "in the paper, records are only inserted, and the tree in memory is all there is to do. Here it is maintained as an \
          index has to be: each put reads the record that it replaces, to take its value out of the tree.",
     );
     report.claim(
@@ -151,7 +151,7 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
         "index blocks of numbers take less than 15 % of the table",
         [1, 3].iter().all(|place| share(&all[*place], NEXT) < 15.0),
         shares(NEXT),
-        "there, 20.65 % of the table: each entry has its value and the place of its block in full. Here \
+        "in the paper, 20.65 % of the table: each entry has its value and the place of its block in full. Here \
          entries share prefixes, and places are differences.",
     );
     let memory = |row: &[Made]| 100.0 * row[at(NEXT)].memory / row[last].table;

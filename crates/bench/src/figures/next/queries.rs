@@ -144,7 +144,7 @@ fn claims(report: &mut FigureReport, printed: &[&QueryFigures]) {
             queried.is_spatial || queried.mean(Size::Small, NEXT) < 4.0 * queried.mean(Size::Small, STANDALONE)
         }),
         summary(printed, Size::Small),
-        "there, NEXT is ahead, with 100 answers or more. Numbers that are not correlated with the primary key \
+        "in the paper, NEXT is ahead, with 100 answers or more. Numbers that are not correlated with the primary key \
          lie in an index block of nearly every sstable; in a composite index they lie side by side in a few runs.",
     );
     report.departs(
@@ -154,7 +154,7 @@ fn claims(report: &mut FigureReport, printed: &[&QueryFigures]) {
             queried.mean(Size::Medium, NEXT) < 2.0 * better
         }),
         summary(printed, Size::Medium),
-        "there, it is ahead, since the others look keys up one by one through all levels. Here the driver fetches the \
+        "in the paper, it is ahead, since the others look keys up one by one through all levels. Here the driver fetches the \
          records of all indexes in the order of their keys, by sequence number, each block once.",
     );
     report.claim(
@@ -176,7 +176,7 @@ fn claims(report: &mut FigureReport, printed: &[&QueryFigures]) {
             queried.is_spatial || queried.mean(Size::Large, NEXT) < 1.25 * queried.mean(Size::Large, STANDALONE)
         }),
         summary(printed, Size::Large),
-        "there, it takes less than half. Numbers that are not correlated with the primary key have nearly each answer \
+        "in the paper, it takes less than half. Numbers that are not correlated with the primary key have nearly each answer \
          in a block of its own, which both read once: here look-ups of many keys are in order, and share blocks too.",
     );
     report.claim(

@@ -136,7 +136,7 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         "ranges take at most three times what they take with a composite index",
         all.iter().all(|(_, one)| one.ranges[at(NEXT)] < 3.0 * one.ranges[at(STANDALONE)]),
         summary(|one| &one.ranges),
-        "there, they take less. The numbers are not correlated with the primary key, so each range has entries in an \
+        "in the paper, they take less. The numbers are not correlated with the primary key, so each range has entries in an \
          index block of every sstable, while records found by composite keys are fetched in order.",
     );
     report.claim(

@@ -75,7 +75,7 @@ fn claims(report: &mut FigureReport, measured: &Measured) {
         "where they are skewed it costs about as much (within a third), or less",
         PAIRS.iter().all(|pair| ratio(pair, upserts[2]) < 1.34),
         all_summary,
-        "there, composite keys are dearer here too. In memory without delays, what a PS-Tree spends on \
+        "in the paper, composite keys are dearer here too. In memory without delays, what a PS-Tree spends on \
          regrouping the many entries of popular keys is about what it saves by not adding a key for each.",
     );
     report.claim(

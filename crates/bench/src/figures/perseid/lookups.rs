@@ -92,7 +92,7 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
         "a PS-Tree at least four times as fast",
         least(PS_BTREE) > 4.0 && least(PS_TRIE) > 4.0,
         format!("least: {}", listed([PS_BTREE, PS_TRIE].map(|ps| (ps.name, least(ps))))),
-        "there, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys \
+        "in the paper, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys \
          alone, and these are a thousand times as many. Here the driver reads that tree for all \
          candidates of a query together, in a few small files.",
     );
@@ -186,7 +186,7 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
         "composite keys are read through in a trie about as fast as in a B+-tree (within a third)",
         (0.75..1.34).contains(&trie),
         summary(Workload::Uniform, ALL),
-        "there, a trie is slower. Here its nodes hold what distinguishes neighbouring keys beside the way to each of them, as \
+        "in the paper, a trie is slower. Here its nodes hold what distinguishes neighbouring keys beside the way to each of them, as \
          those of the B+-tree do, and the keys of one secondary key lie in nodes of their own.",
     );
 }
@@ -213,7 +213,7 @@ fn stages(report: &mut FigureReport, measured: &Measured) {
         "and no more than two thirds where they are skewed",
         most(upserts[2]) < 0.67,
         shares,
-        "there, it is less than half here too. Here the many entries of a popular key are read one after \
+        "in the paper, it is less than half here too. Here the many entries of a popular key are read one after \
          the other from a few pages, each in less time than it takes to look it up.",
     );
     let validation = |subject| measured.of(subject, Workload::Uniform).validation[ALL];
@@ -230,7 +230,7 @@ fn stages(report: &mut FigureReport, measured: &Measured) {
          (within a half)",
         skewed < 1.5 * uniform && uniform < 1.5 * skewed,
         listed(upserts.map(|workload| (workload.name(), lsm(workload)))),
-        "there, it is faster with skewed keys, which the tree of primary keys finds in the cache. Here \
+        "in the paper, it is faster with skewed keys, which the tree of primary keys finds in the cache. Here \
          that tree is small, and how many runs the trees happen to have weighs as much.",
     );
 }

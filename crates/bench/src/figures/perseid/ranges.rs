@@ -56,7 +56,7 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
         "of records that were only inserted, about as fast as a log (within a half), or faster",
         against_log(Workload::Insert, 1.5),
         format!("insert: {}", summary(Workload::Insert)),
-        "there, it is faster here too. In memory without delays entries that lie anywhere cost little more \
+        "in the paper, it is faster here too. In memory without delays entries that lie anywhere cost little more \
          than neighbours; the panel with delays shows the difference.",
     );
     report.claim(

@@ -197,7 +197,7 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         "that of records in the cache makes no difference (within a third)",
         all.iter().all(|queried| gain(queried) > 0.75 && gain(queried) < 1.34),
         listed(all.iter().map(|queried| (queried.workload.name(), gain(queried)))),
-        "there, threads share every timed. Here one thread fetches what needs no file: over two processors that \
+        "in the paper, threads share every timed. Here one thread fetches what needs no file: over two processors that \
          share their caches, several took longer.",
     );
     report.panels = all.iter().flat_map(QueryFigures::panels).collect();
@@ -223,7 +223,7 @@ fn claim_against_lsm(report: &mut FigureReport, all: &[QueryFigures]) {
         "without them it is faster too, or about as fast (within a quarter)",
         every(Fetch::Plain, 1.25),
         summary(Fetch::Plain),
-        "there, it is faster by up to 62 %: an LSM index validates every candidate in another tree before \
+        "in the paper, it is faster by up to 62 %: an LSM index validates every candidate in another tree before \
          it fetches. Here it fetches at once, since the record itself shows whether it is current.",
     );
 }
@@ -257,7 +257,7 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
             [Fetch::Plain, Fetch::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
         }),
         format!("plain {}; +SEQ {}", leveled.summary(1, Fetch::Plain), leveled.summary(1, Fetch::BySequence)),
-        "there, an LSM index validates every candidate in another tree before it fetches. Here it fetches \
+        "in the paper, an LSM index validates every candidate in another tree before it fetches. Here it fetches \
          at once, since the record itself shows whether it is current; compactions of its tree have \
          dropped most entries that are not; and the records take most of the time.",
     );

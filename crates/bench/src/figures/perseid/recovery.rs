@@ -64,7 +64,7 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
             .iter()
             .all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
         format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
-        "there, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in \
+        "in the paper, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in \
          persistent memory as it was and only the durable table is read. Here the region is read from \
          disk, all of it, and verified; the files of LSM trees are opened and not read.",
     );
@@ -72,7 +72,7 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
         "after a close it takes no longer than after a crash (by more than a fifth)",
         trees.iter().all(|name| of(name, |o| o.closed_cpu) < 1.2 * of(name, |o| o.crashed_cpu)),
         format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
-        "there, the volatile table is built from the durable one after a close too. Here it is in the \
+        "in the paper, the volatile table is built from the durable one after a close too. Here it is in the \
          region with the entries, which is read as it was left.",
     );
     report.panels.push(bars(

@@ -120,7 +120,7 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         "a PS-Tree takes at least half of the upserts that composite keys take",
         every(&|workload, at| upsert(PS_TRIE, workload, at) > 0.5 * upsert(COMPOSITE_TRIE, workload, at)),
         upsert_summary,
-        "there, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast \
+        "in the paper, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast \
          memory, where adding a key costs as little as appending to a page and splitting it now and then.",
     );
     report.departs(
@@ -131,7 +131,7 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         listed(WORKLOADS.map(|workload| {
             (workload.name(), upsert(PS_TRIE, workload, last) / upsert(PS_TRIE, workload, 0))
         })),
-        "there, upserts scale to 24 threads. Here writes are noted in the version table one after the \
+        "in the paper, upserts scale to 24 threads. Here writes are noted in the version table one after the \
          other, in the order of the log, as the leader of a commit does it in a database; and there are \
          few processors.",
     );

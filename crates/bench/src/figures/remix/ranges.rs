@@ -2,7 +2,7 @@
 
 use super::report;
 use super::stores::{
-    LAYOUTS, LEVELED, PARTITIONED, Pattern, Records, Store, Subject, TIERED, TIERED_MERGED, scan, subjects,
+    LAYOUTS, LEVELED, PARTITIONED, AccessPattern, Records, SubjectStore, StoreSubject, TIERED, TIERED_MERGED, scan, subjects,
 };
 use crate::data::random::Random;
 use crate::error::Result;
@@ -10,53 +10,53 @@ use crate::figures::Scale;
 use crate::figures::perseid::{bars, lines, listed};
 use crate::figures::report::FigureReport;
 
-/// Rounds in which the compared ones take turns; the least of them counts.
+/// Rounds in which the subjects run in turn; the minimum counts.
 const PASSES: usize = 15;
 /// Operations of a round for each of `--queries`.
 const OPERATIONS_FACTOR: u64 = 3;
 const ENOUGH: u64 = 50_000;
 
 /// CPU microseconds of an operation: `[subject][pattern]`.
-type Took = Vec<Vec<f64>>;
+type ScanTimes = Vec<Vec<f64>>;
 
-/// Scans all `stores` of `length` by each of `patterns`; they take turns.
+/// Scans of `length` records in all `stores` by each of `patterns`. The stores run in turn.
 fn rounds(
     scale: &Scale,
-    stores: &[Store],
+    stores: &[SubjectStore],
     records: &Records,
-    patterns: &[Pattern],
+    patterns: &[AccessPattern],
     length: usize,
-) -> Result<Took> {
+) -> Result<ScanTimes> {
     let operations = (scale.queries * OPERATIONS_FACTOR) as usize;
-    let mut connections = stores.iter().map(Store::connect).collect::<Result<Vec<_>>>()?;
-    let mut least = vec![vec![f64::MAX; patterns.len()]; stores.len()];
+    let mut connections = stores.iter().map(SubjectStore::connect).collect::<Result<Vec<_>>>()?;
+    let mut minimum = vec![vec![f64::MAX; patterns.len()]; stores.len()];
     // Round 0 fills the caches.
     for round in 0..=PASSES {
         for (at, pattern) in patterns.iter().enumerate() {
-            for (connection, least) in connections.iter_mut().zip(&mut least) {
-                // The same records for all.
+            for (connection, minimum) in connections.iter_mut().zip(&mut minimum) {
+                // Each store reads the same records.
                 let mut random = Random::new(scale.seed + (round * 100 + at) as u64);
                 let mut pattern = match pattern {
-                    Pattern::Sequential(_) => Pattern::Sequential(random.below(records.count)),
+                    AccessPattern::Sequential(_) => AccessPattern::Sequential(random.below(records.count)),
                     other => other.clone(),
                 };
                 let queried = (operations, length);
                 let took = scan(&mut **connection, records, &mut pattern, &mut random, queried)?;
                 if round > 0 {
-                    least[at] = least[at].min(took);
+                    minimum[at] = minimum[at].min(took);
                 }
             }
         }
     }
-    Ok(least)
+    Ok(minimum)
 }
 
-fn of(stores: &[Subject], took: &Took, subject: Subject, pattern: usize) -> f64 {
+fn time_of(stores: &[StoreSubject], took: &ScanTimes, subject: StoreSubject, pattern: usize) -> f64 {
     let at = stores.iter().position(|other| *other == subject);
     at.and_then(|at| took.get(at)?.get(pattern)).copied().unwrap_or(f64::NAN)
 }
 
-fn summary(stores: &[Subject], took: &Took, pattern: usize) -> String {
+fn summary(stores: &[StoreSubject], took: &ScanTimes, pattern: usize) -> String {
     listed(stores.iter().zip(took).map(|(subject, took)| (subject.name, took[pattern])))
 }
 
@@ -70,21 +70,21 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
     report.set("block cache", format!("{} KiB", cache_bytes >> 10));
     report.set("operations of a round", scale.queries * OPERATIONS_FACTOR);
     let subjects = subjects();
-    let mut all: Vec<Took> = Vec::new();
+    let mut all: Vec<ScanTimes> = Vec::new();
     for value_bytes in VALUES {
         eprintln!("  values of {value_bytes} bytes");
         let records = Records { count, value_bytes };
         let mut stores = Vec::new();
         for subject in &subjects {
-            let store = Store::create(scale, *subject, &records, cache_bytes)?;
+            let store = SubjectStore::create(scale, *subject, &records, cache_bytes)?;
             store.put_all(&records, count, 0..count, 1)?;
             stores.push(store);
         }
-        let patterns = [Pattern::Sequential(0), Pattern::zipf(&records), Pattern::Uniform];
+        let patterns = [AccessPattern::Sequential(0), AccessPattern::zipf(&records), AccessPattern::Uniform];
         all.push(rounds(scale, &stores, &records, &patterns, 1)?);
     }
     let cells = || (0..VALUES.len()).flat_map(|value| (0..PATTERNS.len()).map(move |at| (value, at)));
-    let cost = |value: usize, subject, at| of(&subjects, &all[value], subject, at);
+    let cost = |value: usize, subject, at| time_of(&subjects, &all[value], subject, at);
     let summary_of_all = |at: usize| {
         let each = VALUES
             .iter()
@@ -93,7 +93,8 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
         each.collect::<Vec<_>>().join("; ")
     };
     report.claim(
-        "§5.2: after a sequential load the partitioned layout seeks no more slowly than any other of ours (within a quarter)",
+        "§5.2: after a sequential load, seeks in the partitioned layout are as fast as in any other layout \
+         of Bolide (within a quarter)",
         cells().all(|(value, at)| {
             LAYOUTS.iter().all(|other| cost(value, PARTITIONED, at) < 1.25 * cost(value, *other, at))
         }),
@@ -106,8 +107,8 @@ pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
         format!("sequential, CPU µs: {}", summary_of_all(0)),
     );
     report.claim(
-        "§5.2: a merging cursor pays for each sorted run, overlapping or not: where the blocks are in the cache (sequential seeks), \
-         tiered is slower without its view",
+        "§5.2: a merging cursor searches each sorted run, overlapping or not: with cached blocks \
+         (sequential seeks), tiered is slower without its view",
         (0..VALUES.len()).all(|value| cost(value, TIERED_MERGED, 0) > 1.1 * cost(value, TIERED, 0)),
         format!("sequential, CPU µs: {}", summary_of_all(0)),
     );
@@ -140,11 +141,11 @@ pub(super) fn figure_15(scale: &Scale) -> Result<FigureReport> {
         let records = Records { count, ..smallest };
         let mut stores = Vec::new();
         for subject in &subjects {
-            let store = Store::create(scale, *subject, &records, cache_bytes)?;
+            let store = SubjectStore::create(scale, *subject, &records, cache_bytes)?;
             store.put_all(&records, count, records.shuffled(scale.seed).into_iter(), 1)?;
             stores.push(store);
         }
-        let zipf = Pattern::zipf(&records);
+        let zipf = AccessPattern::zipf(&records);
         let mut of_lengths = Vec::new();
         for length in LENGTHS {
             let took = rounds(scale, &stores, &records, std::slice::from_ref(&zipf), length)?;
@@ -164,8 +165,8 @@ pub(super) fn figure_15(scale: &Scale) -> Result<FigureReport> {
     Ok(super::judged(report, scale, ENOUGH))
 }
 
-fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<Vec<f64>>]) {
-    let cost = |size: usize, length: usize, subject: Subject| {
+fn claims_of_scans(report: &mut FigureReport, subjects: &[StoreSubject], all: &[Vec<Vec<f64>>]) {
+    let cost = |size: usize, length: usize, subject: StoreSubject| {
         let at = subjects.iter().position(|other| *other == subject);
         at.map_or(f64::NAN, |at| all[size][length][at])
     };
@@ -174,8 +175,8 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
     };
     let everywhere = || (0..all.len()).flat_map(|size| (0..3).map(move |length| (size, length)));
     report.claim(
-        "§5.2: where the blocks are in the cache, the partitioned layout scans faster through its views than a tiered store is merged (10 \
-         records)",
+        "§5.2: with cached blocks, scans of 10 records with the views of the partitioned layout are faster \
+         than merging scans of a tiered store",
         cost(0, 0, PARTITIONED) < cost(0, 0, TIERED_MERGED),
         format!("10 records, CPU µs, smallest: {}", summary(0, 0)),
     );
@@ -186,12 +187,13 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
             times > 0.75 && times < 3.0
         }),
         format!("10 records, CPU µs, smallest: {}; largest: {}", summary(0, 0), summary(all.len() - 1, 0)),
-        "there, LevelDB has four or five levels. Here one large level and at most three sorted runs above it hold such stores, and a \
-         scan goes through the blocks of those, where it goes through one of each of up to ten runs of a partition.",
+        "in the paper, LevelDB has four or five levels. Here such a store has one large level and at most \
+         three sorted runs above it; a scan of the partitioned layout reads a block of each of up to ten \
+         runs of a partition.",
     );
     let gain = |size, length| cost(size, length, TIERED_MERGED) / cost(size, length, TIERED);
     report.claim(
-        "§5.2: a sorted view makes scans of a tiered store faster (10 and 50 records)",
+        "§5.2: scans of 10 and 50 records of a tiered store are faster with a sorted view",
         everywhere().filter(|(_, length)| *length < 2).all(|(size, length)| gain(size, length) > 1.0),
         format!(
             "times as fast, 50 records: {}",
@@ -200,14 +202,14 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
     );
     let last = all.len() - 1;
     report.departs(
-        "with scans of 200 records the view gains about as much as with those of 10 (within a half)",
+        "the view gains about as much for scans of 200 records as for scans of 10 (within a half)",
         (0.66..1.5).contains(&(gain(0, 2) / gain(0, 0))),
         format!("times as fast: {}", listed([("10", gain(0, 0)), ("50", gain(0, 1)), ("200", gain(0, 2))])),
-        "there, the longer the scan, the less the stores differ. Here a step through a view waits for no run: those that come up \
-         are prefetched together.",
+        "in the paper, the difference decreases with the length of the scan. Here a step through a view \
+         waits for no single run: the next entries of all runs are prefetched together.",
     );
     report.claim(
-        "§5.2: scans get slower where the store outgrows the block cache (by a fifth at least)",
+        "§5.2: scans are slower if the store exceeds the block cache (by a fifth at least)",
         [PARTITIONED, TIERED, LEVELED].iter().all(|one| cost(last, 0, *one) > 1.2 * cost(0, 0, *one)),
         format!("10 records, CPU µs, smallest: {}; largest: {}", summary(0, 0), summary(last, 0)),
     );

@@ -1,4 +1,4 @@
-//! Table 1: what a sorted view takes for a key, beside block indexes and Bloom filters (§3.4).
+//! Table 1: the size of a sorted view for each key, compared with block indexes and Bloom filters (§3.4).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::figures::report::FigureReport;
 /// Runs of a view.
 const RUNS: u64 = 8;
 const DATABASE: u64 = 1;
-const WIDTHS: [usize; 3] = [16, 32, 64];
+const SEGMENT_ENTRIES: [usize; 3] = [16, 32, 64];
 
-/// Key and value sizes of production, as the paper reports them, and its bytes a key with D = 16, 32 and 64.
+/// Mean key and value sizes of production workloads and the bytes a key with D = 16, 32 and 64, all from the paper.
 struct Workload {
     name: &'static str,
     key: f64,
@@ -39,7 +39,7 @@ const WORKLOADS: [Workload; 8] = [
     Workload { name: "SYS", key: 28.0, value: 396.0, paper: [4.1, 2.3, 1.3] },
 ];
 
-/// What was measured, in bytes for a key.
+/// Measured sizes in bytes for each key.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sizes {
     index: f64,
@@ -59,7 +59,7 @@ impl Workload {
         mean as usize + usize::from(random.unit() < mean.fract())
     }
 
-    /// Key number `rank` of `count`, with bytes behind the number as if drawn at random.
+    /// Key number `rank` of `count`: the number, then pseudo-random bytes.
     fn key(rank: u64, count: u64, length: usize) -> Vec<u8> {
         let mut key = (rank * (u64::MAX / count.max(1))).to_be_bytes().to_vec();
         let more = (0u64..).flat_map(|word| mix(mix(rank) ^ word).to_be_bytes());
@@ -105,7 +105,7 @@ impl Workload {
             let identity = FileIdentity { file_number: 1_000, tag: DATABASE };
             Ok(each(Remix::build(&runs, &options)?.write(&*vfs.create(&path)?, identity)?))
         };
-        for (width, size) in WIDTHS.into_iter().zip(&mut sizes.views) {
+        for (width, size) in SEGMENT_ENTRIES.into_iter().zip(&mut sizes.views) {
             *size = file(RemixOptions::default().segment_entries(width).forks(false))?;
         }
         sizes.tagged = file(RemixOptions::default().tags(true).forks(false))?;
@@ -113,7 +113,7 @@ impl Workload {
     }
 }
 
-/// What §3.4 makes of it with selectors of a byte, which RemixDB has (§4.1), and cursor offsets of at most three.
+/// The formula of §3.4 with selectors of one byte, as in RemixDB (§4.1), and cursor offsets of at most three bytes.
 fn formula(sizes: &Sizes, width: usize) -> f64 {
     (sizes.key + 3.0 * RUNS as f64) / width as f64 + 1.0
 }
@@ -131,33 +131,36 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     let column = |what: &dyn Fn(&Sizes) -> f64| -> Vec<f64> { all.iter().map(what).collect() };
     let summary = |what: &dyn Fn(&Sizes) -> f64| listed(names.into_iter().zip(column(what)));
     report.claim(
-        "§3.4: a view takes no more than its formula gives for selectors of a byte (and a twentieth for header and checksums)",
+        "§3.4: the size of a view is at most that of its formula with selectors of one byte (plus a \
+         twentieth for header and checksums)",
         all.iter().all(|sizes| {
-            WIDTHS.iter().zip(sizes.views).all(|(width, size)| size < 1.05 * formula(sizes, *width) + 0.05)
+            SEGMENT_ENTRIES.iter().zip(sizes.views).all(|(width, size)| size < 1.05 * formula(sizes, *width) + 0.05)
         }),
         format!("D = 32: {}; formula: {}", summary(&|sizes| sizes.views[1]), summary(&|sizes| formula(sizes, 32))),
     );
     report.claim(
-        "§3.4: larger segments make it smaller, for every size of keys",
+        "§3.4: the view is smaller with larger segments, for every key size",
         all.iter().all(|sizes| sizes.views[0] > sizes.views[1] && sizes.views[1] > sizes.views[2]),
         format!("D = 16: {}; D = 64: {}", summary(&|sizes| sizes.views[0]), summary(&|sizes| sizes.views[2])),
     );
     let share = |sizes: &Sizes| 100.0 * sizes.views[1] / sizes.data;
     report.claim(
-        "§3.4: with D = 32 it is less than a twentieth of the data, but for USR with its values of two bytes less than an eighth",
+        "§3.4: with D = 32 the view takes less than a twentieth of the data, and less than an eighth for \
+         USR with its values of two bytes",
         all.iter().zip(names).all(|(sizes, name)| share(sizes) < if name == "USR" { 12.5 } else { 5.0 }),
         format!("% of the data: {}", summary(&share)),
     );
     report.departs(
-        "it takes at most 0.7 bytes a key more than in the paper with D = 32",
+        "with D = 32 the view takes at most 0.7 bytes a key more than in the paper",
         all.iter().zip(&WORKLOADS).all(|(sizes, workload)| sizes.views[1] < workload.paper[1] + 0.7),
         format!(
             "measured: {}; the paper: {}",
             summary(&|sizes| sizes.views[1]),
             listed(WORKLOADS.iter().map(|workload| (workload.name, workload.paper[1])))
         ),
-        "there, a selector is counted as three bits, and a cursor offset as four bytes. The selectors of RemixDB and ours have \
-         a byte, with room for old versions and tombstones; offsets are as short as the sstables allow.",
+        "in the paper, a selector counts as three bits and a cursor offset as four bytes. Selectors of \
+         RemixDB and of Bolide have one byte, with bits for old versions and tombstones; offsets are as \
+         short as the sstables allow.",
     );
     let sstable = |sizes: &Sizes| sizes.index + sizes.filter;
     report.departs(
@@ -167,13 +170,13 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
             more > 0.0 && more < 2.0
         }),
         format!("index and filter: {}; view: {}", summary(&sstable), summary(&|sizes| sizes.views[1])),
-        "there, they take more where records are large (APP, ETC, SYS), as the index has the whole first key and \
-         value of each block. Here it has what divides the keys of two blocks, and places as differences: a tenth of a byte to \
-         half a byte for a key.",
+        "in the paper, they take more where records are large (APP, ETC, SYS), since the index has the \
+         whole first key and value of each block. Here it has the shortest separator of two blocks and \
+         delta-encoded offsets: 0.1 to 0.5 bytes a key.",
     );
     let [first, second, third] = [0, 1, 2].map(|at| column(&move |sizes: &Sizes| sizes.views[at]));
     report.panels.push(bars(
-        "Bytes for a key",
+        "Bytes for each key",
         "bytes",
         false,
         &names,

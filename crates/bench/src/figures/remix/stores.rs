@@ -1,7 +1,7 @@
-//! Whole stores that are compared, what they hold and the operations on them (§5.2).
+//! The compared stores, their records and the operations on them (§5.2).
 //!
-//! Memtables, sstables and the block cache are as small beside the data as in the paper, so that a store has many
-//! partitions and most of it lies in files.
+//! Memtables, sstables and the block cache have the proportion to the data of the paper: a store has many partitions, and
+//! most records are in files.
 
 use std::time::{Duration, Instant};
 
@@ -14,65 +14,65 @@ use crate::error::Result;
 use crate::figures::Scale;
 use crate::measure::{process_cpu_nanos, read_bytes, settle, thread_cpu_nanos, written_bytes};
 
-/// Operations in one transaction of the stores that work by transactions.
+/// Operations of a batch, which is one transaction in a transactional store.
 const BATCH: usize = 100;
 
-/// One of those that are compared.
+/// A compared store and its arrangement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subject {
+pub struct StoreSubject {
     /// Its name in figures.
     pub name: &'static str,
     engine: &'static str,
     arrangement: Arrangement,
 }
 
-const fn of_bolide(name: &'static str, layout: Layout, views: Views) -> Subject {
+const fn bolide_subject(name: &'static str, layout: Layout, views: Views) -> StoreSubject {
     let arrangement = Arrangement { layout, views, view_tags: false, view_delay_percent: 0 };
-    Subject { name, engine: "bolide", arrangement }
+    StoreSubject { name, engine: "bolide", arrangement }
 }
 
 /// The layout of the paper.
 const PARTITIONS: Arrangement = PARTITIONED.arrangement;
 
-/// One run a level.
-pub const LEVELED: Subject = of_bolide("leveled", Layout::Leveled, Views::Always);
-/// Runs of similar size, merged by each reader.
-pub const TIERED_MERGED: Subject = of_bolide("tiered, no view", Layout::Tiered, Views::Never);
-/// The same, read through a sorted view.
-pub const TIERED: Subject = of_bolide("tiered", Layout::Tiered, Views::Always);
+/// One sorted run per level.
+pub const LEVELED: StoreSubject = bolide_subject("leveled", Layout::Leveled, Views::Always);
+/// Runs of similar size, which each reader merges.
+pub const TIERED_MERGED: StoreSubject = bolide_subject("tiered, no view", Layout::Tiered, Views::Never);
+/// Runs of similar size with a sorted view.
+pub const TIERED: StoreSubject = bolide_subject("tiered", Layout::Tiered, Views::Always);
 /// Levels of partitions.
-pub const FRAGMENTED: Subject = of_bolide("fragmented", Layout::Fragmented, Views::Always);
+pub const FRAGMENTED: StoreSubject = bolide_subject("fragmented", Layout::Fragmented, Views::Always);
 /// One level of partitions: the layout of the paper.
-pub const PARTITIONED: Subject = of_bolide("partitioned", Layout::Partitioned, Views::Always);
+pub const PARTITIONED: StoreSubject = bolide_subject("partitioned", Layout::Partitioned, Views::Always);
 
-/// The same, gets through views with tags.
-pub const PARTITIONED_TAGS: Subject = Subject {
+/// [`PARTITIONED`] with gets through views with tags, without Bloom filters.
+pub const PARTITIONED_TAGS: StoreSubject = StoreSubject {
     name: "partitioned, tags",
     engine: "bolide",
     arrangement: Arrangement { view_tags: true, ..PARTITIONS },
 };
-/// The same as [`PARTITIONED`], its views renewed when a fifth of what they have was written.
-pub const PARTITIONED_DELAYED: Subject = Subject {
+/// [`PARTITIONED`] with deferred views: a view is rebuilt when a fifth of its data was written anew.
+pub const PARTITIONED_DELAYED: StoreSubject = StoreSubject {
     name: "partitioned, views delayed",
     engine: "bolide",
     arrangement: Arrangement { view_delay_percent: 20, ..PARTITIONS },
 };
 
-/// Those of Bolide.
-pub const LAYOUTS: [Subject; 7] =
+/// The subjects of Bolide.
+pub const LAYOUTS: [StoreSubject; 7] =
     [PARTITIONED, PARTITIONED_TAGS, PARTITIONED_DELAYED, FRAGMENTED, TIERED, TIERED_MERGED, LEVELED];
 
-/// Those of Bolide, and other stores where this build has them.
-pub fn subjects() -> Vec<Subject> {
+/// The subjects of Bolide, and the other stores in a build with peers.
+pub fn subjects() -> Vec<StoreSubject> {
     let peers = engines::store_names(true).into_iter().filter(|name| *name != "bolide");
     let arrangement = Arrangement::of(Layout::Leveled);
-    LAYOUTS.into_iter().chain(peers.map(|engine| Subject { name: engine, engine, arrangement })).collect()
+    LAYOUTS.into_iter().chain(peers.map(|engine| StoreSubject { name: engine, engine, arrangement })).collect()
 }
 
 /// Records numbered by the order of their keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Records {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// Bytes of a value, at least 16.
     pub value_bytes: usize,
@@ -110,34 +110,34 @@ fn write_head(value: &mut [u8], rank: u64, version: u64) {
     value[8..16].copy_from_slice(&version.to_le_bytes());
 }
 
-/// The records that are read or written, one after the other.
+/// The order of the records that are read or written.
 #[derive(Debug, Clone)]
-pub enum Pattern {
-    /// In key order, beginning somewhere.
+pub enum AccessPattern {
+    /// In key order from this rank on.
     Sequential(u64),
-    /// All alike.
+    /// All with the same probability.
     Uniform,
-    /// By popularity, exponent 0.99, scattered over all keys.
+    /// By a Zipf distribution with exponent 0.99, scattered over the key space.
     Zipf(Zipf),
-    /// Groups of this many neighbours by popularity, each of their records alike: Zipf-composite.
+    /// Groups of so many neighbours by a Zipf distribution, uniform within a group: Zipf-composite.
     Composite(Zipf, u64),
 }
 
-/// Neighbours that share the popular part of their key: as many, beside a partition, as in the paper.
-const GROUP: u64 = 128;
+/// Records of a group, in the proportion to a partition of the paper.
+const GROUP_RECORDS: u64 = 128;
 
-impl Pattern {
-    /// By popularity among `records`.
+impl AccessPattern {
+    /// The Zipf pattern over `records`.
     pub fn zipf(records: &Records) -> Self {
         Self::Zipf(Zipf::new(records.count))
     }
 
-    /// By popularity of groups of neighbours.
+    /// The Zipf-composite pattern over `records`.
     pub fn composite(records: &Records) -> Self {
-        Self::Composite(Zipf::new((records.count / GROUP).max(1)), GROUP)
+        Self::Composite(Zipf::new((records.count / GROUP_RECORDS).max(1)), GROUP_RECORDS)
     }
 
-    /// The next record.
+    /// The rank of the next record.
     pub fn next(&mut self, records: &Records, random: &mut Random) -> u64 {
         match self {
             Self::Sequential(at) => {
@@ -155,14 +155,14 @@ impl Pattern {
     }
 }
 
-/// What writing cost.
+/// The costs of writes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wrote {
+pub struct WriteCosts {
     /// CPU microseconds of a put, calling thread.
     pub calling: f64,
-    /// The same of the process, with the background work that was left behind.
+    /// CPU microseconds of a put, whole process, including the background work that follows.
     pub whole: f64,
-    /// Puts a second by the clock, until that work had ended.
+    /// Puts a second of wall time, until the background work ended.
     pub rate: f64,
     /// Bytes written for each byte put, the log included.
     pub written: f64,
@@ -170,27 +170,27 @@ pub struct Wrote {
     pub read: f64,
 }
 
-/// A store, open.
-pub struct Store {
-    // Before the folder, which goes when it is dropped.
+/// An open store.
+pub struct SubjectStore {
+    // Declared before the folder, which is removed at its drop.
     engine: Box<dyn Engine>,
     _folder: tempfile::TempDir,
 }
 
-/// How much smaller than the data memtables are, and sstables than these.
-const MEMTABLE_PART: u64 = 32;
-const FILE_PART: u64 = 4;
+/// Bytes of the data for each byte of the memtable, and of the memtable for each byte of an sstable.
+const DATA_PER_MEMTABLE: u64 = 32;
+const MEMTABLE_PER_FILE: u64 = 4;
 
-impl Store {
-    /// An empty one, for `records` and with `cache_bytes` of cache.
-    pub fn create(scale: &Scale, subject: Subject, records: &Records, cache_bytes: u64) -> Result<Self> {
+impl SubjectStore {
+    /// An empty store sized for `records`, with `cache_bytes` of cache.
+    pub fn create(scale: &Scale, subject: StoreSubject, records: &Records, cache_bytes: u64) -> Result<Self> {
         let folder = super::folder(scale)?;
-        let memtable_bytes = (records.bytes() / MEMTABLE_PART).max(64 << 10);
+        let memtable_bytes = (records.bytes() / DATA_PER_MEMTABLE).max(64 << 10);
         let setting = Setting {
             arrangement: subject.arrangement,
             cache_bytes: cache_bytes as usize,
             memtable_bytes: memtable_bytes as usize,
-            file_bytes: Some(memtable_bytes / FILE_PART),
+            file_bytes: Some(memtable_bytes / MEMTABLE_PER_FILE),
         };
         let engine = engines::open_store(subject.engine, folder.path(), &setting)?;
         Ok(Self { engine, _folder: folder })
@@ -201,26 +201,26 @@ impl Store {
         self.engine.connect()
     }
 
-    /// Runs `body`, which puts `user_bytes` in `puts` puts, and waits for what it leaves behind.
+    /// Runs `body`, which puts `user_bytes` in `puts` puts, and waits for the background work that follows.
     pub fn measure_writes(
         &self,
         puts: u64,
         user_bytes: u64,
         body: impl FnOnce(&mut dyn Connection) -> Result<()>,
-    ) -> Result<Wrote> {
+    ) -> Result<WriteCosts> {
         let mut connection = self.connect()?;
         let written = || written_bytes() + self.engine.mapped_bytes();
         let (before_written, before_read) = (written(), read_bytes());
         let (whole, calling, clock) = (process_cpu_nanos(), thread_cpu_nanos(), Instant::now());
         body(&mut *connection)?;
         let calling = thread_cpu_nanos() - calling;
-        // Far more than the work behind puts takes.
+        // Far above the duration of the background work.
         let limit = Duration::from_micros(100 * puts).max(Duration::from_millis(100));
         let settled = settle(limit);
-        let seconds = clock.elapsed().as_secs_f64() - if settled < limit { QUIET } else { 0.0 };
+        let seconds = clock.elapsed().as_secs_f64() - if settled < limit { IDLE_SECONDS } else { 0.0 };
         let each = |nanos: u64| nanos as f64 / 1000.0 / puts.max(1) as f64;
         let amplified = |bytes: u64| bytes as f64 / user_bytes.max(1) as f64;
-        Ok(Wrote {
+        Ok(WriteCosts {
             calling: each(calling),
             whole: each(process_cpu_nanos() - whole),
             rate: puts as f64 / seconds.max(1e-6),
@@ -229,14 +229,14 @@ impl Store {
         })
     }
 
-    /// Puts the records with the next `puts` of `ranks`.
+    /// Puts the records of the next `puts` ranks.
     pub fn put_all(
         &self,
         records: &Records,
         puts: u64,
         ranks: impl Iterator<Item = u64>,
         version: u64,
-    ) -> Result<Wrote> {
+    ) -> Result<WriteCosts> {
         let mut value = records.value(0, 0);
         let mut ranks = ranks.take(puts as usize).peekable();
         let user_bytes = puts * (KEY_BYTES + records.value_bytes) as u64;
@@ -255,21 +255,21 @@ impl Store {
     }
 }
 
-/// Seconds that it takes to see that a process rests.
-const QUIET: f64 = 0.36;
+/// Seconds that `settle` needs to detect an idle process.
+const IDLE_SECONDS: f64 = 0.36;
 
-/// Seeks to records by `pattern` and reads `length` records from each. CPU microseconds of one, of the calling thread.
+/// Seeks to records by `pattern` and reads `length` records from each. Returns CPU microseconds of an operation, calling thread.
 ///
 /// # Errors
-/// Those of the store; a wrong answer is an error.
+/// Those of the store, and a wrong answer.
 pub fn scan(
     connection: &mut dyn Connection,
     records: &Records,
-    pattern: &mut Pattern,
+    pattern: &mut AccessPattern,
     random: &mut Random,
     (operations, length): (usize, usize),
 ) -> Result<f64> {
-    let mut copied = Vec::with_capacity(length * (KEY_BYTES + records.value_bytes));
+    let mut buffer = Vec::with_capacity(length * (KEY_BYTES + records.value_bytes));
     let started = thread_cpu_nanos();
     let mut left = operations;
     while left > 0 {
@@ -278,7 +278,7 @@ pub fn scan(
         connection.batch(Access::Read, &mut |session| {
             for _ in 0..batch {
                 let rank = pattern.next(records, random);
-                scan_from(session, records, rank, length, &mut copied)?;
+                scan_from(session, records, rank, length, &mut buffer)?;
             }
             Ok(())
         })?;
@@ -286,31 +286,30 @@ pub fn scan(
     Ok((thread_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64)
 }
 
-/// Reads `length` records from record `rank` on and copies them. They must be all that there are, the first that
-/// record and the last the right one.
+/// Reads `length` records from record `rank` on, copies them, and checks their number and the first and last record.
 fn scan_from(
     session: &mut dyn Session,
     records: &Records,
     rank: u64,
     length: usize,
-    copied: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
 ) -> Result<()> {
-    copied.clear();
+    buffer.clear();
     let count = session.scan(&records.key(rank), length, &mut |key, value| {
-        copied.extend_from_slice(key);
-        copied.extend_from_slice(value);
+        buffer.extend_from_slice(key);
+        buffer.extend_from_slice(value);
     })?;
     let expected = (records.count - rank).min(length as u64);
     let each = KEY_BYTES + records.value_bytes;
     let is_right = |number: u64| {
         let at = number as usize * each;
-        let bytes = copied.get(at..at + each).unwrap_or_default();
+        let bytes = buffer.get(at..at + each).unwrap_or_default();
         let rank = rank + number;
         bytes.get(..KEY_BYTES) == Some(&records.key(rank)[..])
             && bytes.get(KEY_BYTES..KEY_BYTES + 8) == Some(&rank.to_le_bytes()[..])
     };
     if count as u64 != expected || !is_right(0) || !is_right(expected - 1) {
-        return Err(format!("a scan of {length} from record {rank} brought {count} that do not fit").into());
+        return Err(format!("a scan of {length} from record {rank} returned {count} records, or wrong ones").into());
     }
     Ok(())
 }
@@ -320,10 +319,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_stay_among_the_records_and_are_as_skewed_as_declared() {
+    fn patterns_stay_within_the_records_and_have_their_skew() {
         let records = Records { count: 10_000, value_bytes: 16 };
         let mut random = Random::new(3);
-        let mut counted = |mut pattern: Pattern| {
+        let mut counted = |mut pattern: AccessPattern| {
             let mut counts = vec![0u32; 10_000];
             for _ in 0..20_000 {
                 counts[pattern.next(&records, &mut random) as usize] += 1;
@@ -331,15 +330,15 @@ mod tests {
             counts.sort_unstable();
             counts.last().copied().unwrap_or_default()
         };
-        assert_eq!(counted(Pattern::Sequential(7)), 2);
-        let (uniform, zipf) = (counted(Pattern::Uniform), counted(Pattern::zipf(&records)));
-        let composite = counted(Pattern::composite(&records));
+        assert_eq!(counted(AccessPattern::Sequential(7)), 2);
+        let (uniform, zipf) = (counted(AccessPattern::Uniform), counted(AccessPattern::zipf(&records)));
+        let composite = counted(AccessPattern::composite(&records));
         assert!(uniform < 20 && zipf > 1000, "{uniform}, {zipf}");
         assert!(composite > uniform && composite < zipf / 4, "{composite}");
     }
 
     #[test]
-    fn keys_rise_with_the_rank_and_all_ranks_are_shuffled() {
+    fn keys_ascend_with_the_rank_and_shuffled_contains_every_rank() {
         let records = Records { count: 1000, value_bytes: 16 };
         assert!((1..1000).all(|rank| records.key(rank - 1) < records.key(rank)));
         let mut ranks = records.shuffled(5);

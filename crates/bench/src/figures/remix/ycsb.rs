@@ -1,7 +1,7 @@
 //! Figure 18: YCSB over every layout (§5.2, table 2).
 
 use super::report;
-use super::stores::{LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED_MERGED, subjects};
+use super::stores::{LAYOUTS, LEVELED, PARTITIONED, Records, SubjectStore, StoreSubject, TIERED_MERGED, subjects};
 use crate::data::keys::{KEY_BYTES, VALUE_BYTES};
 use crate::engine::Connection;
 use crate::error::Result;
@@ -12,9 +12,9 @@ use crate::measure::thread_cpu_nanos;
 use crate::workloads::rows::{Ranks, Row, Ycsb};
 use crate::workloads::worker::{Shared, Worker};
 
-/// Rounds in which the stores take turns; the least of them counts.
+/// Rounds in which the stores run in turn; the minimum counts.
 const PASSES: u64 = 5;
-/// Operations of a round for each of `--queries`; a tenth of them where they are scans.
+/// Operations of a round for each of `--queries`; a tenth of that for scans.
 const OPERATIONS_FACTOR: u64 = 40;
 /// Records for each of `--records`.
 const RECORDS_FACTOR: u64 = 4;
@@ -23,7 +23,8 @@ const ENOUGH: u64 = 50_000;
 const WORKLOADS: [(Ycsb, &str); 6] =
     [(Ycsb::A, "A"), (Ycsb::B, "B"), (Ycsb::C, "C"), (Ycsb::D, "D"), (Ycsb::E, "E"), (Ycsb::F, "F")];
 
-/// Runs `operations` operations of a row. CPU microseconds of each, of the calling thread, and the records that it added.
+/// Runs `operations` operations of a row. Returns CPU microseconds of an operation, calling thread, and the number of inserted
+/// records.
 fn drive(connection: &mut dyn Connection, shared: &Shared, seed: u64, operations: u64) -> Result<(f64, u64)> {
     let mut worker = Worker::new(shared, 0, seed);
     let (mut nanos, mut left) = (0, operations);
@@ -53,7 +54,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     let mut stores = Vec::new();
     for subject in &subjects {
         eprintln!("  {}: load", subject.name);
-        let store = Store::create(scale, *subject, &records, cache_bytes)?;
+        let store = SubjectStore::create(scale, *subject, &records, cache_bytes)?;
         let shared = Shared::new(Row::Load, records.count, 1, Ranks::Ycsb);
         let bytes = records.count * (KEY_BYTES + VALUE_BYTES) as u64;
         store.measure_writes(records.count, bytes, |connection| {
@@ -65,24 +66,24 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     let mut all: Vec<Vec<f64>> = Vec::new();
     for (workload, name) in WORKLOADS {
         eprintln!("  workload {name}");
-        let mut connections = stores.iter().map(Store::connect).collect::<Result<Vec<_>>>()?;
+        let mut connections = stores.iter().map(SubjectStore::connect).collect::<Result<Vec<_>>>()?;
         let factor = if workload == Ycsb::E { OPERATIONS_FACTOR / 10 } else { OPERATIONS_FACTOR };
-        let mut least = vec![f64::MAX; stores.len()];
+        let mut minimum = vec![f64::MAX; stores.len()];
         for round in 0..=PASSES {
             let shared = Shared::new(Row::Ycsb(workload), population, 1, Ranks::Ycsb);
             let seed = scale.seed + (round << 20);
             let mut inserted = 0;
-            for (connection, least) in connections.iter_mut().zip(&mut least) {
+            for (connection, minimum) in connections.iter_mut().zip(&mut minimum) {
                 let (micros, more) = drive(&mut **connection, &shared, seed, scale.queries * factor)?;
-                // All draw the same operations.
+                // Each store runs the same operations.
                 inserted = more;
                 if round > 0 {
-                    *least = least.min(micros);
+                    *minimum = minimum.min(micros);
                 }
             }
             population += inserted;
         }
-        all.push(least);
+        all.push(minimum);
     }
     claims(&mut report, &subjects, &all);
     let names = WORKLOADS.map(|(_, name)| name);
@@ -100,8 +101,8 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     Ok(super::judged(report, scale, ENOUGH))
 }
 
-fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
-    let cost = |workload: usize, subject: Subject| {
+fn claims(report: &mut FigureReport, subjects: &[StoreSubject], all: &[Vec<f64>]) {
+    let cost = |workload: usize, subject: StoreSubject| {
         let at = subjects.iter().position(|other| *other == subject);
         at.and_then(|at| all.get(workload)?.get(at)).copied().unwrap_or(f64::NAN)
     };
@@ -122,11 +123,12 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
             times > 0.75 && times < 2.0
         }),
         format!("CPU µs: {}", summary(&[0, 1, 2, 3, 5])),
-        "there, RemixDB is ahead but in D: LevelDB has five levels and many sstables in the first. Here one large level \
-         and at most three sorted runs above it hold such a store, where a partition has up to ten runs, each with a Bloom filter to read.",
+        "in the paper, RemixDB is faster except in D: LevelDB has five levels and many sstables in the \
+         first. Here such a store has one large level and at most three sorted runs above it; a partition \
+         has up to ten runs, each with a Bloom filter to read.",
     );
     report.claim(
-        "§5.2: in E, the partitioned layout is faster through its views than a tiered store that is merged",
+        "§5.2: in E, the views of the partitioned layout are faster than merging scans of a tiered store",
         cost(4, PARTITIONED) < cost(4, TIERED_MERGED),
         format!("CPU µs: {}", summary(&[4])),
     );
@@ -134,11 +136,11 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
         "in E, the leveled layout is as fast as the partitioned one or faster, by up to three times",
         cost(4, PARTITIONED) < 3.0 * cost(4, LEVELED) && cost(4, PARTITIONED) > 0.75 * cost(4, LEVELED),
         format!("CPU µs: {}", summary(&[4])),
-        "as in remix-15: a scan goes through a block of each of up to ten runs, and most blocks are not in the cache.",
+        "as in remix-15: a scan reads a block of each of up to ten runs, and most blocks are not in the cache.",
     );
     report.claim(
-        "§5.2: D reads the newest records, which lie in memtables under every layout: the layouts differ less than in C \
-         (or by less than a half)",
+        "§5.2: D reads the newest records, which are in memtables under every layout: the layouts differ \
+         less than in C, or by less than a half",
         {
             let spread = |workload| {
                 let costs = LAYOUTS.map(|one| cost(workload, one));

@@ -1,4 +1,4 @@
-//! Reading the groups of one secondary key, newest entry first.
+//! Chain reader: the groups of one secondary key, newest entry first.
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, Word};
@@ -9,18 +9,18 @@ use super::group::{self, GroupCounts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::{self, sealed_page_of};
 use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
 
-/// More groups one behind the other whose entries all have one sequence number are a ring.
+/// Maximum number of consecutive groups whose entries all have one sequence number; more form a cycle.
 pub(crate) const MAX_EQUAL_GROUPS: u32 = 1 << 12;
 
-/// Primary keys up to this length are copied in the quickest way, if so many bytes of the page follow where they begin.
+/// Primary keys up to this length are copied in a fixed number of words, if the page is long enough.
 const SHORT_KEY_BYTES: usize = 32;
 
-/// Bytes of a sealed page that are asked for before the walk gets there.
+/// Bytes prefetched of the next sealed page.
 const SEALED_PREFETCH_BYTES: usize = 512;
 
-/// Walks along the chain of one key. The region is pinned while it does.
+/// Reads the chain of one key. The region is pinned meanwhile.
 ///
-/// The words of the page it is in are looked up once, and its groups and entries are places in them.
+/// The words of the current page are looked up once; groups and entries are positions in them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChainReader<'r> {
     region: &'r Region,
@@ -28,21 +28,21 @@ pub(crate) struct ChainReader<'r> {
     words: &'r [Word],
     /// The walk has not left the head page.
     in_head: bool,
-    /// What the places of the group's entries have in common.
+    /// The common part of the places of the group's entries.
     place: GroupPlace,
-    /// Words from the start of the page to the next entry of the group and to the end of the last.
+    /// Words from the start of the page to the next entry of the group, and to the end of its last.
     next: usize,
     end: usize,
     older: Place,
-    /// Entries behind this one are not newer: else the chain is damaged, and may be a ring.
+    /// Upper bound of the next sequence number: a newer entry is damage, and may be part of a cycle.
     bound: SequenceNumber,
-    /// How many groups the walk has come to since the bound fell.
+    /// Number of groups since the bound decreased.
     equal_groups: u32,
     groups: u32,
     pages: u32,
 }
 
-/// An entry that a walk has come to.
+/// An entry of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChainEntry {
     pub(crate) header: EntryHeader,
@@ -50,18 +50,18 @@ pub(crate) struct ChainEntry {
     pub(crate) place: EntryPlace,
 }
 
-/// The primary key of an entry: in itself if it is short, else among bytes that others share.
+/// The primary key of an entry: inline if it is short, else a range of a shared buffer.
 #[derive(Debug, Clone, Copy)]
-pub struct EntryKey {
-    /// Where a long one begins.
+pub struct PageEntryKey {
+    /// Offset of a long key in the buffer.
     start: usize,
     bytes: usize,
-    /// A short one, and what follows it in the page.
+    /// A short key, and the bytes that follow it in the page.
     short: [u8; SHORT_KEY_BYTES],
 }
 
-impl EntryKey {
-    /// Its bytes, which are among `long` if there are many of them.
+impl PageEntryKey {
+    /// The bytes of the key; `long` is the buffer of long keys.
     #[inline(always)]
     pub fn of<'k>(&'k self, long: &'k [u8]) -> &'k [u8] {
         match self.short.get(..self.bytes) {
@@ -72,13 +72,13 @@ impl EntryKey {
 }
 
 impl<'r> ChainReader<'r> {
-    /// A walk from the newest group of a key on. Head pages are `page_bytes` long.
+    /// Starts at the newest group of a key. Head pages are `page_bytes` long.
     pub(crate) fn new(region: &'r Region, newest: GroupPointer, page_bytes: usize) -> Result<Self> {
         let page = newest.page();
         let mut reader = Self {
             region,
             page,
-            words: region.words_unread(page, page_bytes)?,
+            words: region.words_uncounted(page, page_bytes)?,
             in_head: true,
             place: GroupPlace::default(),
             next: 0,
@@ -93,7 +93,7 @@ impl<'r> ChainReader<'r> {
         Ok(reader)
     }
 
-    /// Goes to the start of a group of the page.
+    /// Moves to the start of a group of the page.
     #[inline(always)]
     fn enter(&mut self, group: Place) -> Result<()> {
         let start = (group.wrapping_sub(self.page) / 8) as usize;
@@ -104,7 +104,7 @@ impl<'r> ChainReader<'r> {
         self.older = group::older(link);
         self.groups += 1;
         if self.in_head && !self.is_in_page(self.older) {
-            // The first lines of the page behind come while the last entries of this one are looked at.
+            // The first lines of the next page arrive while the last entries of this one are read.
             self.region.prefetch(sealed_page_of(self.older), SEALED_PREFETCH_BYTES);
         }
         self.place = GroupPlace::new(self.page, start);
@@ -114,7 +114,7 @@ impl<'r> ChainReader<'r> {
             self.end = self.next + bytes / 8;
             self.region.note_read(group, LONG_HEADER_BYTES + bytes);
         } else {
-            // It ends where its one entry does.
+            // A short group ends with its one entry.
             self.next = start + SHORT_HEADER_BYTES / 8;
             self.end = self.next + 1;
             let header = EntryHeader::unchecked(first.get());
@@ -123,14 +123,14 @@ impl<'r> ChainReader<'r> {
         Ok(())
     }
 
-    /// Whether a group lies in the page that the walk is in.
+    /// Whether a group lies in the current page.
     #[inline(always)]
     fn is_in_page(&self, group: Place) -> bool {
         let offset = group.wrapping_sub(self.page);
         offset != 0 && offset < 8 * self.words.len() as Place
     }
 
-    /// Goes to the next older group; false if there is none.
+    /// Moves to the next older group; false if there is none.
     #[inline(always)]
     fn next_group(&mut self) -> Result<bool> {
         let older = self.older;
@@ -148,12 +148,12 @@ impl<'r> ChainReader<'r> {
         Ok(true)
     }
 
-    /// Goes to the sealed page of a group.
+    /// Moves to the sealed page of a group.
     #[cold]
     fn enter_sealed_page(&mut self, group: Place) -> Result<()> {
         let page = sealed_page_of(group);
         let header = page::read_header(self.region, page)?;
-        self.words = self.region.words_unread(page, header.bytes)?;
+        self.words = self.region.words_uncounted(page, header.bytes)?;
         self.page = page;
         self.in_head = false;
         self.pages += 1;
@@ -182,9 +182,9 @@ impl<'r> ChainReader<'r> {
         Ok(Some(ChainEntry { header, at, place }))
     }
 
-    /// The primary key of the entry that [`next`](Self::next) gave last. A long one is appended to `long`.
+    /// The primary key of the last returned entry. A long one is appended to `long`.
     #[inline(always)]
-    pub(crate) fn primary_key(&self, found: &ChainEntry, long: &mut Vec<u8>) -> Result<EntryKey> {
+    pub(crate) fn primary_key(&self, found: &ChainEntry, long: &mut Vec<u8>) -> Result<PageEntryKey> {
         let header = found.header;
         let bytes = header.body_bytes();
         if !header.is_plain() || bytes > SHORT_KEY_BYTES {
@@ -193,16 +193,16 @@ impl<'r> ChainReader<'r> {
         let from = self.next - bytes.div_ceil(8);
         let words = self.words.get(from..).and_then(|words| words.first_chunk::<{ SHORT_KEY_BYTES / 8 }>());
         let Some(words) = words else { return append_long_key(self.region, found, long) };
-        // As many words as the longest of these keys has: steps that do not depend on the length need no loop.
+        // A fixed number of words, that of the longest of these keys, needs no loop.
         let [first, second, third, fourth] = words;
         let mut short = [0; SHORT_KEY_BYTES];
         for (to, word) in short.as_chunks_mut::<8>().0.iter_mut().zip([first, second, third, fourth]) {
             *to = word.get().to_le_bytes();
         }
-        Ok(EntryKey { start: 0, bytes, short })
+        Ok(PageEntryKey { start: 0, bytes, short })
     }
 
-    /// How many groups and pages the walk has touched.
+    /// Numbers of groups and pages read.
     pub(crate) fn read_stats(&self) -> (u32, u32) {
         (self.groups, self.pages)
     }
@@ -217,9 +217,9 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
     header.map(EntryHeader::sequence).ok_or_else(|| damage(group, "a group"))
 }
 
-/// The primary key of an entry, where it is long or does not stand alone.
+/// The primary key of an entry with a long key or with other parts.
 #[inline(never)]
-fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> Result<EntryKey> {
+fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> Result<PageEntryKey> {
     let mut body = Vec::new();
     let key = read_body(region, found, &mut body)?.primary_key;
     let start = long.len();
@@ -228,10 +228,10 @@ fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> R
         Some(room) => room.copy_from_slice(key),
         None => long.extend_from_slice(key),
     }
-    Ok(EntryKey { start, bytes: key.len(), short })
+    Ok(PageEntryKey { start, bytes: key.len(), short })
 }
 
-/// Reads the body of an entry into `out`, which is emptied first, and takes it apart.
+/// Reads the body of an entry into `out`, which is cleared first, and splits it.
 #[inline]
 pub(crate) fn read_body<'o>(region: &Region, found: &ChainEntry, out: &'o mut Vec<u8>) -> Result<EntryBody<'o>> {
     out.clear();

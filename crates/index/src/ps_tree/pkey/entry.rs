@@ -5,9 +5,9 @@
 //!
 //! header   bits  0..13  length of the body in bytes, without the padding
 //!          bit      13  covered: the body has a covering value
-//!          bit      14  overflow: the body lies in an extent of its own
+//!          bit      14  overflow: the body lies in an overflow extent
 //!          bit      15  zero
-//!          bit      16  obsolete: a newer write of the primary key is seen by every reader
+//!          bit      16  obsolete: every reader sees a newer write of the primary key
 //!          bits 17..64  sequence number of the write
 //!
 //! body     plain:    primary key
@@ -17,8 +17,8 @@
 //! extent   := length of the primary key (4) length of the covering (4) primary key covering
 //! ```
 //!
-//! Numbers are little-endian. The obsolete bit is the only one that changes after the entry was linked. An
-//! entry whose body is longer than an eighth of a page goes to an extent.
+//! Numbers are little-endian. Only the obsolete bit changes after the entry was linked. A body longer than an eighth of a
+//! page is stored in an overflow extent.
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
@@ -44,25 +44,25 @@ const EXTENT_HEADER_BYTES: usize = 8;
 pub(crate) struct EntryHeader(u64);
 
 impl EntryHeader {
-    /// The header in `word`; `None` if it is none.
+    /// Parses `word`; `None` if it is no valid header.
     #[inline]
     pub(crate) fn parse(word: u64) -> Option<Self> {
         let header = Self(word);
-        // Most entries are none of the two.
-        if word & (RESERVED | OVERFLOW) != 0 && !header.is_right_overflow() {
+        // Most entries have neither bit.
+        if word & (RESERVED | OVERFLOW) != 0 && !header.is_valid_overflow() {
             return None;
         }
         (header.sequence() != 0).then_some(header)
     }
 
-    /// What `word` says, if it is the header of an entry: for who has it checked later.
+    /// The header in `word`, unchecked; the caller has it checked later.
     #[inline]
     pub(crate) fn unchecked(word: u64) -> Self {
         Self(word)
     }
 
     #[cold]
-    fn is_right_overflow(self) -> bool {
+    fn is_valid_overflow(self) -> bool {
         self.0 & RESERVED == 0 && self.body_bytes() == OVERFLOW_BODY_BYTES
     }
 
@@ -104,22 +104,22 @@ impl EntryHeader {
         8 * self.entry_words()
     }
 
-    /// The same in words.
+    /// Words of the whole entry.
     #[inline]
     pub(crate) fn entry_words(self) -> usize {
         HEADER_BYTES / 8 + self.body_bytes().div_ceil(8)
     }
 }
 
-/// Where an extent is, and how many bytes of it are used.
+/// Place and used bytes of an overflow extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverflowExtent {
     pub(crate) at: Place,
     pub(crate) bytes: usize,
 }
 
-/// Appends an entry to `out`. Its body goes to an extent if it is longer than `inline_limit` bytes; the extent
-/// is written and asked to persist.
+/// Appends an entry to `out`. A body longer than `inline_limit` bytes is written to an overflow extent, which becomes
+/// durable with the next fence.
 ///
 /// # Errors
 /// `LimitExceeded` for a sequence number or a body over the limits; `NoSpace` from the region.
@@ -173,14 +173,14 @@ fn put_extent(writer: &RegionWriter<'_>, primary_key: &[u8], covering: &[u8]) ->
     Ok((at, hash_key(&bytes)))
 }
 
-/// The body of an entry, by its parts.
+/// The parts of the body of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryBody<'b> {
     pub(crate) primary_key: &'b [u8],
     pub(crate) covering: &'b [u8],
 }
 
-/// Takes apart a body that lies inline.
+/// Splits an inline body.
 #[inline]
 pub(crate) fn split_body(header: EntryHeader, body: &[u8]) -> Option<EntryBody<'_>> {
     if !header.is_covered() {
@@ -191,14 +191,14 @@ pub(crate) fn split_body(header: EntryHeader, body: &[u8]) -> Option<EntryBody<'
     Some(EntryBody { primary_key, covering })
 }
 
-/// Which extent the body of an overflow entry names, without reading it.
+/// The place and checksum in the body of an overflow entry; does not read the extent.
 fn named_extent(body: &[u8]) -> Option<(Place, u64)> {
     let (at, rest) = body.split_first_chunk::<8>()?;
     let (checksum, _) = rest.split_first_chunk::<8>()?;
     Some((Place::from_le_bytes(*at), u64::from_le_bytes(*checksum)))
 }
 
-/// The extent of an overflow entry.
+/// The overflow extent of an entry.
 ///
 /// # Errors
 /// `Corruption` if it names none.
@@ -209,7 +209,7 @@ pub(crate) fn extent_of(region: &Region, body: &[u8]) -> Result<OverflowExtent> 
     Ok(OverflowExtent { at, bytes })
 }
 
-/// Reads the extent of an overflow entry into `out`, which is emptied first, and takes it apart.
+/// Reads the extent of an overflow entry into `out`, which is cleared first, and splits it.
 ///
 /// # Errors
 /// `Corruption` if the place or the checksum is wrong.
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_inline_and_from_extents() {
+    fn inline_and_overflow_entries_round_trip() {
         for length in [0, 1, 7, 8, 9, 100, 511, 512] {
             let key = vec![b'k'; length];
             assert!(!round_trip(&key, MAX_SEQUENCE, b"", 512).is_overflow());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_no_writer_writes_are_refused() {
+    fn invalid_headers_are_rejected() {
         assert_eq!(EntryHeader::parse(0), None);
         assert_eq!(EntryHeader::parse(RESERVED | 1 << SEQUENCE_SHIFT), None);
         assert_eq!(EntryHeader::parse(OVERFLOW | 1 << SEQUENCE_SHIFT), None);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_extent_is_found() {
+    fn a_damaged_extent_is_detected() {
         let region = test_region();
         let writer = region.writer();
         let mut bytes = Vec::new();

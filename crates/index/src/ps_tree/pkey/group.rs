@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! short group := link entry              one entry, as an insert appends it
-//! long group  := link counts entry*      what a split has put together; newest entry first
+//! long group  := link counts entry*      written by a split; newest entry first
 //!
 //! link     bits  0..40  place / 8 of the group with the next older entries of the key, 0 for none
 //!          bit      40  0 short, 1 long
@@ -12,9 +12,9 @@
 //!          bits 32..64  words of the entries
 //! ```
 //!
-//! The checksum covers the link, the entries without their obsolete bits and the counts without the count of
-//! these bits. It is there because a page takes appends for as long as it lives: there is no moment at which one
-//! checksum over all of it could be written. It lies in the word of the link, so that a chain is relinked_word by one store.
+//! The checksum covers the link, the entries without their obsolete bits, and the counts without the count of these bits. It
+//! is per group because a page takes appends as long as it lives, so no checksum of the whole page could be written. It
+//! lies in the word of the link, so one store relinks a chain.
 
 use super::entry::{EntryHeader, HEADER_BYTES, OBSOLETE};
 use super::pointer::{link_of, linked_place};
@@ -28,7 +28,7 @@ const CHECK_SHIFT: u32 = 41;
 pub(crate) const SHORT_HEADER_BYTES: usize = 8;
 /// Bytes before the entries of a long group.
 pub(crate) const LONG_HEADER_BYTES: usize = 16;
-/// Adds one to the entries flagged as obsolete in the counts.
+/// Increment of the obsolete count in a counts word.
 pub(crate) const ONE_OBSOLETE: u64 = 1 << 16;
 
 /// True for the link of a long group.
@@ -71,7 +71,7 @@ pub(crate) fn group_bytes(entries: usize, bytes: usize) -> usize {
     bytes + if entries == 1 { SHORT_HEADER_BYTES } else { LONG_HEADER_BYTES }
 }
 
-/// Appends to `out` the group that will lie at `at`. `entries` holds `count` entries, newest first.
+/// Appends to `out` the group for place `at`. `entries` holds `count` entries, newest first.
 pub(crate) fn put_group(at: Place, older: Place, count: usize, entries: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; SHORT_HEADER_BYTES]);
@@ -87,12 +87,12 @@ pub(crate) fn put_group(at: Place, older: Place, count: usize, entries: &[u8], o
     out[start..start + SHORT_HEADER_BYTES].copy_from_slice(&link.to_le_bytes());
 }
 
-/// The link word of a group with another older group.
+/// The link word of a group after a change of its older group.
 pub(crate) fn relinked_word(at: Place, link: u64, older: Place, rest: &[u8]) -> u64 {
     sealed_link(at, link & LONG | link_of(older), rest)
 }
 
-/// `link` with the checksum of the group at `at` whose bytes behind the link are `rest`.
+/// `link` with the checksum of the group at `at` whose bytes after the link are `rest`.
 fn sealed_link(at: Place, link: u64, rest: &[u8]) -> u64 {
     let link = link & (LINK_MASK | LONG);
     link | checksum(at, link, rest) << CHECK_SHIFT
@@ -103,7 +103,7 @@ pub(crate) fn is_intact(at: Place, link: u64, rest: &[u8]) -> bool {
     sealed_link(at, link, rest) == link
 }
 
-/// 23 bits. Each step is a bijection of the word taken in, so one changed word always changes the whole hash.
+/// A checksum of 23 bits. Each step is a bijection of its word, so one changed word always changes the full hash.
 fn checksum(at: Place, link: u64, rest: &[u8]) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(FACTOR).rotate_left(29);
@@ -127,12 +127,12 @@ fn checksum(at: Place, link: u64, rest: &[u8]) -> u64 {
     hash.wrapping_mul(FACTOR) >> CHECK_SHIFT
 }
 
-/// The headers of a run of entries, as far as they can be read.
+/// The headers of a run of entries, up to the first malformed one.
 pub(crate) fn headers(entries: &[u8]) -> impl Iterator<Item = EntryHeader> + '_ {
     split_entries(entries).map(|(header, _)| header)
 }
 
-/// The entries of a run, as far as they can be read: headers, and the bytes of header and body.
+/// The entries of a run, up to the first malformed one: headers, and the bytes of header and body.
 pub(crate) fn split_entries(mut entries: &[u8]) -> impl Iterator<Item = (EntryHeader, &[u8])> {
     std::iter::from_fn(move || {
         let (word, _) = entries.split_first_chunk::<8>()?;
@@ -149,7 +149,7 @@ pub(crate) fn body_of(header: EntryHeader, entry: &[u8]) -> &[u8] {
     entry.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes()).unwrap_or_default()
 }
 
-/// A group in memory, its parts found and its checksum verified.
+/// A parsed group with a verified checksum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group<'b> {
     pub(crate) older: Place,
@@ -158,7 +158,7 @@ pub(crate) struct Group<'b> {
     pub(crate) entries: &'b [u8],
 }
 
-/// Takes apart the group at `at`, which starts at the start of `bytes`. `None` if it is damaged.
+/// Parses the group at `at`, which starts at the start of `bytes`. `None` if it is damaged.
 pub(crate) fn parse_group(at: Place, bytes: &[u8]) -> Option<Group<'_>> {
     let (link, rest) = bytes.split_first_chunk::<8>()?;
     let link = u64::from_le_bytes(*link);
@@ -179,8 +179,8 @@ pub(crate) fn parse_group(at: Place, bytes: &[u8]) -> Option<Group<'_>> {
     Some(Group { older: older(link), counts, entries })
 }
 
-/// Calls `visit` with the primary keys of the entries that are neither flagged nor long, in groups that lie one behind
-/// the other in `bytes`, as far as they can be read. Nothing is verified: for who only asks for memory.
+/// Calls `visit` with the primary keys of the entries that are neither flagged nor long, in consecutive groups in `bytes`,
+/// up to the first malformed one. Verifies nothing: for prefetching only.
 pub(crate) fn each_key_unverified<'b>(mut bytes: &'b [u8], mut visit: impl FnMut(&'b [u8])) {
     while let Some((link, rest)) = bytes.split_first_chunk::<8>() {
         let Some((first, _)) = rest.split_first_chunk::<8>() else { return };
@@ -191,13 +191,13 @@ pub(crate) fn each_key_unverified<'b>(mut bytes: &'b [u8], mut visit: impl FnMut
             (EntryHeader::parse(first).map_or(0, EntryHeader::entry_bytes), SHORT_HEADER_BYTES)
         };
         let group = bytes.get(header_bytes..).and_then(|rest| rest.split_at_checked(entries));
-        let Some((group, behind)) = group.filter(|(group, _)| !group.is_empty()) else { return };
+        let Some((group, rest)) = group.filter(|(group, _)| !group.is_empty()) else { return };
         for (header, entry) in split_entries(group) {
             if header.is_plain() && !header.is_obsolete() {
                 visit(body_of(header, entry));
             }
         }
-        bytes = behind;
+        bytes = rest;
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_back_and_every_flipped_bit_is_found() {
+    fn every_flipped_bit_of_a_group_is_detected() {
         for sequences in [&[5_u64][..], &[9, 7, 3]] {
             let entries = entries(sequences);
             let mut bytes = vec![];
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_groups_one_behind_the_other_are_met_and_what_is_damaged_ends_them() {
+    fn keys_of_consecutive_groups_are_visited_up_to_damage() {
         let mut bytes = vec![];
         for (at, sequences) in [(8192, &[5_u64][..]), (8216, &[9, 7, 3]), (8280, &[6])] {
             put_group(at, 0, sequences.len(), &entries(sequences), &mut bytes);
@@ -253,7 +253,7 @@ mod tests {
             keys
         };
         assert_eq!(keys(&bytes), [5, 9, 7, 3, 6]);
-        // Flagged, so there is nothing to be asked.
+        // A flagged entry needs no verdict.
         bytes[8 + 2] |= 1;
         assert_eq!(keys(&bytes), [9, 7, 3, 6]);
         for len in 0..bytes.len() {

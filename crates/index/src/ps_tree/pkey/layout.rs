@@ -1,8 +1,8 @@
-//! Which groups go to which page when a page is rewritten (Perseid §4.2.2, split).
+//! Distribution of groups over pages in a rewrite (Perseid §4.2.2, split).
 
 use super::page::{HEAD_HEADER_BYTES, SEALED_HEADER_BYTES};
 
-/// Sizes that follow from the length of head pages.
+/// Sizes derived from the length of head pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageSizes {
     /// Length of a head page in bytes.
@@ -10,40 +10,40 @@ pub(crate) struct PageSizes {
 }
 
 impl PageSizes {
-    /// Bytes of groups that a head page takes.
+    /// Bytes of a head page available for groups.
     pub(crate) fn capacity(self) -> usize {
         self.page_bytes - HEAD_HEADER_BYTES
     }
 
-    /// Bytes of the largest group of a sealed page.
+    /// Maximum bytes of the group of a sealed page.
     pub(crate) fn sealed_capacity(self) -> usize {
         self.page_bytes - SEALED_HEADER_BYTES
     }
 
-    /// A key with more bytes than this moves its older entries to sealed pages.
+    /// Threshold in bytes above which a key moves its older entries to sealed pages.
     pub(crate) fn seal_above(self) -> usize {
         self.capacity() / 2
     }
 
-    /// About how many bytes of its newest entries such a key keeps in the head page.
+    /// Approximate bytes of the newest entries that such a key retains in the head page.
     pub(crate) fn head_entry_bytes(self) -> usize {
         self.capacity() / 8
     }
 
-    /// The longest body that lies in the page itself.
+    /// Maximum length of an inline body.
     pub(crate) fn inline_limit(self) -> usize {
         self.capacity() / 8
     }
 
-    /// With more bytes than this a page is divided in two.
+    /// Threshold in bytes above which a page is split.
     fn split_above(self) -> usize {
         self.capacity() * 7 / 10
     }
 
-    /// Distributes groups of these sizes, in the order of their keys, over head pages: how many go to each.
+    /// Distributes groups of these sizes, in key order, over head pages. Returns the number of groups per page.
     ///
-    /// A page that is left with much room stays one page. `ascending` says that the insert that asked for room
-    /// is behind all keys of the page: keys that come in order leave full pages behind.
+    /// A page with much free space is not split. `ascending`: the new entry is above all keys of the page; keys inserted in
+    /// ascending order then leave full pages.
     pub(crate) fn distribute(self, sizes: &[usize], ascending: bool) -> Vec<usize> {
         let total: usize = sizes.iter().sum();
         if sizes.is_empty() {
@@ -58,7 +58,7 @@ impl PageSizes {
         let (mut bytes, mut count) = (0, 0);
         for (index, &size) in sizes.iter().enumerate() {
             let is_last = index + 1 == sizes.len();
-            // The group goes to the side on which less of it lies beyond the share.
+            // The group goes to the side with the smaller part of it beyond the share.
             let over = bytes + size / 2 > share || bytes + size > self.capacity();
             if count > 0 && (over || ascending && is_last && counts.is_empty()) {
                 counts.push(count);
@@ -71,8 +71,8 @@ impl PageSizes {
         counts
     }
 
-    /// Divides `total` bytes of entries of one key, of which the largest has `largest`, evenly over sealed pages:
-    /// the bytes that each may take.
+    /// The bytes per sealed page that distribute `total` bytes of entries of one key evenly; the largest entry has `largest`
+    /// bytes.
     pub(crate) fn sealed_share(self, total: usize, largest: usize) -> usize {
         let capacity = self.sealed_capacity() - super::group::LONG_HEADER_BYTES;
         let pages = total.div_ceil(capacity.saturating_sub(largest).max(1)).max(1);
@@ -87,7 +87,7 @@ mod tests {
     const SIZES: PageSizes = PageSizes { page_bytes: 1024 };
 
     #[test]
-    fn a_page_is_divided_at_about_the_middle() {
+    fn a_page_is_split_near_the_middle() {
         assert_eq!(SIZES.distribute(&[], false), Vec::<usize>::new());
         assert_eq!(SIZES.distribute(&[100; 4], false), [4]);
         assert_eq!(SIZES.distribute(&[100; 10], false), [5, 5]);
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_order_leave_full_pages() {
+    fn ascending_keys_leave_full_pages() {
         assert_eq!(SIZES.distribute(&[100; 9], true), [8, 1]);
         assert_eq!(SIZES.distribute(&[100; 10], true), [9, 1]);
     }
 
     #[test]
-    fn every_group_finds_room_whatever_the_sizes() {
+    fn every_distribution_fits_into_pages() {
         let mut state = 7_u64;
         for _ in 0..20_000 {
             let mut next = |below: u64| {
@@ -124,7 +124,7 @@ mod tests {
                 let (page, more) = rest.split_at(count);
                 let bytes = page.iter().sum::<usize>();
                 assert!(bytes <= SIZES.capacity(), "{sizes:?}");
-                // The last page of keys in order is where the next one goes.
+                // With ascending keys, the last page takes the next inserts.
                 let is_filled = ascending && !more.is_empty();
                 assert!(
                     is_filled || total > SIZES.capacity() || bytes + SIZES.capacity() / 5 <= SIZES.capacity()
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_sealed_pages_hold_all() {
+    fn a_sealed_share_holds_the_largest_entry() {
         for total in (100..20_000).step_by(37) {
             for largest in [16, 64, 140] {
                 let share = SIZES.sealed_share(total, largest);

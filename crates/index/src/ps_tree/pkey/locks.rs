@@ -1,29 +1,28 @@
-//! Who may change a page: appends and flags share it, a rewrite has it alone.
+//! Page locks: appends and flags share a page, a rewrite owns it exclusively.
 //!
-//! The locks are volatile and stand for pages by a hash: a page's content says nothing of them, so nothing of
-//! them is left behind by a crash. A thread waits for one of them at a time while it holds none; whoever needs
-//! a second one only tries.
+//! The locks are volatile and are selected by a hash of the page's place. Pages do not refer to them, so a crash leaves no
+//! locks. A thread waits for one lock at most, while it holds none; further locks it only tries.
 
 use bolide_storage::pmem::Place;
 
 use crate::ps_tree::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many pages can be changed at a time, about.
+/// Number of locks: about as many pages can be changed at a time.
 const LOCKS: usize = 256;
 
 /// A lock for each page.
 #[derive(Debug)]
-pub(crate) struct PageLocks(Box<[Aligned]>);
+pub(crate) struct PageLocks(Box<[AlignedLock]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Aligned(RwLock<()>);
+struct AlignedLock(RwLock<()>);
 
-/// Somebody else uses a page.
+/// The page is in use by another thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageBusy;
 
-/// Pages that one thread has alone.
+/// Pages that one thread owns exclusively.
 #[derive(Debug)]
 pub(crate) struct OwnedPages<'l> {
     locks: &'l PageLocks,
@@ -32,24 +31,24 @@ pub(crate) struct OwnedPages<'l> {
 
 impl PageLocks {
     pub(crate) fn new() -> Self {
-        Self((0..LOCKS).map(|_| Aligned::default()).collect())
+        Self((0..LOCKS).map(|_| AlignedLock::default()).collect())
     }
 
     fn index(page: Place) -> usize {
         ((page / 256).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % LOCKS
     }
 
-    /// For appends. Waits for a rewrite of the page.
+    /// Shares the page, for appends. Waits for a rewrite of the page.
     pub(crate) fn share(&self, page: Place) -> RwLockReadGuard<'_, ()> {
         self.0[Self::index(page)].0.read()
     }
 
-    /// For flags. `None` while the page is rewritten.
+    /// Shares the page, for flags. `None` while the page is rewritten.
     pub(crate) fn try_share(&self, page: Place) -> Option<RwLockReadGuard<'_, ()>> {
         self.0[Self::index(page)].0.try_read()
     }
 
-    /// For a rewrite. Waits for all who share the page.
+    /// Owns the page, for a rewrite. Waits for all sharing threads.
     pub(crate) fn own(&self, page: Place) -> OwnedPages<'_> {
         let index = Self::index(page);
         OwnedPages { locks: self, guards: vec![(index, self.0[index].0.write())] }
@@ -57,10 +56,10 @@ impl PageLocks {
 }
 
 impl OwnedPages<'_> {
-    /// Another page for the same rewrite, unless somebody uses it now.
+    /// Owns another page for the same rewrite, unless it is in use.
     pub(crate) fn try_add(&mut self, page: Place) -> Result<(), PageBusy> {
         let index = PageLocks::index(page);
-        if self.guards.iter().all(|(guards, _)| *guards != index) {
+        if self.guards.iter().all(|(owned, _)| *owned != index) {
             self.guards.push((index, self.locks.0[index].0.try_write().ok_or(PageBusy)?));
         }
         Ok(())
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owned_pages_are_not_shared_and_can_be_added_to() {
+    fn owned_pages_are_exclusive_and_can_be_extended() {
         let locks = PageLocks::new();
         let shared = locks.share(4096);
         let mut owned = locks

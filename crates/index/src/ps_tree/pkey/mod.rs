@@ -12,7 +12,7 @@ pub(crate) mod pointer;
 use bolide_base::Error;
 use bolide_storage::pmem::Place;
 
-/// What a reader says of bytes that no writer writes.
+/// The error for bytes that no writer writes.
 #[cold]
 pub(crate) fn damage(at: Place, what: &str) -> Error {
     Error::corruption("index region", at, what)

@@ -9,16 +9,16 @@
 //!           bits  8..16  length of the page / 256
 //!           bit      16  retired: the page was replaced, nothing in it changes any more
 //!           bits 32..64  checksum of kind, length and place
-//! tail      first word of the page that is free, counted from its start
-//! examined  sealed: place of the group of this chain behind which the search for garbage goes on, 0 for here
-//! pages     sealed: sealed pages from this one on down the chain
+//! tail      offset of the first free word of the page, in words
+//! examined  sealed: place of the group of this chain after which garbage collection continues, 0 for this page
+//! pages     sealed: number of sealed pages of the chain from this one on
 //! ```
 //!
 //! # Rules
 //! - The newest group of a key lies in a head page, all its older groups there or in sealed pages.
 //! - The keys whose newest group is in one head page are neighbours in the SKey layer.
-//! - Space is taken by a compare-and-swap on the tail, written, made durable together with the tail, and only
-//!   then linked: what a crash leaves unlinked is garbage until the page is rewritten.
+//! - Space is allocated by a compare-and-swap on the tail, written, made durable together with the tail, and only then
+//!   linked. Unlinked groups that a crash leaves are garbage until the page is rewritten.
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
@@ -41,7 +41,7 @@ const TAIL_AT: Place = 8;
 const EXAMINED_AT: Place = 16;
 const PAGES_AT: Place = 24;
 
-/// What the header of a page says.
+/// The parsed header of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub(crate) sealed: bool,
@@ -56,10 +56,10 @@ fn header_word(at: Place, kind: u64, bytes: usize) -> u64 {
     low | (hash ^ hash >> 32) << 32
 }
 
-/// Takes apart the header word of the page at `at`.
+/// Parses the header word of the page at `at`.
 ///
 /// # Errors
-/// `Corruption` if it is none.
+/// `Corruption` if it is invalid.
 pub(crate) fn parse_header(at: Place, word: u64) -> Result<PageHeader> {
     let bytes = (word >> 8 & 0xff) as usize * PAGE_UNIT_BYTES;
     let kind = word & 0xff;
@@ -72,12 +72,12 @@ pub(crate) fn parse_header(at: Place, word: u64) -> Result<PageHeader> {
 /// Reads the header of the page at `at`.
 ///
 /// # Errors
-/// `Corruption` if there is no page.
+/// `Corruption` if there is no page at `at`.
 pub(crate) fn read_header(region: &Region, at: Place) -> Result<PageHeader> {
     parse_header(at, region.load_acquire(at)?)
 }
 
-/// Where the free space of a page starts, in bytes from its start.
+/// The offset of the free space of a page, in bytes.
 ///
 /// # Errors
 /// `Corruption` for a place outside of the region.
@@ -85,23 +85,23 @@ pub(crate) fn tail(region: &Region, at: Place) -> Result<usize> {
     Ok((region.load_acquire(at.wrapping_add(TAIL_AT))? as usize).saturating_mul(8))
 }
 
-/// Appends to `out` the header of the head page at `at` whose groups will have `bytes` bytes.
+/// Appends to `out` the header of the head page at `at` for groups of `bytes` bytes.
 pub(crate) fn put_head_header(at: Place, page_bytes: usize, bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&header_word(at, HEAD, page_bytes).to_le_bytes());
     out.extend_from_slice(&(((HEAD_HEADER_BYTES + bytes) / 8) as u64).to_le_bytes());
 }
 
-/// What a sealed page knows of its chain.
+/// State of a chain in one of its sealed pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ChainNote {
-    /// The search for garbage goes on behind the group at this place; 0 for the newest sealed one.
+    /// Garbage collection continues after the group at this place; 0 for the newest sealed one.
     pub(crate) examined: Place,
-    /// Sealed pages from here on down.
+    /// Number of sealed pages from this one on.
     pub(crate) pages: u64,
 }
 
-/// Writes a sealed page with the group that `put` appends at the place it is given, and asks for it to be
-/// durable by the next fence. Returns the places of page and group.
+/// Writes a sealed page with the group that `put` appends for the given place; it becomes durable with the next fence.
+/// Returns the places of page and group.
 ///
 /// # Errors
 /// `NoSpace` from the region.
@@ -137,7 +137,7 @@ pub(crate) fn sealed_page_of(group: Place) -> Place {
     group.wrapping_sub(SEALED_HEADER_BYTES as Place)
 }
 
-/// What the sealed page at `at` knows of its chain.
+/// Reads the chain state in the sealed page at `at`.
 ///
 /// # Errors
 /// `Corruption` for a place outside of the region.
@@ -146,7 +146,7 @@ pub(crate) fn read_note(region: &Region, at: Place) -> Result<ChainNote> {
     Ok(ChainNote { examined: word(EXAMINED_AT)?, pages: word(PAGES_AT)? })
 }
 
-/// Changes what the sealed page at `at` knows of its chain. The note is a hint: it need not be durable.
+/// Stores the chain state in the sealed page at `at`. It is a hint: it need not be durable.
 ///
 /// # Errors
 /// `Corruption` for a place outside of the region.
@@ -156,11 +156,11 @@ pub(crate) fn store_note(writer: &RegionWriter<'_>, at: Place, note: ChainNote) 
     writer.persist(at, SEALED_HEADER_BYTES)
 }
 
-/// Takes `bytes` bytes of the page at `page`, which is `page_bytes` long: a compare-and-swap on its tail.
-/// `None` if they are not there.
+/// Allocates `bytes` bytes in the page at `page`, which is `page_bytes` long, by a compare-and-swap on its tail. `None` if
+/// it has no room.
 ///
 /// # Errors
-/// `Corruption` if the tail is none.
+/// `Corruption` if the tail is invalid.
 pub(crate) fn allocate_in_page(
     region: &Region,
     writer: &RegionWriter<'_>,
@@ -184,7 +184,7 @@ pub(crate) fn allocate_in_page(
     }
 }
 
-/// Asks for the tail of `page` to be durable by the next fence.
+/// Starts to persist the tail of `page`; it is durable after the next fence.
 ///
 /// # Errors
 /// `Corruption` for a place outside of the region.
@@ -192,7 +192,7 @@ pub(crate) fn persist_tail(writer: &RegionWriter<'_>, page: Place) -> Result<()>
     writer.persist(page + TAIL_AT, 8)
 }
 
-/// Marks the page at `at` as replaced: who would flag an entry of it finds out.
+/// Marks the page at `at` as replaced, so that a thread about to flag an entry of it detects that.
 ///
 /// # Errors
 /// `Corruption` for a place outside of the region.

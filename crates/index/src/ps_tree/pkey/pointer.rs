@@ -9,19 +9,19 @@
 //!                 bits 50..60  words from the start of its page to its group
 //! ```
 //!
-//! Zero is no place. Places of 8 TiB and above cannot be written: [`MAX_PLACE`].
+//! Zero is no place. Places must be below 8 TiB: [`MAX_PLACE`].
 
 use bolide_base::{Error, Result};
 use bolide_storage::pmem::Place;
 
-/// Places in the tree's region are below this.
+/// Exclusive upper bound of places in the region of a tree.
 pub(crate) const MAX_PLACE: Place = 1 << 43;
 
 const PLACE_BITS: u32 = 40;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 const OFFSET_MASK: u64 = (1 << 10) - 1;
 
-/// A link to a group, in the 40 bits that group headers have for it.
+/// A link to a group, in the 40 bits reserved in group headers.
 #[inline]
 pub(crate) fn link_of(at: Place) -> u64 {
     debug_assert!(at.is_multiple_of(8) && at < MAX_PLACE);
@@ -34,7 +34,7 @@ pub(crate) fn linked_place(word: u64) -> Place {
     (word & PLACE_MASK) * 8
 }
 
-/// Refuses a place that does not fit in a link.
+/// Rejects a place that does not fit into a link.
 pub(crate) fn check_place(at: Place, bytes: usize) -> Result<()> {
     if at + bytes as u64 > MAX_PLACE {
         return Err(Error::limit_exceeded("the size of an index region in bytes", at, MAX_PLACE));
@@ -42,7 +42,7 @@ pub(crate) fn check_place(at: Place, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Where a group lies, and in which page; the value of a secondary key.
+/// The place of a group and of its page; the value of a secondary key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupPointer(u64);
 
@@ -53,7 +53,7 @@ impl GroupPointer {
         Self(link_of(at) | ((at.wrapping_sub(page) / 8) & OFFSET_MASK) << PLACE_BITS)
     }
 
-    /// What a word holds; `None` for zero: a key that is being removed.
+    /// The pointer in `word`; `None` for zero, which marks a key that is being removed.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
@@ -77,11 +77,11 @@ impl GroupPointer {
     }
 }
 
-/// Where an entry lies, for flagging it as obsolete while the cursor that gave it is there.
+/// The place of an entry, for flagging it as obsolete while its cursor exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryPlace(u64);
 
-/// What the places of the entries of one group have in common.
+/// The common part of the places of the entries of one group.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GroupPlace(u64);
 
@@ -92,7 +92,7 @@ impl GroupPlace {
         Self((page / 8) & PLACE_MASK | (group as u64 & OFFSET_MASK) << (PLACE_BITS + 10))
     }
 
-    /// The entry `at` words into the page, which is no longer than offsets reach.
+    /// The entry `at` words into the page, which is not longer than offsets allow.
     #[inline]
     pub(crate) fn entry(self, at: usize) -> EntryPlace {
         EntryPlace(self.0.wrapping_add((at as u64 & OFFSET_MASK).wrapping_mul(1 | 1 << PLACE_BITS)))
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_pages_come_back() {
+    fn places_and_pages_round_trip() {
         let page = MAX_PLACE - 4096;
         for offset in [0_u64, 16, 40, 4088] {
             let pointer = GroupPointer::new(page, page + offset);

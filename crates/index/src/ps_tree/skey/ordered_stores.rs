@@ -1,13 +1,12 @@
-//! Stores that become durable in the order in which they are made.
+//! Stores that become durable in program order.
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, RegionWriter};
 
 const LINE_BYTES: Place = 64;
 
-/// A run of stores. Within a line of memory they become durable in their order anyhow; before
-/// the first store to another line, the line before is made durable (FAST&FAIR: flush where a shift crosses
-/// lines).
+/// A sequence of stores. Stores to one cache line become durable in order anyway; before the first store to another line,
+/// the previous line is made durable (FAST&FAIR: flush where a shift crosses lines).
 #[derive(Debug)]
 pub(super) struct OrderedStores<'w, 'r> {
     writer: &'w RegionWriter<'r>,
@@ -15,7 +14,7 @@ pub(super) struct OrderedStores<'w, 'r> {
 }
 
 impl<'w, 'r> OrderedStores<'w, 'r> {
-    /// Without a store yet.
+    /// An empty sequence.
     pub(super) fn new(writer: &'w RegionWriter<'r>) -> Self {
         Self { writer, line: None }
     }
@@ -29,19 +28,19 @@ impl<'w, 'r> OrderedStores<'w, 'r> {
         Ok(())
     }
 
-    /// The next store.
+    /// Adds a store.
     pub(super) fn store(&mut self, at: Place, value: u64) -> Result<()> {
         self.select_line(at)?;
         self.writer.store(at, value)
     }
 
-    /// The next store, which also publishes those before it to readers.
+    /// Adds a store that also publishes the previous ones to readers.
     pub(super) fn store_release(&mut self, at: Place, value: u64) -> Result<()> {
         self.select_line(at)?;
         self.writer.store_release(at, value)
     }
 
-    /// All stores so far become durable before anything later does.
+    /// Makes all stores so far durable before any later store.
     pub(super) fn flush(&mut self) -> Result<()> {
         if let Some(line) = self.line.take() {
             self.writer.persist(line * LINE_BYTES, LINE_BYTES as usize)?;

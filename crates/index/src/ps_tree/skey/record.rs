@@ -1,4 +1,4 @@
-//! The full bytes of secondary keys, each with the key's value, and the memory they lie in.
+//! Records of secondary keys, with the full key and its value, and the heap that they are allocated from.
 //!
 //! ```text
 //! record := value length-and-checksum key padding       padded with zeros to a multiple of 8 bytes
@@ -9,12 +9,11 @@
 //!           bits 16..64  checksum of the key
 //! ```
 //!
-//! A record never moves while its key is there, so the value is changed by a compare-and-swap whatever
-//! happens to the nodes above.
+//! A record never moves while its key exists, so the value is changed by a compare-and-swap independent of the nodes above.
 //!
-//! Records up to 512 bytes are cut from chunks of 4 KiB; the room of removed ones is listed by its length and
-//! used again once no reader can look at it. The lists are volatile: after reopening the region's
-//! reclaim frees what no record lies in.
+//! Records up to 512 bytes are allocated from chunks of 4 KiB. The space of removed ones is listed by length, and reused
+//! once no reader can access it. The lists are volatile: after reopening, the region's reclaim frees the space without
+//! records.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -31,7 +30,7 @@ use crate::ps_tree::sync::Mutex;
 /// Bytes before the key.
 const HEADER_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 4096;
-/// Longer records have an allocation of their own.
+/// Longer records have their own allocation.
 const MAX_SMALL_BYTES: usize = 512;
 const CLASSES: usize = MAX_SMALL_BYTES / 8 + 1;
 
@@ -47,7 +46,7 @@ pub(crate) fn record_bytes(length: usize) -> usize {
 /// The length of the key of a record.
 ///
 /// # Errors
-/// `Corruption` for a place outside of the region; so for all that read a record.
+/// `Corruption` for a place outside of the region; the same for all functions that read a record.
 #[inline]
 pub(crate) fn key_length(region: &Region, record: Place) -> Result<usize> {
     Ok((region.load(record.wrapping_add(8))? & 0xffff) as usize)
@@ -56,7 +55,7 @@ pub(crate) fn key_length(region: &Region, record: Place) -> Result<usize> {
 /// Appends the key of a record to `out`.
 ///
 /// # Errors
-/// `Corruption` if there is no record.
+/// `Corruption` if there is no record at `record`.
 pub(crate) fn read_key(region: &Region, record: Place, out: &mut Vec<u8>) -> Result<()> {
     let length = key_length(region, record)?;
     region.read(record.wrapping_add(HEADER_BYTES as Place), length, out)
@@ -72,11 +71,11 @@ pub(crate) fn compare_key(region: &Region, record: Place, key: &[u8]) -> Result<
     region.compare(record.wrapping_add(HEADER_BYTES as Place), length, key)
 }
 
-/// Whether a record is that of `key`, whose hash is `hash`, and its key is not being removed. `record` is a place that was
-/// that of a record while this one was already pinned.
+/// Whether a record is that of `key`, whose hash is `hash`, and its key is not being removed. `record` must have been the
+/// place of a record at some time since the region was pinned.
 ///
 /// # Errors
-/// None for a place at which there is no record of so long a key.
+/// None, also for a place without a record of this key length.
 #[inline]
 pub(crate) fn is_of(region: &Region, record: Place, key: &[u8], hash: u64) -> Result<bool> {
     let Ok([value, length, words @ ..]) = region.words(record, record_bytes(key.len())) else {
@@ -108,7 +107,7 @@ pub(crate) fn value(region: &Region, record: Place) -> Result<u64> {
 /// Verifies the checksum of a record.
 ///
 /// # Errors
-/// `Corruption` if it is wrong.
+/// `Corruption` if it does not match.
 pub(crate) fn verify(region: &Region, record: Place, scratch: &mut Vec<u8>) -> Result<()> {
     scratch.clear();
     read_key(region, record, scratch)?;
@@ -118,8 +117,7 @@ pub(crate) fn verify(region: &Region, record: Place, scratch: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// The first 16 bytes of a key as two numbers, which compare as the bytes do; shorter keys as if zeros
-/// followed.
+/// The first 16 bytes of a key as two numbers that compare like the bytes; shorter keys are padded with zeros.
 #[inline]
 pub(crate) fn head_of(key: &[u8]) -> (u64, u64) {
     if let Some((head, _)) = key.split_first_chunk::<16>() {
@@ -132,22 +130,22 @@ pub(crate) fn head_of(key: &[u8]) -> (u64, u64) {
     ((head >> 64) as u64, head as u64)
 }
 
-/// Hands out memory for records.
+/// Allocator of records.
 #[derive(Debug)]
 pub(crate) struct KeyHeap(Mutex<KeyHeapState>);
 
 #[derive(Debug)]
 struct KeyHeapState {
-    /// Next free byte of the current chunk, and the end of that.
+    /// The next free byte of the current chunk, and its end.
     next: Place,
     end: Place,
-    /// Room that may be used at once, by length / 8.
+    /// Free space, by length / 8.
     free: Vec<Vec<Place>>,
-    /// Room that readers may still look at: epoch, place, bytes.
+    /// Freed space that readers may still access: epoch, place, bytes.
     pending_free: VecDeque<(u64, Place, usize)>,
-    /// While the region's reclaim walks, room is left to it instead of being listed.
+    /// During the walk of a region reclaim, freed space is left to it instead of being listed.
     is_reclaiming: bool,
-    /// Records written since a reclaim was announced, which its walk may miss.
+    /// Records written since a reclaim was announced; its walk may miss them.
     recent: Option<Vec<(Place, usize)>>,
 }
 
@@ -163,7 +161,7 @@ impl KeyHeap {
         }))
     }
 
-    /// Writes a record and asks for it to be durable by the next fence.
+    /// Writes a record, which becomes durable with the next fence.
     ///
     /// # Errors
     /// `LimitExceeded` for a key that is too long; `NoSpace` from the region.
@@ -201,11 +199,10 @@ impl KeyHeap {
         Ok(at)
     }
 
-    /// Gives the room of a record back that no reader can reach any more by a new search. Durable removal
-    /// comes first.
+    /// Frees the space of a record that no new search can reach. Its removal must be durable.
     ///
     /// # Errors
-    /// `Corruption` if there is no record.
+    /// `Corruption` if there is no record at `record`.
     pub(crate) fn remove(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
         let bytes = record_bytes(key_length(region, record)?);
         if bytes > MAX_SMALL_BYTES {
@@ -219,7 +216,7 @@ impl KeyHeap {
         Ok(())
     }
 
-    /// The same for a record that was never reachable.
+    /// Frees a record that was never reachable.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -233,12 +230,12 @@ impl KeyHeap {
         Ok(())
     }
 
-    /// Announces a reclaim of the region: to be called before it.
+    /// Announces a reclaim of the region, before it starts.
     pub(crate) fn announce_reclaim(&self) {
         self.0.lock().recent = Some(Vec::new());
     }
 
-    /// At the start of the walk of a reclaim: forgets all room, so that it may be freed, and lists none.
+    /// At the start of the walk of a reclaim: drops all free space, so that the reclaim frees it, and lists none.
     pub(crate) fn begin_walk(&self) {
         let mut inner = self.0.lock();
         inner.free.iter_mut().for_each(Vec::clear);
@@ -252,7 +249,7 @@ impl KeyHeap {
         self.0.lock().recent.take().unwrap_or_default()
     }
 
-    /// After the reclaim: room is listed again.
+    /// After the reclaim: freed space is listed again.
     pub(crate) fn end_reclaim(&self) {
         let mut inner = self.0.lock();
         inner.is_reclaiming = false;
@@ -261,7 +258,7 @@ impl KeyHeap {
 }
 
 impl KeyHeapState {
-    /// Room of at most [`MAX_SMALL_BYTES`] bytes.
+    /// Allocates at most [`MAX_SMALL_BYTES`] bytes.
     fn allocate_small(&mut self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
         if !self.pending_free.is_empty() {
             self.release(region.oldest_pin());
@@ -270,7 +267,7 @@ impl KeyHeapState {
             return Ok(at);
         }
         if self.end - self.next < bytes as Place {
-            // What is left of the old chunk is less than one long record.
+            // The rest of the old chunk is smaller than the longest small record.
             self.add_free(self.next, (self.end - self.next) as usize);
             self.next = writer.allocate(CHUNK_BYTES)?;
             self.end = self.next + CHUNK_BYTES as Place;

@@ -1,4 +1,4 @@
-//! Both layers through power cuts amid a split: what goes afterwards stays away.
+//! Both layers after power cuts during a split: removed keys do not reappear.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,32 +44,32 @@ fn keys(region: &Region, layer: &dyn SkeyLayer, direction: Direction) -> Vec<Vec
     }
 }
 
-/// Takes `victim` out of what a power cut left, and then, through the node that its removal left alone, reads all. With
-/// `beyond`, a key above all came first, and went through the new node.
+/// Removes `victim` after a power cut and then reads all keys through the affected node. With `beyond`, a key above all
+/// others was inserted first, through the new node.
 fn verify_removal(
     crash: &Crash,
     kind: SkeyKind,
-    there: &[Vec<u8>],
-    going_on: &[u8],
+    present: &[Vec<u8>],
+    in_progress: &[u8],
     (victim, beyond): (&[u8], bool),
 ) {
     let region = crash.reopen().unwrap();
     let layer = open(&region, kind);
-    let mut there = there.to_vec();
+    let mut present = present.to_vec();
     if beyond {
-        there.push(vec![b'z']);
+        present.push(vec![b'z']);
         add(&region, &*layer, &KeyHeap::new(), b"z");
     }
-    let found = layer.find(&region, victim).unwrap().expect("a key that was there");
+    let found = layer.find(&region, victim).unwrap().expect("a key that was present");
     assert!(layer.remove(&region, &region.writer(), victim, found).unwrap());
-    let expected = |key: &Vec<u8>| key != victim && key != going_on;
+    let expected = |key: &Vec<u8>| key != victim && key != in_progress;
     for direction in [Direction::Up, Direction::Down] {
         let mut keys = keys(&region, &*layer, direction);
         if direction == Direction::Down {
             keys.reverse();
         }
-        keys.retain(|key| key != going_on);
-        let left: Vec<Vec<u8>> = there.iter().filter(|key| expected(key)).cloned().collect();
+        keys.retain(|key| key != in_progress);
+        let left: Vec<Vec<u8>> = present.iter().filter(|key| expected(key)).cloned().collect();
         assert_eq!(keys, left, "{direction:?}, without {victim:?}");
     }
     assert_eq!(layer.find(&region, victim).unwrap(), None);
@@ -78,8 +78,8 @@ fn verify_removal(
     assert_eq!(problems, Vec::<String>::new(), "without {victim:?}");
 }
 
-/// One node is full, and the power is cut at each fence of the insert that splits it. Then each of its keys goes in turn.
-fn keys_that_go_after_a_split_was_cut_off_stay_away(kind: SkeyKind, full: u8) {
+/// A node is full, and the power is cut at each fence of the insert that splits it. Then each of its keys is removed.
+fn removed_keys_do_not_reappear_after_an_interrupted_split(kind: SkeyKind, full: u8) {
     let region = Arc::new(Region::simulated(RegionOptions::new().name("split")).unwrap());
     let writer = region.writer();
     match kind {
@@ -89,37 +89,37 @@ fn keys_that_go_after_a_split_was_cut_off_stay_away(kind: SkeyKind, full: u8) {
     drop(writer);
     let layer = open(&region, kind);
     let heap = KeyHeap::new();
-    let there: Vec<Vec<u8>> = (0..full).map(|number| vec![b'k', 2 * number]).collect();
-    there.iter().for_each(|key| add(&region, &*layer, &heap, key));
-    let going_on = vec![b'k', full / 2 * 2 + 1];
+    let present: Vec<Vec<u8>> = (0..full).map(|number| vec![b'k', 2 * number]).collect();
+    present.iter().for_each(|key| add(&region, &*layer, &heap, key));
+    let in_progress = vec![b'k', full / 2 * 2 + 1];
     let seen = Arc::new(Mutex::new(0_u64));
     let hook = {
-        let (region, there, going_on, seen) =
-            (Arc::downgrade(&region), there.clone(), going_on.clone(), Arc::clone(&seen));
+        let (region, present, in_progress, seen) =
+            (Arc::downgrade(&region), present.clone(), in_progress.clone(), Arc::clone(&seen));
         move || {
             let region = region.upgrade().unwrap();
-            for (number, crash) in region.crashes(7).take(24).enumerate() {
-                // Those that moved last, and some others.
-                for victim in there.iter().rev().step_by(if number < 8 { 1 } else { 6 }) {
+            for (number, crash) in region.crash_outcomes(7).take(24).enumerate() {
+                // The last moved keys, and some others.
+                for victim in present.iter().rev().step_by(if number < 8 { 1 } else { 6 }) {
                     let beyond = number % 2 == 1;
-                    verify_removal(&crash, kind, &there, &going_on, (victim, beyond));
+                    verify_removal(&crash, kind, &present, &in_progress, (victim, beyond));
                     *seen.lock().unwrap() += 1;
                 }
             }
         }
     };
     region.set_fence_hook(Some(Arc::new(hook)));
-    add(&region, &*layer, &heap, &going_on);
+    add(&region, &*layer, &heap, &in_progress);
     region.set_fence_hook(None);
     assert!(*seen.lock().unwrap() > 500);
 }
 
 #[test]
-fn keys_that_go_after_a_split_was_cut_off_stay_away_in_a_btree() {
-    keys_that_go_after_a_split_was_cut_off_stay_away(SkeyKind::BTree, 40);
+fn removed_keys_do_not_reappear_after_an_interrupted_split_in_a_btree() {
+    removed_keys_do_not_reappear_after_an_interrupted_split(SkeyKind::BTree, 40);
 }
 
 #[test]
-fn keys_that_go_after_a_split_was_cut_off_stay_away_in_a_trie() {
-    keys_that_go_after_a_split_was_cut_off_stay_away(SkeyKind::Trie, 13);
+fn removed_keys_do_not_reappear_after_an_interrupted_split_in_a_trie() {
+    removed_keys_do_not_reappear_after_an_interrupted_split(SkeyKind::Trie, 13);
 }

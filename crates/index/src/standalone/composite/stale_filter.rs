@@ -9,9 +9,9 @@
 //! The proof takes one lookup of a sequence number in the table, which reads no value: a Bloom filter and a
 //! block for most keys. Thousands of entries are looked up together, in the order of the table, which is a few
 //! times cheaper than one after the other; still, not every entry is looked at. The filter
-//! samples one entry in [`SAMPLE`], and looks at all while more than about one in [`WORTHWHILE`] of those it
-//! looked at lately, or of the sample of those it is asked about together, were stale. A stale entry that stays costs space and a validation, never a wrong
-//! answer.
+//! samples one entry in [`SAMPLE`], and all of them while more than about one in [`WORTHWHILE`] of the last
+//! ones, or of the sample of the current group, were stale. A stale entry that stays costs space and a validation,
+//! never a wrong answer.
 //!
 //! It is safe though the table is compacted at the same time: a version that is gone from the table is one
 //! that no reader at or above `oldest` sees, so its entry may go as well; and the version that such a reader does see is
@@ -146,17 +146,17 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         verdicts: &mut [bool],
     ) -> Result<(usize, usize)> {
         let looked_at = writes.iter().enumerate().filter(|(place, _)| chosen(*place));
-        let mut asked: Vec<_> = looked_at
+        let mut checked: Vec<_> = looked_at
             .filter(|(_, (_, sequence))| *sequence <= oldest_in_use)
             .map(|(place, (primary_key, sequence))| (*primary_key, *sequence, place))
             .collect();
-        asked.sort_unstable();
-        let primary_keys: Vec<&[u8]> = asked.iter().map(|(primary_key, ..)| *primary_key).collect();
-        let mut newest = Vec::with_capacity(asked.len());
+        checked.sort_unstable();
+        let primary_keys: Vec<&[u8]> = checked.iter().map(|(primary_key, ..)| *primary_key).collect();
+        let mut newest = Vec::with_capacity(checked.len());
         self.table.newest_writes(&primary_keys, oldest_in_use, &mut newest)?;
-        let count = asked.len();
+        let count = checked.len();
         let mut stale = 0;
-        for ((_, sequence, place), newest) in asked.into_iter().zip(newest) {
+        for ((_, sequence, place), newest) in checked.into_iter().zip(newest) {
             let is_stale = newest != Some(sequence);
             if let Some(verdict) = verdicts.get_mut(place) {
                 *verdict = is_stale;

@@ -23,15 +23,15 @@ fn entries(collection: &ModelCollection) -> (usize, usize) {
 
 /// The keys that both indexes find for `a` = `value`, which must be the same.
 fn find(collection: &ModelCollection, value: impl Into<Value> + Clone) -> Vec<String> {
-    let ask = |only: usize| {
+    let run = |only: usize| {
         let query = Query::new().eq("a", value.clone()).keys_only();
         let (answers, _) = collection
             .query(&collection.view(), &query, LookupOptions::default(), |index| index == only)
             .unwrap();
         answers.into_iter().map(|answer| answer.key).collect::<Vec<_>>()
     };
-    let found = ask(0);
-    assert_eq!(found, ask(1));
+    let found = run(0);
+    assert_eq!(found, run(1));
     for index in 0..2 {
         let report = collection.check(index);
         assert!(report.is_sound(), "{report:?}");
@@ -162,16 +162,16 @@ fn several_attributes_need_the_first_alone() {
     collection.put("both", r#"{"a":1,"b":2}"#);
     collection.put("product", r#"{"a":[1,3],"b":[2,4]}"#);
     assert_eq!(collection.view().count(TABLE + 1), 6);
-    let ask = |query: Query| {
+    let run = |query: Query| {
         collection.query(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap()
     };
-    let (answers, explain) = ask(Query::new().eq("a", 1));
+    let (answers, explain) = run(Query::new().eq("a", 1));
     assert_eq!(keys(&answers).into_iter().collect::<Vec<_>>(), ["both", "first", "product"]);
     assert!(!explain.is_full_scan());
-    let (answers, explain) = ask(Query::new().eq("a", 1).range("b", 2..=4).keys_only());
+    let (answers, explain) = run(Query::new().eq("a", 1).range("b", 2..=4).keys_only());
     assert_eq!(answers.iter().map(|answer| answer.key.as_str()).collect::<Vec<_>>(), ["product", "both"]);
     assert_eq!(explain.records_fetched, 0);
-    assert!(ask(Query::new().eq("b", 1)).1.is_full_scan());
+    assert!(run(Query::new().eq("b", 1)).1.is_full_scan());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! The changes of one list go newest first. A seek finds the piece that the first of them falls into; all that
 //! fall into the same piece are made at once, and the seek for the next one goes on from there. A piece that
 //! grows beyond [`PIECE_BYTES`] is cut. Where all that is new stands in front, as with ordinary writes, it is
-//! cut from the oldest posting on: full pieces are left behind that nobody writes again for new postings. Where
+//! cut from the oldest posting on: full pieces remain that no new posting rewrites. Where
 //! a back-fill put postings in between, more of them will come, and the piece is cut into equal parts.
 
 use std::collections::HashMap;
@@ -28,11 +28,11 @@ const HEAD_BYTES: usize = 5;
 pub(super) struct Edit<'b> {
     pub(super) sequence: SequenceNumber,
     /// The posting that is added; `None` for one that goes.
-    added: Option<Added<'b>>,
+    added: Option<AddedPosting<'b>>,
 }
 
 #[derive(Debug, Clone)]
-struct Added<'b> {
+struct AddedPosting<'b> {
     primary_key: &'b [u8],
     repeated: bool,
     covering: Vec<u8>,
@@ -45,7 +45,7 @@ impl<'b> Edit<'b> {
         repeated: bool,
         covering: Vec<u8>,
     ) -> Self {
-        Self { sequence, added: Some(Added { primary_key, repeated, covering }) }
+        Self { sequence, added: Some(AddedPosting { primary_key, repeated, covering }) }
     }
 
     pub(super) fn remove(sequence: SequenceNumber) -> Self {
@@ -53,7 +53,7 @@ impl<'b> Edit<'b> {
     }
 
     fn posting(&self) -> Option<Posting<'_>> {
-        let Added { primary_key, repeated, covering } = self.added.as_ref()?;
+        let AddedPosting { primary_key, repeated, covering } = self.added.as_ref()?;
         let (sequence, repeated) = (self.sequence, *repeated);
         Some(Posting { sequence, primary_key, repeated, covering, removal: false })
     }
@@ -127,20 +127,20 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
                 && !self.table.covered_by_range_tombstone(primary_key, sequence)
                 && !self.batch.deletes(primary_key, sequence)
         });
-        let kept = postings.len();
+        let retained = postings.len();
         postings.extend(edits.iter().filter_map(Edit::posting));
-        if postings.len() == kept && kept == before {
+        if postings.len() == retained && retained == before {
             // What is to go was not there: the back-fill did not come to it yet.
             return Ok(());
         }
-        let grows_in_front = postings.iter().skip(kept).all(|added| added.sequence > newest_before);
+        let grows_in_front = postings.iter().skip(retained).all(|added| added.sequence > newest_before);
         if grows_in_front {
-            postings.rotate_left(kept);
+            postings.rotate_left(retained);
         } else {
             postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
         }
         // What a back-fill puts in between stands among the oldest postings, however many of these there are.
-        let untouched = if grows_in_front && kept == before { kept } else { 0 };
+        let untouched = if grows_in_front && retained == before { retained } else { 0 };
         self.write(list, from, &postings, grows_in_front, untouched)?;
         if postings.is_empty() && piece.is_some() {
             self.out.delete(self.tree_id, &piece_key(list, from))?;

@@ -20,13 +20,13 @@ use crate::standalone::posting_list::{FragmentWriter, decode_fragment};
 #[derive(Debug)]
 pub struct StalePieces<F> {
     included: usize,
-    fate: F,
+    filter: F,
 }
 
 impl<F: PostingFilter> StalePieces<F> {
-    /// For the index that `spec` declares, over the records that `fate` knows about.
-    pub fn new(spec: &IndexSpec, fate: F) -> Self {
-        Self { included: spec.included().len(), fate }
+    /// For the index that `spec` declares, over the records behind `filter`.
+    pub fn new(spec: &IndexSpec, filter: F) -> Self {
+        Self { included: spec.included().len(), filter }
     }
 
     /// The piece of the entry `key`, `piece`, written at `sequence`, without the postings that no view at `read_from`
@@ -48,7 +48,7 @@ impl<F: PostingFilter> StalePieces<F> {
         }
         let writes: Vec<_> = postings.iter().map(|posting| (posting.primary_key, posting.sequence)).collect();
         let mut dead = Vec::with_capacity(writes.len());
-        self.fate.are_dead(&writes, read_from, false, &mut dead)?;
+        self.filter.are_dead(&writes, read_from, false, &mut dead)?;
         if !dead.contains(&true) {
             return Ok(None);
         }

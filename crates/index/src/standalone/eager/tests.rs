@@ -276,7 +276,7 @@ fn back_fill(key_bytes: usize) {
 }
 
 #[test]
-fn malformed_pieces_are_told_and_passed_over() {
+fn malformed_pieces_are_reported_and_skipped() {
     let mut lists = Lists::new("");
     lists.commit(&[(b"k".to_vec(), Some(1))], None).unwrap();
     let mut list = Vec::new();
@@ -291,7 +291,7 @@ fn malformed_pieces_are_told_and_passed_over() {
     for expected in [Step::Malformed, Step::Malformed, Step::Posting, Step::Malformed, Step::End] {
         assert_eq!(reader.step().unwrap(), expected);
     }
-    // Nobody changes what cannot be read.
+    // What cannot be read is not changed.
     lists.last = 20;
     let changed = lists.commit(&[(b"l".to_vec(), Some(1))], None);
     assert_eq!(changed.unwrap_err().kind(), bolide_base::ErrorKind::Corruption);

@@ -27,11 +27,11 @@ use crate::standalone::posting_list::{FragmentWriter, Malformed, Posting, decode
 /// Size at which a further fragment is begun. The newest postings of a list cost one fragment to read.
 pub const FRAGMENT_BYTES: usize = 8 << 10;
 
-/// Knows which postings no reader needs any more.
+/// Decides which postings no reader needs any more.
 pub trait PostingFilter: Send + Sync + fmt::Debug {
     /// For the posting of each of `writes`, a primary key and a sequence number, true if no view that reads at
-    /// `read_from` or above needs it: appended to `out` in their order. `flush`: it should be told without I/O, or not
-    /// at all.
+    /// `read_from` or above needs it: appended to `out` in their order. `flush`: it
+    /// should decide without I/O, or retain the posting.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; the work is then given up and repeated later.
@@ -49,14 +49,14 @@ pub trait PostingFilter: Send + Sync + fmt::Debug {
 pub struct LazyMerge<F> {
     included: usize,
     drops_older: bool,
-    fate: F,
+    filter: F,
 }
 
 impl<F: PostingFilter> LazyMerge<F> {
-    /// For the index that `spec` declares, over the records that `fate` knows about.
-    pub fn new(spec: &IndexSpec, fate: F) -> Self {
+    /// For the index that `spec` declares, over the records behind `filter`.
+    pub fn new(spec: &IndexSpec, filter: F) -> Self {
         let drops_older = spec.maintenance() == Maintenance::Validation;
-        Self { included: spec.included().len(), drops_older, fate }
+        Self { included: spec.included().len(), drops_older, filter }
     }
 
     /// All postings of `operands`, newest first; of one write the removal first.
@@ -101,7 +101,7 @@ impl<F: PostingFilter> MergeOperator for LazyMerge<F> {
         let postings = || left.iter().filter(|posting| !posting.removal);
         let writes: Vec<_> = postings().map(|posting| (posting.primary_key, posting.sequence)).collect();
         let mut dead = Vec::with_capacity(writes.len());
-        self.fate.are_dead(&writes, context.read_from, context.flush, &mut dead)?;
+        self.filter.are_dead(&writes, context.read_from, context.flush, &mut dead)?;
         let mut dead = dead.into_iter();
         for posting in left {
             if posting.removal || dead.next() != Some(true) {

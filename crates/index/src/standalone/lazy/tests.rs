@@ -225,7 +225,7 @@ fn a_merged_list_is_cut_into_fragments_of_bounded_size() {
 }
 
 #[test]
-fn a_malformed_fragment_is_told_and_passed_over() {
+fn a_malformed_fragment_is_reported_and_skipped() {
     let good = written(5, Some(b"k"), None);
     let mut reader = FragmentReader::new(Fragments(vec![(9, vec![0, 9]), (5, good)], 0), 0);
     assert_eq!(reader.step().unwrap(), Step::Malformed);

@@ -2,7 +2,7 @@
 //!
 //! Each posting of a current write is looked for in its record. A list has at most one posting of a write, so
 //! all postings are there if as many were found right as the records have secondary keys; no list is
-//! searched for a record. Only where some are missing a second pass tells which.
+//! searched for a record. If some are missing, a second pass finds them.
 
 use std::collections::HashSet;
 
@@ -69,7 +69,7 @@ impl<'c, S: ReadSource> Check<'c, S> {
         })
     }
 
-    /// Looks for the record of every posting; says how many are as they should be, and calls `visit` with
+    /// Reads the record of every posting; returns the number of correct ones, and calls `visit` with
     /// each secondary key and sequence number.
     fn look_at_lists(
         &mut self,

@@ -1,11 +1,11 @@
-//! How many postings the sstables of a posting-list index hold, told without reading them.
+//! How many postings the sstables of a posting-list index hold, estimated without reading them.
 //!
 //! ```text
 //! attachment   postings varint      of an sstable, in the manifest: the postings in all its entries
 //! ```
 //!
 //! # The estimate
-//! How many entries of an sstable lie in a range is told from its block index. Entries are fragments or pieces of one to
+//! How many entries of an sstable lie in a range is read from its block index. Entries are fragments or pieces of one to
 //! some hundred postings, so that number is multiplied by the average of the sstable. As blocks are about equally
 //! long, and long entries are few in a block, this comes to the blocks in the range times the postings of a block: it
 //! is off by the postings of two blocks a sorted run, as the estimate of entries is by their entries. In a
@@ -24,7 +24,7 @@ use bolide_table::{BlockHandle, MetaCollector};
 use super::FragmentPosition;
 use crate::spec::IndexSpec;
 
-/// Bytes of file that a posting is taken for in an sstable that nobody counted, as those of recovery are.
+/// Estimated bytes of a posting in an sstable without a count, such as one of a recovery.
 const UNCOUNTED_BYTES: f64 = 16.0;
 
 /// Counts the postings of every new sstable of a lazy or eager index.

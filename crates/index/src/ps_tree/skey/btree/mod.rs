@@ -1,11 +1,11 @@
 //! A B+-tree after FAST&FAIR, for keys of any length.
 //!
-//! Each level is a list of [nodes](node) linked to the right, and parents are a way to get into the list: a
-//! search that arrives too far left goes on to the sibling. So a node is split by linking its new sibling
-//! first and telling the parent afterwards, under one lock at a time; a crash between the two leaves a tree
-//! that is right, and whose parent learns of the node when a writer next has to go through its sibling.
+//! Each level is a list of [nodes](node) linked to the right, and parents are entry points into the list: a search that
+//! arrives too far left continues at the sibling. A split links the new sibling first and inserts it in the parent
+//! afterwards, with one lock at a time. A crash between the two leaves a valid tree; a later writer that passes the sibling
+//! inserts it in the parent.
 //!
-//! Nodes are not joined: keys that are removed leave room for keys of the same range.
+//! Nodes are not joined: removed keys leave space for keys of the same range.
 
 mod node;
 mod verify;
@@ -13,15 +13,15 @@ mod verify;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{NodeLookup, NODE_BYTES, NewBTreeNode, BTreeNodeView, BTreeNodeWriter, SLOTS, BTreeSlot, SearchTarget};
+use self::node::{BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SLOTS, SearchTarget};
 use super::record::{self, KeyHeap};
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
-/// How many nodes can be changed at a time, about.
+/// Number of locks: about as many nodes can be changed at a time.
 const LOCKS: usize = 128;
-/// More levels than any region has room for: deeper is damage.
+/// Upper bound of the levels: a deeper tree is damaged.
 const MAX_LEVEL: u32 = 32;
 
 /// The B+-tree; see the [module](self).
@@ -35,28 +35,27 @@ pub(crate) struct BTree {
     root_lock: Mutex<()>,
 }
 
-/// Where a node stands to the place that is looked for.
+/// The next step of a search in a node.
 enum SearchStep {
-    /// The place is in this node, behind so many slots.
+    /// The target is in this node, after this many slots.
     Here(usize),
-    /// In this child.
+    /// The target is in this child.
     Down(Place),
-    /// In the sibling, or behind that.
+    /// The target is in the sibling, or to its right.
     Right(Place),
 }
 
-/// What a search came to.
+/// The result of a search.
 struct NodePosition {
     node: Place,
-    /// Slots before the place that is meant.
+    /// Slots before the target.
     before: usize,
-    /// The node of the level at which the search came down. If that is another one, the level above may not know the
-    /// node.
+    /// The node at which the search entered the level. If it differs from `node`, the parent level may lack `node`.
     entered: Place,
 }
 
 impl BTree {
-    /// An empty tree, whose root goes to root slot `slot` of the region. Durable when it returns.
+    /// Creates an empty tree with its root in root slot `slot` of the region. Durable on return.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -68,7 +67,7 @@ impl BTree {
         Ok(Self::open(region, slot))
     }
 
-    /// The tree whose root is in root slot `slot`.
+    /// Opens the tree with its root in root slot `slot`.
     pub(crate) fn open(region: &Region, slot: usize) -> Self {
         Self {
             slot,
@@ -106,7 +105,7 @@ impl BTree {
         Ok(if here { SearchStep::Here(before) } else { SearchStep::Down(view.child(before)) })
     }
 
-    /// The node of `level` with the place that is meant; the last node of the level without a target.
+    /// The node of `level` that contains the target; without a target the last node of the level.
     fn descend(&self, region: &Region, target: Option<&SearchTarget<'_>>, level: u32) -> Result<NodePosition> {
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
@@ -128,7 +127,7 @@ impl BTree {
         }
     }
 
-    /// Locks the node of `level` for `target` and puts it in order.
+    /// Locks the node of `level` for `target` and repairs it.
     fn lock_node<'s>(
         &'s self,
         region: &Region,
@@ -138,15 +137,15 @@ impl BTree {
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         let NodePosition { node, entered, .. } = self.descend(region, Some(target), level)?;
         if node != entered {
-            // The split that a crash cut off is ended first: once the level above knows the node, nobody comes by the one to
-            // the left any more, and what that still has of the node's keys would come back when they go.
+            // First completes the split that a crash interrupted. Once the parent level has the node, no writer passes its left
+            // neighbour any more, and keys of the node that remain there would reappear after their removal.
             drop(self.lock_from(region, writer, target, entered)?);
             self.insert_in_parent(region, writer, node, level)?;
         }
         self.lock_from(region, writer, target, node)
     }
 
-    /// Locks `node`, or the one further right that `target` lies in, and puts all on the way in order.
+    /// Locks `node`, or the node further right that contains `target`, and repairs all nodes on the way.
     fn lock_from<'s>(
         &'s self,
         region: &Region,
@@ -164,8 +163,8 @@ impl BTree {
         }
     }
 
-    /// Tells the level above of a node that was reached from its left: whoever split the left one is about to,
-    /// or a crash remaining it from it.
+    /// Inserts a node that was reached from its left into the parent level: the thread that split its neighbour is about to,
+    /// or a crash prevented it.
     fn insert_in_parent(&self, region: &Region, writer: &RegionWriter<'_>, node: Place, level: u32) -> Result<()> {
         let low = self.read(region, node, |view| Ok(view.low()))?;
         let mut key = Vec::new();
@@ -173,7 +172,7 @@ impl BTree {
         self.insert_child(region, writer, &key, level + 1, node)
     }
 
-    /// Splits `node`, whose lock `guard` is, and tells the level above.
+    /// Splits `node`, whose lock is `guard`, and inserts the new node in the parent level.
     fn split(
         &self,
         region: &Region,
@@ -186,7 +185,7 @@ impl BTree {
         let view = locked.view;
         let level = view.level();
         let slots = view.slots();
-        // Keys that come in order leave full nodes behind.
+        // Ascending keys leave full nodes.
         let ascending = at_end && view.sibling().is_none();
         let middle = if ascending { SLOTS - 2 } else { SLOTS / 2 };
         let (Some(&[below, first]), Some(rest)) = (slots.get(middle - 1..=middle), slots.get(middle + 1..))
@@ -200,7 +199,7 @@ impl BTree {
         } else {
             view.key_record(first)?
         };
-        // An inner node gives its middle key to the level above, and the child behind it to the new node.
+        // An inner node moves its middle key to the parent level, and the child after it to the new node.
         let (leftmost, rest) = match level {
             0 => (0, slots.get(middle..).unwrap_or_default()),
             _ => (first.pointer, rest),
@@ -212,8 +211,8 @@ impl BTree {
         self.insert_child(region, writer, &key, level + 1, new)
     }
 
-    /// Makes the record of the shortest key that is above the key of `below` and at or below `key`, which it
-    /// becomes.
+    /// Writes the record of the shortest key that is above the key of `below` and at or below `key`, and truncates `key` to
+    /// it.
     fn leaf_separator(
         &self,
         region: &Region,
@@ -230,7 +229,7 @@ impl BTree {
         Ok(place)
     }
 
-    /// Adds `child`, whose keys start at `key`, to the nodes of `level`.
+    /// Inserts `child`, whose keys start at `key`, into the nodes of `level`.
     fn insert_child(
         &self,
         region: &Region,
@@ -259,7 +258,7 @@ impl BTree {
         }
     }
 
-    /// If the root is below `level`, puts a new root above it with the one slot. True if it did.
+    /// If the root is below `level`, adds a new root with the one slot above it. True if it did.
     fn grow(&self, region: &Region, writer: &RegionWriter<'_>, level: u32, slot: BTreeSlot) -> Result<bool> {
         let _guard = self.root_lock.lock();
         let root = region.root(self.slot)?;
@@ -293,7 +292,7 @@ impl BTree {
         &self,
         region: &Region,
         target: Option<&SearchTarget<'_>>,
-        behind: bool,
+        after: bool,
         out: &mut Vec<Place>,
     ) -> Result<()> {
         let mut node = match target {
@@ -305,11 +304,11 @@ impl BTree {
                 let mut first = 0;
                 if let Some(target) = target {
                     first = view.slots_before(target)?;
-                    if !behind && view.record_at(target, first)?.is_some() {
+                    if !after && view.record_at(target, first)?.is_some() {
                         first -= 1;
                     }
                 }
-                // Taken once: while a writer is in the node, its length may change from look to look.
+                // Read once: the length may change between reads while a writer is in the node.
                 let mut slots = view.slots();
                 let first = first.min(slots.len());
                 Ok((slots.split_off(first), view.sibling()))
@@ -333,8 +332,8 @@ impl BTree {
         Ok(())
     }
 
-    /// Appends what the leaf of `target` has before that. Returns where to go on if that is nothing and the
-    /// leaf is not the first.
+    /// Appends the slots of the leaf of `target` before it. Returns the bound to continue at if there are none and the leaf is
+    /// not the first.
     fn scan_leaf_down(
         &self,
         region: &Region,
@@ -343,8 +342,8 @@ impl BTree {
     ) -> Result<Option<Vec<u8>>> {
         let mut node = self.descend(region, target, 0)?.node;
         let (slots, low) = loop {
-            // A split since the leaf was found has moved its upper slots to the sibling: the last ones before the target
-            // are looked for there then.
+            // A split after the search may have moved the upper slots to the sibling, which then has the last slots before the
+            // target.
             let (step, mut slots, low) =
                 self.read(region, node, |view| Ok((Self::step(view, target, 0)?, view.slots(), view.low())))?;
             match step {
@@ -444,16 +443,16 @@ impl SkeyLayer for BTree {
         let levels = self.levels(region)?;
         let low = SearchTarget::below(low);
         let end = end.map(SearchTarget::below);
-        // The first level on which the two ends are apart tells; below it, nodes count as two thirds full.
+        // Counts on the first level on which the two ends differ; nodes below count as two thirds full.
         let mut scale = 1;
         for level in 0..levels.len() as u32 {
             let NodePosition { node: first, before, .. } = self.descend(region, Some(&low), level)?;
-            let NodePosition { node: last, before: behind, .. } = self.descend(region, end.as_ref(), level)?;
+            let NodePosition { node: last, before: after, .. } = self.descend(region, end.as_ref(), level)?;
             if first == last {
-                return Ok(behind.saturating_sub(before) as u64 * scale);
+                return Ok(after.saturating_sub(before) as u64 * scale);
             }
             let mut between =
-                self.read(region, first, |view| Ok(view.len()))?.saturating_sub(before) + behind;
+                self.read(region, first, |view| Ok(view.len()))?.saturating_sub(before) + after;
             let mut node = self.read(region, first, |view| Ok(view.sibling()))?;
             for _ in 0..8 {
                 match node {

@@ -5,7 +5,7 @@
 //!
 //! header  offset size
 //!              0    8  version: bits 32..64 open count of the tree, bits 0..32 count of changes,
-//!                      odd while a writer is inside
+//!                      odd while a writer changes the node
 //!              8    8  magic (4 bytes, high) and level (low), 0 for leaves
 //!             16    8  slots in use
 //!             24    8  sibling: the next node of the level, 0 for none
@@ -15,17 +15,16 @@
 //! slot    head of the key (16)  pointer (8)
 //! ```
 //!
-//! The head is the first 16 bytes of the key, as two numbers that compare like them. The pointer is
-//! the record of the key in leaves; in inner nodes the child with the keys from the slot's key on, whose `low` is
-//! the separator in full. So most steps of a search touch one node and nothing else.
+//! The head is the first 16 bytes of the key, as two numbers that compare like them. In leaves, the pointer is the record of
+//! the key. In inner nodes, it is the child with the keys from the slot's key on, and the `low` of the child is the full
+//! separator. So most search steps read one node only.
 //!
-//! # How it changes (FAST&FAIR §3)
-//! Slots are ascending and end at the first pointer that is 0. A slot whose pointer equals that of the slot before
-//! (or `leftmost`, for the first) does not count. So an entry is put in, and taken out, by shifting the others with
-//! stores of 8 bytes of which each leaves the same set of keys; [`OrderedStores`] makes them durable in that order.
-//! The count and an even version come last: an odd version with another open count says that a crash left the node
-//! in the middle of a change. Readers then go through it with the rules above, and the next writer puts it in
-//! order first.
+//! # Changes (FAST&FAIR §3)
+//! Slots are ascending and end at the first pointer that is 0. A slot whose pointer equals that of the previous slot
+//! (or `leftmost`, for the first) is invalid. A slot is inserted or removed by shifting the others with stores of 8 bytes,
+//! each of which preserves the set of keys; [`OrderedStores`] makes them durable in that order. The count and an even
+//! version come last. An odd version with another open count means that a crash interrupted a change: readers then apply
+//! the rules above, and the next writer repairs the node first.
 
 use std::cmp::Ordering;
 
@@ -45,7 +44,7 @@ pub(super) const SLOTS: usize = (NODE_BYTES / 8 - FIRST_SLOT) / SLOT_WORDS;
 const FIRST_SLOT: usize = 8;
 const SLOT_WORDS: usize = 3;
 const MAGIC: u64 = 0x4254_5245;
-/// What `leftmost` is in leaves.
+/// The value of `leftmost` in leaves.
 const NO_CHILD: u64 = 1;
 
 const VERSION: usize = 0;
@@ -70,12 +69,12 @@ pub(super) struct BTreeSlot {
     pub(super) pointer: u64,
 }
 
-/// A key that is looked for.
+/// The target of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SearchTarget<'k> {
     pub(super) key: &'k [u8],
     head: (u64, u64),
-    /// The place just below the key is meant, not the key itself.
+    /// The position just below the key, instead of the key itself.
     below: bool,
 }
 
@@ -85,12 +84,12 @@ impl<'k> SearchTarget<'k> {
         Self { key, head: record::head_of(key), below: false }
     }
 
-    /// The last key below it.
+    /// The position just below the key.
     pub(super) fn below(key: &'k [u8]) -> Self {
         Self { below: true, ..Self::at(key) }
     }
 
-    /// True if keys that compare so with [`key`](Self::key) come before the place that is meant.
+    /// Whether keys that compare as `ordering` with [`key`](Self::key) are before the target.
     fn is_before(&self, ordering: Ordering) -> bool {
         if self.below { ordering == Ordering::Less } else { ordering != Ordering::Greater }
     }
@@ -99,12 +98,12 @@ impl<'k> SearchTarget<'k> {
 /// The words of a node.
 type NodeWords = [Word; NODE_BYTES / 8];
 
-/// A node as a reader sees it between two looks at its version.
+/// A view of a node, valid if its version is unchanged afterwards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BTreeNodeView<'r> {
     region: &'r Region,
     words: &'r NodeWords,
-    /// A crash left it in the middle of a change.
+    /// A crash interrupted a change of the node.
     torn: bool,
 }
 
@@ -114,20 +113,20 @@ fn words_of(region: &Region, node: Place) -> Result<&NodeWords> {
     region.words(node, NODE_BYTES)?.first_chunk().ok_or_else(|| damage(node, "a node of the B+-tree"))
 }
 
-/// Where a search for a key goes on.
+/// The result of a lookup in a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeLookup {
-    /// The leaf has it, and no other: the record.
+    /// The leaf contains the key: its record.
     Found(Place),
-    /// The leaf would have it.
+    /// The key is absent; this leaf would contain it.
     Absent,
-    /// In this child, or behind that.
+    /// The key is below this child.
     Down(Place),
-    /// In the sibling, or behind that.
+    /// The key is in the sibling, or to its right.
     Right(Place),
 }
 
-/// Calls `look` with the node at `node` until no writer was inside meanwhile.
+/// Calls `look` with the node at `node` until no writer changed it meanwhile.
 #[inline]
 pub(super) fn read<T>(
     region: &Region,
@@ -136,7 +135,7 @@ pub(super) fn read<T>(
     look: impl Fn(&BTreeNodeView<'_>) -> Result<T>,
 ) -> Result<T> {
     let words = words_of(region, node)?;
-    // All lines that the search may come to, from memory at once and not one after the other.
+    // Fetches all cache lines of the node at once, not one after the other.
     Region::prefetch_words(words);
     let mut spins = 0;
     loop {
@@ -170,7 +169,7 @@ impl<'r> BTreeNodeView<'r> {
         Some(self.word(SIBLING)).filter(|&sibling| sibling != 0)
     }
 
-    /// The record of the separator below the node's keys; 0 for none.
+    /// The record of the separator at or below the node's keys; 0 for none.
     pub(super) fn low(&self) -> Place {
         self.word(LOW)
     }
@@ -190,12 +189,12 @@ impl<'r> BTreeNodeView<'r> {
         (self.word(at), self.word(at + 1))
     }
 
-    /// How many slots there are until the first without a pointer, those that do not count included.
+    /// Number of slots up to the first without a pointer, invalid ones included.
     fn extent(&self) -> usize {
         (0..SLOTS).find(|&slot| self.pointer(slot) == 0).unwrap_or(SLOTS)
     }
 
-    /// The slots that count.
+    /// The valid slots.
     pub(super) fn slots(&self) -> Vec<BTreeSlot> {
         let end = if self.torn { self.extent() } else { self.count() };
         let mut before = self.leftmost();
@@ -210,7 +209,7 @@ impl<'r> BTreeNodeView<'r> {
         slots
     }
 
-    /// How many slots are in use, in a node that is not torn.
+    /// Number of slots of a node that is not torn.
     #[inline]
     pub(super) fn count(&self) -> usize {
         (self.word(COUNT) as usize).min(SLOTS)
@@ -230,7 +229,7 @@ impl<'r> BTreeNodeView<'r> {
         if self.level() == 0 { Ok(slot.pointer) } else { self.region.load(word_at(slot.pointer, LOW)) }
     }
 
-    /// How many slots come before `target`; counted in [`slots`](Self::slots) if the node is torn.
+    /// Number of slots before `target`; counted in [`slots`](Self::slots) if the node is torn.
     pub(super) fn slots_before(&self, target: &SearchTarget<'_>) -> Result<usize> {
         if self.torn {
             let mut before = 0;
@@ -250,7 +249,7 @@ impl<'r> BTreeNodeView<'r> {
         Ok(before)
     }
 
-    /// How many slots of a node that is not torn have a head below `head`.
+    /// Number of slots with a head below `head`, in a node that is not torn.
     #[inline]
     fn heads_below(&self, head: (u64, u64)) -> usize {
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
@@ -267,7 +266,7 @@ impl<'r> BTreeNodeView<'r> {
         from
     }
 
-    /// Where a search for the key of `target` goes on from here.
+    /// Looks up the key of `target` in this node.
     #[inline]
     pub(super) fn look_up(&self, target: &SearchTarget<'_>) -> Result<NodeLookup> {
         let is_leaf = self.level() == 0;
@@ -279,7 +278,7 @@ impl<'r> BTreeNodeView<'r> {
             let slot = BTreeSlot { head: target.head, pointer: self.pointer(before) };
             match self.compare(slot, target)? {
                 Ordering::Less => {}
-                // No node to the right has it then.
+                // No node to the right contains it.
                 Ordering::Equal if is_leaf => return Ok(NodeLookup::Found(slot.pointer)),
                 Ordering::Equal => {}
                 Ordering::Greater => break,
@@ -308,7 +307,7 @@ impl<'r> BTreeNodeView<'r> {
         Ok(self.record_at(target, before)?.map_or(NodeLookup::Absent, NodeLookup::Found))
     }
 
-    /// BTreeSlot number `slot` of those that count.
+    /// The valid slot number `slot`.
     pub(super) fn slot(&self, slot: usize) -> Option<BTreeSlot> {
         if self.torn {
             return self.slots().get(slot).copied();
@@ -316,12 +315,12 @@ impl<'r> BTreeNodeView<'r> {
         (slot < self.count()).then(|| BTreeSlot { head: self.head(slot), pointer: self.pointer(slot) })
     }
 
-    /// How many slots count.
+    /// Number of valid slots.
     pub(super) fn len(&self) -> usize {
         if self.torn { self.slots().len() } else { self.count() }
     }
 
-    /// The record of `target` if the leaf has it, given how many slots come before it.
+    /// The record of `target` if the leaf contains it; `before` is the number of slots before it.
     pub(super) fn record_at(&self, target: &SearchTarget<'_>, before: usize) -> Result<Option<Place>> {
         let Some(slot) = before.checked_sub(1).and_then(|slot| self.slot(slot)) else { return Ok(None) };
         if slot.head != target.head || self.compare(slot, target)? != Ordering::Equal {
@@ -330,7 +329,7 @@ impl<'r> BTreeNodeView<'r> {
         Ok(Some(slot.pointer))
     }
 
-    /// The sibling, if the place that is meant lies there or behind.
+    /// The sibling, if the target is in it or to its right.
     pub(super) fn moved_right(&self, target: &SearchTarget<'_>) -> Result<Option<Place>> {
         let Some(sibling) = self.sibling() else { return Ok(None) };
         let low = self.region.load(word_at(sibling, LOW))?;
@@ -338,7 +337,7 @@ impl<'r> BTreeNodeView<'r> {
         Ok(target.is_before(ordering).then_some(sibling))
     }
 
-    /// The child in which `before` slots come before the place that is meant.
+    /// The child for a target with `before` slots before it.
     pub(super) fn child(&self, before: usize) -> Place {
         match before.checked_sub(1).and_then(|slot| self.slot(slot)) {
             Some(slot) => slot.pointer,
@@ -347,7 +346,7 @@ impl<'r> BTreeNodeView<'r> {
     }
 }
 
-/// What a new node is to hold.
+/// The contents of a new node.
 #[derive(Debug)]
 pub(super) struct NewBTreeNode<'s> {
     pub(super) level: u32,
@@ -359,7 +358,7 @@ pub(super) struct NewBTreeNode<'s> {
 }
 
 impl NewBTreeNode<'_> {
-    /// Writes the node and makes it durable.
+    /// Writes the node durably.
     pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
         let at = writer.allocate(NODE_BYTES)?;
         crate::ps_tree::pkey::pointer::check_place(at, NODE_BYTES)?;
@@ -377,7 +376,7 @@ impl NewBTreeNode<'_> {
     }
 }
 
-/// A node that the holder of its lock changes. It is in order.
+/// A node that the holder of its lock changes. It is not torn.
 #[derive(Debug)]
 pub(super) struct BTreeNodeWriter<'w, 'r> {
     pub(super) view: BTreeNodeView<'w>,
@@ -387,7 +386,7 @@ pub(super) struct BTreeNodeWriter<'w, 'r> {
 }
 
 impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
-    /// Takes over a node whose lock the caller holds, and ends a change that a crash cut off.
+    /// Wraps a node whose lock the caller holds, and repairs it if a crash interrupted a change.
     pub(super) fn new(
         region: &'w Region,
         writer: &'w RegionWriter<'r>,
@@ -407,7 +406,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         Ok(this)
     }
 
-    /// Readers wait from here on.
+    /// Makes the version odd: readers wait.
     fn begin(&mut self) -> Result<()> {
         let changes = self.view.word(VERSION) as u32 | 1;
         self.stores.store(self.node, self.open_count << 32 | u64::from(changes))?;
@@ -431,12 +430,12 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.stores.store(slot_at(self.node, slot) + 8, head.1)
     }
 
-    /// The pointer before a slot: one that makes the slot not count.
+    /// The pointer that makes a slot invalid: the previous one.
     fn pointer_before(&self, slot: usize) -> u64 {
         slot.checked_sub(1).map_or_else(|| self.view.leftmost(), |slot| self.view.pointer(slot))
     }
 
-    /// Puts a slot at `index`. There is room.
+    /// Inserts a slot at `index`. The node has room.
     pub(super) fn insert(&mut self, index: usize, slot: BTreeSlot) -> Result<()> {
         let count = self.view.count();
         debug_assert!(index <= count && count < SLOTS);
@@ -456,7 +455,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.end(count + 1)
     }
 
-    /// Takes the slot at `index` out.
+    /// Removes the slot at `index`.
     pub(super) fn remove(&mut self, index: usize) -> Result<()> {
         let count = self.view.count();
         debug_assert!(index < count);
@@ -466,7 +465,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.end(count - 1)
     }
 
-    /// Shifts what follows the slot at `index`, which does not count, over it.
+    /// Shifts the slots after `index`, which is invalid, over it.
     fn close_gap(&mut self, index: usize, extent: usize) -> Result<()> {
         for to in index..extent - 1 {
             self.set_head(to, self.view.head(to + 1))?;
@@ -483,7 +482,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.end(count)
     }
 
-    /// Puts in order what a crash left in the middle of a change.
+    /// Completes a change that a crash interrupted.
     fn repair(&mut self) -> Result<()> {
         self.begin()?;
         let mut slot = 0;

@@ -1,4 +1,4 @@
-//! Going through the whole B+-tree: what it has in the region, and whether its rules hold.
+//! Walk and check of the whole B+-tree.
 
 use std::cmp::Ordering;
 
@@ -8,10 +8,10 @@ use bolide_storage::pmem::{Place, Region};
 use super::super::record::{self, record_bytes};
 use super::super::{SkeyStats, record::head_of};
 use super::BTree;
-use super::node::{NODE_BYTES, BTreeSlot};
+use super::node::{BTreeSlot, NODE_BYTES};
 use crate::ps_tree::pkey::damage;
 
-/// A node's parts, copied.
+/// A copy of the parts of a node.
 struct NodeCopy {
     slots: Vec<BTreeSlot>,
     sibling: Option<Place>,
@@ -30,7 +30,7 @@ fn copy(tree: &BTree, region: &Region, node: Place) -> Result<NodeCopy> {
             leftmost: view.leftmost(),
         })
     })?;
-    // A split that a crash cut off leaves behind what the sibling has, until the next writer comes.
+    // An interrupted split leaves the slots of the sibling until the next writer repairs the node.
     if let Some(sibling) = copied.sibling {
         let mut low = Vec::new();
         record::read_key(region, tree.read(region, sibling, |view| Ok(view.low()))?, &mut low)?;
@@ -51,7 +51,7 @@ pub(super) fn walk(
     visit: &mut dyn FnMut(Place, usize) -> Result<()>,
 ) -> Result<SkeyStats> {
     let levels = tree.levels(region)?;
-    let limit = region.stats().mark_bytes / NODE_BYTES as u64;
+    let limit = region.stats().high_water_bytes / NODE_BYTES as u64;
     let mut stats = SkeyStats { height: levels.len() as u64, ..SkeyStats::default() };
     for first in levels {
         let mut next = Some(first);
@@ -66,7 +66,7 @@ pub(super) fn walk(
                 stats.record_bytes += bytes as u64;
                 visit(record, bytes)
             };
-            // The separator of an inner node is that of a leaf, too.
+            // Inner nodes share the separators of leaves.
             if copied.low != 0 && copied.level == 0 {
                 record(copied.low)?;
             }
@@ -82,7 +82,7 @@ pub(super) fn walk(
 
 pub(super) fn check(tree: &BTree, region: &Region, report: &mut dyn FnMut(String)) -> Result<()> {
     let levels = tree.levels(region)?;
-    let limit = region.stats().mark_bytes / NODE_BYTES as u64;
+    let limit = region.stats().high_water_bytes / NODE_BYTES as u64;
     let mut scratch = Vec::new();
     for &first in &levels {
         let mut next = Some(first);
@@ -130,7 +130,7 @@ pub(super) fn check(tree: &BTree, region: &Region, report: &mut dyn FnMut(String
     Ok(())
 }
 
-/// Damage may make a ring of the nodes of a level: there are not more than the region has room for.
+/// Bounds the nodes of a level by the size of the region: damaged links may form a cycle.
 fn check_count(limit: u64, node: Place, nodes: u64) -> Result<()> {
     if nodes > limit {
         return Err(damage(node, "the siblings of the B+-tree"));

@@ -1,13 +1,11 @@
 //! A trie after P-Masstree, for keys of any length.
 //!
-//! A key is read in slices of 8 bytes. Each *layer* is a B-link tree of [nodes](node) over one slice; keys that
-//! share a slice and go on behind it share a further layer, and a key that is alone behind its slice stays a
-//! record. So long common prefixes are compared once, and most keys are settled by the words of one node for
-//! each 8 bytes in which they differ from all others.
+//! A key is split into slices of 8 bytes. Each *layer* is a B-link tree of [nodes](node) over one slice. Keys that share a
+//! slice and continue after it share a further layer; a key without such others is a record in the layer. So a long common
+//! prefix is compared once, and most keys are decided by one node per 8 bytes in which they differ from all others.
 //!
-//! A layer's root may be out of date where it is found: an old root is the first node of its level, from which
-//! everything is reached through siblings. Layers and nodes are not removed when they become empty: keys of the
-//! same range find their room there.
+//! A stored root of a layer may be outdated: an old root is the first node of its level, from which everything is
+//! reachable through siblings. Empty layers and nodes are not removed: keys of the same range reuse them.
 
 mod node;
 mod scan;
@@ -18,15 +16,15 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{ENTRIES, TrieEntry, LAYER, LONGER, NODE_BYTES, NewTrieNode, TrieNodeView, TrieNodeWriter, Slice};
+use self::node::{ENTRIES, LAYER, LONGER, NODE_BYTES, NewTrieNode, Slice, TrieEntry, TrieNodeView, TrieNodeWriter};
 use super::record::{self, KeyHeap};
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
-/// How many nodes can be changed at a time, about.
+/// Number of locks: about as many nodes can be changed at a time.
 const LOCKS: usize = 128;
-/// More levels than any layer has: deeper is damage.
+/// Upper bound of the levels of a layer: a deeper one is damaged.
 const MAX_LEVEL: u8 = 64;
 /// The low end of the first node of a level.
 const FIRST: Slice = Slice { bytes: 0, class: 15 };
@@ -38,21 +36,21 @@ pub(crate) struct Trie {
     slot: usize,
     open_count: u64,
     locks: Box<[Mutex<()>]>,
-    /// Held while a layer gets a new root.
+    /// Locked while a layer gets a new root.
     growth: Mutex<()>,
 }
 
-/// The layers that a search went through: the root of each, and the slice that led on to the next.
+/// The layers of a search: the root of each, and the slice that led to the next.
 type Path = Vec<(Place, Slice)>;
 
-/// What a search in one layer came to.
+/// The result of a lookup in one layer.
 enum LayerLookup {
     Missing,
     Record(Place),
     Layer(Place),
 }
 
-/// Where in a layer something is looked for.
+/// The target of a search in a layer.
 #[derive(Debug, Clone, Copy)]
 enum LayerTarget {
     First,
@@ -62,7 +60,7 @@ enum LayerTarget {
 }
 
 impl LayerTarget {
-    /// How many entries of a node come before it, where those that are it do not.
+    /// The child for the target.
     fn child(self, view: &TrieNodeView<'_>) -> Place {
         match self {
             Self::First => view.leftmost(),
@@ -82,7 +80,7 @@ impl LayerTarget {
         }
     }
 
-    /// The sibling, if what is looked for lies there or behind.
+    /// The sibling, if the target is in it or to its right.
     fn moved_right(self, view: &TrieNodeView<'_>) -> Result<Option<Place>> {
         match self {
             Self::First => Ok(None),
@@ -92,7 +90,7 @@ impl LayerTarget {
                 _ => Ok(None),
             },
             Self::Below(slice) => match view.search(slice) {
-                // The entries below it may all be here, and the sibling begin with it.
+                // All entries below the slice may be here, and the sibling may begin with it.
                 (below, false) if below == view.len() => view.moved_right_below(slice),
                 _ => Ok(None),
             },
@@ -101,7 +99,7 @@ impl LayerTarget {
 }
 
 impl Trie {
-    /// An empty trie, whose root goes to root slot `slot` of the region. Durable when it returns.
+    /// Creates an empty trie with its root in root slot `slot` of the region. Durable on return.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -112,7 +110,7 @@ impl Trie {
         Ok(Self::open(region, slot))
     }
 
-    /// The trie whose root is in root slot `slot`.
+    /// Opens the trie with its root in root slot `slot`.
     pub(crate) fn open(region: &Region, slot: usize) -> Self {
         Self {
             slot,
@@ -131,10 +129,10 @@ impl Trie {
         node::read(region, self.open_count, node, look)
     }
 
-    /// The node of `level` for `target` in the layer with this root, and the node of the level at which the search came
-    /// down: if that is another one, the level above may not know the first.
+    /// The node of `level` for `target` in the layer with this root, and the node at which the search entered the level. If
+    /// they differ, the parent level may lack the first.
     fn descend(&self, region: &Region, root: Place, target: LayerTarget, level: u8) -> Result<(Place, Place)> {
-        enum Step {
+        enum TrieStep {
             Here,
             Right(Place),
             Down(Place),
@@ -144,16 +142,16 @@ impl Trie {
             let (at, step) = self.read(region, node, |view| {
                 let at = view.level();
                 let step = match target.moved_right(view)? {
-                    Some(sibling) => Step::Right(sibling),
-                    None if at == level => Step::Here,
-                    None => Step::Down(target.child(view)),
+                    Some(sibling) => TrieStep::Right(sibling),
+                    None if at == level => TrieStep::Here,
+                    None => TrieStep::Down(target.child(view)),
                 };
                 Ok((at, step))
             })?;
             match step {
-                Step::Here => return Ok((node, entered)),
-                Step::Right(sibling) => node = sibling,
-                Step::Down(child) => {
+                TrieStep::Here => return Ok((node, entered)),
+                TrieStep::Right(sibling) => node = sibling,
+                TrieStep::Down(child) => {
                     if at >= height || at <= level {
                         return Err(damage(node, "the levels of the trie"));
                     }
@@ -164,11 +162,11 @@ impl Trie {
         }
     }
 
-    /// What the layer with this root has for `slice`.
+    /// Looks up `slice` in the layer with this root.
     fn look_up(&self, region: &Region, root: Place, slice: Slice) -> Result<LayerLookup> {
         let mut node = root;
         let mut height = MAX_LEVEL;
-        enum Step {
+        enum TrieStep {
             Found(LayerLookup),
             Go(u8, Place, bool),
         }
@@ -180,20 +178,20 @@ impl Trie {
                     && below == view.len()
                     && let Some(sibling) = view.moved_right(slice)?
                 {
-                    return Ok(Step::Go(level, sibling, true));
+                    return Ok(TrieStep::Go(level, sibling, true));
                 }
                 if level > 0 {
-                    return Ok(Step::Go(level, view.child(slice), false));
+                    return Ok(TrieStep::Go(level, view.child(slice), false));
                 }
-                Ok(Step::Found(match view.entry(below).filter(|_| equal) {
+                Ok(TrieStep::Found(match view.entry(below).filter(|_| equal) {
                     None => LayerLookup::Missing,
                     Some(entry) if entry.value & LAYER != 0 => LayerLookup::Layer(entry.value & !LAYER),
                     Some(entry) => LayerLookup::Record(entry.value),
                 }))
             })?;
             match step {
-                Step::Found(hit) => return Ok(hit),
-                Step::Go(level, next, right) => {
+                TrieStep::Found(hit) => return Ok(hit),
+                TrieStep::Go(level, next, right) => {
                     if !right {
                         if level >= height {
                             return Err(damage(node, "the levels of the trie"));
@@ -218,9 +216,9 @@ impl Trie {
         let root = path.last().map_or(0, |(root, _)| *root);
         let (node, entered) = self.descend(region, root, LayerTarget::At(slice), level)?;
         if node != entered {
-            // Whoever split the node to the left is about to tell the level above, or a crash remaining it from it. The split is ended
-            // first: once the level above knows the node, nobody comes by the one to the left any more, and what that still
-            // has of the node's entries would come back when they go.
+            // The thread that split the left neighbour is about to insert the node in the parent level, or a crash prevented it.
+            // First completes the split: once the parent level has the node, no writer passes its left neighbour any more, and
+            // entries of the node that remain there would reappear after their removal.
             drop(self.lock_from(region, writer, entered, slice)?);
             let low = self.read(region, node, |view| Ok(view.low()))?;
             self.insert_child(region, writer, path, low, level + 1, node)?;
@@ -228,7 +226,7 @@ impl Trie {
         self.lock_from(region, writer, node, slice)
     }
 
-    /// Locks `node`, or the one further right that has `slice`.
+    /// Locks `node`, or the node further right that contains `slice`.
     fn lock_from<'s>(
         &'s self,
         region: &Region,
@@ -238,7 +236,7 @@ impl Trie {
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         loop {
             let guard = self.lock(node);
-            // A split that a crash cut off is ended before a writer goes past the node.
+            // Completes an interrupted split before a writer passes the node.
             let locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
             match locked.view().moved_right(slice)? {
                 None => return Ok((node, guard)),
@@ -247,7 +245,7 @@ impl Trie {
         }
     }
 
-    /// Splits `node` of the last layer of `path`, whose lock `guard` is, and tells the level above.
+    /// Splits `node` of the last layer of `path`, whose lock is `guard`, and inserts the new node in the parent level.
     fn split(
         &self,
         region: &Region,
@@ -259,13 +257,13 @@ impl Trie {
         let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
         let view = locked.view();
         let (level, entries) = (view.level(), view.entries());
-        // Keys that come in order leave full nodes behind.
+        // Ascending keys leave full nodes.
         let ascending = at_end && view.sibling().is_none();
         let middle = if ascending { ENTRIES - 2 } else { ENTRIES / 2 };
         let Some(&TrieEntry { slice: low, value }) = entries.get(middle) else {
             return Err(damage(node, "a full node of the trie"));
         };
-        // An inner node gives its middle entry to the level above, and the child behind it to the new node.
+        // An inner node moves its middle entry to the parent level, and the child after it to the new node.
         let (leftmost, first) = if level == 0 { (0, middle) } else { (value, middle + 1) };
         let sibling = view.sibling().unwrap_or(0);
         let new =
@@ -276,7 +274,7 @@ impl Trie {
         self.insert_child(region, writer, path, low, level + 1, new)
     }
 
-    /// Adds `child`, whose keys start at `low`, to the nodes of `level` in the last layer of `path`.
+    /// Inserts `child`, whose keys start at `low`, into the nodes of `level` in the last layer of `path`.
     fn insert_child(
         &self,
         region: &Region,
@@ -307,8 +305,8 @@ impl Trie {
         }
     }
 
-    /// The root of the last layer of `path`, which is at `level` or above. `None` if a new root was made with the
-    /// one entry.
+    /// The root of the last layer of `path`, which is at `level` or above. `None` if a new root with the one entry was
+    /// added.
     fn grow(
         &self,
         region: &Region,
@@ -342,7 +340,7 @@ impl Trie {
         Ok(None)
     }
 
-    /// The root of the last layer of `path` as it is now.
+    /// The current root of the last layer of `path`.
     fn root_of(&self, region: &Region, path: &[(Place, Slice)]) -> Result<Place> {
         let Some((_, [.., (root, slice)])) = path.split_last() else { return region.root(self.slot) };
         match self.look_up(region, *root, *slice)? {
@@ -351,7 +349,7 @@ impl Trie {
         }
     }
 
-    /// Makes the layers for two keys whose first `depth` slices are the same: the root of the first of them.
+    /// Writes the layers for two keys whose first `depth` slices are equal. Returns the root of the first of them.
     fn layer_of_two(
         &self,
         writer: &RegionWriter<'_>,
@@ -375,7 +373,7 @@ impl Trie {
         Ok(root)
     }
 
-    /// Goes through the layers of `key` as far as there are any: the path, and the slice in its last layer.
+    /// Descends through the existing layers of `key`: the path, and the slice in its last layer.
     fn path_of(&self, region: &Region, key: &[u8]) -> Result<(Path, Slice)> {
         let mut path = vec![(region.root(self.slot)?, Slice::of(key))];
         loop {
@@ -389,7 +387,7 @@ impl Trie {
     }
 }
 
-/// A node that is the first of its level, without siblings.
+/// A node without siblings, the first of its level.
 fn empty_node(level: u8, entries: &[TrieEntry]) -> NewTrieNode<'_> {
     NewTrieNode { level, sibling: 0, low: FIRST, leftmost: 0, entries }
 }
@@ -406,7 +404,7 @@ impl SkeyLayer for Trie {
                     root = next;
                     rest = rest.get(8..).unwrap_or_default();
                 }
-                // A key that ends within its slice is told by that.
+                // The slice identifies a key that ends within it.
                 LayerLookup::Record(found) if slice.class != LONGER => return Ok(Some(found)),
                 LayerLookup::Record(found) => {
                     let equal = record::compare_key(region, found, key)? == Ordering::Equal;
@@ -440,7 +438,7 @@ impl SkeyLayer for Trie {
             let view = locked.view();
             let (below, equal) = view.search(slice);
             match view.entry(below).filter(|_| equal) {
-                // Another thread made a layer meanwhile.
+                // Another thread added a layer meanwhile.
                 Some(entry) if entry.value & LAYER != 0 => {}
                 Some(entry) => {
                     let mut present = Vec::new();

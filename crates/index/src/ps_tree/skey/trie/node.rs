@@ -5,7 +5,7 @@
 //!
 //! header  offset size
 //!              0    8  version: bits 32..64 open count of the tree, bits 0..32 count of changes,
-//!                      odd while a writer is inside
+//!                      odd while a writer changes the node
 //!              8    8  permutation: bits 0..52 the entries in use, in order, 4 bits each; bits 52..56 how many;
 //!                      bits 56..64 magic
 //!             16    8  bits 0..52 class of each entry, 4 bits; bits 52..56 class of the low end; bits 56..64 level,
@@ -17,13 +17,13 @@
 //!            152  104  values
 //! ```
 //!
-//! The class of an entry is how many bytes of its slice the key has, if it ends there (0 to 8), or 9 if it goes on. A
-//! value is a record, or with the bit 0 set the root of the next layer (class 9 alone); in inner nodes, a child.
+//! The class of an entry is the number of bytes of its slice if the key ends there (0 to 8), or 9 if it continues. A value is
+//! a record, or with bit 0 set the root of the next layer (class 9 only); in inner nodes, a child.
 //!
-//! # How it changes (P-Masstree: Masstree's nodes with RECIPE's order of stores)
-//! A new entry is written where the permutation does not refer to, made durable, and comes into being with the one
-//! store of the permutation. So every state is a right one, and an odd version that a crash left says no more
-//! than that a split may have linked its sibling without dropping the entries that moved: the next writer does that.
+//! # Changes (P-Masstree: Masstree's nodes with RECIPE's order of stores)
+//! A new entry is written to a position outside of the permutation, made durable, and added by one store of the permutation.
+//! So every intermediate state is valid. An odd version left by a crash only means that a split may have linked its sibling
+//! without dropping the moved entries; the next writer drops them.
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
@@ -36,9 +36,9 @@ use crate::ps_tree::sync::{self, fence};
 pub(super) const NODE_BYTES: usize = 256;
 /// Entries of a node.
 pub(super) const ENTRIES: usize = 13;
-/// The class of keys that go on behind their slice.
+/// The class of keys that continue after their slice.
 pub(super) const LONGER: u8 = 9;
-/// In a value: it is the root of a layer.
+/// Bit of a value: the value is the root of a layer.
 pub(super) const LAYER: u64 = 1;
 
 const VERSION: usize = 0;
@@ -56,7 +56,7 @@ const LOW_CLASS_SHIFT: u32 = 52;
 const LEVEL_SHIFT: u32 = 56;
 const COUNT_SHIFT: u32 = 52;
 
-/// Eight bytes of a key, and how the key goes on.
+/// Eight bytes of a key, and whether the key continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slice {
     pub(super) bytes: u64,
@@ -92,7 +92,7 @@ fn word_at(node: Place, word: usize) -> Place {
     node + 8 * word as Place
 }
 
-/// A node as a reader sees it between two looks at its version.
+/// A view of a node, valid if its version is unchanged afterwards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrieNodeView<'r> {
     region: &'r Region,
@@ -101,7 +101,7 @@ pub(super) struct TrieNodeView<'r> {
     classes: u64,
 }
 
-/// Calls `look` with the node at `node` until no writer was inside meanwhile.
+/// Calls `look` with the node at `node` until no writer changed it meanwhile.
 pub(super) fn read<T>(
     region: &Region,
     open_count: u64,
@@ -109,7 +109,7 @@ pub(super) fn read<T>(
     look: impl Fn(&TrieNodeView<'_>) -> Result<T>,
 ) -> Result<T> {
     let words = region.words(node, NODE_BYTES)?;
-    // The four lines come from memory at once.
+    // Fetches the four cache lines at once.
     std::hint::black_box(words.iter().step_by(8).fold(0, |all, word| all ^ word.get()));
     let mut spins = 0;
     loop {
@@ -146,13 +146,13 @@ impl<'r> TrieNodeView<'r> {
         self.words.get(index).map_or(0, Word::get)
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[inline]
     pub(super) fn len(&self) -> usize {
         (self.permutation >> COUNT_SHIFT & 0xf) as usize
     }
 
-    /// Where entry number `index` in order lies.
+    /// The position of entry number `index` in key order.
     #[inline]
     fn position(&self, index: usize) -> usize {
         ((self.permutation >> (4 * index)) & 0xf).min(ENTRIES as u64 - 1) as usize
@@ -164,7 +164,7 @@ impl<'r> TrieNodeView<'r> {
         Slice { bytes: self.word(SLICES + position), class }
     }
 
-    /// TrieEntry number `index` in order.
+    /// Entry number `index` in key order.
     #[inline]
     pub(super) fn entry(&self, index: usize) -> Option<TrieEntry> {
         let position = self.position(index);
@@ -172,7 +172,7 @@ impl<'r> TrieNodeView<'r> {
             .then(|| TrieEntry { slice: self.slice_at(position), value: self.word(VALUES + position) })
     }
 
-    /// All entries in order.
+    /// All entries in key order.
     pub(super) fn entries(&self) -> Vec<TrieEntry> {
         (0..self.len()).filter_map(|index| self.entry(index)).collect()
     }
@@ -194,7 +194,7 @@ impl<'r> TrieNodeView<'r> {
         Slice { bytes: self.word(LOW), class: (self.classes >> LOW_CLASS_SHIFT & 0xf) as u8 }
     }
 
-    /// How many entries are below `slice`, and whether the next one is it.
+    /// Number of entries below `slice`, and whether the next one equals it.
     #[inline]
     pub(super) fn search(&self, slice: Slice) -> (usize, bool) {
         let (mut low, mut high) = (0, self.len());
@@ -234,7 +234,7 @@ impl<'r> TrieNodeView<'r> {
     }
 }
 
-/// What a new node is to hold.
+/// The contents of a new node.
 #[derive(Debug)]
 pub(super) struct NewTrieNode<'e> {
     pub(super) level: u8,
@@ -245,7 +245,7 @@ pub(super) struct NewTrieNode<'e> {
 }
 
 impl NewTrieNode<'_> {
-    /// Writes the node and makes it durable.
+    /// Writes the node durably.
     pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
         let at = writer.allocate(NODE_BYTES)?;
         crate::ps_tree::pkey::pointer::check_place(at, NODE_BYTES)?;
@@ -281,7 +281,7 @@ pub(super) struct TrieNodeWriter<'w, 'r> {
 }
 
 impl<'w, 'r> TrieNodeWriter<'w, 'r> {
-    /// Takes over a node whose lock the caller holds, and ends a split that a crash cut off.
+    /// Wraps a node whose lock the caller holds, and completes a split that a crash interrupted.
     pub(super) fn new(
         region: &'w Region,
         writer: &'w RegionWriter<'r>,
@@ -297,7 +297,7 @@ impl<'w, 'r> TrieNodeWriter<'w, 'r> {
         Ok(this)
     }
 
-    /// The node as it is now.
+    /// The present state of the node.
     pub(super) fn view(&self) -> TrieNodeView<'w> {
         TrieNodeView::new(self.region, self.words)
     }
@@ -336,7 +336,7 @@ impl<'w, 'r> TrieNodeWriter<'w, 'r> {
         self.stores.store(word_at(self.node, PERMUTATION), permutation)
     }
 
-    /// Puts an entry in as number `index`. There is room.
+    /// Inserts an entry as number `index`. The node has room.
     pub(super) fn insert(&mut self, index: usize, entry: TrieEntry) -> Result<()> {
         let view = self.view();
         let count = view.len();
@@ -355,7 +355,7 @@ impl<'w, 'r> TrieNodeWriter<'w, 'r> {
         self.end()
     }
 
-    /// Takes entry number `index` out.
+    /// Removes entry number `index`.
     pub(super) fn remove(&mut self, index: usize) -> Result<()> {
         let view = self.view();
         let mut order: Vec<usize> = (0..view.len()).map(|index| view.position(index)).collect();
@@ -372,7 +372,7 @@ impl<'w, 'r> TrieNodeWriter<'w, 'r> {
         self.stores.store(word_at(self.node, PERMUTATION), permutation)
     }
 
-    /// Replaces the value of entry number `index`, by one store.
+    /// Replaces the value of entry number `index` by one store.
     pub(super) fn set_value(&mut self, index: usize, value: u64) -> Result<()> {
         let position = self.view().position(index);
         self.begin()?;

@@ -1,6 +1,6 @@
-//! Going through the keys of a trie in order.
+//! Scans of the keys of a trie in order.
 //!
-//! No call goes deeper with a layer: a key may have thousands. What is above the current layer is remaining in a list.
+//! Layers are traversed with an explicit stack, without recursion: a key may have thousands.
 
 use std::cmp::Ordering;
 
@@ -8,27 +8,27 @@ use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
 use super::super::{Direction, ScanStart, record};
-use super::node::{TrieEntry, LAYER, LONGER, Slice};
+use super::node::{LAYER, LONGER, Slice, TrieEntry};
 use super::{FIRST, LayerTarget, Trie};
 
-/// Where a scan goes on within a layer.
+/// The position in a layer at which a scan continues.
 #[derive(Debug, Clone, Copy)]
 enum LayerPosition {
     Start,
-    /// At this slice of the bound's key.
+    /// At this slice of the bound.
     At(Slice),
-    /// Behind this slice, which led to a layer that is done.
-    Behind(Slice),
+    /// After this slice, whose layer is finished.
+    After(Slice),
 }
 
-/// The key at which a scan starts.
+/// The bound at which a scan starts.
 #[derive(Debug, Clone, Copy)]
 struct ScanBound<'k> {
     key: &'k [u8],
     inclusive: bool,
 }
 
-/// One scan.
+/// The state of a scan.
 struct TrieScan<'s> {
     trie: &'s Trie,
     region: &'s Region,
@@ -36,11 +36,11 @@ struct TrieScan<'s> {
     out: &'s mut Vec<Place>,
 }
 
-/// Why collecting in a layer stopped.
+/// The reason why the scan of a layer stopped.
 enum ScanStop {
-    /// At a further layer, under this slice; true if the bound's key goes on there.
+    /// A further layer under this slice; true if the bound continues in it.
     Layer(Place, Slice, bool),
-    /// There is something, or the layer has no more.
+    /// Records were found, or the layer is finished.
     Done,
 }
 
@@ -65,11 +65,11 @@ pub(super) fn scan(
     let mut position = bound.map_or(LayerPosition::Start, |bound| LayerPosition::At(slice_of(&bound, 0)));
     loop {
         match scan.collect(root, position, bound, start)? {
-            ScanStop::Layer(layer, slice, on_the_way) => {
+            ScanStop::Layer(layer, slice, is_on_path) => {
                 above.push((root, slice));
                 root = layer;
                 position = match bound {
-                    Some(bound) if on_the_way => LayerPosition::At(slice_of(&bound, above.len())),
+                    Some(bound) if is_on_path => LayerPosition::At(slice_of(&bound, above.len())),
                     _ => LayerPosition::Start,
                 };
             }
@@ -77,14 +77,14 @@ pub(super) fn scan(
             ScanStop::Done => {
                 let Some((layer, slice)) = above.pop() else { return Ok(()) };
                 root = layer;
-                position = LayerPosition::Behind(slice);
+                position = LayerPosition::After(slice);
             }
         }
     }
 }
 
 impl TrieScan<'_> {
-    /// Appends the records of a layer from `position` on, until a node has given some.
+    /// Appends the records of a layer from `position` on, up to the first node that yields some.
     fn collect(
         &mut self,
         root: Place,
@@ -94,14 +94,14 @@ impl TrieScan<'_> {
     ) -> Result<ScanStop> {
         let up = self.direction == Direction::Up;
         let mut target = match position {
-            LayerPosition::At(slice) | LayerPosition::Behind(slice) => LayerTarget::At(slice),
+            LayerPosition::At(slice) | LayerPosition::After(slice) => LayerTarget::At(slice),
             LayerPosition::Start if up => LayerTarget::First,
             LayerPosition::Start => LayerTarget::Last,
         };
         let (mut node, _) = self.trie.descend(self.region, root, target, 0)?;
         loop {
-            // A split since the node was found has moved its upper entries to the sibling. Going up they come next; going
-            // down they come first.
+            // A split after the search may have moved the upper entries to the sibling. An ascending scan reads them next; a
+            // descending scan must read them first.
             let (moved, mut entries, sibling, low) = self.trie.read(self.region, node, |view| {
                 let moved = if up { None } else { target.moved_right(view)? };
                 Ok((moved, view.entries(), view.sibling(), view.low()))
@@ -114,7 +114,7 @@ impl TrieScan<'_> {
                 entries.reverse();
             }
             for entry in entries {
-                if let Some(stop) = self.take(entry, position, bound, start)? {
+                if let Some(stop) = self.add_entry(entry, position, bound, start)? {
                     return Ok(stop);
                 }
             }
@@ -134,8 +134,8 @@ impl TrieScan<'_> {
         }
     }
 
-    /// Appends an entry if the position allows. `Some` where collecting stops.
-    fn take(
+    /// Appends an entry if the position allows. Returns `Some` where the scan of the layer stops.
+    fn add_entry(
         &mut self,
         entry: TrieEntry,
         position: LayerPosition,
@@ -147,9 +147,9 @@ impl TrieScan<'_> {
             Direction::Down => slice.cmp(&entry.slice),
         };
         let is_layer = entry.value & LAYER != 0;
-        let on_the_way = match position {
+        let is_on_path = match position {
             LayerPosition::Start => false,
-            LayerPosition::Behind(slice) => {
+            LayerPosition::After(slice) => {
                 if order(slice) != Ordering::Greater {
                     return Ok(None);
                 }
@@ -162,10 +162,10 @@ impl TrieScan<'_> {
             },
         };
         if is_layer {
-            let stop = ScanStop::Layer(entry.value & !LAYER, entry.slice, on_the_way);
+            let stop = ScanStop::Layer(entry.value & !LAYER, entry.slice, is_on_path);
             return Ok(Some(if self.out.len() > start { ScanStop::Done } else { stop }));
         }
-        if let (true, Some(bound)) = (on_the_way, bound) {
+        if let (true, Some(bound)) = (is_on_path, bound) {
             let ordering = match entry.slice.class {
                 LONGER => record::compare_key(self.region, entry.value, bound.key)?,
                 _ => Ordering::Equal,
@@ -180,7 +180,7 @@ impl TrieScan<'_> {
     }
 }
 
-/// About how many keys lie between two ends: by the first level of the first layer on which they are apart. A layer
+/// Estimates the number of keys between two ends, from the first level of the first layer on which the ends differ. A layer
 /// counts as two keys.
 pub(super) fn estimate(trie: &Trie, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
     let root = region.root(trie.slot)?;
@@ -193,13 +193,13 @@ pub(super) fn estimate(trie: &Trie, region: &Region, low: &[u8], end: Option<&[u
         let (first, _) = trie.descend(region, root, LayerTarget::At(low), level)?;
         let (last, _) = trie.descend(region, root, target, level)?;
         let before = trie.read(region, first, |view| Ok(view.search(low).0))?;
-        let behind = trie.read(region, last, |view| Ok(end.map_or(view.len(), |end| view.search(end).0)))?;
+        let after = trie.read(region, last, |view| Ok(end.map_or(view.len(), |end| view.search(end).0)))?;
         if first == last {
-            return Ok(behind.saturating_sub(before) as u64 * scale);
+            return Ok(after.saturating_sub(before) as u64 * scale);
         }
         let (mut between, mut next) =
             trie.read(region, first, |view| Ok((view.len().saturating_sub(before), view.sibling())))?;
-        between += behind;
+        between += after;
         for _ in 0..16 {
             match next {
                 Some(node) if node != last => {

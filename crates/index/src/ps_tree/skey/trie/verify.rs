@@ -1,11 +1,11 @@
-//! Going through the whole trie: what it has in the region, and whether its rules hold.
+//! Walk and check of the whole trie.
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
 use super::super::record::{self, record_bytes};
 use super::super::{Direction, ScanStart, SkeyLayer, SkeyStats};
-use super::node::{TrieEntry, LAYER, NODE_BYTES, Slice};
+use super::node::{LAYER, NODE_BYTES, Slice, TrieEntry};
 use super::{FIRST, Trie};
 
 /// Calls `visit` with every node: its place, level, low end, entries and leftmost child.
@@ -24,15 +24,15 @@ fn for_each_node(
                 let (mut entries, low, leftmost, sibling) = trie.read(region, node, |view| {
                     Ok((view.entries(), view.low(), view.leftmost(), view.sibling()))
                 })?;
-                // A split that a crash cut off leaves behind what the sibling has, until the next writer comes.
+                // An interrupted split leaves the entries of the sibling until the next writer repairs the node.
                 if let Some(sibling) = sibling {
                     let end = trie.read(region, sibling, |view| Ok(view.low()))?;
                     entries.retain(|entry| entry.slice < end);
                 }
                 visit(node, level, low, &entries, leftmost)?;
                 if level == 0 {
-                    let further = entries.iter().filter(|entry| entry.value & LAYER != 0);
-                    layers.extend(further.map(|entry| entry.value & !LAYER));
+                    let deeper = entries.iter().filter(|entry| entry.value & LAYER != 0);
+                    layers.extend(deeper.map(|entry| entry.value & !LAYER));
                 }
                 next = sibling;
             }
@@ -107,7 +107,7 @@ pub(super) fn check(trie: &Trie, region: &Region, report: &mut dyn FnMut(String)
                 report(format!("record {found}: keys do not ascend"));
             }
             if trie.find(region, &key)? != Some(found) {
-                report(format!("record {found}: its key does not lead to it"));
+                report(format!("record {found}: a lookup of its key does not return it"));
             }
             std::mem::swap(&mut last, &mut key);
             scanned += 1;

@@ -1,4 +1,4 @@
-//! The stream of one lookup: candidates are passed on as they come, or collected and passed on in order.
+//! The execution of one lookup: streams candidates in index order, or collects and sorts them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,62 +17,62 @@ use crate::space::nearness::DistanceBytes;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
-use super::covered::{Covered, EntrySays};
+use super::covered::{CoveredAttributes, EntryCheck};
 use super::per_value::PerValue;
-use super::plan::Leg;
-use super::window::Window;
-use super::{Lookup, LookupOptions, Row, Value};
+use super::plan::AccessPath;
+use super::window::CandidateWindow;
+use super::{Lookup, LookupOptions, Row, RecordRef};
 
-/// Candidates collected in the first pass, at least.
-const FIRST_CAPACITY: usize = 128;
+/// Minimum capacity for candidates that are collected.
+const MIN_CAPACITY: usize = 128;
 
 /// The state of one lookup.
-pub(super) struct Run<'r, S: ReadSource, F> {
+pub(super) struct Execution<'r, S: ReadSource, F> {
     pub(super) query: &'r CompiledQuery<'r>,
     pub(super) table: &'r S::Tree,
     pub(super) extractor: Option<&'r dyn AttributeExtractor>,
     pub(super) validator: Option<&'r dyn Validator<S::Tree>>,
-    /// The tree that the validator asks: the table, or a key index.
-    pub(super) asked: &'r S::Tree,
+    /// The tree that the validator reads: the table, or a key index.
+    pub(super) validation_tree: &'r S::Tree,
     pub(super) options: LookupOptions<'r>,
     pub(super) emit: F,
-    /// The table is read for each candidate.
+    /// The record of each candidate is fetched.
     pub(super) fetch: bool,
-    /// Predicates are checked on what was read.
+    /// Predicates are checked on fetched records.
     pub(super) check: bool,
-    /// What is to be checked of a record is what the index settles.
+    /// A record that the index has checked needs no further check.
     pub(super) trusts_checked: bool,
-    /// The value of a value order comes from the record.
+    /// The order value is that of the record.
     pub(super) order_by_record: bool,
-    /// Candidates are known to be current and to match: their records are fetched at most.
-    pub(super) settled: bool,
-    /// Writes answered already that may be proposed again.
+    /// Candidates are known to be current and to match: at most their records are fetched.
+    pub(super) verified: bool,
+    /// Writes that were answered and that the cursor may return again.
     pub(super) answered: HashSet<SequenceNumber>,
     pub(super) values: AttributeValues,
-    /// Room for the distance of the record at hand.
+    /// Buffer for the distance of the current record.
     pub(super) distance: DistanceBytes,
-    /// Candidates that are settled together.
-    pub(super) window: Window<Value<S>>,
-    /// What is taken from the entries of the index.
-    pub(super) covered: Covered<'r>,
-    /// The cursor knows the value of each candidate that orders and limits go by.
-    pub(super) knows_value: bool,
+    /// Candidates that are resolved together.
+    pub(super) window: CandidateWindow<RecordRef<S>>,
+    /// The attributes that are read from index entries.
+    pub(super) covered: CoveredAttributes<'r>,
+    /// The cursor returns the order value of each candidate.
+    pub(super) has_order_value: bool,
     pub(super) per_value: Option<PerValue>,
-    /// The value of the candidate at hand, where it matters.
+    /// The order value of the current candidate, if needed.
     pub(super) value: Vec<u8>,
-    /// The selected values of the answer at hand.
+    /// The selected values of the current answer.
     pub(super) selected: Vec<Vec<Selected>>,
     /// The rank of the last answer.
     pub(super) last: Option<(Vec<u8>, SequenceNumber)>,
-    /// Answers may follow that were not given.
+    /// The lookup stopped before the end of the candidates.
     pub(super) stopped: bool,
     pub(super) explain: Explain,
 }
 
-impl<'r, S, F> Run<'r, S, F>
+impl<'r, S, F> Execution<'r, S, F>
 where
     S: ReadSource,
-    F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
 {
     pub(super) fn new(
         lookup: &'r Lookup<'_, S>,
@@ -86,22 +86,22 @@ where
             table,
             extractor: lookup.extractor,
             validator,
-            asked: table,
+            validation_tree: table,
             options: lookup.options,
             emit,
             fetch: false,
             check: false,
             trusts_checked: false,
             order_by_record: false,
-            settled: false,
+            verified: false,
             answered: HashSet::new(),
             values: AttributeValues::new(),
             distance: DistanceBytes::default(),
-            window: Window::new(),
-            covered: Covered::default(),
-            knows_value: true,
+            window: CandidateWindow::new(),
+            covered: CoveredAttributes::default(),
+            has_order_value: true,
             per_value: query.needs_order_values().then(|| {
-                // Counting takes candidates as they come.
+                // A counting query reads candidates in index order.
                 let grouped = query.by_value() && query.projection != Projection::Count;
                 PerValue::new(query.limit_per_value, grouped)
             }),
@@ -113,21 +113,26 @@ where
         }
     }
 
-    /// Prepares for the candidates of `lead`, which `others` filter.
-    pub(super) fn read_through(&mut self, lead: &Leg<'_, S>, others: &[Leg<'_, S>], recheck: bool) {
+    /// Prepares for the candidates of `driving`, filtered by those of `filtering`.
+    pub(super) fn use_index(
+        &mut self,
+        driving: &AccessPath<'_, S>,
+        filtering: &[AccessPath<'_, S>],
+        recheck: bool,
+    ) {
         let query = self.query;
-        let spec = lead.index.spec();
-        self.covered = Covered::new(query, &lead.access, spec);
-        self.knows_value = query.order_predicate.is_none() || lead.access.has_order_value();
-        self.order_by_record = query.by_value() && !self.knows_value;
+        let spec = driving.index.spec();
+        self.covered = CoveredAttributes::new(query, &driving.access, spec);
+        self.has_order_value = query.order_predicate.is_none() || driving.access.has_order_value();
+        self.order_by_record = query.by_value() && !self.has_order_value;
         let by_key = |number: usize| {
-            lead.access.covered.contains(&number)
-                || others.iter().any(|leg| leg.access.covered.contains(&number))
+            driving.access.covered.contains(&number)
+                || filtering.iter().any(|path| path.access.covered.contains(&number))
         };
         let all = 0..query.predicates.len();
-        let unsettled = all.clone().any(|number| !by_key(number) && !lead.access.covers_predicate(number));
-        self.fetch = unsettled
-            || !self.knows_value
+        let uncovered = all.clone().any(|number| !by_key(number) && !driving.access.covers_predicate(number));
+        self.fetch = uncovered
+            || !self.has_order_value
             || match query.projection {
                 Projection::Records => true,
                 Projection::Values => !self.covered.selects(),
@@ -138,36 +143,37 @@ where
             || query.order_predicate.is_some()
             || query.projection == Projection::Values;
         self.trusts_checked = query.projection != Projection::Values
-            && all.clone().all(|number| lead.access.covered.contains(&number));
+            && all.clone().all(|number| driving.access.covered.contains(&number));
         self.explain.index = Some(spec.name().to_owned());
-        self.explain.intersected = others.iter().map(|leg| leg.index.spec().name().to_owned()).collect();
+        self.explain.intersected = filtering.iter().map(|path| path.index.spec().name().to_owned()).collect();
         self.explain.access = spec.kind().name();
     }
 
     /// Prepares for a scan, whose candidates are current and match.
-    pub(super) fn read_table(&mut self) {
+    pub(super) fn use_scan(&mut self) {
         self.fetch = matches!(self.query.projection, Projection::Records | Projection::Values);
         self.check = self.query.projection == Projection::Values;
-        self.settled = true;
+        self.verified = true;
     }
 
-    /// What it did, with a token to go on with.
+    /// Returns the explanation, with a token to continue after the last answer.
     pub(super) fn finish(self, query: &Query, lookup: &Lookup<'_, S>) -> Explain {
         let mut explain = self.explain;
         if let (true, Some((value, sequence))) = (self.stopped, self.last) {
-            let snapshot = lookup.options.held.then(|| lookup.view.sequence());
+            let snapshot = lookup.options.is_snapshot.then(|| lookup.view.sequence());
             explain.next = Some(CursorToken { query: query.fingerprint(), snapshot, sequence, value });
         }
         explain
     }
 
-    pub(super) fn drive<'c>(
+    /// Runs the lookup on the cursor that `open` returns; opens it again for each further pass.
+    pub(super) fn run<'c>(
         &mut self,
         open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>,
     ) -> Result<()> {
         let cursor = open()?;
         let in_order = cursor.order() == Some(self.query.order) && !self.order_by_record;
-        // Counting needs no order.
+        // A counting query needs no order.
         if in_order || self.query.projection == Projection::Count {
             self.explain.streamed = true;
             self.explain.passes = 1;
@@ -177,13 +183,13 @@ where
         }
     }
 
-    /// Whether the places of the candidates are those of the table as it is read here. A flush or a compaction between
-    /// the two moves them.
+    /// Whether the locations of the candidates are valid in the table of this lookup. A flush or a compaction between the
+    /// two reads of the current version moves records.
     fn is_in_place(&self, cursor: &(dyn CandidateCursor + '_)) -> bool {
         cursor.components_id() == Some(self.table.components_id())
     }
 
-    /// Passes candidates on as they come.
+    /// Passes candidates on in cursor order.
     fn stream(&mut self, mut cursor: Box<dyn CandidateCursor + '_>) -> Result<()> {
         let in_place = self.is_in_place(&*cursor);
         loop {
@@ -191,7 +197,7 @@ where
             let candidate = cursor.next()?;
             self.explain.candidates_nanos += self.now() - start;
             let Some(candidate) = candidate else {
-                self.answer_window()?;
+                self.resolve_window()?;
                 break;
             };
             self.explain.candidates += 1;
@@ -214,9 +220,9 @@ where
         mut cursor: Box<dyn CandidateCursor + 'c>,
         open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>,
     ) -> Result<()> {
-        let capacity = self.query.limit.saturating_mul(2).max(FIRST_CAPACITY);
+        let capacity = self.query.limit.saturating_mul(2).max(MIN_CAPACITY);
         let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
-        // Where values are counted, those before the token count too.
+        // A limit per value includes the answers before the token.
         if let (Some(token), None) = (self.query.after, &self.per_value) {
             top.start_after(&token.value, token.sequence);
         }
@@ -232,7 +238,7 @@ where
         }
     }
 
-    /// Reads all candidates once and answers those that fit. False when the query is answered.
+    /// Reads all candidates once and resolves those that fit into memory. False if the query is complete.
     fn collect_pass(&mut self, cursor: &mut dyn CandidateCursor, top: &mut TopK) -> Result<bool> {
         let mut bound = SequenceNumber::MAX;
         let in_place = self.is_in_place(cursor);
@@ -257,7 +263,7 @@ where
                 }
             }
         }
-        if self.window.waits() {
+        if !self.window.is_empty() {
             self.collect_window(top)?;
         }
         self.drain(top, 0)
@@ -265,13 +271,13 @@ where
 
     /// Collects a candidate under its value.
     fn collect_one(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
-        let says = self.covered.check(candidate.included);
-        if says == EntrySays::Fails {
+        let entry_check = self.covered.check(candidate.included);
+        if entry_check == EntryCheck::Mismatch {
             self.explain.mismatched += 1;
             return Ok(());
         }
-        if self.order_by_record || (says == EntrySays::Nothing && self.query.by_value()) {
-            return self.offer_by_record(candidate, top);
+        if self.order_by_record || (entry_check == EntryCheck::Unknown && self.query.by_value()) {
+            return self.collect_by_record(candidate, top);
         }
         let order_value = self.covered.order_value(candidate.included).unwrap_or(candidate.order_value);
         let included = if self.covered.is_used() { candidate.included } else { &[] };
@@ -284,19 +290,19 @@ where
     }
 
     fn drain(&mut self, top: &mut TopK, bound: SequenceNumber) -> Result<bool> {
-        let before = (self.settled, self.check, self.fetch);
+        let before = (self.verified, self.check, self.fetch);
         if self.order_by_record {
-            // What was collected was settled for its value: only records are still to be fetched.
+            // The collected candidates were validated to read their order values; at most records remain to be fetched.
             let values = self.query.projection == Projection::Values;
             let records = self.query.projection == Projection::Records;
-            (self.settled, self.check, self.fetch) = (true, values, records || values);
+            (self.verified, self.check, self.fetch) = (true, values, records || values);
         }
         let more = top.drain(bound, |candidate| self.offer(candidate));
         let more = match more {
-            Ok(true) => self.answer_window(),
+            Ok(true) => self.resolve_window(),
             other => other,
         };
-        (self.settled, self.check, self.fetch) = before;
+        (self.verified, self.check, self.fetch) = before;
         more
     }
 

@@ -14,7 +14,7 @@ impl Region {
     ///
     /// Where the bitmaps are true, all unused space is on offer. Else all space below the mark counts as in use
     /// until it is reclaimed.
-    pub(super) fn take_over(&self, id: u64) -> Result<()> {
+    pub(super) fn recover(&self, id: u64) -> Result<()> {
         let mark = self.checked_mark(id)?;
         let saved = self.own(STATE_AT) == 1;
         // An extent that was added and never used may have no bitmap yet.
@@ -63,7 +63,7 @@ impl Region {
     /// The bitmap of an extent as the region has it.
     pub(super) fn bitmap_of(&self, extent: usize, mark: Place) -> Result<Box<[u64]>> {
         let at = bitmap_at(extent);
-        let words = self.table.words(at, BITMAP_WORDS).ok_or_else(|| self.outside(at, BITMAP_WORDS * 8))?;
+        let words = self.table.words(at, BITMAP_WORDS).ok_or_else(|| self.out_of_bounds(at, BITMAP_WORDS * 8))?;
         let bitmap: Box<[u64]> = words.iter().map(|word| word.get()).collect();
         let holds = |(index, mask): (usize, u64), used: u64| {
             bitmap.get(index).is_some_and(|word: &u64| word & mask == used & mask)

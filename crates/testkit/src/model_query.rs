@@ -1,4 +1,4 @@
-//! Questions on an attribute, and how the model answers them: by looking at every record.
+//! Queries on an attribute, and how the model answers them: by looking at every record.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bolide_storage::SimRng;
 use serde_json::{Value, json};
 
-use crate::rows::{Row, Rows};
+use crate::rows::{ModelRow, ModelRows};
 use crate::value::{compare, rects_at, same_type, values_at};
 
 /// One condition; several are joined by AND.
@@ -17,7 +17,7 @@ pub enum Condition {
     Equals(String, Value),
     /// Some value at the path is of the ends' type and lies between them, both included.
     Within(String, Value, Value),
-    /// Some rectangle at the path shares a point with this one: least coordinates first, then largest ones.
+    /// Some rectangle at the path shares a point with this one: smallest coordinates first, then largest ones.
     Intersects(String, [f64; 4]),
     /// There is a rectangle at the path. Answers can come by its distance from this point.
     Near(String, [f64; 2]),
@@ -25,7 +25,7 @@ pub enum Condition {
 
 /// In which order answers come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrangement {
+pub enum AnswerOrder {
     /// Last written first.
     Newest,
     /// First written first.
@@ -40,25 +40,25 @@ pub enum Arrangement {
 
 /// Conditions, an order, and how many answers are wanted.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct ModelQuery {
     /// What a record must meet. Never empty.
     pub conditions: Vec<Condition>,
     /// The order of the answers.
-    pub arrangement: Arrangement,
+    pub order: AnswerOrder,
     /// Most answers; `None` for all.
     pub limit: Option<usize>,
     /// Most answers of each value that the first range found, before `limit` cuts; `None` for all. Only with a range.
     pub limit_per_value: Option<usize>,
     /// What an answer holds.
-    pub shown: Shown,
-    /// Chooses which of the indexes that can serve the question is made to answer it as well, beside the
+    pub contents: AnswerContents,
+    /// Chooses which of the indexes that can serve the query is made to answer it as well, beside the
     /// one that the database chooses.
     pub pick: u64,
 }
 
 /// What an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum AnswerContents {
     /// The record.
     Records,
     /// The key alone.
@@ -69,7 +69,7 @@ pub enum Shown {
     Values,
 }
 
-impl Shown {
+impl AnswerContents {
     /// All of them.
     pub const EACH: [Self; 4] = [Self::Records, Self::Keys, Self::Count, Self::Values];
 }
@@ -102,7 +102,7 @@ impl Condition {
     }
 
     /// Whether the record meets a condition on places.
-    fn meets(&self, row: &Row) -> bool {
+    fn meets(&self, row: &ModelRow) -> bool {
         let rects = rects_at(&row.parsed, self.path());
         match self {
             Self::Equals(..) | Self::Within(..) => false,
@@ -120,7 +120,7 @@ impl Condition {
     }
 
     /// The square of the distance of the record's nearest rectangle.
-    fn distance(&self, row: &Row) -> Option<f64> {
+    fn distance(&self, row: &ModelRow) -> Option<f64> {
         let Self::Near(path, [x, y]) = self else { return None };
         let along = |low: f64, at: f64, high: f64| if at < low { low - at } else { (at - high).max(0.0) };
         let squares = rects_at(&row.parsed, path).into_iter().map(|[a, b, c, d]| {
@@ -131,35 +131,35 @@ impl Condition {
     }
 
     /// The values of the record that meet the condition.
-    fn hits<'a>(&self, row: &'a Row) -> Vec<&'a Value> {
+    fn hits<'a>(&self, row: &'a ModelRow) -> Vec<&'a Value> {
         values_at(&row.parsed, self.path()).into_iter().filter(|value| self.accepts(value)).collect()
     }
 }
 
-impl Question {
+impl ModelQuery {
     /// All records in which the path has a value of the type of `low`, in order of writing.
     pub fn every(path: &str, low: Value, high: Value) -> Self {
         Self {
             conditions: vec![Condition::Within(path.to_owned(), low, high)],
-            arrangement: Arrangement::Newest,
+            order: AnswerOrder::Newest,
             limit: None,
             limit_per_value: None,
-            shown: Shown::Records,
+            contents: AnswerContents::Records,
             pick: 0,
         }
     }
 
-    /// A question that hits some of the records of [`record`](crate::record::record).
+    /// A query that hits some of the records of [`record`](crate::record::record).
     pub fn random(rng: &mut SimRng) -> Self {
         let mut conditions = vec![random_condition(rng)];
         if rng.one_in(5) {
             conditions.push(random_condition(rng));
         }
-        let arrangement = match rng.below(6) {
-            0 => Arrangement::Oldest,
-            1 => Arrangement::Value,
-            2 => Arrangement::ValueDescending,
-            _ => Arrangement::Newest,
+        let order = match rng.below(6) {
+            0 => AnswerOrder::Oldest,
+            1 => AnswerOrder::Value,
+            2 => AnswerOrder::ValueDescending,
+            _ => AnswerOrder::Newest,
         };
         let limit = match rng.below(5) {
             0 => None,
@@ -169,47 +169,47 @@ impl Question {
         };
         let has_range = conditions.iter().any(Condition::is_range);
         let limit_per_value = (has_range && rng.one_in(3)).then(|| rng.below(4) as usize);
-        let (mut arrangement, mut limit_per_value) = (arrangement, limit_per_value);
+        let (mut order, mut limit_per_value) = (order, limit_per_value);
         if rng.one_in(12) {
             let point = [(); 2].map(|()| crate::record::coordinate(rng));
             conditions.push(Condition::Near(crate::record::spatial_path(rng).to_owned(), point));
-            (arrangement, limit_per_value) = (Arrangement::Nearest, None);
+            (order, limit_per_value) = (AnswerOrder::Nearest, None);
         }
-        let shown = match rng.below(7) {
-            0..=1 => Shown::Keys,
-            2 => Shown::Count,
-            3 => Shown::Values,
-            _ => Shown::Records,
+        let contents = match rng.below(7) {
+            0..=1 => AnswerContents::Keys,
+            2 => AnswerContents::Count,
+            3 => AnswerContents::Values,
+            _ => AnswerContents::Records,
         };
-        Self { conditions, arrangement, limit, limit_per_value, shown, pick: rng.next_u64() }
+        Self { conditions, order, limit, limit_per_value, contents, pick: rng.next_u64() }
     }
 
     /// The paths whose values it asks for; none unless it shows values.
     pub fn selected(&self) -> Vec<&str> {
         let first = self.conditions.first().map_or("s", Condition::path);
-        if self.shown == Shown::Values { vec![first, "pad"] } else { Vec::new() }
+        if self.contents == AnswerContents::Values { vec![first, "pad"] } else { Vec::new() }
     }
 
     /// The rows that answer it, in order.
     ///
     /// Equal values come newest first, in both orders by value.
-    pub fn answer<'a>(&self, rows: &'a Rows) -> Vec<(&'a [u8], &'a Arc<Row>)> {
+    pub fn answer<'a>(&self, rows: &'a ModelRows) -> Vec<(&'a [u8], &'a Arc<ModelRow>)> {
         let mut found: Vec<Hit<'a>> = rows.iter().filter_map(|(key, row)| self.hit(key, row)).collect();
         let newest_first = |left: &Hit<'_>, right: &Hit<'_>| right.row.order.cmp(&left.row.order);
-        found.sort_by(|left, right| match self.arrangement {
-            Arrangement::Newest => newest_first(left, right),
-            Arrangement::Oldest => newest_first(right, left),
-            Arrangement::Value => compare_some(left.least, right.least).then(newest_first(left, right)),
-            Arrangement::ValueDescending => {
-                compare_some(right.most, left.most).then(newest_first(left, right))
+        found.sort_by(|left, right| match self.order {
+            AnswerOrder::Newest => newest_first(left, right),
+            AnswerOrder::Oldest => newest_first(right, left),
+            AnswerOrder::Value => compare_some(left.smallest, right.smallest).then(newest_first(left, right)),
+            AnswerOrder::ValueDescending => {
+                compare_some(right.largest, left.largest).then(newest_first(left, right))
             }
-            Arrangement::Nearest => {
+            AnswerOrder::Nearest => {
                 let by_distance = left.distance.partial_cmp(&right.distance);
                 by_distance.unwrap_or(Ordering::Equal).then(newest_first(left, right))
             }
         });
         if let Some(limit) = self.limit_per_value {
-            self.keep_of_each_value(&mut found, limit);
+            self.limit_each_value(&mut found, limit);
         }
         found.truncate(self.limit.unwrap_or(usize::MAX));
         found.into_iter().map(|hit| (hit.key, hit.row)).collect()
@@ -217,26 +217,26 @@ impl Question {
 
     /// Leaves the first `limit` hits of each value, which are in order. A record stands at one of its values: the
     /// largest in the order by value descending, else the smallest.
-    fn keep_of_each_value(&self, found: &mut Vec<Hit<'_>>, limit: usize) {
+    fn limit_each_value(&self, found: &mut Vec<Hit<'_>>, limit: usize) {
         let mut counts: Vec<(Option<&Value>, usize)> = Vec::new();
         found.retain(|hit| {
-            let value = match self.arrangement {
-                Arrangement::ValueDescending => hit.most,
-                _ => hit.least,
+            let value = match self.order {
+                AnswerOrder::ValueDescending => hit.largest,
+                _ => hit.smallest,
             };
             let known = counts.iter().position(|(known, _)| compare_some(*known, value).is_eq());
-            let place = known.unwrap_or_else(|| {
+            let slot = known.unwrap_or_else(|| {
                 counts.push((value, 0));
                 counts.len() - 1
             });
-            counts[place].1 += 1;
-            counts[place].1 <= limit
+            counts[slot].1 += 1;
+            counts[slot].1 <= limit
         });
     }
 
     /// The row, if it meets all conditions.
-    fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<Row>) -> Option<Hit<'a>> {
-        let mut hit = Hit { key, row, least: None, most: None, distance: None };
+    fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<ModelRow>) -> Option<Hit<'a>> {
+        let mut hit = Hit { key, row, smallest: None, largest: None, distance: None };
         let mut ranges = 0;
         for condition in &self.conditions {
             if condition.is_spatial() {
@@ -251,9 +251,9 @@ impl Question {
                 return None;
             }
             ranges += u32::from(condition.is_range());
-            if ranges == 1 && hit.least.is_none() {
-                hit.least = values.iter().copied().min_by(|left, right| compare(left, right));
-                hit.most = values.iter().copied().max_by(|left, right| compare(left, right));
+            if ranges == 1 && hit.smallest.is_none() {
+                hit.smallest = values.iter().copied().min_by(|left, right| compare(left, right));
+                hit.largest = values.iter().copied().max_by(|left, right| compare(left, right));
             }
         }
         Some(hit)
@@ -263,9 +263,9 @@ impl Question {
 /// A row that meets all conditions, with the values that the first range found.
 struct Hit<'a> {
     key: &'a [u8],
-    row: &'a Arc<Row>,
-    least: Option<&'a Value>,
-    most: Option<&'a Value>,
+    row: &'a Arc<ModelRow>,
+    smallest: Option<&'a Value>,
+    largest: Option<&'a Value>,
     /// The square of the distance that the order goes by.
     distance: Option<f64>,
 }
@@ -321,18 +321,18 @@ impl fmt::Display for Condition {
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for ModelQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, condition) in self.conditions.iter().enumerate() {
             write!(f, "{}{condition}", if i == 0 { "" } else { " and " })?;
         }
-        write!(f, ", {:?}", self.arrangement)?;
+        write!(f, ", {:?}", self.order)?;
         if let Some(limit) = self.limit {
-            write!(f, ", at most {limit}")?;
+            write!(f, ", at largest {limit}")?;
         }
         if let Some(limit) = self.limit_per_value {
-            write!(f, ", at most {limit} of each value")?;
+            write!(f, ", at largest {limit} of each value")?;
         }
-        write!(f, ", {:?}", self.shown)
+        write!(f, ", {:?}", self.contents)
     }
 }

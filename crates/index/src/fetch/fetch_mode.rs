@@ -1,4 +1,4 @@
-//! Fetching a few records in one of several manners, which differ in what they make of sequence numbers.
+//! Modes of fetching a few records, which differ in their use of sequence numbers.
 
 use std::ops::Deref;
 
@@ -7,22 +7,22 @@ use bolide_lsm::store::KnownWrite;
 
 use crate::source::TreeSource;
 
-/// What a fetched record pins beside itself: its block.
+/// Bytes that a fetched record pins: those of its block.
 const PINNED_BYTES: usize = 4 << 10;
 
-/// What is known of the writes that are fetched.
+/// The knowledge about the fetched writes that a fetch uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Nothing that would be used.
+pub(crate) enum FetchMode {
+    /// None: records are read by key.
     ByKey,
-    /// Their sequence numbers.
+    /// Their sequence numbers: older components are skipped.
     NotOlder,
-    /// That they are the newest ones that the view sees.
+    /// They are the newest ones in the view: only components with their number are read.
     Exact,
 }
 
-impl Manner {
-    /// Appends to `found` the record of each of `writes`; `None` where it is not current, or is not found in this manner.
+impl FetchMode {
+    /// Appends to `found` the record of each of `writes`; `None` where it is not current, or is not found in this mode.
     pub(crate) fn fetch<T: TreeSource>(
         self,
         table: &T,
@@ -46,7 +46,7 @@ impl Manner {
     }
 }
 
-/// Bytes that fetched records hold in memory, with what they pin.
-pub(crate) fn held_bytes<V: Deref<Target = [u8]>>(found: &[Option<V>]) -> usize {
+/// Bytes of fetched records in memory, with the blocks that they pin.
+pub(crate) fn pinned_bytes<V: Deref<Target = [u8]>>(found: &[Option<V>]) -> usize {
     found.iter().flatten().map(|record| record.len() + PINNED_BYTES).sum()
 }

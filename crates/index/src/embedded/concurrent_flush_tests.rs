@@ -1,4 +1,4 @@
-//! A flush or a compaction between the moments at which the driver and the cursor pin the table.
+//! A flush or a compaction between the times at which the driver and the cursor pin the table.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::IndexSpec;
 use crate::validation::Validator;
 
-/// An index whose table is moved right before its cursor is opened.
+/// An index whose table is flushed right before its cursor is opened.
 #[derive(Debug)]
-struct Moving {
+struct FlushingIndex {
     index: EmbeddedIndex,
     store: Store,
     table: TreeId,
     compacts: bool,
 }
 
-impl SecondaryIndex<ReadView> for Moving {
+impl SecondaryIndex<ReadView> for FlushingIndex {
     fn spec(&self) -> &IndexSpec {
         self.index.spec()
     }
@@ -66,7 +66,7 @@ impl SecondaryIndex<ReadView> for Moving {
 }
 
 #[test]
-fn places_of_other_components_are_not_used() {
+fn places_in_replaced_components_are_not_used() {
     for (flushed, compacts) in [(false, false), (true, false), (false, true), (true, true)] {
         let components = StoreComponents {
             vfs: Arc::new(MemVfs::new()),
@@ -89,9 +89,9 @@ fn places_of_other_components_are_not_used() {
         }
         let spec = "n:embedded".parse().unwrap();
         let index = EmbeddedIndex::new(spec, 77, table, Some(Arc::new(JsonExtractor)));
-        let moving = Moving { index, store, table, compacts };
-        let view = moving.store.read_view();
-        let indexes: [&dyn SecondaryIndex<ReadView>; 1] = [&moving];
+        let flushing = FlushingIndex { index, store, table, compacts };
+        let view = flushing.store.read_view();
+        let indexes: [&dyn SecondaryIndex<ReadView>; 1] = [&flushing];
         let options = LookupOptions::default();
         let lookup =
             Lookup { view: &view, table, extractor: Some(&JsonExtractor), indexes: &indexes, options };

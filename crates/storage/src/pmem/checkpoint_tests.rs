@@ -11,7 +11,7 @@ use crate::SimRng;
 /// Pages by number, as cuts have written them.
 type Pages = BTreeMap<u64, Vec<u8>>;
 
-fn take(cut: &mut Cut<&Region>, pages: &mut Pages) {
+fn take(cut: &mut RegionCheckpoint<&Region>, pages: &mut Pages) {
     while let Some((page, bytes)) = cut.next_page() {
         pages.insert(page, bytes.to_vec());
     }
@@ -76,7 +76,7 @@ fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
                 change(&mut rng, &region, &mut blocks);
             }
             let then = blocks.clone();
-            let mut cut = region.cut().unwrap();
+            let mut cut = region.checkpoint().unwrap();
             let mut written = pages.clone();
             for _ in 0..rng.below(60) {
                 change(&mut rng, &region, &mut blocks);
@@ -97,7 +97,7 @@ fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
             let restored = restore(&pages);
             assert_holds(&restored, &then, &what);
         }
-        let mut cut = region.cut().unwrap();
+        let mut cut = region.checkpoint().unwrap();
         take(&mut cut, &mut pages);
         cut.finish().unwrap();
         let restored = restore(&pages);
@@ -116,17 +116,17 @@ fn a_cut_holds_what_changed_and_no_more() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     let at = region.writer().allocate(PAGES * PAGE_BYTES).unwrap();
     region.writer().write(at, &vec![1; PAGES * PAGE_BYTES]).unwrap();
-    let mut cut = region.cut().unwrap();
+    let mut cut = region.checkpoint().unwrap();
     assert!(cut.pages() >= PAGES);
-    assert_eq!(region.cut().unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(region.checkpoint().unwrap_err().kind(), ErrorKind::Conflict);
     while cut.next_page().is_some() {}
     cut.finish().unwrap();
     assert_eq!(region.stats().dirty_pages, 0);
-    assert_eq!(region.cut().unwrap().pages(), 0);
+    assert_eq!(region.checkpoint().unwrap().pages(), 0);
     region.writer().store(at + 8, 5).unwrap();
     region.writer().store(at + 16, 5).unwrap();
     assert_eq!(region.stats().dirty_pages, 1);
-    let early = region.cut().unwrap();
+    let early = region.checkpoint().unwrap();
     assert_eq!(early.pages(), 1);
     assert_eq!(early.finish().unwrap_err().kind(), ErrorKind::Internal);
     assert_eq!(region.stats().dirty_pages, 1, "a page that nobody took is dirty still");
@@ -135,7 +135,7 @@ fn a_cut_holds_what_changed_and_no_more() {
 #[test]
 fn readers_do_without_while_a_cut_is_fixed() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
-    let (cut, seen) = region.cut_with(|| region.try_writer().is_none()).unwrap();
+    let (cut, seen) = region.checkpoint_with(|| region.try_writer().is_none()).unwrap();
     assert!(seen);
     assert!(region.try_writer().is_some());
     cut.abandon();
@@ -166,7 +166,7 @@ fn cuts_among_writers_are_whole() {
         }
         let mut pages = Pages::new();
         for _ in 0..if cfg!(miri) { 3 } else { 60 } {
-            let mut cut = region.cut().unwrap();
+            let mut cut = region.checkpoint().unwrap();
             take(&mut cut, &mut pages);
             cut.finish().unwrap();
             let restored = restore(&pages);
@@ -184,7 +184,7 @@ fn pages_that_contradict_each_other_are_refused() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     region.writer().allocate(5_000).unwrap();
     let mut pages = Pages::new();
-    let mut cut = region.cut().unwrap();
+    let mut cut = region.checkpoint().unwrap();
     take(&mut cut, &mut pages);
     let refused = |change: &dyn Fn(&mut Pages)| {
         let mut pages = pages.clone();
@@ -218,7 +218,7 @@ fn any_pages_are_taken_or_refused() {
     let held: Vec<Place> = (0..20).map(|_| region.writer().allocate(700).unwrap()).collect();
     held.iter().step_by(2).for_each(|&at| region.writer().free(at, 700));
     let mut pages = Pages::new();
-    take(&mut region.cut().unwrap(), &mut pages);
+    take(&mut region.checkpoint().unwrap(), &mut pages);
     let (mut taken, mut refused) = (0, 0);
     for seed in 0..if cfg!(miri) { 3 } else { 2_000 } {
         let mut rng = SimRng::new(seed);

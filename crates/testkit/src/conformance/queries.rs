@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::question::{Arrangement, Condition, Question, Shown};
+use crate::model_query::{AnswerOrder, Condition, ModelQuery, AnswerContents};
 use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
 /// Most values of one path that points and ranges are made of.
 const VALUES: usize = 9;
 
-/// The questions for an index on these attributes, about records that are or were there. Those of all turns
+/// The queries for an index on these attributes, about records that are or were there. Those of all turns
 /// together cover everything.
-pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<Question> {
+pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<ModelQuery> {
     let paths: Vec<&str> = attributes.split('+').collect();
     let conditions = match paths[..] {
         [path] if is_spatial(path) => of_space(path, records),
@@ -23,41 +23,41 @@ pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<Question> {
     numbered.flat_map(|(place, conditions)| forms(conditions, &limits, turn + place)).collect()
 }
 
-/// A few questions for whatever the database chooses to answer them.
-pub fn few(records: &[Value]) -> Vec<Question> {
-    let newest = |conditions| Question {
+/// A few queries for whatever the database chooses to answer them.
+pub fn few(records: &[Value]) -> Vec<ModelQuery> {
+    let newest = |conditions| ModelQuery {
         conditions,
-        arrangement: Arrangement::Newest,
+        order: AnswerOrder::Newest,
         limit: Some(10),
         limit_per_value: None,
-        shown: Shown::Records,
+        contents: AnswerContents::Records,
         pick: 0,
     };
     ["v", "tags[*]"].into_iter().flat_map(|path| of_one(path, records)).map(newest).collect()
 }
 
-/// Questions whose answers are read page by page.
-pub fn paged(attributes: &str, records: &[Value]) -> Vec<Question> {
+/// Queries whose answers are read page by page.
+pub fn paged(attributes: &str, records: &[Value]) -> Vec<ModelQuery> {
     let path = attributes.split('+').next().unwrap_or(attributes);
     if is_spatial(path) {
         let of_space = of_space(path, records).into_iter().step_by(2);
         return of_space.flat_map(|conditions| forms(&conditions, &[], 0).into_iter().take(2)).collect();
     }
     let of_one = of_one(path, records).into_iter().step_by(2);
-    let arrangements =
-        [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
+    let orders =
+        [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
     let is_range = |conditions: &[Condition]| conditions.iter().any(Condition::is_range);
-    let question = |(conditions, arrangement): (Vec<Condition>, _)| Question {
+    let query = |(conditions, order): (Vec<Condition>, _)| ModelQuery {
         // A page knows what the pages before it had of each value.
         limit_per_value: is_range(&conditions).then_some(3),
         conditions,
-        arrangement,
+        order,
         limit: None,
-        shown: Shown::Keys,
+        contents: AnswerContents::Keys,
         pick: 0,
     };
-    let of_each_value = of_one.zip(arrangements.into_iter().cycle()).map(question);
-    let of_all = |question: Question| Question { limit_per_value: None, ..question };
+    let of_each_value = of_one.zip(orders.into_iter().cycle()).map(query);
+    let of_all = |query: ModelQuery| ModelQuery { limit_per_value: None, ..query };
     of_each_value
         .flat_map(|one| [one.limit_per_value.map(|_| of_all(one.clone())), Some(one)])
         .flatten()
@@ -154,37 +154,37 @@ fn values(path: &str, records: &[Value]) -> Vec<Value> {
 /// The conditions in all orders, as records, with a limit and without; once each as keys, as a count and as values;
 /// those with a range also with a limit for each value. The limits and the less usual forms take turns, so that a
 /// run asks all of them.
-fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<Question> {
-    use Arrangement::{Nearest, Newest, Oldest, Value, ValueDescending};
-    let mut questions = Vec::new();
-    let mut add = |(arrangement, limit, limit_per_value, shown)| {
+fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<ModelQuery> {
+    use AnswerOrder::{Nearest, Newest, Oldest, Value, ValueDescending};
+    let mut queries = Vec::new();
+    let mut add = |(order, limit, limit_per_value, contents)| {
         let conditions = conditions.to_vec();
-        questions.push(Question { conditions, arrangement, limit, limit_per_value, shown, pick: 0 });
+        queries.push(ModelQuery { conditions, order, limit, limit_per_value, contents, pick: 0 });
     };
     if conditions.iter().any(|condition| matches!(condition, Condition::Near(..))) {
-        add((Nearest, None, None, Shown::Records));
-        add((Nearest, [Some(1), Some(10)][turn % 2], None, Shown::Keys));
-        add((Nearest, [Some(2), None][turn % 2], None, [Shown::Values, Shown::Count][turn / 2 % 2]));
-        return questions;
+        add((Nearest, None, None, AnswerContents::Records));
+        add((Nearest, [Some(1), Some(10)][turn % 2], None, AnswerContents::Keys));
+        add((Nearest, [Some(2), None][turn % 2], None, [AnswerContents::Values, AnswerContents::Count][turn / 2 % 2]));
+        return queries;
     }
-    for (place, arrangement) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
-        add((arrangement, None, None, Shown::Records));
+    for (place, order) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
+        add((order, None, None, AnswerContents::Records));
         let limit = limits.iter().cycle().nth(turn + place);
-        limit.into_iter().for_each(|limit| add((arrangement, Some(*limit), None, Shown::Records)));
+        limit.into_iter().for_each(|limit| add((order, Some(*limit), None, AnswerContents::Records)));
     }
-    add((Newest, [Some(1), Some(10), None][turn % 3], None, Shown::Keys));
-    add((Value, [Some(2), None][turn % 2], None, Shown::Keys));
-    add((Newest, [None, Some(2)][turn % 2], None, Shown::Count));
-    add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, Shown::Values));
+    add((Newest, [Some(1), Some(10), None][turn % 3], None, AnswerContents::Keys));
+    add((Value, [Some(2), None][turn % 2], None, AnswerContents::Keys));
+    add((Newest, [None, Some(2)][turn % 2], None, AnswerContents::Count));
+    add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, AnswerContents::Values));
     if conditions.iter().any(Condition::is_range) {
         let of_each_value = [
-            (Newest, Some(10), Some(1), Shown::Records),
-            (Oldest, None, Some(2), Shown::Keys),
-            (Value, None, Some(1), Shown::Records),
-            (ValueDescending, Some(10), Some(2), Shown::Keys),
-            (Newest, None, Some(3), Shown::Count),
+            (Newest, Some(10), Some(1), AnswerContents::Records),
+            (Oldest, None, Some(2), AnswerContents::Keys),
+            (Value, None, Some(1), AnswerContents::Records),
+            (ValueDescending, Some(10), Some(2), AnswerContents::Keys),
+            (Newest, None, Some(3), AnswerContents::Count),
         ];
         of_each_value.into_iter().cycle().skip(turn).step_by(2).take(2).for_each(add);
     }
-    questions
+    queries
 }

@@ -13,7 +13,7 @@ use bolide_storage::{DiskVfs, SimRng};
 use super::{AllocationOptions, Child, PlantedAllocation, Scratch, plan};
 use crate::kinds::KindChoice;
 use crate::panicking::{Site, Switch};
-use crate::panics::{Allowed, COLLECTION, DocStep, compare, declared, history, note, specs, take_step};
+use crate::panics::{Allowed, COLLECTION, DocStep, compare, declared, history, update_allowed, specs, run_step};
 use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -78,7 +78,7 @@ pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -
             if early {
                 let _ = acknowledged.write_all(&[DONE]);
             }
-            let done = take_step(&db, &docs, &plan.specs, step);
+            let done = run_step(&db, &docs, &plan.specs, step);
             if !early {
                 let _ = acknowledged.write_all(&[if done.is_ok() { DONE } else { FAILED }]);
             }
@@ -136,7 +136,7 @@ fn run(
     for (number, step) in plan.steps.iter().enumerate().take(acknowledged.len() + 1) {
         // The step behind the last one was under way.
         let is_done = acknowledged.get(number) == Some(&DONE);
-        note(&mut allowed, step, is_done);
+        update_allowed(&mut allowed, step, is_done);
         counts.add(if is_done { "acknowledged steps" } else { "steps under way" });
     }
     let setup = Setup { threads: 0, ..plan.setup };

@@ -1,32 +1,32 @@
-//! Items in the order of their writes.
+//! Batch items packed into one number that sorts by sequence number.
 
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 
-use super::batch::Item;
+use super::batch::BatchItem;
 
-/// More items of a sort are not sorted.
+/// Maximum number of items of each sort.
 pub(super) const MAX_SORTED: usize = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 16;
 const RANK_SHIFT: u32 = NUMBER_BITS + 1;
 const _: () = assert!(MAX_SEQUENCE.leading_zeros() == RANK_SHIFT);
 
-/// An item by its rank, in one number: many are sorted at once.
+/// An item with its sequence number, packed into one integer for fast sorting.
 ///
 /// ```text
 /// bits 17..64   sequence number
-/// bit  16       1 for a version that an entry names
+/// bit  16       1 for a version that an index entry points to
 /// bits 0..16    number
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ranked(u64);
+pub(super) struct RankedItem(u64);
 
-impl Ranked {
+impl RankedItem {
     /// `item`, one of the first [`MAX_SORTED`] of its sort.
     #[inline]
-    pub(super) fn new(sequence: SequenceNumber, item: Item) -> Self {
+    pub(super) fn new(sequence: SequenceNumber, item: BatchItem) -> Self {
         let (is_version, number) = match item {
-            Item::Found(number) => (false, number),
-            Item::Version(number) => (true, number),
+            BatchItem::Match(number) => (false, number),
+            BatchItem::Version(number) => (true, number),
         };
         Self(sequence << RANK_SHIFT | u64::from(is_version) << NUMBER_BITS | u64::from(number))
     }
@@ -37,9 +37,9 @@ impl Ranked {
     }
 
     #[inline]
-    pub(super) fn item(&self) -> Item {
+    pub(super) fn item(&self) -> BatchItem {
         let number = self.0 as u32 % (1 << NUMBER_BITS);
-        if self.0 >> NUMBER_BITS & 1 == 1 { Item::Version(number) } else { Item::Found(number) }
+        if self.0 >> NUMBER_BITS & 1 == 1 { BatchItem::Version(number) } else { BatchItem::Match(number) }
     }
 }
 
@@ -48,13 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranked_items_come_by_their_writes() {
+    fn ranked_items_sort_by_sequence_number() {
         let last = MAX_SORTED as u32 - 1;
-        let items = [Item::Found(0), Item::Found(last), Item::Version(0), Item::Version(last)];
+        let items =
+            [BatchItem::Match(0), BatchItem::Match(last), BatchItem::Version(0), BatchItem::Version(last)];
         let mut all = Vec::new();
         for sequence in [1, 2, 77, MAX_SEQUENCE - 1, MAX_SEQUENCE] {
             for item in items {
-                let ranked = Ranked::new(sequence, item);
+                let ranked = RankedItem::new(sequence, item);
                 assert_eq!((ranked.sequence(), ranked.item()), (sequence, item));
                 all.push(ranked);
             }

@@ -18,7 +18,7 @@ use super::region::Region;
 ///
 /// `R` is how the cut holds on to its region: `&Region`, or `Arc<Region>` for a cut that borrows nothing.
 #[derive(Debug)]
-pub struct Cut<R: Deref<Target = Region>> {
+pub struct RegionCheckpoint<R: Deref<Target = Region>> {
     region: R,
     pages: usize,
     buffer: Box<[u8]>,
@@ -31,40 +31,40 @@ impl Region {
     ///
     /// # Errors
     /// `Conflict` while another cut is open; `Unsupported` if the region is durable by itself.
-    pub fn cut(&self) -> Result<Cut<&Self>> {
-        self.cut_with(|| ()).map(|(cut, ())| cut)
+    pub fn cut(&self) -> Result<RegionCheckpoint<&Self>> {
+        self.checkpoint_with(|| ()).map(|(cut, ())| cut)
     }
 
-    /// The same, and calls `at_rest` while no writer is at work: what it reads, say the sequence number of
+    /// The same, and calls `with_writers_blocked` while no writer is at work: what it reads, say the sequence number of
     /// the last change, is that of the cut.
     ///
     /// # Errors
     /// As [`cut`](Self::cut).
-    pub fn cut_with<T>(&self, at_rest: impl FnOnce() -> T) -> Result<(Cut<&Self>, T)> {
-        Cut::begin(self, at_rest)
+    pub fn checkpoint_with<T>(&self, with_writers_blocked: impl FnOnce() -> T) -> Result<(RegionCheckpoint<&Self>, T)> {
+        RegionCheckpoint::begin(self, with_writers_blocked)
     }
 
     /// The same, for a cut that borrows nothing.
     ///
     /// # Errors
     /// As [`cut`](Self::cut).
-    pub fn cut_owned<T>(self: &Arc<Self>, at_rest: impl FnOnce() -> T) -> Result<(Cut<Arc<Self>>, T)> {
-        Cut::begin(Arc::clone(self), at_rest)
+    pub fn checkpoint_owned<T>(self: &Arc<Self>, with_writers_blocked: impl FnOnce() -> T) -> Result<(RegionCheckpoint<Arc<Self>>, T)> {
+        RegionCheckpoint::begin(Arc::clone(self), with_writers_blocked)
     }
 }
 
-impl<R: Deref<Target = Region>> Cut<R> {
-    fn begin<T>(region: R, at_rest: impl FnOnce() -> T) -> Result<(Self, T)> {
-        if !region.pages.takes_cuts() {
+impl<R: Deref<Target = Region>> RegionCheckpoint<R> {
+    fn begin<T>(region: R, with_writers_blocked: impl FnOnce() -> T) -> Result<(Self, T)> {
+        if !region.pages.supports_checkpoints() {
             let what = "this region is durable by itself and takes no cuts";
             return Err(Error::unsupported(region.name(), what));
         }
         let gate = region.gate.write();
-        let pages = region.pages.begin_cut().ok_or_else(|| {
+        let pages = region.pages.begin_checkpoint().ok_or_else(|| {
             let message = format!("{}: another cut of the region is open", region.name());
             Error::new(ErrorKind::Conflict, message)
         })?;
-        let noted = at_rest();
+        let noted = with_writers_blocked();
         drop(gate);
         let buffer = vec![0; PAGE_BYTES].into_boxed_slice();
         Ok((Self { region, pages, buffer, ended: false }, noted))
@@ -92,7 +92,7 @@ impl<R: Deref<Target = Region>> Cut<R> {
     /// `Internal` if pages were not handed out; all are dirty again then.
     pub fn finish(mut self) -> Result<()> {
         self.ended = true;
-        if self.region.pages.end_cut(&self.region.table, true) {
+        if self.region.pages.end_checkpoint(&self.region.table, true) {
             return Ok(());
         }
         Err(Error::internal(format!("{}: a cut was finished before its last page", self.region.name())))
@@ -102,10 +102,10 @@ impl<R: Deref<Target = Region>> Cut<R> {
     pub fn abandon(self) {}
 }
 
-impl<R: Deref<Target = Region>> Drop for Cut<R> {
+impl<R: Deref<Target = Region>> Drop for RegionCheckpoint<R> {
     fn drop(&mut self) {
         if !self.ended {
-            self.region.pages.end_cut(&self.region.table, false);
+            self.region.pages.end_checkpoint(&self.region.table, false);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! An index block: which data blocks hold which secondary keys of an sstable, and which writes they are of
+//! An index block of keys: the secondary keys of an sstable, each with its writes and their locations in the data blocks
 //! (NEXT §3.2, §3.3).
 //!
 //! ```text
 //! format         u8       1
-//! flags          u8       bit 0 each key has one entry; bit 1 entries carry a bit `repeated`; others zero
+//! flags          u8       bit 0 each key has one entry; bit 1 entries have a bit `repeated`; others zero
 //! sequence bits  u8       0..=47    bits of each field of an entry
 //! block bits     u8       0..=32
 //! entry bits     u8       0..=32
 //! unused         u8       0
 //! prefix length  u16      P bytes that all keys start with
-//! suffix length  u16      S bytes that all keys end with, behind the prefix
+//! suffix length  u16      S bytes that all keys end with, after the prefix
 //! keys           u32      n distinct secondary keys, at least one
 //! entries        u32      m entries, at least one for each key
 //! base           u64      the smallest sequence number
@@ -20,9 +20,9 @@
 //!     entry          u32      number of its first entry
 //! }
 //! values         n × {
-//!     shared, rest   u8       low and high half: bytes shared with the key before, bytes of its own; 15: 15 more than
-//!                             the varint that follows says, `shared` first
-//!     entries        varint   of this key; not there with flag 0
+//!     shared, rest   u8       low and high half: bytes shared with the previous key, bytes of its own; 15: 15 more
+//!                             than the varint that follows, that of `shared` first
+//!     entries        varint   of this key; absent with flag 0
 //!     rest           bytes    the key's own bytes between prefix and suffix
 //! }
 //! entries        m × {     bit by bit, the lowest bit of the first byte first
@@ -33,12 +33,12 @@
 //! }
 //! ```
 //!
-//! Keys ascend; the entries of a key stand newest first. Every sixteenth key shares nothing with the one before, so that
-//! a search is binary over these and then takes at most fifteen steps. What all keys have in common is stored once: of
-//! numbers that is the type and most of the exponent in front, and zeros behind.
+//! Keys ascend; the entries of a key are sorted newest first. Every sixteenth key, a restart point, shares no bytes with
+//! the previous one: a search is binary over the restart points and then linear over at most fifteen keys. The common
+//! prefix and suffix of all keys are stored once: of numbers these are the type, most of the exponent, and trailing zeros.
 //!
-//! Whoever reads a block has verified its checksum. Still, nothing is taken on trust: whatever contradicts itself
-//! reads as `None`.
+//! The checksum of a block is verified before it is parsed. Nevertheless all reads are checked: inconsistent bytes are
+//! read as `None`.
 
 use std::cmp::Ordering;
 
@@ -52,31 +52,31 @@ const HEADER_BYTES: usize = 28;
 const RESTART_BYTES: usize = 8;
 /// Keys from one restart point to the next.
 const RESTART_INTERVAL: usize = 16;
-/// The largest length that half a byte says.
+/// The half-byte value that marks a longer length.
 const NIBBLE: usize = 15;
-/// Widest fields of an entry.
+/// Maximum bits of the fields of an entry.
 const MAX_SEQUENCE_BITS: u32 = 47;
 const MAX_PLACE_BITS: u32 = 32;
 
-/// A version of a record that has a secondary key.
+/// The entry of a record version that has a secondary key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Entry {
-    /// The number of its write.
+pub(crate) struct VersionEntry {
+    /// The sequence number of the write.
     pub(crate) sequence: SequenceNumber,
-    /// Its data block.
+    /// The number of the data block.
     pub(crate) block: u32,
-    /// Its place among the entries of the block.
+    /// The number of the version among the entries of the data block.
     pub(crate) entry: u32,
     /// The write has other secondary keys too.
     pub(crate) repeated: bool,
 }
 
-/// Bytes of `left` that `right` starts with.
+/// Length of the common prefix.
 fn shared_prefix(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }
 
-/// Bytes of `left` that `right` ends with.
+/// Length of the common suffix.
 fn shared_suffix(left: &[u8], right: &[u8]) -> usize {
     left.iter().rev().zip(right.iter().rev()).take_while(|(left, right)| left == right).count()
 }
@@ -85,29 +85,29 @@ fn bits_of(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
 
-/// Takes the entries of an index block, in order, and writes it.
+/// Builds an index block from its entries, which are added in order.
 #[derive(Debug, Default)]
-pub(crate) struct IndexBlockBuilder {
-    /// All keys, one behind the other, and where each ends.
+pub(crate) struct KeyBlockBuilder {
+    /// All keys concatenated, and the end of each.
     keys: Vec<u8>,
     ends: Vec<usize>,
     /// Entries of each key.
     counts: Vec<u32>,
-    entries: Vec<Entry>,
-    /// What all keys have in common.
+    entries: Vec<VersionEntry>,
+    /// Lengths of the common prefix and suffix of all keys.
     prefix: usize,
     suffix: usize,
-    /// Bytes that the keys take, about: as long as nothing is known of what they have in common.
+    /// Estimated bytes of the keys, without regard to the common prefix and suffix.
     key_bytes: usize,
 }
 
-impl IndexBlockBuilder {
-    /// How many keys it has.
+impl KeyBlockBuilder {
+    /// Number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.ends.len()
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[VersionEntry] {
         &self.entries
     }
 
@@ -117,23 +117,23 @@ impl IndexBlockBuilder {
         self.ends.get(number).and_then(|&end| self.keys.get(start..end)).unwrap_or_default()
     }
 
-    /// About how long the block will be.
+    /// Estimated length of the block.
     pub(crate) fn estimated_bytes(&self) -> usize {
-        // Sequence numbers and places take about five bytes together.
+        // A sequence number and a location take about five bytes together.
         HEADER_BYTES + self.key_bytes + self.entries.len() * 5
     }
 
-    /// Adds an entry behind all others: of the last key, or of a larger one.
-    pub(crate) fn add(&mut self, key: &[u8], entry: Entry) {
+    /// Appends an entry of the last key, or of a larger one.
+    pub(crate) fn add(&mut self, key: &[u8], entry: VersionEntry) {
         match self.keys().checked_sub(1) {
             Some(last) if self.key(last) == key => self.add_to_last(key, entry),
             last => self.add_key(last, key, entry),
         }
     }
 
-    /// Adds an entry behind all others: of the last key, which is `key`, if there is any.
+    /// Appends an entry of the last key, which is `key`, if there is a key.
     #[inline]
-    pub(crate) fn add_to_last(&mut self, key: &[u8], entry: Entry) {
+    pub(crate) fn add_to_last(&mut self, key: &[u8], entry: VersionEntry) {
         match self.counts.last_mut() {
             Some(count) => {
                 *count += 1;
@@ -143,8 +143,8 @@ impl IndexBlockBuilder {
         }
     }
 
-    /// Adds an entry of a new key behind key number `last`.
-    fn add_key(&mut self, last: Option<usize>, key: &[u8], entry: Entry) {
+    /// Appends an entry of a new key after key number `last`.
+    fn add_key(&mut self, last: Option<usize>, key: &[u8], entry: VersionEntry) {
         let shared = last.map_or(0, |last| shared_prefix(self.key(last), key));
         self.key_bytes += key.len() - shared + 2;
         if last.is_none() {
@@ -161,13 +161,13 @@ impl IndexBlockBuilder {
         self.entries.push(entry);
     }
 
-    /// The block; starts anew. Not without an entry.
+    /// Returns the block and resets the builder. At least one entry must have been added.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let shortest = (0..self.keys()).map(|number| self.key(number).len()).min().unwrap_or(0);
         let prefix = self.prefix.min(u16::MAX.into()).min(shortest);
         let suffix = self.suffix.min(u16::MAX.into()).min(shortest - prefix);
         let base = self.entries.iter().map(|entry| entry.sequence).min().unwrap_or(0);
-        let largest = |of: fn(&Entry) -> u64| self.entries.iter().map(of).max().unwrap_or(0);
+        let largest = |of: fn(&VersionEntry) -> u64| self.entries.iter().map(of).max().unwrap_or(0);
         let sequence_bits = bits_of(largest(|entry| entry.sequence) - base);
         let block_bits = bits_of(largest(|entry| entry.block.into()));
         let entry_bits = bits_of(largest(|entry| entry.entry.into()));
@@ -179,7 +179,7 @@ impl IndexBlockBuilder {
         out.extend([sequence_bits as u8, block_bits as u8, entry_bits as u8, 0]);
         put_u16(&mut out, prefix as u16);
         put_u16(&mut out, suffix as u16);
-        // Blocks are closed long before there are as many.
+        // Blocks are finished long before there are 2^32 keys.
         put_u32(&mut out, self.keys() as u32);
         put_u32(&mut out, self.entries.len() as u32);
         put_u64(&mut out, base);
@@ -190,7 +190,7 @@ impl IndexBlockBuilder {
         out.resize(restarts_at + self.keys().div_ceil(RESTART_INTERVAL) * RESTART_BYTES, 0);
         let values_at = out.len();
         self.write_values(prefix, suffix, one_each, restarts_at, values_at, &mut out);
-        let mut bits = BitWriter { out: &mut out, word: 0, used: 0 };
+        let mut bits = EntryBitWriter { out: &mut out, word: 0, used: 0 };
         for entry in &self.entries {
             bits.put(entry.sequence - base, sequence_bits);
             bits.put(entry.block.into(), block_bits);
@@ -222,8 +222,8 @@ impl IndexBlockBuilder {
             if number % RESTART_INTERVAL == 0 {
                 let restart = [((out.len() - values_at) as u32).to_le_bytes(), first_entry.to_le_bytes()];
                 let at = restarts_at + number / RESTART_INTERVAL * RESTART_BYTES;
-                if let Some(place) = out.get_mut(at..at + RESTART_BYTES) {
-                    place.copy_from_slice(&restart.concat());
+                if let Some(slot) = out.get_mut(at..at + RESTART_BYTES) {
+                    slot.copy_from_slice(&restart.concat());
                 }
             } else {
                 shared = shared_prefix(own(number - 1), key);
@@ -243,13 +243,13 @@ impl IndexBlockBuilder {
 }
 
 /// Appends numbers of at most 64 bits, bit by bit.
-struct BitWriter<'o> {
+struct EntryBitWriter<'o> {
     out: &'o mut Vec<u8>,
     word: u128,
     used: u32,
 }
 
-impl BitWriter<'_> {
+impl EntryBitWriter<'_> {
     fn put(&mut self, value: u64, bits: u32) {
         self.word |= u128::from(value) << self.used;
         self.used += bits;
@@ -266,13 +266,12 @@ impl BitWriter<'_> {
     }
 }
 
-/// An index block that can be read. Borrows its bytes.
+/// A parsed index block. Borrows its bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct IndexBlock<'b> {
+pub(crate) struct KeyBlock<'b> {
     prefix: &'b [u8],
     suffix: &'b [u8],
     restarts: &'b [[u8; RESTART_BYTES]],
-    /// Values, then entries.
     values: &'b [u8],
     entries: &'b [u8],
     keys: u32,
@@ -285,8 +284,8 @@ pub(crate) struct IndexBlock<'b> {
     repeats: bool,
 }
 
-impl<'b> IndexBlock<'b> {
-    /// Reads what [`IndexBlockBuilder::finish`] wrote: its fixed fields and the bounds of its parts. Constant time.
+impl<'b> KeyBlock<'b> {
+    /// Parses the output of [`KeyBlockBuilder::finish`]: the fixed fields and the bounds of the parts. Constant time.
     pub(crate) fn parse(bytes: &'b [u8]) -> Option<Self> {
         let mut input = Decoder::new(bytes);
         let (format, flags) = (input.u8()?, input.u8()?);
@@ -325,14 +324,14 @@ impl<'b> IndexBlock<'b> {
         })
     }
 
-    /// How many entries it has.
+    /// Number of entries.
     pub(crate) fn entries(&self) -> u32 {
         self.count
     }
 
-    /// Entry number `number`; `None` behind the last one.
+    /// Entry number `number`; `None` past the end.
     #[inline]
-    pub(crate) fn entry(&self, number: u32) -> Option<Entry> {
+    pub(crate) fn entry(&self, number: u32) -> Option<VersionEntry> {
         if number >= self.count {
             return None;
         }
@@ -348,17 +347,17 @@ impl<'b> IndexBlock<'b> {
         };
         let sequence = self.base + field(self.sequence_bits);
         let (block, entry) = (field(self.block_bits) as u32, field(self.entry_bits) as u32);
-        Some(Entry { sequence, block, entry, repeated: field(u32::from(self.repeats)) != 0 })
+        Some(VersionEntry { sequence, block, entry, repeated: field(u32::from(self.repeats)) != 0 })
     }
 
-    /// An entry whose fields are the lowest bits of `word`.
+    /// Decodes an entry from the lowest bits of `word`.
     #[inline]
-    fn entry_in_word(&self, word: u64) -> Entry {
+    fn entry_in_word(&self, word: u64) -> VersionEntry {
         let (sequence, word) = (word & mask(self.sequence_bits), word >> self.sequence_bits);
         let (block, word) = (word & mask(self.block_bits), word >> self.block_bits);
         let (entry, word) = (word & mask(self.entry_bits), word >> self.entry_bits);
         let repeated = self.repeats && word & 1 != 0;
-        Entry { sequence: self.base + sequence, block: block as u32, entry: entry as u32, repeated }
+        VersionEntry { sequence: self.base + sequence, block: block as u32, entry: entry as u32, repeated }
     }
 
     /// The offset in `values` and the first entry of restart point number `number`.
@@ -367,7 +366,7 @@ impl<'b> IndexBlock<'b> {
         Some((u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h])))
     }
 
-    /// Compares a key, given without what all have in common, with `key`.
+    /// Compares a key, without the common prefix and suffix, with `key`.
     fn compare(&self, own: &[u8], key: &[u8]) -> Ordering {
         let (head, rest) = key.split_at(key.len().min(self.prefix.len()));
         self.prefix.cmp(head).then_with(|| {
@@ -376,7 +375,7 @@ impl<'b> IndexBlock<'b> {
         })
     }
 
-    /// A cursor in front of all keys; `scratch` is memory for it.
+    /// A cursor before the first key; it reuses the memory of `scratch`.
     pub(crate) fn keys_from_start(&self, scratch: Vec<u8>) -> KeyCursor<'b> {
         self.keys_from_restart(0, scratch)
     }
@@ -385,10 +384,10 @@ impl<'b> IndexBlock<'b> {
         own.clear();
         let (offset, entry) = self.restart(restart).unwrap_or((usize::MAX, u32::MAX));
         let number = (restart * RESTART_INTERVAL) as u32;
-        KeyCursor { block: *self, own, offset, number, first: entry, count: 0, is_held: false }
+        KeyCursor { block: *self, own, offset, number, first: entry, count: 0, is_positioned: false }
     }
 
-    /// A cursor in front of the first key from `low` on. `None` where the block contradicts itself.
+    /// A cursor before the first key at or above `low`. `None` if the block is inconsistent.
     pub(crate) fn seek(&self, low: &[u8], scratch: Vec<u8>) -> Option<KeyCursor<'b>> {
         // The last restart point whose key is below `low`; the first one where there is none.
         let (mut start, mut end) = (0, self.restarts.len());
@@ -396,15 +395,15 @@ impl<'b> IndexBlock<'b> {
         while end - start > 1 {
             let middle = start.midpoint(end);
             let mut cursor = self.keys_from_restart(middle, scratch);
-            let is_there = cursor.next()?;
-            let is_below = is_there && self.compare(&cursor.own, low) == Ordering::Less;
+            let has_key = cursor.next()?;
+            let is_below = has_key && self.compare(&cursor.own, low) == Ordering::Less;
             scratch = cursor.own;
             if is_below { start = middle } else { end = middle }
         }
         let mut cursor = self.keys_from_restart(start, scratch);
         while cursor.next()? {
             if self.compare(&cursor.own, low) != Ordering::Less {
-                cursor.is_held = true;
+                cursor.is_positioned = true;
                 break;
             }
         }
@@ -412,23 +411,23 @@ impl<'b> IndexBlock<'b> {
     }
 }
 
-/// Bits of a word from any bit on that are sure to be there.
+/// Bits that a word read at any bit position contains at least.
 const WORD_BITS: u32 = 57;
 
-/// So many ones; fewer than 64.
+/// A mask of `bits` ones; fewer than 64.
 #[inline]
 fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// `bits` bits from bit number `at` on; zeros behind the end.
+/// `bits` bits from bit number `at` on; zeros past the end.
 #[inline]
 fn read_bits(bytes: &[u8], at: u64, bits: u32) -> u64 {
     // At most 47 bits.
     word_at(bytes, at) & mask(bits)
 }
 
-/// At least 57 bits from bit number `at` on; zeros behind the end.
+/// At least 57 bits from bit number `at` on; zeros past the end.
 #[inline]
 fn word_at(bytes: &[u8], at: u64) -> u64 {
     let (start, shift) = ((at / 8) as usize, at % 8);
@@ -442,26 +441,26 @@ fn word_at(bytes: &[u8], at: u64) -> u64 {
     word >> shift
 }
 
-/// Walks over the keys of an index block.
+/// A cursor over the keys of an index block.
 #[derive(Debug)]
 pub(crate) struct KeyCursor<'b> {
-    block: IndexBlock<'b>,
-    /// The key that it stands on, without what all have in common.
+    block: KeyBlock<'b>,
+    /// The current key without the common prefix and suffix.
     own: Vec<u8>,
-    /// Of the next key: its place in `values`, and its number.
+    /// Offset in `values` and number of the next key.
     offset: usize,
     number: u32,
-    /// The entries of the key that it stands on.
+    /// The entries of the current key.
     first: u32,
     count: u32,
-    /// The next move stays.
-    is_held: bool,
+    /// The current key is that of the next call of `next`.
+    is_positioned: bool,
 }
 
 impl KeyCursor<'_> {
-    /// Goes to the next key. False behind the last one; `None` where the block contradicts itself.
+    /// Moves to the next key. False at the end; `None` if the block is inconsistent.
     pub(crate) fn next(&mut self) -> Option<bool> {
-        if std::mem::take(&mut self.is_held) {
+        if std::mem::take(&mut self.is_positioned) {
             return Some(true);
         }
         if self.number >= self.block.keys {
@@ -476,39 +475,39 @@ impl KeyCursor<'_> {
         self.first = self.first.checked_add(self.count)?;
         self.count = if self.block.one_each { 1 } else { u32::try_from(input.varint()?).ok()? };
         let rest = input.take(rest)?;
-        let is_right = shared <= self.own.len()
+        let is_consistent = shared <= self.own.len()
             && self.count > 0
             && self.first.checked_add(self.count)? <= self.block.count;
         self.own.truncate(shared);
         self.own.extend_from_slice(rest);
         self.offset += input.position();
         self.number += 1;
-        is_right.then_some(true)
+        is_consistent.then_some(true)
     }
 
-    /// True if the key that it stands on is below `end`.
+    /// True if the current key is below `end`.
     pub(crate) fn is_below(&self, end: &[u8]) -> bool {
         self.block.compare(&self.own, end) == Ordering::Less
     }
 
-    /// Appends the key that it stands on to `out`.
+    /// Appends the current key to `out`.
     pub(crate) fn write_key(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.block.prefix);
         out.extend_from_slice(&self.own);
         out.extend_from_slice(self.block.suffix);
     }
 
-    /// The numbers of the entries of the key that it stands on.
+    /// The numbers of the entries of the current key.
     pub(crate) fn entries(&self) -> std::ops::Range<u32> {
         self.first..self.first + self.count
     }
 
-    /// Gives its memory back.
+    /// Returns its memory for reuse.
     pub(crate) fn into_scratch(self) -> Vec<u8> {
         self.own
     }
 }
 
 #[cfg(test)]
-#[path = "index_block_tests.rs"]
+#[path = "key_block_tests.rs"]
 mod tests;

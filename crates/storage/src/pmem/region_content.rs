@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 
 use super::region::{Region, RegionOptions};
-use super::simulated::Image;
+use super::simulated::CrashImage;
 
 /// The region in a file, if the file is one.
 #[derive(Debug, Default)]
@@ -19,18 +19,18 @@ pub(crate) enum RegionContent {
     /// In use.
     Live(Arc<Region>),
     /// As somebody left it.
-    Frozen(Arc<Frozen>),
+    Frozen(Arc<FrozenRegion>),
 }
 
 /// A region that nobody uses.
-pub(crate) struct Frozen {
-    image: Image,
+pub(crate) struct FrozenRegion {
+    image: CrashImage,
     /// Which of its contents each line has; the newest where it is not listed.
     choice: Vec<usize>,
     options: RegionOptions,
 }
 
-impl std::fmt::Debug for Frozen {
+impl std::fmt::Debug for FrozenRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a region of {} words", self.image.words.len())
     }
@@ -54,10 +54,10 @@ impl RegionContent {
     }
 
     fn freeze(region: &Region) -> Self {
-        let options = region.options_again();
+        let options = region.creation_options();
         region
             .image()
-            .map_or(Self::None, |image| Self::Frozen(Arc::new(Frozen { image, choice: Vec::new(), options })))
+            .map_or(Self::None, |image| Self::Frozen(Arc::new(FrozenRegion { image, choice: Vec::new(), options })))
     }
 
     /// The region, as the next to open it finds it; `None` if the file is none. `options` has the id that it must
@@ -85,7 +85,7 @@ impl RegionContent {
             frozen.choice.get(line).copied().unwrap_or_else(|| choose(contents.len()))
         });
         let (choice, options) = (choice.collect(), frozen.options.clone());
-        let image = Image { words: frozen.image.words.clone(), lines: lines.clone() };
-        Self::Frozen(Arc::new(Frozen { image, choice, options }))
+        let image = CrashImage { words: frozen.image.words.clone(), lines: lines.clone() };
+        Self::Frozen(Arc::new(FrozenRegion { image, choice, options }))
     }
 }

@@ -6,10 +6,10 @@ use super::*;
 use crate::attribute::Value;
 
 /// Keys with their entries, newest first.
-type Model = BTreeMap<Vec<u8>, Vec<Entry>>;
+type Model = BTreeMap<Vec<u8>, Vec<VersionEntry>>;
 
 fn encode(model: &Model) -> Vec<u8> {
-    let mut builder = IndexBlockBuilder::default();
+    let mut builder = KeyBlockBuilder::default();
     for (key, entries) in model {
         entries.iter().for_each(|entry| builder.add(key, *entry));
     }
@@ -18,7 +18,7 @@ fn encode(model: &Model) -> Vec<u8> {
 
 /// All keys from `low` on, with their entries.
 fn read(bytes: &[u8], low: &[u8]) -> Option<Model> {
-    let block = IndexBlock::parse(bytes)?;
+    let block = KeyBlock::parse(bytes)?;
     let mut keys = block.seek(low, b"left over".to_vec())?;
     let mut model = Model::new();
     while keys.next()? {
@@ -46,18 +46,18 @@ fn random_key(rng: &mut SimRng, sort: u64) -> Vec<u8> {
 fn random_model(rng: &mut SimRng) -> Model {
     let sort = rng.below(6);
     let (keys, repeats) = (1 + rng.below(200), rng.one_in(2));
-    let (bits, most) = (rng.below(47), 1 + rng.below(4));
+    let (bits, max) = (rng.below(47), 1 + rng.below(4));
     let newest = 1 + rng.below(1 << bits);
     let mut model = Model::new();
     for _ in 0..keys {
         let of = if sort == 5 { rng.below(5) } else { sort };
-        let mut sequences: Vec<u64> = (0..=rng.below(most)).map(|_| rng.below(newest)).collect();
+        let mut sequences: Vec<u64> = (0..=rng.below(max)).map(|_| rng.below(newest)).collect();
         sequences.sort_unstable_by(|left, right| right.cmp(left));
         let mut entries = Vec::new();
         for sequence in sequences {
             let bits = rng.below(33);
             let (block, entry) = (rng.below(1 << bits) as u32, rng.below(60) as u32);
-            entries.push(Entry { sequence, block, entry, repeated: repeats && rng.one_in(3) });
+            entries.push(VersionEntry { sequence, block, entry, repeated: repeats && rng.one_in(3) });
         }
         model.insert(random_key(rng, of), entries);
     }
@@ -65,7 +65,7 @@ fn random_model(rng: &mut SimRng) -> Model {
 }
 
 #[test]
-fn what_was_written_is_read_from_every_key_on() {
+fn seek_returns_all_keys_from_any_bound_on() {
     let seed = 3;
     let mut rng = SimRng::new(seed);
     for round in 0..300 {
@@ -91,12 +91,12 @@ fn what_was_written_is_read_from_every_key_on() {
 }
 
 #[test]
-fn keys_end_where_a_question_does() {
+fn keys_below_a_bound_are_found() {
     let mut rng = SimRng::new(5);
     for _ in 0..100 {
         let model = random_model(&mut rng);
         let bytes = encode(&model);
-        let block = IndexBlock::parse(&bytes).unwrap();
+        let block = KeyBlock::parse(&bytes).unwrap();
         let sort = rng.below(5);
         let end = random_key(&mut rng, sort);
         let mut keys = block.keys_from_start(Vec::new());
@@ -109,21 +109,21 @@ fn keys_end_where_a_question_does() {
 }
 
 #[test]
-fn numbers_of_one_record_each_take_few_bytes() {
+fn keys_with_one_entry_take_few_bytes() {
     let mut model = Model::new();
     for number in 0..500_i64 {
         let mut key = Vec::new();
         Value::Int(1_000_000 + 7 * number).encode(&mut key).unwrap();
         let sequence = (number * 7_919) as u64 % 250_000;
-        model.insert(key, vec![Entry { sequence, block: 8_000, entry: 20, repeated: false }]);
+        model.insert(key, vec![VersionEntry { sequence, block: 8_000, entry: 20, repeated: false }]);
     }
     let bytes = encode(&model).len();
-    // 18 bits of sequence number, 13 + 5 of place; of a key one byte of lengths and about two of its own.
+    // 18 bits of sequence number, 13 + 5 of location; for a key one byte of lengths and about two of its own.
     assert!(bytes < 500 * 9, "{bytes}");
 }
 
 #[test]
-fn no_bytes_make_it_panic() {
+fn damaged_bytes_never_panic() {
     let mut rng = SimRng::new(9);
     for _ in 0..20 {
         let good = encode(&random_model(&mut rng));
@@ -137,5 +137,5 @@ fn no_bytes_make_it_panic() {
             crate::next::fuzz_blocks(&bad, b"0m");
         }
     }
-    assert!(IndexBlock::parse(&[]).is_none());
+    assert!(KeyBlock::parse(&[]).is_none());
 }

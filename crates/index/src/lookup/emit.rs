@@ -1,4 +1,4 @@
-//! Giving a settled answer: counted for its value, left out before the token, handed to the receiver.
+//! Emission of answers: counts them for each value, skips those before the token, and passes the others to the caller.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -11,22 +11,22 @@ use crate::query::Projection;
 use crate::source::ReadSource;
 use crate::top_k::compare;
 
-use super::run::Run;
-use super::{Row, RowRecord, Value};
+use super::execution::Execution;
+use super::{Row, RowRecord, RecordRef};
 
-impl<S, F> Run<'_, S, F>
+impl<S, F> Execution<'_, S, F>
 where
     S: ReadSource,
-    F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
 {
-    /// Counts a settled answer and emits it, unless it lies before the token.
-    pub(super) fn give(
+    /// Counts a validated answer and emits it, unless it lies before the token. False if no more answers are wanted.
+    pub(super) fn emit_answer(
         &mut self,
         candidate: &Candidate<'_>,
-        record: Option<RowRecord<'_, Value<S>>>,
+        record: Option<RowRecord<'_, RecordRef<S>>>,
     ) -> Result<bool> {
         let &Candidate { primary_key, sequence, included, .. } = candidate;
-        if self.per_value.as_mut().is_some_and(|counts| !counts.take(&self.value))
+        if self.per_value.as_mut().is_some_and(|counts| !counts.try_count(&self.value))
             || self.is_before_token(&self.value, sequence)
         {
             return Ok(true);
@@ -52,7 +52,7 @@ where
         Ok(!self.stopped)
     }
 
-    /// Takes the selected values from the record that was just extracted, or from the entry.
+    /// Reads the selected values from the record that was just extracted, or from the entry.
     fn select(&mut self, from_record: bool, included: &[u8]) {
         if !from_record {
             return self.covered.read_selected(included, &mut self.selected);
@@ -64,13 +64,13 @@ where
         }
     }
 
-    /// Whether the value of an answer decides more than its place in the order.
+    /// Whether the value of an answer matters for a limit per value or a token.
     pub(super) fn counts_or_resumes(&self) -> bool {
         self.per_value.is_some() || self.query.after.is_some()
     }
 
-    /// True if a candidate of this rank cannot be an answer, whether it is current or not.
-    pub(super) fn is_left_out(&self, value: &[u8], sequence: SequenceNumber) -> bool {
+    /// True if a candidate with this rank cannot be an answer, even if it is current.
+    pub(super) fn is_excluded(&self, value: &[u8], sequence: SequenceNumber) -> bool {
         match &self.per_value {
             Some(counts) => counts.is_full(value),
             None => self.is_before_token(value, sequence),
