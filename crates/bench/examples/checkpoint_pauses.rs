@@ -1,12 +1,12 @@
-//! How long a writer waits beside the cuts of an index of kind `ps-tree`.
+//! The stalls of a writer during checkpoints of an index of kind `ps-tree`.
 //!
 //! ```sh
 //! cargo run --release -p bolide-bench --example checkpoint_pauses -- [RECORDS [WRITES]]
 //! ```
 //!
-//! `RECORDS` records (300,000) are there; then a writer puts `WRITES` more (200,000), a fifth of them new, one by one, while
-//! another thread flushes again and again: every flush of the index is a cut. The same without an index, and without
-//! flushes. A writer that a cut kept waiting shows in the longest puts; what the machine's other work does, too.
+//! A writer puts `WRITES` records (200,000), a fifth of them new, one by one into a collection of `RECORDS` records (300,000).
+//! Another thread flushes repeatedly, and every flush of the index is a checkpoint. Also measured without an index and without
+//! flushes. The longest puts include stalls by checkpoints and disturbances by other programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use std::time::Duration;
 use bolide::storage::{Runtime, SystemRuntime};
 use bolide::{Collection, CollectionOptions, Db, Error, ErrorKind, Options, Result, SyncMode};
 
-const OF_ONE_VALUE: u64 = 25;
-const PAUSE: Duration = Duration::from_millis(50);
+const RECORDS_PER_VALUE: u64 = 25;
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 fn put(records: &Collection, number: u64, turn: u64, values: u64) -> Result<()> {
     let group = (number ^ turn << 17).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -32,7 +32,7 @@ fn measure(index: Option<&str>, flushing: bool, count: u64, writes: u64) -> Resu
         options = options.index(index.parse()?);
     }
     let records = db.create_collection("records", options)?;
-    let values = (count / OF_ONE_VALUE).max(1);
+    let values = (count / RECORDS_PER_VALUE).max(1);
     (0..count).try_for_each(|number| put(&records, number, 0, values))?;
     db.flush()?;
     let runtime = Arc::new(SystemRuntime::new());
@@ -42,7 +42,7 @@ fn measure(index: Option<&str>, flushing: bool, count: u64, writes: u64) -> Resu
         let work = move || {
             while !stop.load(Ordering::Relaxed) && db.flush().is_ok() {
                 flushes.fetch_add(1, Ordering::Relaxed);
-                clock.sleep(PAUSE);
+                clock.sleep(FLUSH_INTERVAL);
             }
         };
         runtime.spawn("flusher", Box::new(work))?

@@ -1,5 +1,5 @@
-//! What a global index of kind `next` costs to have again after an opening: made from the directories in the sstables, as it is, or
-//! loaded from a stored snapshot (NEXT §3.3).
+//! The cost to restore a global index of kind `next` after an opening: from the directories in the sstables, as implemented, or
+//! from a stored snapshot (NEXT §3.3).
 //!
 //! ```sh
 //! cargo run --release -p bolide-bench --example global_index_recovery -- DIR [RECORDS [FILE_KIB]]
@@ -7,13 +7,14 @@
 //!     target/release/examples/global_index_recovery DIR untimed
 //! ```
 //!
-//! `DIR` must not exist, but with `untimed` is one that was made before, and no clock is read. RECORDS records (500,000) of 150 bytes with 25 to a value are written to sstables of FILE_KIB (1,024), with an
-//! index of kind `next` on the value. Then, each three times with files in the page cache:
+//! `DIR` must not exist; with `untimed` it is the directory of an earlier run, and no clock is read. RECORDS records (500,000)
+//! of 150 bytes, 25 for each value, are written to sstables of FILE_KIB (1,024), with an index of kind `next` on the value.
+//! Then, each three times with files in the page cache:
 //!
-//! * `from_sstables`: every sstable is opened, its directory read and decoded, all packed;
-//! * `from_directories`: the same of sstables that are open, as they are once something was read from them;
-//! * `from_snapshot`: one file with all directories is read, its checksum compared, all decoded and packed;
-//! * `write_snapshot`: that file is written and synced, as each rollover of the log would.
+//! * `from_sstables`: opens every sstable, reads and decodes its directory, and packs all directories;
+//! * `from_directories`: the same with open sstables, as after a first read;
+//! * `from_snapshot`: reads one file with all directories, checks its checksum, decodes and packs them;
+//! * `write_snapshot`: writes and syncs that file, as a rotation of the log would.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use bolide_base::checksum::hash_key;
 use bolide_index::next::Packing;
 use bolide_table::{BlockCache, FileSource, TableReader, read_identity};
 
-const OF_ONE_VALUE: u64 = 25;
+const RECORDS_PER_VALUE: u64 = 25;
 const ROUNDS: usize = 3;
 
-fn damaged() -> Error {
+fn corruption() -> Error {
     Error::new(ErrorKind::Corruption, "a directory or the snapshot does not decode".to_owned())
 }
 
@@ -38,7 +39,7 @@ fn fill(dir: &Path, records: u64, file_bytes: u64) -> Result<()> {
     let collection = CollectionOptions::json().target_file_bytes(file_bytes).index("a:next".parse()?);
     let collection = db.create_collection("records", collection)?;
     for number in 0..records {
-        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (records / OF_ONE_VALUE).max(1);
+        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (records / RECORDS_PER_VALUE).max(1);
         let record = format!(r#"{{"a":{value},"pad":"{number:0>100}"}}"#);
         collection.put(&number.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes(), record.as_bytes())?;
     }
@@ -59,7 +60,7 @@ fn open(path: &Path, cache: &Arc<BlockCache>) -> Result<TableReader> {
     TableReader::open(source, identity, cache.clone())
 }
 
-/// The name of the directory in a sstable.
+/// The name of the directory in an sstable.
 fn directory_name(reader: &TableReader) -> Option<String> {
     let mut names = reader.meta_block_names();
     names.find(|name| name.strip_prefix("next/").is_some_and(|rest| !rest.contains('/'))).map(str::to_owned)
@@ -67,9 +68,9 @@ fn directory_name(reader: &TableReader) -> Option<String> {
 
 fn add(packing: &mut Packing, reader: &TableReader) -> Result<()> {
     let Some(name) = directory_name(reader) else { return Ok(()) };
-    let directory = reader.meta_block(&name)?.ok_or_else(damaged)?;
+    let directory = reader.meta_block(&name)?.ok_or_else(corruption)?;
     let number = |block: usize| reader.meta_block_number(&format!("{name}/{block}"));
-    if packing.add(&directory, number) { Ok(()) } else { Err(damaged()) }
+    if packing.add(&directory, number) { Ok(()) } else { Err(corruption()) }
 }
 
 #[inline(never)]
@@ -89,13 +90,13 @@ fn from_directories(readers: &[TableReader]) -> Result<(usize, usize)> {
     Ok(packing.pack())
 }
 
-/// A checksum; then of each sstable the length of its directory, and that.
+/// Writes a checksum, then for each sstable the length of its directory and the directory.
 #[inline(never)]
 fn write_snapshot(readers: &[TableReader], path: &Path) -> Result<usize> {
     let mut out = vec![0; 8];
     for reader in readers {
         let Some(name) = directory_name(reader) else { continue };
-        let directory = reader.meta_block(&name)?.ok_or_else(damaged)?;
+        let directory = reader.meta_block(&name)?.ok_or_else(corruption)?;
         out.extend_from_slice(&(directory.len() as u32).to_le_bytes());
         out.extend_from_slice(&directory);
     }
@@ -116,19 +117,19 @@ fn from_snapshot(path: &Path) -> Result<(usize, usize)> {
     let file = DiskVfs::new().open(path)?;
     let mut bytes = vec![0; file.len()? as usize];
     file.read_exact_at(0, &mut bytes)?;
-    let (checksum, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let (checksum, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(corruption)?;
     if hash_key(rest) != u64::from_le_bytes(*checksum) {
-        return Err(damaged());
+        return Err(corruption());
     }
     let mut packing = Packing::default();
-    while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+    while let Some((length, remainder)) = rest.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length) as usize;
-        let (directory, behind) = behind.split_at_checked(length).ok_or_else(damaged)?;
-        // A stored form would have the numbers of the meta blocks beside.
+        let (directory, remainder) = remainder.split_at_checked(length).ok_or_else(corruption)?;
+        // A production format would also store the numbers of the meta blocks.
         if !packing.add(directory, |block| u32::try_from(block).ok()) {
-            return Err(damaged());
+            return Err(corruption());
         }
-        rest = behind;
+        rest = remainder;
     }
     Ok(packing.pack())
 }
@@ -165,7 +166,7 @@ fn main() -> Result<()> {
             summary.push(format!("{what} {} µs", now() - start));
             Ok(())
         };
-        let same = |made: (usize, usize)| if made.0 == ranges { Ok(()) } else { Err(damaged()) };
+        let same = |made: (usize, usize)| if made.0 == ranges { Ok(()) } else { Err(corruption()) };
         measure("from_sstables", &mut || from_sstables(&paths).and_then(same))?;
         measure("from_directories", &mut || from_directories(&readers).and_then(same))?;
         measure("from_snapshot", &mut || from_snapshot(&snapshot).and_then(same))?;

@@ -1,10 +1,9 @@
-//! What a composite index costs on a real store, without the layers above it: CPU time of the calling
-//! thread per operation.
+//! The cost of a composite index on a store on disk, without the layers above: CPU time of the calling thread per operation.
 //!
 //! `cargo run --release -p bolide-bench --example index_speed -- [records] [directory]`
 //!
-//! JSON records of 300 bytes, 25 to a secondary key, then a quarter of them updated to another secondary
-//! key; each kind of maintenance in a store of its own. Medians of 5 rounds.
+//! JSON records of 300 bytes, 25 for each secondary key; a quarter of them is updated to another secondary key. Each kind of
+//! maintenance has a separate store. Medians of 5 rounds.
 #![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::hint::black_box;
@@ -22,9 +21,9 @@ use bolide_lsm::{
 use bolide_storage::{DiskVfs, Runtime, SystemRuntime};
 use bolide_table::BlockCache;
 
-struct Derived<'b>(&'b mut StoreBatch);
+struct DerivedWrites<'b>(&'b mut StoreBatch);
 
-impl IndexWrites for Derived<'_> {
+impl IndexWrites for DerivedWrites<'_> {
     fn set_sequence(&mut self, _sequence: u64) {}
 
     fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
@@ -40,9 +39,9 @@ impl IndexWrites for Derived<'_> {
     }
 }
 
-struct Staged<'b>(&'b mut StoreBatch, SequenceNumber);
+struct StagedWrites<'b>(&'b mut StoreBatch, SequenceNumber);
 
-impl IndexWrites for Staged<'_> {
+impl IndexWrites for StagedWrites<'_> {
     fn set_sequence(&mut self, sequence: u64) {
         self.1 = sequence;
     }
@@ -60,15 +59,15 @@ impl IndexWrites for Staged<'_> {
     }
 }
 
-/// Shows the old record to the index.
-struct OldRecord {
+/// Passes the old record to the index.
+struct OldRecordStage {
     table: TreeId,
     index: Arc<CompositeIndex>,
     plan: Arc<AttributePlan>,
     key: [u8; 8],
 }
 
-impl CommitStage for OldRecord {
+impl CommitStage for OldRecordStage {
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         let Some((sequence, record)) = view.get(self.table, &self.key)? else {
             return Ok(());
@@ -80,7 +79,7 @@ impl CommitStage for OldRecord {
         let own = batch.first_sequence();
         let change = StagedChange { sequence: own, old: Some(old), new: None };
         let staged = StagedBatch { table: self.table, changes: &[change], deleted: &[] };
-        self.index.stage(&staged, view, &mut Vec::new(), &mut Staged(batch, own))
+        self.index.stage(&staged, view, &mut Vec::new(), &mut StagedWrites(batch, own))
     }
 }
 
@@ -136,10 +135,10 @@ impl SpeedWorkload {
         batch.put(self.table, &key, record.as_bytes())?;
         JsonExtractor.extract(record.as_bytes(), &self.plan, values)?;
         let indexed = IndexedRecord { primary_key: &key, sequence: None, values, slots: &[0] };
-        SecondaryIndex::<ReadView>::derive(&*self.index, &indexed, scratch, &mut Derived(&mut batch))?;
+        SecondaryIndex::<ReadView>::derive(&*self.index, &indexed, scratch, &mut DerivedWrites(&mut batch))?;
         let stage = self.synchronous.then(|| {
             let (index, plan) = (self.index.clone(), self.plan.clone());
-            Box::new(OldRecord { table: self.table, index, plan, key }) as Box<dyn CommitStage>
+            Box::new(OldRecordStage { table: self.table, index, plan, key }) as Box<dyn CommitStage>
         });
         self.store.commit(batch, stage, SyncMode::None).map(drop)
     }
@@ -171,7 +170,7 @@ impl SpeedWorkload {
             self.put(number, 0, &mut values, &mut scratch)?;
         }
         let inserted = self.runtime.thread_cpu_micros();
-        report("insert", (inserted - started) as f64 * 1000.0 / records as f64, "record made included");
+        report("insert", (inserted - started) as f64 * 1000.0 / records as f64, "including generation of the record");
         for number in 0..records / 4 {
             self.put(number * 4, 1, &mut values, &mut scratch)?;
         }

@@ -1,10 +1,10 @@
-//! The cost of validating JSON records, and of validating them while attributes are taken out of them.
+//! The cost of the validation of JSON records, with and without the extraction of attributes.
 //!
 //! ```text
 //! cargo run --release -p bolide-bench --example json_speed -- [PATH...] < FILE.ndjson
 //! ```
 //!
-//! At most 256 MiB of the input are read; a figure is the CPU time of the best pass over its lines in a second.
+//! Reads at most 256 MiB of the input. A figure is the CPU time of the fastest pass over its lines within a second.
 
 use std::io::BufRead;
 
@@ -12,9 +12,9 @@ use bolide_base::{Error, Result};
 use bolide_index::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor};
 use bolide_storage::{Runtime, SystemRuntime};
 
-/// Most bytes of the input that are read.
+/// Maximum bytes of the input that are read.
 const MAX_BYTES: usize = 256 << 20;
-/// Passes are made for at least this long, in microseconds of CPU time.
+/// Minimum duration of all passes, in microseconds of CPU time.
 const MIN_MICROS: u64 = 1_000_000;
 
 fn main() -> Result<()> {

@@ -29,8 +29,8 @@ fn shuffled(count: u64) -> Vec<u64> {
     numbers
 }
 
-/// Runs `work` on `threads` threads, each with its share of `keys`, and returns the mean CPU time of an operation; `work` returns
-/// the number of operations.
+/// Runs `work` on `threads` threads, each with its share of `keys`. `work` returns the number of operations. Returns the
+/// mean CPU time of an operation.
 fn measure(threads: usize, keys: &[Vec<u8>], work: impl Fn(usize, &[Vec<u8>]) -> usize + Sync) -> f64 {
     thread::scope(|scope| {
         let share = keys.len().div_ceil(threads);

@@ -1,12 +1,12 @@
-//! Queries to an index of kind `next`, to be run under an instruction counter:
+//! Queries to an index of kind `next`, to run under an instruction counter:
 //!
 //! ```text
 //! cargo run --release -p bolide-bench --example next_costs -- KIND WHAT ROUNDS [RECORDS [timed]]
 //! ```
 //!
-//! KIND is that of the index, WHAT one of `fill`, `newest` (ten records of one value), `range` (all 250 records of ten values) and
-//! `wide` (all 2,500 of a hundred). With `timed` the smallest CPU time of the thread for a
-//! round is printed. All blocks are cached before; the queries run in a function of their own, to be counted alone:
+//! KIND is the kind of the index. WHAT is one of `fill`, `newest` (ten records of one value), `range` (all 250 records of ten
+//! values) and `wide` (all 2,500 of a hundred). `timed` prints the minimum CPU time of the thread for a round. All blocks are
+//! cached before. The queries run in a separate function, so that they can be counted alone:
 //!
 //! ```text
 //! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*next_costs*run_query*' \
@@ -18,13 +18,13 @@ use std::ops::ControlFlow;
 use bolide::storage::{Runtime, SystemRuntime};
 use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
 
-/// Records by default, and how many of them have the same value.
+/// The default number of records, and the number of records for each value.
 const RECORDS: u64 = 100_000;
-const OF_VALUE: u64 = 25;
-/// A prime: steps of this size reach all values.
-const LEAP: u64 = 15_485_863;
+const RECORDS_PER_VALUE: u64 = 25;
+/// A prime, so that steps of this size reach all values.
+const VALUE_STEP: u64 = 15_485_863;
 
-/// Queries so many answers, each lent without a copy. Returns the bytes of all.
+/// Runs one query per round, whose answers are borrowed without a copy. Returns the bytes of all answers.
 #[inline(never)]
 fn run_query(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u64>) -> bolide::Result<usize> {
     let options = FindOptions::default();
@@ -44,12 +44,12 @@ fn run_query(records: &Collection, what: &str, values: u64, rounds: std::ops::Ra
     Ok(bytes)
 }
 
-/// Queries all values once, in no order: blocks lie in the cache as queries bring them in.
+/// Queries all values once in random order, so that the queries determine the order of the blocks in the cache.
 #[inline(never)]
 fn warm_up(records: &Collection, values: u64) -> bolide::Result<usize> {
     let mut bytes = 0;
     for round in 0..values {
-        let value = round * LEAP % values;
+        let value = round * VALUE_STEP % values;
         let query = Query::new().eq("a", value).using_index("a");
         records.visit(&query, &FindOptions::default(), |answer| {
             bytes += answer.record.map_or(0, <[u8]>::len);
@@ -63,8 +63,8 @@ fn main() -> bolide::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |number: usize| arguments.get(number).map_or("", String::as_str);
     let (kind, what, rounds) = (argument(0), argument(1), argument(2).parse().unwrap_or(0));
-    let count = argument(3).parse().unwrap_or(RECORDS).max(100 * OF_VALUE + 1);
-    let values = count / OF_VALUE;
+    let count = argument(3).parse().unwrap_or(RECORDS).max(100 * RECORDS_PER_VALUE + 1);
+    let values = count / RECORDS_PER_VALUE;
     let options = Options::default().cache_bytes(1 << 30).background_threads(0);
     let db = Db::open_with("db", options, Components::in_memory())?;
     let mut records = CollectionOptions::json();

@@ -1,4 +1,4 @@
-//! The cost of a checkpoint of a region, and of loading it.
+//! The cost of checkpoints of a region, and of loading them.
 //!
 //! `cargo run --release -p bolide-bench --example page_log_costs -- DIRECTORY`
 //!
@@ -15,7 +15,7 @@ use bolide_lsm::page_log::PageLog;
 use bolide_storage::pmem::{Place, Region, RegionOptions};
 use bolide_storage::{DiskVfs, SimRng, Vfs};
 
-/// Blocks of 4096 bytes, most of them a page each.
+/// Blocks of 4096 bytes, most of them one page each.
 const BLOCKS: u64 = 65_536;
 
 /// The CPU time of this thread in nanoseconds: comparable on a busy machine.
@@ -36,11 +36,11 @@ struct Bench {
 impl Bench {
     fn checkpoint(&mut self, what: &str) -> Result<()> {
         let (start, cpu) = (Instant::now(), cpu_nanos());
-        let (mut cut, fixed) = self.region.checkpoint_with(|| start.elapsed())?;
-        let pages = cut.pages();
+        let (mut checkpoint, fixed) = self.region.checkpoint_with(|| start.elapsed())?;
+        let pages = checkpoint.pages();
         self.sequence += 1;
         let file = &mut self.file;
-        let pending = self.log.append_checkpoint(&mut cut, self.sequence, &mut || {
+        let pending = self.log.append_checkpoint(&mut checkpoint, self.sequence, &mut || {
             *file += 1;
             Ok(FileIdentity { file_number: *file, tag: *file })
         })?;
@@ -48,7 +48,7 @@ impl Bench {
         for number in self.log.install(pending) {
             self.vfs.remove(&FileName::Region(number).path(&self.dir))?;
         }
-        cut.finish()?;
+        checkpoint.finish()?;
         let seconds = start.elapsed().as_secs_f64();
         let (cpu, fixed) = ((cpu_nanos() - cpu) as f64 / 1e6, fixed.as_secs_f64() * 1e6);
         println!(
@@ -85,18 +85,18 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         sequence: 0,
     };
     let mut rng = SimRng::new(1);
-    let mut places: Vec<Place> = Vec::new();
+    let mut offsets: Vec<Place> = Vec::new();
     for _ in 0..BLOCKS {
         let writer = bench.region.writer();
         let at = writer.allocate(4096)?;
         let bytes: Vec<u8> = (0..512).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         writer.write(at, &bytes)?;
-        places.push(at);
+        offsets.push(at);
     }
     bench.checkpoint("everything")?;
     for round in 0..30 {
         for _ in 0..BLOCKS / 50 {
-            let at = places[rng.below(BLOCKS) as usize];
+            let at = offsets[rng.below(BLOCKS) as usize];
             bench.region.writer().store(at, rng.next_u64())?;
         }
         bench.checkpoint(&format!("a fiftieth of the blocks, round {round}"))?;

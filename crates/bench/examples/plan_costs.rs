@@ -1,4 +1,4 @@
-//! Measures the times that the planner's constants stand for (`crates/index/src/lookup/plan.rs`).
+//! Measures the costs that the planner has as constants (`crates/index/src/lookup/plan.rs`).
 //!
 //! ```sh
 //! cargo run --release -p bolide-bench --example plan_costs
@@ -11,7 +11,7 @@ use bolide::{Collection, CollectionOptions, Components, Db, Options, Query, Resu
 
 const RECORDS: u64 = 200_000;
 /// Records with one value of the attribute `wide`.
-const OF_ONE: u64 = RECORDS / 10;
+const RECORDS_PER_VALUE: u64 = RECORDS / 10;
 const RUNS: usize = 7;
 const SEEKS: u64 = 500;
 
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     }
     let records = db.create_collection("records", collection)?;
     for number in 0..RECORDS {
-        // Neighbours in the index are far from each other in the table.
+        // Neighbours in the index are distant in the table.
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let pad = "x".repeat(230);
         let record =
@@ -37,10 +37,10 @@ fn main() -> Result<()> {
 
     let scan = each(RECORDS, || count(&records, &Query::new().eq("other", 3).count()))?;
     let wide = |index: &str| Query::new().eq("wide", 4).using_index(index);
-    let candidate = each(OF_ONE, || count(&records, &wide("s").count()))?;
-    let validated = each(OF_ONE, || count(&records, &wide("v").count()))?;
-    let fetched = each(OF_ONE, || count(&records, &wide("v")))?;
-    let sorted = each(OF_ONE, || count(&records, &wide("s").keys_only().order(bolide::Order::Oldest)))?;
+    let candidate = each(RECORDS_PER_VALUE, || count(&records, &wide("s").count()))?;
+    let validated = each(RECORDS_PER_VALUE, || count(&records, &wide("v").count()))?;
+    let fetched = each(RECORDS_PER_VALUE, || count(&records, &wide("v")))?;
+    let sorted = each(RECORDS_PER_VALUE, || count(&records, &wide("s").keys_only().order(bolide::Order::Oldest)))?;
     let seek = each(SEEKS, || {
         (0..SEEKS).try_fold(0, |sum, number| {
             Ok(sum + count(&records, &Query::new().eq("id", number * 397).keys_only().limit(1))?)

@@ -1,5 +1,5 @@
-//! How fast a PS-Tree is, and how large: no log, no table of records, keys only (Perseid §5.2). Inserts alone, without a version
-//! table and with one; then updates, which need one, and what a sweep leaves of them.
+//! The speed and the size of a PS-Tree alone, without a log and records (Perseid §5.2): inserts without and with a version
+//! table, updates, which need a version table, and a sweep after them.
 //!
 //! ```text
 //! cargo run --release -p bolide-bench --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Zipf's distribution over ranks, after Gray et al.
+/// The Zipf distribution over ranks, after Gray et al.
 struct Zipf {
     count: f64,
     theta: f64,
@@ -63,7 +63,7 @@ impl Zipf {
     }
 }
 
-/// A version table, used as an index uses it.
+/// A version table with the calls of an index.
 struct Versions {
     table: VersionTable,
     /// Primary keys of entries that were removed without a flag.
@@ -76,14 +76,14 @@ impl Versions {
         Ok(Self { table: VersionTable::create(region, options)?, removed: Mutex::default() })
     }
 
-    /// Takes note of a write, and of what its insert removed.
+    /// Adds a write to the version table, after the entries that its insert removed.
     fn note(&self, writer: &RegionWriter<'_>, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.settle(writer)?;
+        self.apply_removals(writer)?;
         self.table.note_entry(writer, primary_key, sequence)
     }
 
-    /// Takes note of what was removed.
-    fn settle(&self, writer: &RegionWriter<'_>) -> Result<()> {
+    /// Passes the removed entries to the version table.
+    fn apply_removals(&self, writer: &RegionWriter<'_>) -> Result<()> {
         let removed = std::mem::take(&mut *self.removed.lock().expect("no panic"));
         removed.iter().try_for_each(|key| self.table.note_flagged(writer, key))
     }
@@ -124,12 +124,12 @@ impl Obsolescence for Versions {
     }
 }
 
-/// As an index would encode them: a tag and eight bytes that are spread over the whole space.
+/// A secondary key: eight bytes, scattered over the whole key space.
 fn secondary_key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// Spread over the whole space too, so that no order of theirs helps.
+/// A primary key, scattered over the whole key space in another order.
 fn primary_key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()
 }
@@ -186,14 +186,14 @@ impl Run {
         });
     }
 
-    /// What an index does in a pause of the writes.
+    /// The sweep of an idle index.
     fn sweep(&self, versions: &Versions, newest: SequenceNumber) {
         let mut position = Vec::new();
-        self.time("sweep in a pause, a write", newest, |index| {
+        self.time("idle sweep, per write", newest, |index| {
             if index == 0 || !position.is_empty() {
                 let writer = self.region.writer();
                 self.tree.sweep(&writer, &mut position, 64, versions, newest).expect("a sweep");
-                versions.settle(&writer).expect("a note");
+                versions.apply_removals(&writer).expect("a note");
             }
             0
         });

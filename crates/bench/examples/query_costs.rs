@@ -1,4 +1,4 @@
-//! What a query for the newest records of one secondary key costs, layer by layer, and what a write costs.
+//! The cost of a query for the newest records of one secondary key, by layer, and the cost of a write.
 //!
 //! ```sh
 //! cargo build --release -p bolide-bench --example query_costs
@@ -7,12 +7,11 @@
 //!     target/release/examples/query_costs ps-tree 50000 12500 keys 10 10000 untimed
 //! ```
 //!
-//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `prepared` (the
-//! same of a prepared query), `records`, `visit-records` and `prepared-records`, or `writes`; limit; queries;
-//! `untimed` to leave the clock alone, which valgrind does not bear, or `first`: untimed, and without queries before, so that
-//! obsolete entries have no flags yet. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
-//! `bolide-bench index`. With `writes` the writes are in functions of their own, `insert_all` and `update_all`, to be
-//! counted. Prints nanoseconds of CPU time.
+//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `prepared` (`visit`
+//! with a prepared query), `records`, `visit-records`, `prepared-records`, or `writes`; limit; queries; optionally `untimed` or
+//! `first`. `untimed` reads no clock, which fails under valgrind. `first` is untimed and skips the warm-up queries, so that
+//! obsolete entries have no flags. Records have 300 bytes, 25 for each secondary key on average, as in `bolide-bench index`.
+//! With `writes`, count the functions `insert_all` and `update_all`. Prints nanoseconds of CPU time.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ impl AttributeExtractor for SecondaryKey {
     }
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -77,7 +76,7 @@ fn update_all(records: &Collection, count: u64, updates: u64, random: &mut Rando
     (0..updates).try_for_each(|_| put(records, random.below(count), random.below(secondaries)))
 }
 
-/// Queries the newest `limit` of each of these secondary keys; returns the number of answers.
+/// Queries the newest `limit` records of each of these secondary keys. Returns the number of answers.
 #[inline(never)]
 fn run_query(records: &Collection, how: &str, limit: usize, keys: &[u64]) -> Result<usize> {
     let mut answers = 0;
@@ -111,7 +110,7 @@ fn run_query(records: &Collection, how: &str, limit: usize, keys: &[u64]) -> Res
     Ok(answers)
 }
 
-/// Queries each secondary key once, for records if these are wanted: they are in memory afterwards.
+/// Queries each secondary key once, so that keys, and records if requested, are in memory.
 #[inline(never)]
 fn warm_up(records: &Collection, how: &str, limit: usize, secondaries: u64) -> Result<()> {
     (0..secondaries).try_for_each(|secondary| {
@@ -153,7 +152,7 @@ fn main() -> Result<()> {
     if how != "writes" {
         let secondaries = (count / RECORDS_PER_SECONDARY).max(1);
         let keys: Vec<u64> = (0..queries).map(|_| random.below(secondaries)).collect();
-        // What there was to be collected was, and readers have flagged what they can.
+        // After garbage collection, and with all flags of readers.
         if text(6, "timed") != "first" {
             db.wait_until_settled()?;
             warm_up(&records, &how, limit, secondaries)?;

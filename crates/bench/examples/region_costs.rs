@@ -1,4 +1,4 @@
-//! What the calls of a region cost, in nanoseconds of one thread.
+//! The cost of the operations of a region, in nanoseconds of one thread.
 //!
 //! `cargo run --release -p bolide-bench --example region_costs`
 #![allow(clippy::print_stdout, reason = "a program that prints")]
@@ -14,7 +14,7 @@ use bolide_storage::pmem::{PAGE_BYTES, Place, Region, RegionOptions};
 const BLOCKS: usize = 500_000;
 const ROUNDS: usize = 4_000_000;
 
-/// Prints the mean of the fastest of 20 parts, so that other work on the machine counts little.
+/// Prints the mean of the fastest of 20 parts, which reduces disturbances by other programs.
 fn timed(what: &str, rounds: usize, mut act: impl FnMut(usize)) {
     let part = rounds / 20;
     let parts = (0..20).map(|index| {
@@ -64,18 +64,18 @@ fn main() -> bolide_base::Result<()> {
         drop(black_box(region.load(random[(round * 7919) & 0xffff] + 64)));
     });
     timed("pin and unpin", ROUNDS, |_| drop(black_box(region.pin())));
-    // What a pin is made of: a compare-exchange and a store on a line of the thread's own, and between them a fence.
+    // The parts of a pin: a compare-exchange and a store on a cache line of the thread, with a fence between them.
     let slot = AtomicU64::new(0);
-    let claim = |fenced: bool| {
+    let claim_slot = |fenced: bool| {
         let _ = black_box(slot.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed));
         if fenced {
             fence(Ordering::SeqCst);
         }
         slot.store(0, Ordering::Release);
     };
-    timed("claim a slot and leave it", ROUNDS, |_| claim(false));
-    timed("the same with the fence of a pin", ROUNDS, |_| claim(true));
-    timed("writer, taken and dropped", ROUNDS, |_| drop(black_box(region.writer())));
+    timed("claim and release a slot", ROUNDS, |_| claim_slot(false));
+    timed("claim and release a slot, with the fence of a pin", ROUNDS, |_| claim_slot(true));
+    timed("writer, created and dropped", ROUNDS, |_| drop(black_box(region.writer())));
     {
         let writer = region.writer();
         timed("store, cached", ROUNDS, |round| writer.store(cached(round), round as u64).unwrap());
@@ -87,38 +87,38 @@ fn main() -> bolide_base::Result<()> {
             writer.free(at, 512);
         });
     }
-    cuts(&region, &places)
+    checkpoints(&region, &places)
 }
 
-/// Cuts of everything and of a part, with and without a page that is written meanwhile.
-fn cuts(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
-    let mut cut = region.checkpoint()?;
-    let (pages, start) = (cut.pages(), Instant::now());
+/// Checkpoints of all pages and of a part, with and without concurrent stores.
+fn checkpoints(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
+    let mut checkpoint = region.checkpoint()?;
+    let (pages, start) = (checkpoint.pages(), Instant::now());
     let mut sum = 0_u64;
-    while let Some((page, bytes)) = cut.next_page() {
+    while let Some((page, bytes)) = checkpoint.next_page() {
         sum ^= page ^ u64::from(bytes[17]);
     }
     let seconds = start.elapsed().as_secs_f64();
-    cut.finish()?;
+    checkpoint.finish()?;
     black_box(sum);
     let rate = (pages * PAGE_BYTES) as f64 / seconds / 1e9;
-    println!("a cut of {pages} pages, handed out in {:.1} ms: {rate:.2} GB/s", seconds * 1e3);
+    println!("a checkpoint of {pages} pages, read in {:.1} ms: {rate:.2} GB/s", seconds * 1e3);
     for share in [100, 1] {
         let writer = region.writer();
         places.iter().step_by(share).try_for_each(|&at| writer.store(at, 1))?;
         drop(writer);
         let start = Instant::now();
-        let cut = region.checkpoint()?;
+        let checkpoint = region.checkpoint()?;
         let fixed = start.elapsed();
-        println!("a cut of {} pages is fixed in {:.1} us", cut.pages(), fixed.as_secs_f64() * 1e6);
+        println!("a checkpoint of {} pages is taken in {:.1} us", checkpoint.pages(), fixed.as_secs_f64() * 1e6);
         let writer = region.writer();
-        let aside: Vec<Place> = places.iter().step_by(share * 8).copied().collect();
-        timed("first store to a page of a cut", aside.len(), |index| writer.store(aside[index], 2).unwrap());
+        let rewritten: Vec<Place> = places.iter().step_by(share * 8).copied().collect();
+        timed("first store to a page of a checkpoint", rewritten.len(), |index| writer.store(rewritten[index], 2).unwrap());
         drop(writer);
-        drop(cut);
-        let mut cut = region.checkpoint()?;
-        while cut.next_page().is_some() {}
-        cut.finish()?;
+        drop(checkpoint);
+        let mut checkpoint = region.checkpoint()?;
+        while checkpoint.next_page().is_some() {}
+        checkpoint.finish()?;
     }
     Ok(())
 }

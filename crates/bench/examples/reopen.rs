@@ -1,13 +1,12 @@
-//! Measures how long a database with an index of kind `ps-tree` takes to open: after a clean close, and after the end
-//! of the process.
+//! Measures the time to open a database with an index of kind `ps-tree`, after a close and after the end of the process.
 //!
 //! ```sh
 //! cargo run --release -p bolide-bench --example reopen -- DIR [RECORDS [FURTHER [SPEC]]]
 //! ```
 //!
-//! `DIR` must not exist. `RECORDS` records (5,000,000) with 50 records to a value are written and the database is
-//! closed; then `FURTHER` records (200,000) are written by a process that ends without closing it. Each opening
-//! ends with a query to the index. Files come from the page cache.
+//! `DIR` must not exist. `RECORDS` records (5,000,000), 50 for each value, are written, and the database is closed. Then a
+//! process writes `FURTHER` records (200,000) and ends without a close. Each opening ends with a query to the index. Files are
+//! in the page cache.
 
 use std::process::Command;
 
@@ -15,26 +14,26 @@ use bolide::storage::{Runtime, SystemRuntime};
 use bolide::{CollectionOptions, Db, Error, Options, Query, Result, SyncMode, WriteBatch};
 
 const RECORDS: u64 = 5_000_000;
-const FURTHER: u64 = 200_000;
-const OF_ONE_VALUE: u64 = 50;
+const UNCLOSED_RECORDS: u64 = 200_000;
+const RECORDS_PER_VALUE: u64 = 50;
 const BATCH: u64 = 500;
-const OPENINGS: usize = 3;
+const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |place: usize, default: u64| {
-        arguments.get(place).and_then(|text| text.parse().ok()).unwrap_or(default)
+    let number = |position: usize, default: u64| {
+        arguments.get(position).and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let Some(dir) = arguments.first() else {
         return Err(Error::invalid_input("usage: reopen DIR [RECORDS [FURTHER [SPEC]]]"));
     };
-    let (records, further) = (number(1, RECORDS), number(2, FURTHER));
+    let (records, further) = (number(1, RECORDS), number(2, UNCLOSED_RECORDS));
     let spec = arguments.get(3).map_or("group:ps-tree", String::as_str);
     if arguments.get(4).is_some_and(|word| word == "and-die") {
         let db = open(dir)?;
         write(&db, records, records + further)?;
         db.sync()?;
-        // The database stays as a process that was killed leaves it.
+        // Exits without a close, as a killed process.
         std::process::exit(0);
     }
     let db = open(dir)?;
@@ -44,14 +43,14 @@ fn main() -> Result<()> {
     db.close()?;
     let cpu = cpu_seconds() - before;
     println!("close after writing {records} records: {:.3} s, {cpu:.3} s of CPU", seconds(&started));
-    for _ in 0..OPENINGS {
+    for _ in 0..ROUNDS {
         measure(dir, "clean close", false)?;
     }
     let program = std::env::current_exe().map_err(|error| Error::invalid_input(error.to_string()))?;
     let (first, last) = (records.to_string(), further.to_string());
     let ended = Command::new(program).args([dir, &first, &last, spec, "and-die"]).status();
     if !ended.is_ok_and(|status| status.success()) {
-        return Err(Error::invalid_input("the process that was to end early failed"));
+        return Err(Error::invalid_input("the process that ends without a close failed"));
     }
     measure(dir, &format!("end of the process, {further} records later"), true)
 }
@@ -89,7 +88,7 @@ fn measure(dir: &str, what: &str, shows_log: bool) -> Result<()> {
 
 fn write(db: &Db, from: u64, to: u64) -> Result<()> {
     let records = db.collection("records")?;
-    let values = (to / OF_ONE_VALUE).max(1);
+    let values = (to / RECORDS_PER_VALUE).max(1);
     let mut next = from;
     while next < to {
         let mut batch = WriteBatch::new();

@@ -1,6 +1,7 @@
-//! The costs of seeks and scans through a sorted view and through a merging cursor, of building a view, and of rebuilding it with
-//! a new run with every tenth key: CPU time of the calling thread, or instructions, with 0 rounds under
-//! `valgrind --tool=callgrind`, of the scans with `--toggle-collect='*scan_view*'`, of the rebuild with
+//! The costs of seeks and scans through a sorted view and through a merging cursor, of the build of a view, and of its
+//! rebuild with a new run with every tenth key: CPU time of the calling thread. With 0 rounds no clock is read, to count
+//! instructions under
+//! `valgrind --tool=callgrind`: of scans with `--toggle-collect='*scan_view*'`, of the rebuild with
 //! `--toggle-collect='*Remix>::rebuild*'`.
 //!
 //! `cargo run --release -p bolide-bench --example sorted_view_costs -- [runs] [MiB of a run] [scans] [rounds]`
@@ -18,7 +19,7 @@ use bolide_table::{
 
 /// Entries that a scan reads after the first.
 const SCAN: usize = 50;
-/// One of this many keys is in the new run.
+/// The new run has one of so many keys.
 const NEW_RUN_STEP: u64 = 10;
 const VALUE: [u8; 100] = [b'v'; 100];
 
@@ -36,7 +37,7 @@ fn key(rank: u64, count: u64) -> [u8; 16] {
     })
 }
 
-/// Runs with disjoint keys, and one with newer versions of some.
+/// Runs with disjoint keys, and a run with newer versions of some keys.
 fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     let (vfs, cache) = (MemVfs::new(), BlockCache::new(8 << 30));
     let options = TableOptions::default().compression(Compression::None).key_counts(true);
@@ -67,7 +68,7 @@ fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     Ok(tables)
 }
 
-/// Seeks `scans` keys, and reads `more` entries from each; returns a checksum of them.
+/// Seeks `scans` keys and reads `more` entries from each. Returns a checksum.
 #[inline(never)]
 fn scan_view(view: &Arc<SortedView>, scans: u64, more: usize, count: u64) -> Result<u64> {
     let ranges = Arc::new(RangeTombstones::new());
@@ -99,7 +100,7 @@ fn scan_merge(tables: &[Arc<TableReader>], scans: u64, more: usize, count: u64) 
     Ok(sum)
 }
 
-/// The minimal work that reads both to their ends.
+/// Reads the last byte of key and value, so that both are loaded.
 #[inline]
 fn last_bytes(key: &[u8], value: &[u8]) -> u64 {
     u64::from(key.last().copied().unwrap_or(0)) + u64::from(value.last().copied().unwrap_or(0))
@@ -116,7 +117,7 @@ fn main() -> Result<()> {
     let view_runs: Result<Vec<_>> =
         tables.iter().map(|table| ViewRun::new(vec![Arc::clone(table)])).collect();
     let mut view_runs = view_runs?;
-    // The newest is first.
+    // The newest run is the first.
     view_runs.rotate_right(1);
     let options = RemixOptions::default().tags(true);
     let view = SortedView::build(view_runs[1..].to_vec(), &options)?;

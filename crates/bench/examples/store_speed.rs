@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p bolide-bench --example store_speed -- [entries] [directory] [layout] [MiB of a memtable] [scans]`
 //!
-//! With the environment variable `MAP_LOG` the log is mapped. With 0 scans only the load is measured.
+//! The environment variable `MAP_LOG` maps the log. With 0 scans only the load is measured.
 #![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let store = Store::open(options, components)?;
     let tree = store.create_tree(tree_options, b"")?;
     let value = [7; 120];
-    // A clock that does not work under valgrind.
+    // The clock does not work under valgrind.
     let counted = std::env::var_os("LD_PRELOAD").is_some();
     let clock = || if counted { 0 } else { runtime.thread_cpu_micros() };
     let report = |name: &str, started: u64, count: u64| {

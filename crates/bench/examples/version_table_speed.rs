@@ -1,5 +1,5 @@
-//! What a version table alone costs: with its filter of novelty, and with every key in it as the paper's durable table
-//! has (Perseid §4.3).
+//! The cost of a version table alone: with its novelty filter, and with every key, as in the durable table of the paper
+//! (Perseid §4.3).
 //!
 //! ```text
 //! cargo run --release -p bolide-bench --example version_table_speed -- [primary keys]
@@ -18,7 +18,7 @@ use bolide_storage::{Runtime, SimRng, SystemRuntime};
 fn main() -> Result<()> {
     let keys = std::env::args().nth(1).map_or(5_000_000, |text| text.parse().unwrap_or(5_000_000));
     println!(
-        "| 8-byte keys: {keys} | insert | update | judge current | judge obsolete | bytes a key, inserted | updated |"
+        "| 8-byte keys: {keys} | insert | update | verdict current | verdict obsolete | bytes a key, inserted | updated |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for every_key in [false, true] {
@@ -38,7 +38,7 @@ fn measure(keys: u64, every_key: bool) -> Result<()> {
         work()?;
         Ok::<f64, bolide_base::Error>((clock.thread_cpu_micros() - start) as f64 / keys as f64)
     };
-    // Keys are spread, as hashes of a counter.
+    // Keys are scattered, like hashes of a counter.
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     let insert = timed(&mut || {
         (0..keys).try_for_each(|number| table.note_entry(&region.writer(), &key(number), 1 + number))
@@ -58,7 +58,7 @@ fn measure(keys: u64, every_key: bool) -> Result<()> {
         }
         Ok(())
     })?;
-    let mut judge = |obsolete: bool| {
+    let mut measure_verdicts = |obsolete: bool| {
         let mut wrong = 0;
         let micros = timed(&mut || {
             for _ in 0..keys {
@@ -73,11 +73,11 @@ fn measure(keys: u64, every_key: bool) -> Result<()> {
             }
             Ok(())
         })?;
-        assert_eq!(wrong, 0, "verdicts that are wrong");
+        assert_eq!(wrong, 0, "wrong verdicts");
         Ok::<f64, bolide_base::Error>(micros)
     };
-    let (current, old) = (judge(false)?, judge(true)?);
-    let name = if every_key { "every key" } else { "filter of novelty" };
+    let (current, old) = (measure_verdicts(false)?, measure_verdicts(true)?);
+    let name = if every_key { "every key" } else { "novelty filter" };
     println!(
         "| {name} | {insert:.2} | {update:.2} | {current:.2} | {old:.2} | {inserted:.1} | {:.1} |",
         bytes(&table)

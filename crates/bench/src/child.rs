@@ -1,4 +1,4 @@
-//! One engine in a process of its own.
+//! Runs one engine in a child process.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::workloads::next::{self, NextPlan};
 use crate::workloads::next_windows;
 use crate::workloads::store::{self, StorePlan};
 
-/// What a child is to run.
+/// The workload of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Plan {
     /// The plain-store workload.
@@ -24,7 +24,7 @@ pub enum Plan {
     Kinds(KindsPlan),
     /// Index blocks inside sstables.
     Next(NextPlan),
-    /// The same with points, queried by windows.
+    /// Index blocks of points inside sstables, queried by windows.
     NextWindows(NextPlan),
 }
 
@@ -49,7 +49,7 @@ pub fn spawn(plan: &Plan, parent: Option<&Path>) -> Result<Vec<RowFigures>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The child's side: runs the plan and prints the figures as JSON.
+/// Runs a plan in the child process and prints the figures as JSON.
 pub fn serve(plan: &str, directory: &Path) -> Result<()> {
     let figures = match serde_json::from_str(plan)? {
         Plan::Store(plan) => store::run(&plan, directory)?,

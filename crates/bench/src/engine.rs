@@ -1,9 +1,8 @@
-//! What a store must offer to be measured: two small traits, and the figures all are configured with.
+//! The interface of a measured store: two small traits and the common settings.
 //!
-//! A workload opens one [`Connection`] per thread and hands it batches of operations. A store
-//! that writes records one by one (Bolide, RocksDB, fjall) just runs them; a store that lives by
-//! transactions (LMDB, redb, SQLite) wraps each batch in one. The workload chooses the batches so
-//! that a transaction holds about 100 writes.
+//! A workload opens one [`Connection`] per thread and passes it batches of operations. A store that writes single records
+//! (Bolide, RocksDB, fjall) runs them directly; a transactional store (LMDB, redb, SQLite) runs each batch in a
+//! transaction. The batch sizes are such that a transaction has about 100 writes.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,34 +14,34 @@ pub const CACHE_BYTES: usize = 1 << 30;
 /// Memtable or write buffer of every LSM store, in bytes.
 pub const MEMTABLE_BYTES: usize = 64 << 20;
 
-/// Most the memory map of LMDB may grow to, in bytes.
+/// Maximum size of the memory map of LMDB, in bytes.
 #[cfg(feature = "peers")]
 pub const MAP_BYTES: usize = 64 << 30;
 
-/// Whether a batch of operations writes.
+/// The access of a batch of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Gets and scans alone.
+    /// Gets and scans only.
     Read,
-    /// Anything.
+    /// Reads and writes.
     Write,
 }
 
-/// How Bolide arranges its sorted runs; the peers have no such choice here.
+/// The layout of Bolide's sorted runs. The peers have no such setting here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Layout {
-    /// Few runs, more rewriting.
+    /// Few runs, higher write amplification.
     Leveled,
-    /// More runs, less rewriting.
+    /// More runs, lower write amplification.
     Tiered,
     /// Levels of partitions.
     Fragmented,
-    /// One level of partitions, which full memtables go straight into.
+    /// One level of partitions, which flushes write to directly.
     Partitioned,
 }
 
 impl Layout {
-    /// The layout as Bolide calls it.
+    /// The layout as an option of Bolide.
     pub fn of_bolide(self) -> bolide::Layout {
         match self {
             Self::Leveled => bolide::Layout::Leveled,
@@ -53,19 +52,19 @@ impl Layout {
     }
 }
 
-/// Which layouts of Bolide have sorted views.
+/// The layouts of Bolide with sorted views.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Views {
     /// None.
     Never,
-    /// Those with partitions, as it is shipped.
+    /// Those with partitions, the default of Bolide.
     Partitions,
-    /// Those and tiered ones.
+    /// Those with partitions and tiered ones.
     Always,
 }
 
 impl Views {
-    /// The choice as Bolide calls it.
+    /// The setting as an option of Bolide.
     pub fn of_bolide(self) -> bolide::SortedViews {
         match self {
             Self::Never => bolide::SortedViews::Never,
@@ -75,41 +74,41 @@ impl Views {
     }
 }
 
-/// How Bolide keeps the records of one store.
+/// The settings of Bolide for the records of one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrangement {
-    /// Of its sorted runs.
+    /// The layout of its sorted runs.
     pub layout: Layout,
-    /// Whether they are read through sorted views.
+    /// The layouts with sorted views.
     pub views: Views,
-    /// Whether gets go through views with tags instead of Bloom filters.
+    /// True for gets through views with tags instead of Bloom filters.
     pub view_tags: bool,
-    /// How much is written to a partition before its view is renewed, in percent of what the view has.
+    /// The data written to a partition before the rebuild of its view, in percent of the data of the view.
     pub view_delay_percent: u32,
 }
 
 impl Arrangement {
-    /// That of a layout as it is shipped.
+    /// The default settings of a layout.
     pub fn of(layout: Layout) -> Self {
         Self { layout, views: Views::Partitions, view_tags: false, view_delay_percent: 0 }
     }
 }
 
-/// How a plain store is set up. All engines take cache and memtable, as far as they have them.
+/// The settings of a plain store. Engines without a cache or a memtable ignore their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
+pub struct StoreSettings {
     /// Bolide's arrangement.
     pub arrangement: Arrangement,
     /// Block or page cache, in bytes.
     pub cache_bytes: usize,
     /// Memtable or write buffer, in bytes.
     pub memtable_bytes: usize,
-    /// Where Bolide begins another sstable, in bytes; `None` as it is shipped.
+    /// The target size of an sstable of Bolide in bytes; `None` for the default.
     pub file_bytes: Option<u64>,
 }
 
-impl Setting {
-    /// That of the plain-store workload.
+impl StoreSettings {
+    /// The settings of the plain-store workload.
     pub fn of(arrangement: Arrangement) -> Self {
         Self { arrangement, cache_bytes: CACHE_BYTES, memtable_bytes: MEMTABLE_BYTES, file_bytes: None }
     }
@@ -123,12 +122,12 @@ pub trait Session {
     /// Calls `read` with the value of `key`, if there is one, and returns whether there is.
     fn get(&mut self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Visits at most `limit` records from the first key at or after `start` on, in key order.
-    /// Returns how many there were. A seek is a scan of one.
+    /// Visits at most `limit` records from the first key at or after `start` on, in key order. Returns their number. A seek
+    /// is a scan of one record.
     fn scan(&mut self, start: &[u8], limit: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
 }
 
-/// A body of operations to run inside one batch.
+/// The operations of one batch.
 pub type Batch<'b> = &'b mut dyn FnMut(&mut dyn Session) -> Result<()>;
 
 /// One thread's access to a plain store.
@@ -137,18 +136,18 @@ pub trait Connection {
     fn batch(&mut self, access: Access, body: Batch<'_>) -> Result<()>;
 }
 
-/// A plain store, open.
+/// An open plain store.
 pub trait Engine: Sync {
     /// Access for the calling thread.
     fn connect(&self) -> Result<Box<dyn Connection + '_>>;
 
-    /// Bytes written to files through a mapping so far, which the system counts nowhere.
+    /// Bytes written to files through a mapping so far, which no counter of the system includes.
     fn mapped_bytes(&self) -> u64 {
         0
     }
 }
 
-/// What a lookup by secondary key brings.
+/// The result of a lookup by secondary key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
     /// Primary keys alone.
@@ -165,16 +164,15 @@ pub type Visit<'v> = &'v mut dyn FnMut(&[u8], Option<&[u8]>);
 /// A record's first eight bytes are its secondary key, big-endian; the next eight its version,
 /// which grows with every write ([`crate::data::indexed_record`]).
 pub trait IndexSession {
-    /// Sets `primary` to `record`, which may or may not replace an older one. Table and index
-    /// change together.
+    /// Sets `primary` to `record`, which may replace an older record. Changes table and index atomically.
     fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()>;
 
     /// Visits the newest `limit` records whose secondary key is `secondary`, newest first.
-    /// Returns how many there were.
+    /// Returns their number.
     fn newest(&mut self, secondary: u64, limit: usize, fetch: Fetch, visit: Visit<'_>) -> Result<usize>;
 }
 
-/// A body of operations on a store with an index to run inside one batch.
+/// The operations of one batch on a store with an index.
 pub type IndexBatch<'b> = &'b mut dyn FnMut(&mut dyn IndexSession) -> Result<()>;
 
 /// One thread's access to a store with an index.
@@ -183,12 +181,12 @@ pub trait IndexConnection {
     fn batch(&mut self, access: Access, body: IndexBatch<'_>) -> Result<()>;
 }
 
-/// A store with an index on one attribute, open.
+/// An open store with an index on one attribute.
 pub trait IndexEngine: Sync {
     /// Access for the calling thread.
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>>;
 
-    /// Bytes written to files through a mapping so far, which the system counts nowhere.
+    /// Bytes written to files through a mapping so far, which no counter of the system includes.
     fn mapped_bytes(&self) -> u64 {
         0
     }

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! `--peers` needs the feature `peers` (see `engines` for the stores and their configuration).
-//! Each engine runs in a child process of its own, so that memory and CPU time are its alone; the
-//! child prints its figures as JSON and the parent takes medians over `--runs`.
+//! Each engine runs in a separate child process, so that its memory and CPU time are isolated. The child prints its figures as
+//! JSON, and the parent computes medians over `--runs`.
 
-// A program has no outside: `pub` marks what a module offers to the rest of the program.
+// A program has no external interface: `pub` marks the items that a module offers to the program.
 #![allow(unreachable_pub)]
 
 mod child;
@@ -65,16 +65,16 @@ enum Command {
         /// Rows to run after the load (default: all)
         #[arg(long, value_delimiter = ',')]
         rows: Vec<String>,
-        /// Which layouts of Bolide have sorted views
+        /// The layouts of Bolide with sorted views
         #[arg(long, value_enum, default_value = "partitions")]
         sorted_views: Views,
-        /// Let Bolide's gets go through sorted views with tags instead of Bloom filters
+        /// Use sorted views with tags instead of Bloom filters for Bolide's gets
         #[arg(long)]
         view_tags: bool,
-        /// How much is written to a partition before its view is renewed, in percent of what the view has
+        /// Data written to a partition before the rebuild of its view, in percent of the data of the view
         #[arg(long, default_value_t = 0)]
         view_delay_percent: u32,
-        /// From how many ranks the YCSB rows draw
+        /// The number of ranks of the YCSB rows
         #[arg(long, value_enum, default_value = "ycsb")]
         ranks: Ranks,
         #[command(flatten)]
@@ -110,12 +110,12 @@ enum Command {
         /// Updates after that, each of a random record
         #[arg(long, default_value_t = 250_000)]
         updates: u64,
-        /// Which rows to measure; numbers and windows are of tables of their own, and with `all` the figures of windows go to
-        /// a file of their own, FILE.windows.json
+        /// Rows to measure. Numbers and windows have separate tables; with `all` the figures of windows are written to
+        /// FILE.windows.json
         #[arg(long, value_enum, default_value = "all")]
         rows: NextRows,
-        /// The directory of the data set of positions, vehicles.ndjson.zst (default: beside the repository; the bundled part where
-        /// it is not there)
+        /// The directory of the data set of positions, vehicles.ndjson.zst (default: the shared data directory, else the
+        /// bundled part)
         #[arg(long)]
         data: Option<PathBuf>,
         #[command(flatten)]
@@ -145,21 +145,21 @@ enum Command {
         #[arg(long, value_delimiter = ',')]
         rows: Vec<String>,
     },
-    /// Repeats figures and tables of the papers and checks their shapes
+    /// Repeats figures and tables of the papers and checks claims about them
     ///
     /// Example: `bolide-bench figure leveldbpp-8 leveldbpp-10 --out figures`
     Figure {
-        /// Names of figures; `list` prints them, `all` makes every one, `perseid-all` those of one paper, `page` prints
-        /// those made before as one page of Markdown
+        /// Names of figures; `list` prints them, `all` measures all of them, `perseid-all` those of one paper, `pages` writes
+        /// the Markdown pages of figures measured before
         #[arg(required = true)]
         names: Vec<String>,
-        /// Where NAME.svg, NAME.json and NAME.md are written
+        /// Output directory of NAME.svg, NAME.json and NAME.md
         #[arg(long, default_value = "target/figures")]
         out: PathBuf,
         #[command(flatten)]
         scale: figures::Scale,
     },
-    /// Runs one plan and prints its figures; the bench calls itself so
+    /// Runs one plan and prints its figures; used by the bench for its child processes
     #[command(hide = true)]
     Child {
         /// The plan as JSON
@@ -182,22 +182,22 @@ struct Common {
     /// Run the other stores too (needs the feature `peers`)
     #[arg(long)]
     peers: bool,
-    /// Run these engines alone
+    /// Run these engines only
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
     /// Runs to take the median of
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// How Bolide arranges its sorted runs
+    /// The layout of Bolide's sorted runs
     #[arg(long, value_enum, default_value = "leveled")]
     layout: Layout,
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A row that takes longer than this many seconds stops early
+    /// Time limit of a row in seconds
     #[arg(long, default_value_t = 60)]
     row_limit: u64,
-    /// Where the stores are made (default: the system's directory for temporary files)
+    /// Parent directory of the stores (default: the system's directory for temporary files)
     #[arg(long)]
     directory: Option<PathBuf>,
     /// Write all figures to this file as JSON
@@ -361,7 +361,7 @@ impl Common {
     }
 }
 
-/// Runs every job `runs` times, engine by engine within each run, so that a noisy minute hits all.
+/// Runs every job `runs` times. The engines run in turn within each run, so that a disturbance affects all of them.
 fn measure_all(workload: &str, n: u64, jobs: &[Job], common: &Common) -> Result<()> {
     let runs = common.runs.max(1);
     let mut results = vec![Vec::new(); jobs.len()];
@@ -369,7 +369,7 @@ fn measure_all(workload: &str, n: u64, jobs: &[Job], common: &Common) -> Result<
         for (job, (engine, threads, plan)) in jobs.iter().enumerate() {
             eprintln!("run {run} of {runs}: {engine}, {threads} thread(s)");
             results[job].push(child::spawn(plan, common.directory.as_deref())?);
-            // What was measured so far outlives a later failure.
+            // Saved after each job, so that a later failure does not lose measurements.
             save(&summarise(workload, n, jobs, &results, common), common)?;
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use parking_lot::{Condvar, Mutex};
 
-use crate::catalog::{Done, Filled, IndexLife, IndexState};
+use crate::catalog::{BuildPosition, Filled, IndexLife, IndexState};
 
 /// The progress of an index build.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Progress {
     carried_bytes: AtomicU64,
     sstable_bytes: AtomicU64,
     /// The work before this open of the database.
-    before: Done,
+    before: BuildPosition,
     attempt: Mutex<Attempt>,
     ended: Condvar,
 }
@@ -151,9 +151,9 @@ impl Progress {
     }
 
     /// Counts committed work; returns the sum.
-    pub(crate) fn count(&self, more: Done) -> Done {
+    pub(crate) fn count(&self, more: BuildPosition) -> BuildPosition {
         let add = |sum: &AtomicU64, more: u64| sum.fetch_add(more, Ordering::Relaxed) + more;
-        Done {
+        BuildPosition {
             records: add(&self.records, more.records),
             bytes: add(&self.bytes, more.bytes),
             entries: add(&self.entries, more.entries),
@@ -174,8 +174,8 @@ impl Progress {
     }
 
     /// The work in this open of the database and before.
-    pub(crate) fn done(&self) -> Done {
-        Done {
+    pub(crate) fn done(&self) -> BuildPosition {
+        BuildPosition {
             records: self.records.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             entries: self.entries.load(Ordering::Relaxed),

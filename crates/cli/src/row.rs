@@ -99,7 +99,7 @@ impl RowShape {
             None => false,
             Some((path, op)) => deletes(op).map_err(|reason| format!("its field `{path}`: {reason}"))?,
         };
-        Ok(if deletes { RowChange::Delete(key) } else { Change::Put(key) })
+        Ok(if deletes { RowChange::Delete(key) } else { RowChange::Put(key) })
     }
 }
 

@@ -1,12 +1,12 @@
-//! Indexes that keep their entries in trees of their own, beside the table, in the same log and
-//! manifest (LevelDB++ §4).
+//! Stand-alone indexes: they store their entries in trees of their own, with the same log and manifest as the table
+//! (LevelDB++ §4).
 
 pub(crate) mod checked_records;
 pub mod composite;
 pub mod covering;
-mod declared;
 mod describe;
 pub mod eager;
+mod index_tree;
 pub mod lazy;
 pub mod posting_list;
 pub(crate) mod secondary_key;

@@ -1,4 +1,4 @@
-//! One suite that every file system passes: the disk, the memory and the simulated one.
+//! The conformance suite of the file systems on disk, in memory, and simulated.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bolide_base::ErrorKind;
 use bolide_storage::{DiskVfs, File, MemVfs, SimVfs, Vfs};
 
-/// A file system, and an empty directory of it to work in.
-struct Place {
+/// A file system with an empty directory for a test.
+struct TestDirectory {
     vfs: Arc<dyn Vfs>,
     root: PathBuf,
     _guard: Option<tempfile::TempDir>,
 }
 
-impl Place {
+impl TestDirectory {
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -32,16 +32,16 @@ impl Place {
     }
 }
 
-fn places() -> Vec<Place> {
+fn directories() -> Vec<TestDirectory> {
     let dir = tempfile::tempdir().unwrap();
     let mem = MemVfs::new();
     let sim = SimVfs::new(1);
     mem.create_dir_all(Path::new("/data/db")).unwrap();
     sim.create_dir_all(Path::new("/data/db")).unwrap();
     vec![
-        Place { vfs: Arc::new(DiskVfs::new()), root: dir.path().to_path_buf(), _guard: Some(dir) },
-        Place { vfs: Arc::new(mem), root: PathBuf::from("/data/db"), _guard: None },
-        Place { vfs: Arc::new(sim), root: PathBuf::from("/data/db"), _guard: None },
+        TestDirectory { vfs: Arc::new(DiskVfs::new()), root: dir.path().to_path_buf(), _guard: Some(dir) },
+        TestDirectory { vfs: Arc::new(mem), root: PathBuf::from("/data/db"), _guard: None },
+        TestDirectory { vfs: Arc::new(sim), root: PathBuf::from("/data/db"), _guard: None },
     ]
 }
 
@@ -50,15 +50,15 @@ fn kind<T>(result: bolide_base::Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn appended_bytes_are_read_back() {
-    for place in places() {
-        let file = place.write("a", b"hello ");
+fn appended_bytes_are_readable() {
+    for directory in directories() {
+        let file = directory.write("a", b"hello ");
         file.append(b"").unwrap();
         file.append(b"world").unwrap();
         file.sync().unwrap();
         assert_eq!(file.len().unwrap(), 11);
         assert!(!file.is_empty().unwrap());
-        assert_eq!(place.read("a"), b"hello world");
+        assert_eq!(directory.read("a"), b"hello world");
 
         let mut buf = [0; 5];
         assert_eq!(file.read_at(6, &mut buf).unwrap(), 5);
@@ -71,9 +71,9 @@ fn appended_bytes_are_read_back() {
 }
 
 #[test]
-fn an_early_end_of_file_says_where() {
-    for place in places() {
-        let file = place.write("a", b"12345");
+fn an_early_end_of_file_is_an_error_with_its_offset() {
+    for directory in directories() {
+        let file = directory.write("a", b"12345");
         let error = file.read_exact_at(3, &mut [0; 4]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
         let message = error.to_string();
@@ -83,10 +83,10 @@ fn an_early_end_of_file_says_where() {
 }
 
 #[test]
-fn a_reader_sees_what_another_handle_appends() {
-    for place in places() {
-        let writer = place.write("a", b"one");
-        let reader = place.vfs.open(&place.path("a")).unwrap();
+fn a_reader_sees_appends_of_another_handle() {
+    for directory in directories() {
+        let writer = directory.write("a", b"one");
+        let reader = directory.vfs.open(&directory.path("a")).unwrap();
         writer.append(b"two").unwrap();
         assert_eq!(reader.len().unwrap(), 6);
         let mut buf = [0; 3];
@@ -100,54 +100,54 @@ fn a_reader_sees_what_another_handle_appends() {
 
 #[test]
 fn creating_is_exclusive_and_needs_the_directory() {
-    for place in places() {
-        place.write("a", b"first");
-        assert_eq!(kind(place.vfs.create(&place.path("a"))), ErrorKind::Conflict);
-        assert_eq!(place.read("a"), b"first");
-        assert_eq!(kind(place.vfs.create(&place.path("missing/a"))), ErrorKind::NotFound);
-        place.vfs.create_dir_all(&place.path("dir")).unwrap();
-        assert_eq!(kind(place.vfs.create(&place.path("dir"))), ErrorKind::Conflict);
+    for directory in directories() {
+        directory.write("a", b"first");
+        assert_eq!(kind(directory.vfs.create(&directory.path("a"))), ErrorKind::Conflict);
+        assert_eq!(directory.read("a"), b"first");
+        assert_eq!(kind(directory.vfs.create(&directory.path("missing/a"))), ErrorKind::NotFound);
+        directory.vfs.create_dir_all(&directory.path("dir")).unwrap();
+        assert_eq!(kind(directory.vfs.create(&directory.path("dir"))), ErrorKind::Conflict);
     }
 }
 
 #[test]
-fn what_is_missing_is_not_found() {
-    for place in places() {
-        assert_eq!(kind(place.vfs.open(&place.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.remove(&place.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.rename(&place.path("x"), &place.path("y"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.hard_link(&place.path("x"), &place.path("y"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.list(&place.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.sync_dir(&place.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.remove_dir(&place.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(place.vfs.lock(&place.path("x/lock"))), ErrorKind::NotFound);
-        assert!(!place.vfs.exists(&place.path("x")).unwrap());
-        assert!(place.vfs.list(&place.root).unwrap().is_empty());
+fn missing_names_are_not_found() {
+    for directory in directories() {
+        assert_eq!(kind(directory.vfs.open(&directory.path("x"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.remove(&directory.path("x"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.rename(&directory.path("x"), &directory.path("y"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.hard_link(&directory.path("x"), &directory.path("y"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.list(&directory.path("x"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.sync_dir(&directory.path("x"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.remove_dir(&directory.path("x"))), ErrorKind::NotFound);
+        assert_eq!(kind(directory.vfs.lock(&directory.path("x/lock"))), ErrorKind::NotFound);
+        assert!(!directory.vfs.exists(&directory.path("x")).unwrap());
+        assert!(directory.vfs.list(&directory.root).unwrap().is_empty());
     }
 }
 
 #[test]
 fn a_directory_is_not_a_file() {
-    for place in places() {
-        place.vfs.create_dir_all(&place.path("dir")).unwrap();
-        place.vfs.open(&place.path("dir")).unwrap_err();
-        place.vfs.remove(&place.path("dir")).unwrap_err();
-        place.write("a", b"file");
-        place.vfs.rename(&place.path("a"), &place.path("dir")).unwrap_err();
-        place.vfs.create_dir_all(&place.path("a/b")).unwrap_err();
-        assert_eq!(place.vfs.list(&place.root).unwrap(), ["a", "dir"]);
+    for directory in directories() {
+        directory.vfs.create_dir_all(&directory.path("dir")).unwrap();
+        directory.vfs.open(&directory.path("dir")).unwrap_err();
+        directory.vfs.remove(&directory.path("dir")).unwrap_err();
+        directory.write("a", b"file");
+        directory.vfs.rename(&directory.path("a"), &directory.path("dir")).unwrap_err();
+        directory.vfs.create_dir_all(&directory.path("a/b")).unwrap_err();
+        assert_eq!(directory.vfs.list(&directory.root).unwrap(), ["a", "dir"]);
     }
 }
 
 #[test]
 fn a_rename_replaces_its_target() {
-    for place in places() {
-        let old = place.write("CURRENT", b"old");
-        place.write("CURRENT.tmp", b"new");
-        place.vfs.rename(&place.path("CURRENT.tmp"), &place.path("CURRENT")).unwrap();
-        place.vfs.sync_dir(&place.root).unwrap();
-        assert_eq!(place.read("CURRENT"), b"new");
-        assert_eq!(place.vfs.list(&place.root).unwrap(), ["CURRENT"]);
+    for directory in directories() {
+        let old = directory.write("CURRENT", b"old");
+        directory.write("CURRENT.tmp", b"new");
+        directory.vfs.rename(&directory.path("CURRENT.tmp"), &directory.path("CURRENT")).unwrap();
+        directory.vfs.sync_dir(&directory.root).unwrap();
+        assert_eq!(directory.read("CURRENT"), b"new");
+        assert_eq!(directory.vfs.list(&directory.root).unwrap(), ["CURRENT"]);
         let mut buf = [0; 3];
         old.read_exact_at(0, &mut buf).unwrap();
         assert_eq!(&buf, b"old");
@@ -155,82 +155,82 @@ fn a_rename_replaces_its_target() {
 }
 
 #[test]
-fn a_directory_is_renamed_with_what_it_holds() {
-    for place in places() {
-        place.vfs.create_dir_all(&place.path("copy.tmp/sub")).unwrap();
-        place.write("copy.tmp/a", b"1");
-        place.write("copy.tmp/sub/b", b"2");
-        place.write("copy.tmpx", b"a name with the same start");
-        place.vfs.rename(&place.path("copy.tmp"), &place.path("copy")).unwrap();
-        assert_eq!(place.read("copy/a"), b"1");
-        assert_eq!(place.read("copy/sub/b"), b"2");
-        assert_eq!(place.vfs.list(&place.root).unwrap(), ["copy", "copy.tmpx"]);
-        place.vfs.rename(&place.path("copy"), &place.path("copy/inside")).unwrap_err();
-        assert_eq!(place.read("copy/a"), b"1");
+fn a_directory_is_renamed_with_its_content() {
+    for directory in directories() {
+        directory.vfs.create_dir_all(&directory.path("copy.tmp/sub")).unwrap();
+        directory.write("copy.tmp/a", b"1");
+        directory.write("copy.tmp/sub/b", b"2");
+        directory.write("copy.tmpx", b"a name with the same start");
+        directory.vfs.rename(&directory.path("copy.tmp"), &directory.path("copy")).unwrap();
+        assert_eq!(directory.read("copy/a"), b"1");
+        assert_eq!(directory.read("copy/sub/b"), b"2");
+        assert_eq!(directory.vfs.list(&directory.root).unwrap(), ["copy", "copy.tmpx"]);
+        directory.vfs.rename(&directory.path("copy"), &directory.path("copy/inside")).unwrap_err();
+        assert_eq!(directory.read("copy/a"), b"1");
     }
 }
 
 #[test]
 fn a_hard_link_is_a_second_name() {
-    for place in places() {
-        let file = place.write("a", b"12");
-        place.vfs.hard_link(&place.path("a"), &place.path("b")).unwrap();
-        assert_eq!(kind(place.vfs.hard_link(&place.path("a"), &place.path("b"))), ErrorKind::Conflict);
+    for directory in directories() {
+        let file = directory.write("a", b"12");
+        directory.vfs.hard_link(&directory.path("a"), &directory.path("b")).unwrap();
+        assert_eq!(kind(directory.vfs.hard_link(&directory.path("a"), &directory.path("b"))), ErrorKind::Conflict);
         file.append(b"34").unwrap();
-        place.vfs.remove(&place.path("a")).unwrap();
-        assert_eq!(place.read("b"), b"1234");
-        assert_eq!(place.vfs.list(&place.root).unwrap(), ["b"]);
+        directory.vfs.remove(&directory.path("a")).unwrap();
+        assert_eq!(directory.read("b"), b"1234");
+        assert_eq!(directory.vfs.list(&directory.root).unwrap(), ["b"]);
     }
 }
 
 #[test]
-fn a_removed_file_stays_readable_where_it_is_open() {
-    for place in places() {
-        let file = place.write("a", b"still here");
-        let reader = place.vfs.open(&place.path("a")).unwrap();
-        place.vfs.remove(&place.path("a")).unwrap();
-        place.write("a", b"another");
+fn a_removed_file_stays_readable_by_open_handles() {
+    for directory in directories() {
+        let file = directory.write("a", b"still here");
+        let reader = directory.vfs.open(&directory.path("a")).unwrap();
+        directory.vfs.remove(&directory.path("a")).unwrap();
+        directory.write("a", b"another");
         let mut buf = [0; 10];
         reader.read_exact_at(0, &mut buf).unwrap();
         assert_eq!(&buf, b"still here");
         assert_eq!(file.len().unwrap(), 10);
-        assert_eq!(place.read("a"), b"another");
+        assert_eq!(directory.read("a"), b"another");
     }
 }
 
 #[test]
-fn directories_are_made_listed_and_removed() {
-    for place in places() {
-        place.vfs.create_dir_all(&place.path("x/y/z")).unwrap();
-        place.vfs.create_dir_all(&place.path("x/y")).unwrap();
-        place.write("x/y/2", b"");
-        place.write("x/y/1", b"");
-        assert!(place.vfs.exists(&place.path("x/y")).unwrap());
-        assert_eq!(place.vfs.list(&place.path("x/y")).unwrap(), ["1", "2", "z"]);
-        place.vfs.remove_dir(&place.path("x/y")).unwrap_err();
+fn directories_are_created_listed_and_removed() {
+    for directory in directories() {
+        directory.vfs.create_dir_all(&directory.path("x/y/z")).unwrap();
+        directory.vfs.create_dir_all(&directory.path("x/y")).unwrap();
+        directory.write("x/y/2", b"");
+        directory.write("x/y/1", b"");
+        assert!(directory.vfs.exists(&directory.path("x/y")).unwrap());
+        assert_eq!(directory.vfs.list(&directory.path("x/y")).unwrap(), ["1", "2", "z"]);
+        directory.vfs.remove_dir(&directory.path("x/y")).unwrap_err();
         for name in ["1", "2"] {
-            place.vfs.remove(&place.path("x/y").join(name)).unwrap();
+            directory.vfs.remove(&directory.path("x/y").join(name)).unwrap();
         }
-        place.vfs.remove_dir(&place.path("x/y/z")).unwrap();
-        place.vfs.remove_dir(&place.path("x/y")).unwrap();
-        place.vfs.sync_dir(&place.path("x")).unwrap();
-        assert!(place.vfs.list(&place.path("x")).unwrap().is_empty());
+        directory.vfs.remove_dir(&directory.path("x/y/z")).unwrap();
+        directory.vfs.remove_dir(&directory.path("x/y")).unwrap();
+        directory.vfs.sync_dir(&directory.path("x")).unwrap();
+        assert!(directory.vfs.list(&directory.path("x")).unwrap().is_empty());
     }
 }
 
 #[test]
 fn a_lock_is_exclusive_until_it_is_dropped() {
-    for place in places() {
-        let guard = place.vfs.lock(&place.path("LOCK")).unwrap();
-        assert!(place.vfs.exists(&place.path("LOCK")).unwrap());
-        assert_eq!(kind(place.vfs.lock(&place.path("LOCK"))), ErrorKind::Locked);
-        assert!(place.vfs.is_locked(&place.path("LOCK")).unwrap());
-        assert!(!place.vfs.is_locked(&place.path("NONE")).unwrap());
-        assert!(!place.vfs.exists(&place.path("NONE")).unwrap(), "looking makes no file");
-        let other = place.vfs.lock(&place.path("LOCK2")).unwrap();
+    for directory in directories() {
+        let guard = directory.vfs.lock(&directory.path("LOCK")).unwrap();
+        assert!(directory.vfs.exists(&directory.path("LOCK")).unwrap());
+        assert_eq!(kind(directory.vfs.lock(&directory.path("LOCK"))), ErrorKind::Locked);
+        assert!(directory.vfs.is_locked(&directory.path("LOCK")).unwrap());
+        assert!(!directory.vfs.is_locked(&directory.path("NONE")).unwrap());
+        assert!(!directory.vfs.exists(&directory.path("NONE")).unwrap(), "the query creates no file");
+        let other = directory.vfs.lock(&directory.path("LOCK2")).unwrap();
         drop(guard);
-        assert!(!place.vfs.is_locked(&place.path("LOCK")).unwrap());
-        drop(place.vfs.lock(&place.path("LOCK")).unwrap());
+        assert!(!directory.vfs.is_locked(&directory.path("LOCK")).unwrap());
+        drop(directory.vfs.lock(&directory.path("LOCK")).unwrap());
         drop(other);
     }
 }
@@ -240,8 +240,8 @@ fn appends_of_many_threads_do_not_mix() {
     const THREADS: u8 = 4;
     const APPENDS: usize = 200;
     const BYTES: usize = 37;
-    for place in places() {
-        let file = place.write("a", b"");
+    for directory in directories() {
+        let file = directory.write("a", b"");
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let file = &file;
@@ -252,7 +252,7 @@ fn appends_of_many_threads_do_not_mix() {
                 });
             }
         });
-        let bytes = place.read("a");
+        let bytes = directory.read("a");
         assert_eq!(bytes.len(), usize::from(THREADS) * APPENDS * BYTES);
         for piece in bytes.chunks(BYTES) {
             assert!(piece.iter().all(|byte| *byte == piece[0]));

@@ -1,4 +1,4 @@
-//! What only the real disk has: modes, and other processes.
+//! Tests of properties of the real disk: file modes, locks between processes, limits.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use bolide_storage::pmem::RegionOptions;
 use bolide_storage::{DiskVfs, File, Vfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Names the lock file for the child process of `a_lock_holds_between_processes`.
+/// The environment variable with the lock file for the child process of `a_lock_holds_between_processes`.
 const LOCK_VARIABLE: &str = "BOLIDE_TEST_LOCK_PATH";
 
 fn mode(path: &Path) -> u32 {
@@ -18,7 +18,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn files_and_directories_belong_to_their_owner_alone() {
+fn files_and_directories_are_private_to_their_owner() {
     let dir = tempfile::tempdir().unwrap();
     let vfs = DiskVfs::new();
     vfs.create_dir_all(&dir.path().join("x/y")).unwrap();
@@ -33,7 +33,7 @@ fn files_and_directories_belong_to_their_owner_alone() {
 #[test]
 fn a_lock_holds_between_processes() {
     if let Some(path) = std::env::var_os(LOCK_VARIABLE) {
-        // The child: its exit status says whether it was refused.
+        // The child: its exit status reports whether the lock was refused.
         let refused = DiskVfs::new().lock(Path::new(&path)).is_err_and(|e| e.kind() == ErrorKind::Locked);
         assert!(refused, "the child got the lock");
         return;
@@ -75,7 +75,7 @@ fn the_current_directory_is_listed_and_synced_by_the_empty_path() {
 }
 
 #[test]
-fn a_lock_notices_that_its_directory_is_gone_or_another_one() {
+fn a_lock_detects_the_replacement_of_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let vfs = DiskVfs::new();
     let path = dir.path().join("db");
@@ -90,7 +90,7 @@ fn a_lock_notices_that_its_directory_is_gone_or_another_one() {
 }
 
 #[test]
-fn a_log_is_not_mapped_unless_that_is_asked_for() {
+fn a_log_is_mapped_only_with_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let is_mapped = |path: &Path| {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -131,9 +131,9 @@ fn an_append_is_one_write() {
 const LIMIT_VARIABLE: &str = "BOLIDE_TEST_FILE_SIZE_LIMIT";
 
 #[test]
-fn the_limit_of_file_sizes_is_an_error_and_no_signal() {
+fn the_file_size_limit_is_an_error_and_no_signal() {
     const LIMIT: u64 = 300_000;
-    let name = "the_limit_of_file_sizes_is_an_error_and_no_signal";
+    let name = "the_file_size_limit_is_an_error_and_no_signal";
     if std::env::var_os(LIMIT_VARIABLE).is_none() {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name])
@@ -165,7 +165,7 @@ fn the_limit_of_file_sizes_is_an_error_and_no_signal() {
         full(&plain, bytes);
         let log = DiskVfs::new().create_log(&dir.path().join(format!("{number}.wal"))).unwrap();
         full(&log, bytes);
-        // An extent is longer than the limit, so this one is written, too.
+        // An extent exceeds the limit, so this log is written by system calls, too.
         let mapped = DiskVfs::new().map_logs().create_log(&dir.path().join(format!("{number}.log"))).unwrap();
         full(&mapped, bytes);
         limit(None);

@@ -1,11 +1,11 @@
-//! Regions under the model checker `shuttle`: every step of every thread at a word may be followed by a step of
-//! another. Pages have 512 bytes there and extents 32 KiB, so that runs stay short.
+//! Regions under the model checker `shuttle`, which interleaves the accesses of threads to words. Pages have 512 bytes and
+//! extents 32 KiB, so that runs stay short.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg bolide_shuttle" cargo test --release -p bolide-storage --test region_model
 //! ```
 //!
-//! `BOLIDE_MODEL_RUNS` says how many schedules each test tries. A failure prints a schedule to replay.
+//! `BOLIDE_MODEL_RUNS` is the number of schedules per test. A failure prints a schedule to replay.
 #![cfg(bolide_shuttle)]
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ fn small() -> RegionOptions {
     RegionOptions::new().limit_bytes(64 << 10)
 }
 
-/// Each writer keeps two words on different pages equal, and every cut finds them so.
+/// Each writer keeps two words on different pages equal; they are equal in every checkpoint.
 #[test]
-fn cuts_among_writers_are_whole() {
+fn checkpoints_beside_writers_are_consistent() {
     check(|| {
         let region = Arc::new(Region::in_memory(small()).unwrap());
         let at = region.writer().allocate(2 * PAGE_BYTES).unwrap();
@@ -44,18 +44,18 @@ fn cuts_among_writers_are_whole() {
             .collect();
         let mut pages = BTreeMap::new();
         for round in 0..3 {
-            let mut cut = region.checkpoint().unwrap();
-            let mut taken = pages.clone();
-            while let Some((page, bytes)) = cut.next_page() {
-                taken.insert(page, bytes.to_vec());
+            let mut checkpoint = region.checkpoint().unwrap();
+            let mut contents = pages.clone();
+            while let Some((page, bytes)) = checkpoint.next_page() {
+                contents.insert(page, bytes.to_vec());
             }
             if round == 1 {
-                // Given up: the next one has its pages, too.
-                cut.abandon();
+                // Cancelled: the next one contains its pages, too.
+                checkpoint.abandon();
                 continue;
             }
-            cut.finish().unwrap();
-            pages = taken;
+            checkpoint.finish().unwrap();
+            pages = contents;
             assert_equal(&restore(&pages), at);
         }
         for writer in writers {
@@ -84,10 +84,9 @@ fn restore(pages: &BTreeMap<u64, Vec<u8>>) -> Region {
     restore.finish().unwrap()
 }
 
-/// A block that a pinned reader has found is not handed out again while it looks. Three readers share two slots for
-/// pins, so that the others are counted elsewhere.
+/// A block is not reused while a pinned reader accesses it. Three readers share two slots for pins, so that overflow pins occur.
 #[test]
-fn pinned_blocks_stay() {
+fn pinned_blocks_are_not_reused() {
     check(|| {
         let region = Arc::new(Region::in_memory(small()).unwrap());
         let replace = |region: &Region, value: u64| {
@@ -123,9 +122,9 @@ fn pinned_blocks_stay() {
     });
 }
 
-/// A walk marks what is linked while a writer replaces it: nothing in use is put on offer, and what is lost is.
+/// A walk marks the linked block while a writer replaces it: used space is not freed, lost space is.
 #[test]
-fn reclaiming_beside_a_writer() {
+fn a_reclamation_beside_a_writer_frees_only_lost_space() {
     check(|| {
         let region = Arc::new(Region::in_memory(small()).unwrap());
         let link = |region: &Region, value: u64| {

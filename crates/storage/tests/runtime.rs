@@ -1,4 +1,4 @@
-//! One suite for both runtimes.
+//! The conformance suite of both runtimes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn runtimes() -> [Arc<dyn Runtime>; 2] {
 }
 
 #[test]
-fn the_clock_never_goes_back_and_sleep_moves_it() {
+fn the_clock_is_monotonic_and_advances_with_sleep() {
     for runtime in runtimes() {
         let start = runtime.now_micros();
         let mut last = start;

@@ -1,4 +1,4 @@
-//! The simulated disk: what a power cut leaves, and how calls fail.
+//! Tests of the simulated disk: power cuts and faults.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,21 +46,24 @@ fn synced_bytes_survive_each_power_cut() {
 
 #[test]
 fn unsynced_bytes_survive_in_every_way() {
-    let (mut cut, mut torn, mut noisy, mut whole) = (false, false, false, false);
+    let (mut truncated, mut torn, mut noisy, mut whole) = (false, false, false, false);
     for seed in 0..SEEDS {
         let vfs = SimVfs::new(seed);
         durable_file(&vfs, "log").append(&[7; 4000]).unwrap();
         let bytes = vfs.crash(CrashMode::Random).contents(path("log")).unwrap();
-        cut |= bytes.len() < 4000;
+        truncated |= bytes.len() < 4000;
         torn |= bytes.contains(&0);
         noisy |= bytes.iter().any(|byte| *byte != 0 && *byte != 7);
         whole |= bytes == [7; 4000];
     }
-    assert!(cut && torn && noisy && whole, "cut {cut}, torn {torn}, noisy {noisy}, whole {whole}");
+    assert!(
+        truncated && torn && noisy && whole,
+        "truncated {truncated}, torn {torn}, noisy {noisy}, whole {whole}"
+    );
 }
 
 #[test]
-fn names_survive_only_with_their_directory() {
+fn names_survive_only_after_a_sync_of_their_directory() {
     let vfs = SimVfs::new(3);
     vfs.create_dir_all(path("db")).unwrap();
     let file = vfs.create(path("db/a")).unwrap();
@@ -97,7 +100,7 @@ fn a_removal_may_come_back_and_a_rename_is_atomic() {
 }
 
 #[test]
-fn a_lost_sync_takes_its_bytes_with_it() {
+fn a_lost_sync_loses_its_bytes() {
     for mode in CrashMode::EACH {
         let vfs = SimVfs::new(9);
         let file = durable_file(&vfs, "log");
@@ -110,7 +113,7 @@ fn a_lost_sync_takes_its_bytes_with_it() {
         assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::Poisoned);
         assert_eq!(file.append(b"third").unwrap_err().kind(), ErrorKind::Poisoned);
         assert_eq!(vfs.contents(path("log")).unwrap(), b"firstsecond");
-        // A sync through another handle succeeds, and brings nothing back.
+        // A sync through another handle succeeds, without restoring the bytes.
         vfs.open(path("log")).unwrap().sync().unwrap();
         let bytes = vfs.crash(mode).contents(path("log")).unwrap();
         assert_eq!(bytes[..5], *b"first");
@@ -119,7 +122,7 @@ fn a_lost_sync_takes_its_bytes_with_it() {
 }
 
 #[test]
-fn a_short_append_lands_in_part_and_poisons() {
+fn a_short_append_writes_a_part_and_poisons() {
     let vfs = SimVfs::new(4);
     let file = durable_file(&vfs, "log");
     vfs.set_fault(plan(Fault::ShortAppend, 2));
@@ -132,7 +135,7 @@ fn a_short_append_lands_in_part_and_poisons() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_file_as_it_was() {
+fn a_full_disk_does_not_change_the_file() {
     let vfs = SimVfs::new(4);
     let file = durable_file(&vfs, "log");
     vfs.set_fault(plan(Fault::NoSpace, 1));
@@ -148,7 +151,7 @@ fn a_full_disk_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn a_short_read_is_met_by_reading_on() {
+fn an_exact_read_continues_after_a_short_read() {
     let vfs = SimVfs::new(4);
     let file = durable_file(&vfs, "log");
     file.append(&[5; 1000]).unwrap();
@@ -192,7 +195,7 @@ fn each_call_can_fail_once() {
 }
 
 #[test]
-fn the_power_goes_after_so_many_syncs() {
+fn the_power_goes_off_after_a_number_of_syncs() {
     let vfs = SimVfs::new(1);
     let file = durable_file(&vfs, "log");
     vfs.power_off_after_syncs(2);
@@ -234,7 +237,7 @@ fn images_are_the_disk_before_each_sync() {
 }
 
 #[test]
-fn a_crashed_machine_has_no_locks_and_its_own_disk() {
+fn a_crashed_machine_has_no_locks_and_a_separate_disk() {
     let vfs = SimVfs::new(1);
     let file = durable_file(&vfs, "log");
     let _lock = vfs.lock(path("LOCK")).unwrap();

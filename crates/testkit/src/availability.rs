@@ -1,10 +1,10 @@
-//! Availability with files of indexes lost: only records are precious.
+//! Availability after the loss of derived files.
 //!
-//! Files are *derived* if everything in them can be made again from the records: sstables of the trees of indexes, page
-//! segments, sorted views. With any of them, or all of them, damaged in any way:
-//! 1. the database opens, and every record is there;
-//! 2. writes succeed, and so do flushes;
-//! 3. after the next opening every index answers as the model does, and the deep check finds nothing.
+//! A file is *derived* if it can be rebuilt from the records: sstables of index trees, page segments, sorted views. With any
+//! or all derived files damaged in any way:
+//! 1. the database opens, and every record is present;
+//! 2. writes and flushes succeed;
+//! 3. after the next open every index answers as the model, and the deep check finds no problem.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bolide_lsm::version::owner_of_table;
 use bolide_storage::{SimRng, SimVfs};
 
-use crate::history::{Change, Durability, Step};
+use crate::history::{Change, Durability, HistoryStep};
 use crate::model::Model;
 use crate::record::record;
 use crate::seeds::Outcome;
@@ -37,21 +37,21 @@ pub fn derived_files(disk: &SimVfs) -> Outcome<Vec<PathBuf>> {
     Ok(derived)
 }
 
-/// Whether the sstable is of the tree of an index, by the manifest.
+/// Whether the sstable belongs to an index tree, according to the manifest.
 fn is_of_index(disk: &SimVfs, path: &Path) -> Outcome<bool> {
     let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
     let Some(number) = number else { return Ok(false) };
     let owner = owner_of_table(disk, Path::new(DATABASE), number).map_err(|error| format!("{error:?}"))?;
     let Some((_, descriptor)) = owner else { return Ok(false) };
-    let words = bolide::describe_descriptor(&descriptor).map_err(|error| format!("{error:?}"))?;
-    Ok(!words.starts_with("collection"))
+    let text = bolide::describe_descriptor(&descriptor).map_err(|error| format!("{error:?}"))?;
+    Ok(!text.starts_with("collection"))
 }
 
-/// Checks the three promises on `disk`, of which derived files alone are damaged, and which held `model`.
+/// Checks the three guarantees on `disk`, where only derived files are damaged and the database was in the state `model`.
 pub fn check(disk: &SimVfs, setup: Setup, seed: u64, model: &Model) -> Outcome {
     let vfs = Arc::new(disk.clone());
-    let mut subject =
-        Subject::open(vfs, setup, seed, model.clone()).map_err(failed("derived files close the database"))?;
+    let mut subject = Subject::open(vfs, setup, seed, model.clone())
+        .map_err(failed("the open fails with derived files damaged"))?;
     let compare = |subject: &Subject, what: &'static str| {
         let seen = subject.db().and_then(observe).map_err(failed(what))?;
         seen.compare(&subject.model).map_err(|difference| format!("{what}: {difference}"))
@@ -59,29 +59,31 @@ pub fn check(disk: &SimVfs, setup: Setup, seed: u64, model: &Model) -> Outcome {
     compare(&subject, "records with derived files damaged")?;
     let mut rng = SimRng::new(seed);
     for step in writes(&mut rng) {
-        subject.step(&step).map_err(|failure| format!("derived files refuse {step}: {failure}"))?;
+        subject
+            .step(&step)
+            .map_err(|failure| format!("with derived files damaged, {step} fails: {failure}"))?;
     }
-    // Meets what nothing else read.
+    // The check reads files that no other call has read.
     subject.db().and_then(|db| db.check(false)).map_err(failed("check"))?;
     for step in writes(&mut rng) {
         subject
             .step(&step)
-            .map_err(|failure| format!("after a check, derived files refuse {step}: {failure}"))?;
+            .map_err(|failure| format!("with derived files damaged, {step} after a check: {failure}"))?;
     }
     compare(&subject, "records written with derived files damaged")?;
-    subject.step(&Step::Reopen).map_err(|failure| format!("the next opening: {failure}"))?;
-    compare(&subject, "records after the next opening")?;
-    let db = subject.db().map_err(failed("the next opening"))?;
+    subject.step(&HistoryStep::Reopen).map_err(|failure| format!("the next open: {failure}"))?;
+    compare(&subject, "records after the next open")?;
+    let db = subject.db().map_err(failed("the next open"))?;
     verify(db, &subject.model, &mut rng)
-        .map_err(|failure| format!("indexes that were built again: {failure}"))
+        .map_err(|failure| format!("rebuilt indexes: {failure}"))
 }
 
 fn failed(what: &'static str) -> impl Fn(bolide::Error) -> String {
     move |error| format!("{what}: {error:?}")
 }
 
-/// Puts, replacements and deletes of records that the database has or lacks, and a flush.
-fn writes(rng: &mut SimRng) -> Vec<Step> {
+/// Puts, replacements and deletes of present and absent records, and a flush.
+fn writes(rng: &mut SimRng) -> Vec<HistoryStep> {
     let mut steps = Vec::new();
     for number in [0, 2, 3, 5, 20] {
         let key = format!("k{number:04}").into_bytes();
@@ -90,8 +92,8 @@ fn writes(rng: &mut SimRng) -> Vec<Step> {
             true => Change::Delete { collection: "notes", key },
             false => Change::Put { collection: "notes", key, record: record(rng) },
         };
-        steps.push(Step::Write { changes: vec![put, other], durability: Durability::Always });
+        steps.push(HistoryStep::Write { changes: vec![put, other], durability: Durability::Always });
     }
-    steps.push(Step::Flush);
+    steps.push(HistoryStep::Flush);
     steps
 }

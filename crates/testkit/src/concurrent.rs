@@ -1,11 +1,11 @@
-//! Many threads on one database: snapshots are consistent, and nothing goes back in time.
+//! Many threads on one database: snapshots are consistent, and reads are monotonic.
 //!
-//! Records come in groups. A batch rewrites a whole group: every record of it gets the batch's own
-//! number, in two collections. Whatever the threads do, a snapshot, an iteration and a question to an
-//! index must see each group with one number throughout, complete, and a reader that saw number `n` in
-//! a group must never see a smaller one later. Meanwhile another thread flushes, compacts, and creates
-//! and drops an index, and one cuts the power on copies of the disk: what a copy recovers to must be whole
-//! and hold what was synced, also in the midst of a build or a drop.
+//! Records form groups. A batch rewrites all records of a group, in two collections, with the number of the batch. A
+//! snapshot, an iteration and an index query must see each group complete and with one number. A reader that has seen
+//! number `n` in a group must never see a smaller one later.
+//!
+//! Meanwhile one thread flushes, compacts, and creates and drops an index. Another thread cuts the power on copies of the
+//! disk. Each copy must recover complete, with all synced writes, also during an index build or drop.
 //!
 //! Threads are real, so a seed does not repeat a run: it only chooses the setup and the load.
 
@@ -21,16 +21,16 @@ use crate::kinds;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 
-/// How a run with threads goes.
+/// Options of a run with threads.
 #[derive(Debug, Clone, Copy)]
 pub struct ConcurrentOptions {
-    /// Threads that write.
+    /// Number of writer threads.
     pub writers: usize,
-    /// Threads that read.
+    /// Number of reader threads.
     pub readers: usize,
-    /// Batches that each writer writes.
+    /// Batches per writer.
     pub batches: u64,
-    /// Power cuts on the way, each on a copy of the disk.
+    /// Power cuts during the run, each on a copy of the disk.
     pub cuts: u64,
 }
 
@@ -40,34 +40,34 @@ impl Default for ConcurrentOptions {
     }
 }
 
-/// Groups of records.
+/// Number of groups.
 const GROUPS: u64 = 8;
-/// Records of a group in each of the two collections.
+/// Records per group in each of the two collections.
 const MEMBERS: u64 = 5;
 
-/// What all threads share.
+/// The state that all threads share.
 struct ConcurrentRun {
     db: Db,
     left: Collection,
     right: Collection,
     /// The number of the next batch.
     next: AtomicU64,
-    /// Writers are done.
+    /// Set after the last writer has finished.
     done: AtomicBool,
     checks: AtomicU64,
-    /// One writer at a time in a group, so that the numbers in it only grow.
+    /// One lock per group, so that the numbers of a group only grow.
     groups: [Mutex<()>; GROUPS as usize],
-    /// The number that each group had at least when its last synced write was acknowledged.
+    /// The number of the last synced write of each group.
     synced: [AtomicU64; GROUPS as usize],
-    /// The disk below.
+    /// The simulated disk of the database.
     disk: SimVfs,
     setup: Setup,
     cuts: AtomicU64,
-    /// The kind of the index that comes and goes.
+    /// The kind of the index that is created and dropped.
     kind: &'static str,
 }
 
-/// Runs writers, readers and a janitor side by side.
+/// Runs writers, readers, a maintenance thread and a power-cut thread concurrently.
 pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup { threads: 2, ..Setup::random(&mut rng) };
@@ -127,13 +127,13 @@ impl ConcurrentRun {
         Ok(run)
     }
 
-    /// Gives all records of the group a new number.
+    /// Rewrites all records of the group with a new number.
     fn rewrite(&self, group: u64, sync: SyncMode) -> bolide::Result<()> {
         let number = self.next.fetch_add(1, Ordering::AcqRel);
         let record = json!({"g": group, "v": number, "pad": "x".repeat((number % 60) as usize)}).to_string();
         let mut batch = WriteBatch::new();
         if number.is_multiple_of(7) {
-            // A range delete in the same batch must not show either.
+            // A range delete in the same batch must not be visible by itself.
             batch.delete_range(&self.left, key(group, 0)..key(group, MEMBERS))?;
         }
         for member in 0..MEMBERS {
@@ -178,7 +178,7 @@ impl ConcurrentRun {
         Ok(())
     }
 
-    /// Both collections, through gets at one snapshot.
+    /// Reads a group of both collections by gets at one snapshot.
     fn read_snapshot(&self, group: u64) -> Outcome<u64> {
         let snapshot = self.db.snapshot();
         let mut records = Vec::new();
@@ -230,8 +230,8 @@ impl ConcurrentRun {
         Ok(())
     }
 
-    /// Cuts the power at random read_points, on copies of the disk: each group is there whole, as new
-    /// as its last synced write or newer, and all indexes agree, also one that was being made or dropped.
+    /// Cuts the power at random times, on copies of the disk. Each group must be complete and at least as new as its last
+    /// synced write. All indexes must agree, including one that was being built or dropped.
     fn cut_power(&self, cuts: u64, mut rng: SimRng) -> Outcome {
         for _ in 0..cuts {
             let wait = rng.below(40);
@@ -270,7 +270,7 @@ impl ConcurrentRun {
             }
             let found = left.find(&Query::new().eq("v", number).using_index("number")).map_err(failed)?;
             if found.len() as u64 != MEMBERS {
-                return Err(format!("the index that was made has {} records of {number}", found.len()));
+                return Err(format!("the built index has {} records of {number}", found.len()));
             }
         }
         Ok(())
@@ -299,7 +299,7 @@ fn key(group: u64, member: u64) -> Vec<u8> {
     format!("{group:03}/{member:03}").into_bytes()
 }
 
-/// The number that all records have.
+/// The common number of `records`, of which there must be `count`.
 fn one_number(what: &str, records: &[Vec<u8>], count: u64) -> Outcome<u64> {
     let numbers: Vec<Option<u64>> = records
         .iter()

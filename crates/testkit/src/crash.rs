@@ -1,15 +1,14 @@
-//! Power cuts at every sync point, also inside recovery, and twice in a row.
+//! Power cuts at every sync point, also inside recovery, and repeatedly.
 //!
-//! One run over a history gives all its crash points: the simulated disk keeps an image of itself before
-//! each sync, and each image is cut off and recovered while the run waits. What may be found after a
-//! crash during step `i`:
+//! One run of a history has all its crash points. The simulated disk records an image of itself before each sync. Each
+//! image loses power and is recovered before the run continues. After a crash during step `i` these rules hold:
 //!
-//! 1. the state after some step `j`, where every acknowledged write up to `j` is there in full and no later
-//!    one in part: the log has one order;
-//! 2. `j` is at least the last step that was acknowledged as synced, and at most `i`;
-//! 3. all changes of collections and indexes are there that were acknowledged;
-//! 4. each index answers as a scan would;
-//! 5. a crash inside the recovery, or right after it, changes nothing of that.
+//! 1. the database is in the state after some step `j`: every acknowledged write up to `j` is complete, and no later
+//!    write is visible in part, because the log has one order;
+//! 2. `j` is at least the last step acknowledged as synced, and at most `i`;
+//! 3. all acknowledged changes of collections and indexes are present;
+//! 4. each index answers as a scan;
+//! 5. the rules also hold after a crash inside or right after the recovery.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use bolide::Layout;
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
 use crate::failure::StepFailure;
-use crate::history::{Durability, HistoryOptions, Step, history};
+use crate::history::{Durability, HistoryOptions, HistoryStep, history};
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::planted::{Planted, PlantedVfs};
@@ -27,18 +26,18 @@ use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::{match_state, verify};
 
-/// How a crash run goes.
+/// Options of a crash run.
 #[derive(Debug, Clone, Copy)]
 pub struct CrashOptions {
-    /// Steps of the history.
+    /// Number of steps of the history.
     pub steps: usize,
-    /// Out of this many recoveries one is itself cut off at each of its sync points.
+    /// One of this many recoveries loses power at each of its own sync points.
     pub nested_one_in: u64,
-    /// A bug that the run must find.
+    /// A planted bug that the run must find.
     pub planted: Option<Planted>,
-    /// The kinds of its indexes.
+    /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// The layout of its collections; `None` for one by the seed.
+    /// The layout of the collections; `None` to choose by the seed.
     pub layout: Option<Layout>,
 }
 
@@ -49,7 +48,7 @@ impl Default for CrashOptions {
 }
 
 /// The history of `seed`.
-pub fn steps(seed: u64, steps: usize, kinds: KindChoice) -> Vec<Step> {
+pub fn steps(seed: u64, steps: usize, kinds: KindChoice) -> Vec<HistoryStep> {
     let keys = [6, 40, 150][(seed % 3) as usize];
     history(seed, HistoryOptions { steps, keys, reads: true, reopens: true, kinds })
 }
@@ -59,7 +58,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup::random(&mut rng).with_layout(options.layout);
     let vfs = SimVfs::new(seed);
-    // Every seventh history is cut off before every write, not only before syncs.
+    // Every seventh history loses power before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
     let mut runner = CrashRunner::new(seed, setup, options, rng);
     let context = |step: &str, what: String| format!("{setup}: {step}: {what}");
@@ -78,12 +77,12 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
         let candidates = runner.after_step(step, &subject.model);
         let crashes = runner.counts.get("crashes");
         runner.crash_at(vfs.take_images(), &candidates).map_err(|what| context(&name, what))?;
-        if matches!(step, Step::ToggleIndex(..) | Step::RebuildIndex(..)) {
+        if matches!(step, HistoryStep::ToggleIndex(..) | HistoryStep::RebuildIndex(..)) {
             let crashes = runner.counts.get("crashes") - crashes;
             runner.counts.add_many("crashes amid builds and drops", crashes);
         }
     }
-    // The end of the run without a close, and the close itself.
+    // Power cuts at the end of the run without a close, and during the close.
     let end = DiskImage { vfs: vfs.clone_disk(), before: "the end".to_owned(), call: 0 };
     let candidates = runner.states.clone();
     runner.crash_at(vec![end], &candidates).map_err(|what| context("end", what))?;
@@ -94,53 +93,53 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     Ok(runner.counts)
 }
 
-/// A run whose disk is cut off, with what each cut may leave.
+/// A run with power cuts and the states that are possible after each.
 pub(crate) struct CrashRunner {
     seed: u64,
     setup: Setup,
     options: CrashOptions,
     rng: SimRng,
-    /// The states that a power cut after the last step may leave, the durable one first.
+    /// The possible states after a power cut after the last step, the durable one first.
     states: Vec<Model>,
     counts: Counts,
 }
 
 impl CrashRunner {
-    /// A run over an empty database. `seed` is that of its openings, `rng` decides what the cuts leave.
+    /// A run on an empty database. `seed` is the seed of its opens; `rng` determines the surviving writes of power cuts.
     pub(crate) fn new(seed: u64, setup: Setup, options: CrashOptions, rng: SimRng) -> Self {
         Self { seed, setup, options, rng, states: vec![Model::default()], counts: Counts::default() }
     }
 
-    /// The states that a power cut after the last step may leave.
+    /// The possible states after a power cut after the last step.
     pub(crate) fn states(&self) -> &[Model] {
         &self.states
     }
 
-    /// What was counted.
+    /// The counts of the run.
     pub(crate) fn into_counts(self) -> Counts {
         self.counts
     }
 
-    /// Takes note of a step. The result is what a power cut during it may leave.
-    pub(crate) fn after_step(&mut self, step: &Step, after: &Model) -> Vec<Model> {
+    /// Records a step. Returns the possible states after a power cut during the step.
+    pub(crate) fn after_step(&mut self, step: &HistoryStep, after: &Model) -> Vec<Model> {
         let mut during = self.states.clone();
         if step.changes_schema() {
-            // Unsynced writes before it may be lost and the change itself may not be.
+            // Unsynced earlier writes may be lost, but the schema change may survive.
             let changed: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(after)).collect();
             during.extend(changed.iter().cloned());
             self.states = changed;
-        } else if matches!(step, Step::Write { .. }) {
+        } else if matches!(step, HistoryStep::Write { .. }) {
             during.push(after.clone());
             self.states.push(after.clone());
         }
         if step.makes_durable() {
-            // An earlier state may be left while the step runs, and none but this one after it.
+            // Earlier states are possible only while the step runs.
             self.states = vec![after.clone()];
         }
         during
     }
 
-    /// Cuts the power at each image in each way. One of the candidates must be found.
+    /// Cuts the power at each image in each mode. The recovered database must equal one of the candidates.
     pub(crate) fn crash_at(&mut self, images: Vec<DiskImage>, candidates: &[Model]) -> Outcome {
         for image in images {
             for mode in CrashMode::EACH {
@@ -154,7 +153,7 @@ impl CrashRunner {
         Ok(())
     }
 
-    /// Recovers `disk` and compares it.
+    /// Recovers `disk` and compares the database with the candidates.
     fn recover(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome {
         self.counts.add("crashes");
         let nested = self.options.nested_one_in > 0 && self.rng.one_in(self.options.nested_one_in);
@@ -172,8 +171,7 @@ impl CrashRunner {
         self.continue_after_recovery(disk, state)
     }
 
-    /// A second power cut, inside the recovery from the first one; and a third inside the second
-    /// recovery.
+    /// Cuts the power a second time inside the first recovery, and a third time inside the second recovery.
     fn crash_again(&mut self, image: &DiskImage, state: &Model) -> Outcome {
         let context = |what| format!("second power cut, before {}: {what}", image.before);
         let disk = image.vfs.crash_with_seed(CrashMode::Random, self.rng.next_u64());
@@ -193,7 +191,7 @@ impl CrashRunner {
             .map(drop)
     }
 
-    /// Opens the database of `disk`, which must be in one of these states.
+    /// Opens the database on `disk`, which must be in one of these states.
     fn reopen(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome<Model> {
         let files = disk.files();
         let db = self.setup.open(Arc::new(disk.clone()), self.seed).map_err(|error| {
@@ -206,7 +204,7 @@ impl CrashRunner {
         Ok(candidates[position].clone())
     }
 
-    /// Writes on after a recovery, and cuts the power once more: nothing old may come back.
+    /// Writes after a recovery and cuts the power again: no old data may reappear.
     fn continue_after_recovery(&mut self, disk: &SimVfs, model: Model) -> Outcome {
         let context = |what: String| format!("after recovery: {what}");
         let disk = disk.clone_disk();
@@ -218,9 +216,9 @@ impl CrashRunner {
         for step in history(self.rng.next_u64(), options).iter().skip(2) {
             subject.step(step).map_err(|failure| context(format!("{step}: {failure}")))?;
         }
-        let safe = Step::Write { changes: Vec::new(), durability: Durability::Always };
-        subject.step(&safe).map_err(|failure| context(failure.to_string()))?;
-        subject.step(&Step::Flush).map_err(|failure| context(failure.to_string()))?;
+        let sync = HistoryStep::Write { changes: Vec::new(), durability: Durability::Always };
+        subject.step(&sync).map_err(|failure| context(failure.to_string()))?;
+        subject.step(&HistoryStep::Flush).map_err(|failure| context(failure.to_string()))?;
         let after = disk.crash_with_seed(CrashMode::Random, self.rng.next_u64());
         let model = subject.model.clone();
         drop(subject);
@@ -232,7 +230,7 @@ impl CrashRunner {
     }
 }
 
-/// A failure in words. After a power cut nothing that is read may be refused.
+/// The text of a failure. No read may fail after a power cut.
 fn failure_text(failure: StepFailure) -> String {
     match failure {
         StepFailure::Refused(error) => format!("{} {error:?}", Rule::Readable),

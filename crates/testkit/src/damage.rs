@@ -1,21 +1,20 @@
-//! Damaged files: every bit flipped, every length cut to, sectors zeroed, files swapped or missing.
+//! Damaged files: every bit flipped, truncation to every length, zeroed sectors, swapped and missing files.
 //!
-//! A small database with every kind of file is built once, closed cleanly or left as a killed process
-//! leaves it, in one of the sync modes. Each damage is done to a copy of its disk, and the copy is opened, read in full,
-//! and checked deeply. The outcome must be one of:
+//! A small database with every kind of file is built in one of the sync modes, and closed cleanly or killed. Each damage is
+//! applied to a copy of its disk. The copy is opened, read in full, and checked deeply. The outcome must be one of:
 //!
 //! | outcome | meaning |
 //! |---|---|
 //! | refused | the open reports damage or an unknown format |
 //! | found by a read, found by a check | the open succeeds; reading or the deep check reports damage |
-//! | harmless | everything is there and sound |
-//! | unsynced end reported | writes after the last sync are missing, and the database reports the bytes that it cut off |
-//! | unsynced end lost | the same without a report: the file was shortened, or ends in zeros, as if nothing had been written |
+//! | harmless | all contents are complete and sound |
+//! | unsynced end reported | writes after the last sync are missing, and the database reports the truncated bytes |
+//! | unsynced end lost | the same without a report: the damage truncated the file or zeroed its end |
 //!
-//! Where derived files alone are damaged, the database must be available, too; see [`crate::availability`].
+//! If only derived files are damaged, the database must stay available; see [`crate::availability`].
 //!
 //! A wrong answer, a panic, another kind of error, or a state older than the last acknowledged sync fails the run. After a
-//! clean close nothing may be missing. Only bytes of a WAL segment that was not synced may be lost at all.
+//! clean close nothing may be missing. Only unsynced bytes of a WAL segment may be lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -34,20 +33,20 @@ use crate::seeds::{Counts, Outcome, panic_text};
 use crate::setup::DATABASE;
 use crate::verify::{match_state, observe, verify};
 
-/// How many records the database has, and what is done to it.
+/// Options of the database and its damages.
 #[derive(Debug, Clone, Copy)]
 pub struct DamageOptions {
-    /// Records of the first collection.
+    /// Number of records of the first collection.
     pub records: usize,
-    /// Out of this many bytes, one is flipped. With 1 all are.
+    /// One of this many bytes is flipped; 1 flips all.
     pub stride: usize,
-    /// Flip all eight bits of a byte, or one of them by the seed.
+    /// Whether all eight bits of a byte are flipped, or one by the seed.
     pub every_bit: bool,
-    /// The kinds of its indexes.
+    /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// The layout of its collections; `None` for one by the seed.
+    /// The layout of the collections; `None` to choose by the seed.
     pub layout: Option<Layout>,
-    /// A planted mistake: nothing holds through where the logs were synced.
+    /// A planted bug: the marker of the synced log positions is missing.
     pub without_marker: bool,
 }
 
@@ -76,7 +75,7 @@ impl DamageOptions {
     }
 }
 
-/// One damage to one file.
+/// A damage of one file.
 #[derive(Debug, Clone)]
 pub(crate) enum Damage {
     Flip { offset: usize, bit: u8 },
@@ -87,8 +86,8 @@ pub(crate) enum Damage {
     SwapWith(PathBuf),
 }
 
-/// Damages the database of `seed` in every way. The seed decides records, compression and layout, whether the database was
-/// closed (even seeds) or its process killed (odd seeds), and the sync mode of the last writes.
+/// Applies every damage to the database of `seed`. The seed determines records, compression, layout, and the sync mode of
+/// the last writes. Even seeds close the database; odd seeds kill its process.
 pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
     let sample = Sample::build(seed, options.sample(seed))?;
     if options.without_marker {
@@ -153,7 +152,7 @@ fn damages(
 }
 
 impl Sample {
-    /// Damages derived files and checks that nothing else is lost.
+    /// Damages derived files and checks that the database stays available.
     fn stays_available(&self, paths: &[PathBuf], damage: &Damage) -> Outcome {
         let disk = self.disk.clone_disk();
         let Some(model) = self.states.last() else { return Ok(()) };
@@ -202,7 +201,7 @@ impl Sample {
         }
     }
 
-    /// An earlier state was found, sound in itself. Only unsynced writes may be missing, and only from a log.
+    /// Checks an earlier, sound state. Only unsynced writes may be missing, and only after damage of a log.
     fn check_loss(
         &self,
         path: &Path,
@@ -211,20 +210,20 @@ impl Sample {
         is_reported: bool,
     ) -> Outcome<&'static str> {
         let is_log = path.extension().is_some_and(|extension| extension == "wal");
-        let shortens = matches!(damage, Damage::Truncate { .. } | Damage::Zero { .. });
+        let removes_end = matches!(damage, Damage::Truncate { .. } | Damage::Zero { .. });
         let (last, durable) = (self.states.len() - 1, self.durable);
         if state < durable || !is_log {
             return Err(format!("state {state} of {last} is served without an error, {durable} was durable"));
         }
         match is_reported {
             true => Ok("unsynced end reported"),
-            false if shortens => Ok("unsynced end lost"),
-            false => Err(format!("state {state} of {last} is served, and no cut tail is reported")),
+            false if removes_end => Ok("unsynced end lost"),
+            false => Err(format!("state {state} of {last} is served, and no truncated tail is reported")),
         }
     }
 }
 
-/// Whether the database reports a cut tail. The bytes of each that it reports must be on the disk.
+/// Whether the database reports a truncated tail. The bytes of each reported tail must be on the disk.
 fn reports_truncated_tail(db: &bolide::Db, disk: &SimVfs) -> Outcome<bool> {
     let tails = db.stats().cut_tails;
     for tail in &tails {
@@ -240,9 +239,10 @@ fn reports_truncated_tail(db: &bolide::Db, disk: &SimVfs) -> Outcome<bool> {
     Ok(!tails.is_empty())
 }
 
+/// The result of opening, reading and checking a damaged disk.
 enum ProbeResult {
     Named(&'static str),
-    /// The state at this state is there in full, and it is not the last one.
+    /// The database is sound and in this state, which is not the last.
     State {
         state: usize,
         is_reported: bool,
@@ -272,7 +272,7 @@ impl Damage {
     }
 }
 
-/// Damage is called damage, or a format that is not known; never a bug or a failing disk.
+/// Damage must be reported as corruption or as an unsupported format.
 fn expect_damage(error: &bolide::Error) -> Outcome {
     match error.kind() {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(()),

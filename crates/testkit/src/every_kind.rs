@@ -1,16 +1,16 @@
-//! One history with every kind of index: every answer is the same.
+//! One history with every kind of index: all answers are equal.
 
 use std::sync::Arc;
 
 use bolide::Layout;
 use bolide_storage::SimRng;
 
-use crate::history::{HistoryOptions, Step, history};
+use crate::history::{HistoryOptions, HistoryStep, history};
 use crate::kinds::{KindChoice, available, can_be_on, is_available};
 use crate::metamorphic::{setups_of, transcript};
 use crate::seeds::{Counts, Outcome};
 
-/// The index of `spec` in another kind; in its own if `kind` cannot have its attributes.
+/// The specification `spec` with another kind; unchanged if `kind` does not support its attributes.
 fn in_kind(spec: &str, kind: &str) -> Arc<str> {
     let head = spec.split(':').next().unwrap_or(spec);
     let other = format!("{head}:{kind}");
@@ -18,24 +18,26 @@ fn in_kind(spec: &str, kind: &str) -> Arc<str> {
     if can_be_on(kind, attributes) && is_available(&other) { other.into() } else { spec.into() }
 }
 
-/// The same history with all of its indexes in one kind.
-pub fn with_kind(steps: &[Step], kind: &str) -> Vec<Step> {
-    let rewritten = |step: &Step| match step {
-        Step::ToggleIndex(collection, spec) => Step::ToggleIndex(collection, in_kind(spec, kind)),
-        Step::ToggleCollection(name, specs) => {
-            Step::ToggleCollection(name, specs.iter().map(|spec| in_kind(spec, kind)).collect())
+/// The history `steps` with one kind for all indexes.
+pub fn with_kind(steps: &[HistoryStep], kind: &str) -> Vec<HistoryStep> {
+    let rewritten = |step: &HistoryStep| match step {
+        HistoryStep::ToggleIndex(collection, spec) => {
+            HistoryStep::ToggleIndex(collection, in_kind(spec, kind))
+        }
+        HistoryStep::ToggleCollection(name, specs) => {
+            HistoryStep::ToggleCollection(name, specs.iter().map(|spec| in_kind(spec, kind)).collect())
         }
         other => other.clone(),
     };
     steps.iter().map(rewritten).collect()
 }
 
-/// How a run over the kinds goes.
+/// Options of a run over the kinds.
 #[derive(Debug, Clone, Copy)]
 pub struct KindsOptions {
-    /// Steps of the history.
+    /// Number of steps of the history.
     pub steps: usize,
-    /// The layout of all setups; `None` for any.
+    /// The layout of all setups; `None` for any layout.
     pub layout: Option<Layout>,
 }
 
@@ -45,8 +47,8 @@ impl Default for KindsOptions {
     }
 }
 
-/// Runs the history of `seed` with indexes of mixed kinds, and then once with each kind, each time under
-/// another setup. All answers must be the same, and the model's.
+/// Runs the history of `seed` with indexes of mixed kinds, and then once with each kind, each time under a random setup. All
+/// answers must equal each other and those of the model.
 pub fn check(seed: u64, options: KindsOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed ^ 0x6b69_6e64);
     let keys = [12, 60, 250][rng.below(3) as usize];
@@ -72,21 +74,21 @@ pub fn check(seed: u64, options: KindsOptions) -> Outcome<Counts> {
             transcript(seed, setup, &steps).map_err(|what| format!("{name}, {setup}: {what}"))?;
         counts.add("runs");
         counts.add_many("answers", transcript.lines().count() as u64);
-        // Kinds may take sequence numbers for themselves when they are made.
+        // Index creation may use sequence numbers, depending on the kind.
         let transcript = without_sequences(&transcript);
         let wanted = wanted.get_or_insert_with(|| transcript.clone());
         if let Some((got, want)) = transcript.lines().zip(wanted.lines()).find(|(got, want)| got != want) {
             return Err(format!("{name}, {setup}: differs from mixed kinds:\n{got}\n{want}"));
         }
         if transcript.len() != wanted.len() {
-            return Err(format!("{name}, {setup}: gave another number of answers than mixed kinds"));
+            return Err(format!("{name}, {setup}: has another number of answers than mixed kinds"));
         }
     }
     counts.add("histories");
     Ok(counts)
 }
 
-/// A transcript with the numbers taken out that stand behind each key.
+/// The transcript without the sequence numbers after the keys.
 fn without_sequences(transcript: &str) -> String {
     let of_word = |word: &str| match word.rsplit_once('@') {
         Some((key, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => key.to_owned(),
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequence_numbers_are_taken_out_of_transcripts() {
+    fn transcripts_lose_their_sequence_numbers() {
         assert_eq!(without_sequences("find k1@7 a@b@12 \nget {\"a\":1}"), "find k1 a@b \nget {\"a\":1}");
     }
 }

@@ -1,7 +1,6 @@
-//! All planted mistakes, each with the rules that it breaks: a proof must fail, and by a failure of one of these.
+//! All planted bugs with the rules that they break. The proof must fail by one of these rules.
 //!
-//! That something fails proves little. A mistake that another rule gives away, or that ends a run by a panic, is not
-//! noticed by the rule that is there for it.
+//! A failure of another rule, or a panic, does not prove that the intended rule detects the bug.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::planted::Planted;
 use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome, SeedRun};
 
-/// Runs every proof with every mistake that is planted for it; those of single tests are in the tests.
+/// Runs every proof with each of its planted bugs. The planted bugs of single tests are in the tests.
 pub fn check() -> Outcome<Counts> {
     let mut counts = missing_syncs()?;
     counts.merge(&lost_by_panics()?);
@@ -25,25 +24,25 @@ pub fn check() -> Outcome<Counts> {
     Ok(counts)
 }
 
-/// Whether `outcome` is a failure of one of `rules` that has one of `words`.
+/// Checks that `outcome` is a failure of one of `rules` and contains one of `texts`.
 ///
 /// # Errors
-/// A description, if nothing failed, or something else did.
+/// Fails with a description if there is no failure or another failure.
 pub fn expect(
-    mistake: &dyn std::fmt::Debug,
+    bug: &dyn std::fmt::Debug,
     outcome: Outcome<Counts>,
     rules: &[Rule],
-    words: &[&str],
+    texts: &[&str],
 ) -> Outcome<Counts> {
     let failure = match outcome {
-        Ok(counts) => return Err(format!("{mistake:?} was not noticed: {counts}")),
+        Ok(counts) => return Err(format!("{bug:?} was not detected: {counts}")),
         Err(failure) => failure,
     };
     let by_rule = rules.iter().any(|rule| rule.is_broken_by(&failure));
-    let has_words = words.is_empty() || words.iter().any(|words| failure.contains(words));
-    if !by_rule || !has_words {
+    let has_text = texts.is_empty() || texts.iter().any(|text| failure.contains(text));
+    if !by_rule || !has_text {
         return Err(format!(
-            "{mistake:?} is to break one of {rules:?}, with one of {words:?}; it caused: {failure}"
+            "{bug:?} must break one of {rules:?}, with one of {texts:?}; it caused: {failure}"
         ));
     }
     let mut counts = Counts::default();
@@ -54,46 +53,46 @@ pub fn expect(
     Ok(counts)
 }
 
-/// Each sync that is left out, under power cuts.
+/// Runs the crash proof with each skipped sync.
 pub fn missing_syncs() -> Outcome<Counts> {
     let mut counts = Counts::default();
     for planted in Planted::EACH {
         let options = CrashOptions { planted: Some(planted), ..CrashOptions::default() };
         let found = SeedRun::of_test("crashes", 0..40).run(|seed| crash::check(seed, options));
-        let (rules, words) = planted.expected();
-        counts.merge(&expect(&planted, found, rules, words)?);
+        let (rules, texts) = planted.expected();
+        counts.merge(&expect(&planted, found, rules, texts)?);
     }
     Ok(counts)
 }
 
-/// Each mistake in the place of a panic.
+/// Runs the panic proof with each planted bug.
 pub fn lost_by_panics() -> Outcome<Counts> {
     let mut counts = Counts::default();
-    for (planted, rule, words) in [
+    for (planted, rule, text) in [
         (PlantedPanic::LosesEntry, Rule::Agrees, ""),
         (PlantedPanic::Hangs, Rule::Returns, ""),
-        // Records of the log have their offsets in them: it shows before two writes with one number can.
+        // Log records contain their offsets, so recovery fails before two writes have one sequence number.
         (PlantedPanic::AppendsAgain, Rule::Opens, ".wal"),
     ] {
         let limit = Duration::from_secs(if planted == PlantedPanic::Hangs { 5 } else { 60 });
         let options = PanicOptions { planted: Some(planted), limit, ..PanicOptions::default() };
         let found = SeedRun::of_test("panics", 0..20).run(|seed| panics::check(seed, options));
-        counts.merge(&expect(&planted, found, &[rule], &[words])?);
+        counts.merge(&expect(&planted, found, &[rule], &[text])?);
     }
     Ok(counts)
 }
 
-/// Each flaw that can show in an index of `kind`.
+/// Runs the conformance suite with each flaw that is observable in an index of `kind`.
 pub fn flaws(kind: &str) -> Outcome<Counts> {
     let spec = format!("i=v:{kind}").parse().map_err(|error| format!("{error:?}"))?;
     let mut counts = Counts::default();
-    for flaw in Flaw::EACH.into_iter().filter(|flaw| flaw.can_show(&spec)) {
+    for flaw in Flaw::EACH.into_iter().filter(|flaw| flaw.is_observable(&spec)) {
         counts.merge(&flaw_in(kind, flaw)?);
     }
     Ok(counts)
 }
 
-/// One flaw in an index of `kind`.
+/// Runs the conformance suite with one flaw in indexes of `kind`.
 pub fn flaw_in(kind: &str, flaw: Flaw) -> Outcome<Counts> {
     let found = conformance::check_flawed(kind, Some(flaw));
     expect(&(kind, flaw), found, flaw.breaks(), &[])

@@ -1,23 +1,23 @@
-//! The allocator of `bolide-testkit` and of the test of proof `allocations`: the system's, unless the plan has an
-//! allocation fail.
+//! The global allocator of `bolide-testkit` and of the test of proof `allocations`: the system allocator with planned
+//! failures.
 //!
-//! No part of the library, which has no unsafe code: each program includes this file.
+//! Each program includes this file. It is not part of the library, which has no unsafe code.
 #![allow(unsafe_code, reason = "an allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use bolide_testkit::allocations::plan::admits;
 
-/// The system's allocator behind the plan.
+/// The system allocator with planned failures.
 struct FailingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-// SAFETY: each call goes to the system's allocator as it is, or returns null, which means that there is no memory.
+// SAFETY: each call is forwarded unchanged to the system allocator, or returns null, which reports a failed allocation.
 unsafe impl GlobalAlloc for FailingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: what the caller promises is passed on.
+        // SAFETY: the guarantees of the caller are forwarded.
         if admits(layout.size()) { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
     }
 
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for FailingAllocator {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above; all memory comes from the system's allocator.
+        // SAFETY: as above; all memory comes from the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }

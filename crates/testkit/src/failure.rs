@@ -1,13 +1,13 @@
-//! Why a step of a history did not go well.
+//! Failures of steps of a history.
 
 use std::fmt;
 
-/// Why a step did not go well.
+/// The failure of a step.
 #[derive(Debug)]
 pub enum StepFailure {
     /// The database reported an error.
     Refused(bolide::Error),
-    /// The database gave an answer that the model does not give.
+    /// The database returned an answer that differs from the model.
     Wrong(String),
 }
 

@@ -1,11 +1,11 @@
-//! An input/output error at every call: once, and from there on.
+//! An I/O error at every call: once, and at all later calls.
 //!
-//! A history is run cleanly first, which counts how many calls each kind of fault can hit. Then it is run
-//! again for each of these calls. What must hold:
+//! A clean run of a history counts the calls that each kind of fault can hit. The history then runs again for each of these
+//! calls. The rules are:
 //!
 //! 1. nothing panics, and no answer is wrong, before or after the error;
-//! 2. a step that reported an error is there in full or not at all, for readers and after a reopen;
-//! 3. an error of the disk is not called damage or a bug;
+//! 2. a failed step is applied in full or not at all, for readers and after a reopen;
+//! 3. an I/O error is not reported as corruption or as a bug;
 //! 4. the handle still reads after the error, and a reopen after a power cut finds every synced step.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bolide::{ErrorKind, Layout};
 use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs};
 
 use crate::failure::StepFailure;
-use crate::history::{Change, HistoryOptions, Step, history};
+use crate::history::{Change, HistoryOptions, HistoryStep, history};
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
@@ -22,16 +22,16 @@ use crate::setup::Setup;
 use crate::subject::{Subject, apply_step};
 use crate::verify::{match_state, verify};
 
-/// How a fault run goes.
+/// Options of a fault run.
 #[derive(Debug, Clone, Copy)]
 pub struct FaultOptions {
-    /// Steps of the history.
+    /// Number of steps of the history.
     pub steps: usize,
-    /// Every how many calls one is hit. With 1 all are.
+    /// One of this many calls fails; 1 fails each in turn.
     pub stride: u64,
-    /// The kinds of its indexes.
+    /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// The layout of its collections; `None` for one by the seed.
+    /// The layout of the collections; `None` to choose by the seed.
     pub layout: Option<Layout>,
 }
 
@@ -47,7 +47,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     let setup = Setup::random(&mut rng).with_layout(options.layout);
     let FaultOptions { steps, kinds, .. } = options;
     let steps = history(seed, HistoryOptions { steps, keys: 30, reads: true, reopens: true, kinds });
-    // Odd seeds write their logs through mappings.
+    // Odd seeds write the log through a memory mapping.
     let disk = || {
         let disk = SimVfs::new(seed);
         if seed % 2 == 1 {
@@ -82,15 +82,16 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     Ok(counts)
 }
 
+/// A run of a history with one planned fault.
 struct FaultRun<'a> {
     seed: u64,
     setup: Setup,
     vfs: &'a SimVfs,
-    /// The states that a reopen after a power cut may find, oldest first. The first one is durable.
+    /// The possible states after a power cut, oldest first. The first one is durable.
     states: Vec<Model>,
-    /// The states after steps that reported an error, if no later write went well.
+    /// The states after failed steps without a later successful write.
     uncertain: Vec<Model>,
-    /// The steps that failed, for messages.
+    /// The failed steps, for messages.
     failed: Vec<String>,
 }
 
@@ -99,7 +100,7 @@ impl<'a> FaultRun<'a> {
         Self { seed, setup, vfs, states: vec![Model::default()], uncertain: Vec::new(), failed: Vec::new() }
     }
 
-    fn run_history(mut self, steps: &[Step], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
+    fn run_history(mut self, steps: &[HistoryStep], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
         let opened = Subject::open(Arc::new(self.vfs.clone()), self.setup, self.seed, Model::default());
         let mut subject = match opened {
             Ok(subject) => subject,
@@ -112,7 +113,7 @@ impl<'a> FaultRun<'a> {
         };
         let mut after_error = 0;
         for (i, step) in steps.iter().enumerate() {
-            // Some more steps on a handle that reported an error, then enough is seen.
+            // The run ends a few steps after the first error.
             if after_error > 6 {
                 break;
             }
@@ -120,7 +121,7 @@ impl<'a> FaultRun<'a> {
             let context = |what: String| format!("step {i}, {step}: {what}");
             match subject.step(step) {
                 Ok(()) => {
-                    if matches!(step, Step::Reopen) {
+                    if matches!(step, HistoryStep::Reopen) {
                         self.resolve_uncertain(&mut subject).map_err(context)?;
                     }
                     self.record_success(step, &subject);
@@ -137,41 +138,42 @@ impl<'a> FaultRun<'a> {
             }
         }
         drop(subject);
-        // The plan of a clean run is empty already, and its counts are wanted.
+        // A clean run has no plan, and its call counts are read later.
         if plan.is_some() {
             self.vfs.set_fault(None);
         }
         self.check_reopen()
     }
 
-    /// A reopen decides whether the steps are there that had reported an error.
+    /// Determines after a reopen whether the failed steps were applied.
     fn resolve_uncertain(&self, subject: &mut Subject) -> Outcome {
         if self.uncertain.is_empty() {
             return Ok(());
         }
         let db = subject.db().map_err(|error| format!("{error:?}"))?;
         let candidates: Vec<&Model> = std::iter::once(&subject.model).chain(&self.uncertain).collect();
-        let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
-        let found = candidates[place].clone();
+        let position = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
+        let found = candidates[position].clone();
         subject.model = found;
         Ok(())
     }
 
-    fn record_success(&mut self, step: &Step, subject: &Subject) {
-        if let Step::Write { changes, .. } = step {
+    /// Updates the possible states after a successful step.
+    fn record_success(&mut self, step: &HistoryStep, subject: &Subject) {
+        if let HistoryStep::Write { changes, .. } = step {
             let known = |change: &Change| subject.model.collections.contains_key(change.collection());
             if !changes.iter().any(known) {
-                // Nothing was written, so nothing is proven about the steps before it.
+                // Nothing was written, so the step does not make earlier steps durable.
                 return;
             }
         }
-        if let Step::ToggleIndex(collection, _) = step
+        if let HistoryStep::ToggleIndex(collection, _) = step
             && !subject.model.collections.contains_key(*collection)
         {
             return;
         }
-        if matches!(step, Step::Flush | Step::Compact) && subject.model.collections.is_empty() {
-            // There is nothing to write, so it shows nothing of a collection whose creation failed.
+        if matches!(step, HistoryStep::Flush | HistoryStep::Compact) && subject.model.collections.is_empty() {
+            // Nothing was written, so a failed collection creation stays uncertain.
             return;
         }
         if step.changes_schema() {
@@ -181,30 +183,36 @@ impl<'a> FaultRun<'a> {
         if step.makes_durable() {
             self.states.clear();
         }
-        if step.makes_durable() || matches!(step, Step::Write { .. }) {
+        if step.makes_durable() || matches!(step, HistoryStep::Write { .. }) {
             self.uncertain.clear();
             self.states.push(subject.model.clone());
         }
     }
 
-    /// After an error: the handle must still read, and shows the step in full or not at all.
-    fn resolve_failure(&mut self, subject: &mut Subject, step: &Step, plan: Option<FaultPlan>) -> Outcome {
+    /// Checks after an error that the handle still reads and that the step is applied in full or not at all.
+    fn resolve_failure(
+        &mut self,
+        subject: &mut Subject,
+        step: &HistoryStep,
+        plan: Option<FaultPlan>,
+    ) -> Outcome {
         self.vfs.set_fault(None);
         let mut after = subject.model.clone();
         apply_step(&mut after, step);
         if subject.db().is_err() {
             subject
-                .step(&Step::Reopen)
+                .step(&HistoryStep::Reopen)
                 .map_err(|failure| format!("a second try to open failed: {failure}"))?;
         }
         let db = subject.db().map_err(|error| format!("{error:?}"))?;
         let mut candidates = vec![&subject.model, &after];
         candidates.extend(&self.uncertain);
-        let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
-        let found = candidates[place].clone();
+        let position = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
+        let found = candidates[position].clone();
         if step.changes_schema() {
             let confirmed = self.states.iter().map(|state| state.under_schema_of(&found)).collect();
-            let possible: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(&after)).collect();
+            let possible: Vec<Model> =
+                self.states.iter().map(|state| state.under_schema_of(&after)).collect();
             self.uncertain.extend(possible);
             self.uncertain.append(&mut self.states);
             self.states = confirmed;
@@ -218,7 +226,7 @@ impl<'a> FaultRun<'a> {
         Ok(())
     }
 
-    /// With the fault gone: a reopen as after a killed process, and one as after a power cut.
+    /// Reopens the database without the fault, as after a killed process and as after power cuts.
     fn check_reopen(&self) -> Outcome {
         let mut rng = SimRng::new(self.seed);
         let candidates: Vec<&Model> = self.states.iter().chain(&self.uncertain).collect();
@@ -231,14 +239,14 @@ impl<'a> FaultRun<'a> {
             let context = |failure: String| format!("{:?}: reopen after a {what}: {failure}", self.failed);
             let db =
                 self.setup.open(Arc::new(disk), self.seed).map_err(|error| context(format!("{error:?}")))?;
-            let place = match_state(&db, &candidates).map_err(|failure| context(failure.to_string()))?;
-            verify(&db, candidates[place], &mut rng).map_err(|failure| context(failure.to_string()))?;
+            let position = match_state(&db, &candidates).map_err(|failure| context(failure.to_string()))?;
+            verify(&db, candidates[position], &mut rng).map_err(|failure| context(failure.to_string()))?;
         }
         Ok(())
     }
 }
 
-/// An error that a fault causes says what the user should do about a disk, not about damage or a bug.
+/// An error caused by a fault must report an I/O problem, not corruption or a bug.
 fn check_kind(error: &bolide::Error, plan: Option<FaultPlan>) -> Outcome {
     let allowed = [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::Poisoned, ErrorKind::Closed];
     if plan.is_some() && allowed.contains(&error.kind()) {

@@ -1,9 +1,9 @@
-//! Files of forks: a database is copied, both copies go on, and files of one take the place of the other's.
+//! Files of forks: a database is copied, both copies are written to, and files of one fork replace those of the other.
 //!
-//! Both forks run the same steps with other primary keys of the same lengths, so their files have the same numbers, and
-//! mostly the same lengths. Each file of one fork is put into the other, which is then opened, read in full, and checked
-//! deeply. Every swap must be reported as damage, by a message that names both tags of the file; serving a file of the
-//! other fork fails the run.
+//! Both forks run the same steps with different primary keys of the same lengths. So their files have the same numbers and
+//! mostly the same lengths. Each file of one fork replaces a file of the other fork, which is then opened, read in full, and
+//! checked deeply. Every swap must be reported as damage, by a message that names both tags of the file. Serving a file of
+//! the other fork fails the run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,7 +13,7 @@ use bolide::{Compression, ErrorKind};
 use bolide_storage::{SimRng, SimVfs};
 
 use crate::failure::StepFailure;
-use crate::history::{Change, Durability, Step};
+use crate::history::{Change, Durability, HistoryStep};
 use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
@@ -23,14 +23,14 @@ use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::{match_state, observe, verify};
 
-/// What a run does.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct ForkOptions {
-    /// Records that each fork adds to the first collection.
+    /// Number of records that each fork adds to the first collection.
     pub records: usize,
     /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// A planted bug: both forks draw the same tags, so no tag tells their files apart.
+    /// A planted bug: both forks draw the same tags, so tags do not distinguish their files.
     pub same_tags: bool,
 }
 
@@ -40,21 +40,21 @@ impl Default for ForkOptions {
     }
 }
 
-/// A fork: its disk and what the database on it holds.
+/// A fork: its disk and the contents of its database.
 struct Fork {
     disk: SimVfs,
     model: Model,
 }
 
-/// Makes two forks of the database of `seed` and puts each file of the second into the first. Even seeds close the forks
-/// cleanly, odd ones leave them as a killed process does.
+/// Creates two forks of the database of `seed` and replaces each file of the first by that of the second. Even seeds close
+/// the forks cleanly; odd seeds kill their processes.
 pub fn check(seed: u64, options: ForkOptions) -> Outcome<Counts> {
     let setup = setup(seed);
     let mut rng = SimRng::new(seed);
     let specs = kinds::random_specs(&mut rng, options.kinds, 3);
     let mut steps = vec![
-        Step::ToggleCollection("posts", specs[..2].to_vec()),
-        Step::ToggleCollection("notes", specs[2..3].to_vec()),
+        HistoryStep::ToggleCollection("posts", specs[..2].to_vec()),
+        HistoryStep::ToggleCollection("notes", specs[2..3].to_vec()),
     ];
     steps.extend(writes(b'k', options.records, &mut rng));
     let base = SimVfs::new(seed);
@@ -76,7 +76,7 @@ pub fn check(seed: u64, options: ForkOptions) -> Outcome<Counts> {
             continue;
         }
         if mine == theirs {
-            // A file from before the fork.
+            // The file is older than the fork.
             counts.add("shared files");
             continue;
         }
@@ -104,8 +104,8 @@ fn setup(seed: u64) -> Setup {
     sample::setup(seed, None, compression)
 }
 
-/// Puts under keys that begin with `letter`, in several sstables and in the log.
-fn writes(letter: u8, records: usize, rng: &mut SimRng) -> Vec<Step> {
+/// Puts with the key prefix `letter`, in several sstables and in the log.
+fn writes(letter: u8, records: usize, rng: &mut SimRng) -> Vec<HistoryStep> {
     let mut steps = Vec::new();
     for number in 0..records {
         let key = |number: usize| [&[letter][..], format!("{number:04}").as_bytes()].concat();
@@ -113,16 +113,23 @@ fn writes(letter: u8, records: usize, rng: &mut SimRng) -> Vec<Step> {
             Change::Put { collection: "posts", key: key(number), record: record(rng) },
             Change::Put { collection: "notes", key: key(number / 2), record: record(rng) },
         ];
-        steps.push(Step::Write { changes, durability: Durability::Always });
+        steps.push(HistoryStep::Write { changes, durability: Durability::Always });
         if number % 3 == 2 {
-            steps.push(Step::Flush);
+            steps.push(HistoryStep::Flush);
         }
     }
     steps
 }
 
-/// Runs `steps` on `disk`, which holds the state `model`.
-fn run(disk: SimVfs, model: Model, steps: &[Step], setup: Setup, seed: u64, closes: bool) -> Outcome<Fork> {
+/// Runs `steps` on `disk`, whose database is in the state `model`.
+fn run(
+    disk: SimVfs,
+    model: Model,
+    steps: &[HistoryStep],
+    setup: Setup,
+    seed: u64,
+    closes: bool,
+) -> Outcome<Fork> {
     let mut subject = Subject::open(Arc::new(disk.clone()), setup, seed, model)
         .map_err(|error| format!("open: {error:?}"))?;
     for step in steps {
@@ -131,12 +138,12 @@ fn run(disk: SimVfs, model: Model, steps: &[Step], setup: Setup, seed: u64, clos
     if closes {
         subject.close();
     }
-    // Before the subject goes, which would close it.
+    // The disk is copied before the drop of the subject, which closes the database.
     Ok(Fork { disk: disk.clone_disk(), model: subject.model.clone() })
 }
 
-/// Opens, reads and checks a disk with a foreign file at `path`: where the damage was found, and its message; none where
-/// an index was built again without the file.
+/// Opens, reads and checks a disk with a foreign file at `path`. Returns the stage that detects the damage and its message;
+/// no message if an index was rebuilt without the file.
 fn probe(
     disk: &SimVfs,
     path: &Path,
@@ -154,7 +161,7 @@ fn probe(
     match_state(&db, &[model]).map_err(|failure| failure.to_string())?;
     match verify(&db, model, &mut SimRng::new(seed)) {
         Ok(()) => {
-            // Only records are precious: an index whose page segment is foreign is built again without it.
+            // Indexes are derived data: an index with a foreign page segment is rebuilt without it.
             drop(db);
             drop(setup.open(Arc::new(disk.clone()), seed ^ 5 << 40));
             match kind_of(path) == "page segments" && disk.contents(path).is_err() {
@@ -176,7 +183,7 @@ fn damage(error: bolide::Error) -> Outcome<String> {
     }
 }
 
-/// The message must name both tags, and the file; where `CURRENT` is foreign, the manifest that it names.
+/// Checks that the message names both tags and the file, or the manifest if `CURRENT` is foreign.
 fn names_tags(path: &Path, message: &str) -> Outcome {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let name = if name == "CURRENT" { "MANIFEST-" } else { name };

@@ -1,7 +1,7 @@
-//! Random histories: a list of operations that depends on its seed alone.
+//! Random histories: lists of operations that depend only on the seed.
 //!
-//! Operations are written so that each is possible in any state ("create the index if it is not there,
-//! else drop it"): a history can be cut anywhere, and no generator has to know what a run did.
+//! Each operation is valid in any state ("create the index if it does not exist, else drop it"). So a history can be
+//! truncated anywhere, and the generator does not depend on the state of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::kinds::{self, KindChoice};
 use crate::model_query::ModelQuery;
 use crate::record;
 
-/// The collections of a run. The last one comes and goes.
+/// The collections of a run. The last one is created and dropped during the run.
 pub const COLLECTIONS: [&str; 3] = ["posts", "notes", "scratch"];
 
-/// How many index specifications a history creates and drops.
+/// The number of index specifications of a history.
 pub const INDEXES: usize = 7;
 
 /// The name of an index specification: the part before `=`.
@@ -23,17 +23,17 @@ pub fn index_name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
 }
 
-/// How many snapshots a history holds at once.
+/// The maximum number of simultaneous snapshots.
 pub const SNAPSHOTS: usize = 3;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// As soon as the log has it.
+    /// After the append to the log.
     None,
-    /// As soon as the log has it; synced together with others.
+    /// After the append to the log, which is synced in batches.
     Batch,
-    /// After its sync.
+    /// After the sync of the log.
     Always,
 }
 
@@ -49,7 +49,7 @@ pub enum Change {
         /// JSON text.
         record: Vec<u8>,
     },
-    /// Deletes a record, which need not be there.
+    /// Deletes a record, which may be absent.
     Delete {
         /// Name of the collection.
         collection: &'static str,
@@ -60,15 +60,15 @@ pub enum Change {
     DeleteRange {
         /// Name of the collection.
         collection: &'static str,
-        /// First key that goes.
+        /// The first deleted key.
         start: Vec<u8>,
-        /// First key that stays.
+        /// The first key after the range.
         end: Vec<u8>,
     },
 }
 
 impl Change {
-    /// The collection that it changes.
+    /// The changed collection.
     pub fn collection(&self) -> &'static str {
         match self {
             Self::Put { collection, .. }
@@ -80,12 +80,12 @@ impl Change {
 
 /// One step of a history.
 #[derive(Debug, Clone)]
-pub enum Step {
-    /// Applies changes as one batch, or a single one by its own call.
+pub enum HistoryStep {
+    /// Applies changes as one batch.
     Write {
-        /// At least one.
+        /// The changes. Empty only to sync.
         changes: Vec<Change>,
-        /// When it is acknowledged.
+        /// When the write is acknowledged.
         durability: Durability,
     },
     /// Flushes the memtables.
@@ -94,13 +94,13 @@ pub enum Step {
     Compact,
     /// Closes the database and opens it again.
     Reopen,
-    /// Makes a checkpoint, which must hold what the database holds.
+    /// Creates a checkpoint, which must equal the database.
     Checkpoint,
-    /// Takes the snapshot of this slot, or drops it.
+    /// Creates the snapshot of this slot, or drops it.
     ToggleSnapshot(usize),
     /// Creates the index of this specification, or drops the one of its name.
     ToggleIndex(&'static str, Arc<str>),
-    /// Rebuilds the index of this specification's name, if it is there.
+    /// Rebuilds the index with the name of this specification, if it exists.
     RebuildIndex(&'static str, Arc<str>),
     /// Creates the collection with indexes of these specifications, or drops it.
     ToggleCollection(&'static str, Vec<Arc<str>>),
@@ -123,7 +123,7 @@ pub enum Step {
     Find(&'static str, ModelQuery, Option<usize>),
 }
 
-impl Step {
+impl HistoryStep {
     /// Whether all writes up to and including this step survive a power cut once it is acknowledged.
     pub fn makes_durable(&self) -> bool {
         match self {
@@ -133,56 +133,56 @@ impl Step {
         }
     }
 
-    /// Whether it changes which collections and indexes there are. That is durable once acknowledged; it
-    /// shows nothing of the writes before it.
+    /// Whether the step creates or drops collections or indexes. It is durable once acknowledged, but does not make earlier
+    /// writes durable.
     pub fn changes_schema(&self) -> bool {
         matches!(self, Self::ToggleIndex(..) | Self::ToggleCollection(..))
     }
 }
 
-/// What a history is made of.
+/// Options of a history.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryOptions {
     /// Number of steps.
     pub steps: usize,
     /// Number of primary keys that writes pick from.
     pub keys: u64,
-    /// Whether steps that only read are part of it.
+    /// Whether the history has reads.
     pub reads: bool,
-    /// Whether the database is closed and opened again on the way.
+    /// Whether the history has reopens.
     pub reopens: bool,
     /// The kinds of its indexes.
     pub kinds: KindChoice,
 }
 
 /// The steps of `seed`.
-pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
+pub fn history(seed: u64, options: HistoryOptions) -> Vec<HistoryStep> {
     let mut rng = SimRng::new(seed ^ 0x005e_ed0f_5eed);
-    // Some histories are mostly puts, some delete a lot, some flush at every turn.
+    // The rates of puts, deletes and flushes differ widely between histories.
     let flush_rarity = 5 + rng.below(40);
     let delete_rarity = 2 + rng.below(10);
     let sync_rarity = 1 + rng.below(8);
     let toggle_weight = if rng.one_in(4) { 10 } else { 2 };
     let specs = kinds::random_specs(&mut rng, options.kinds, INDEXES);
     let mut steps = vec![
-        Step::ToggleCollection(COLLECTIONS[0], specs[..2].to_vec()),
-        Step::ToggleCollection(COLLECTIONS[1], specs[2..3].to_vec()),
+        HistoryStep::ToggleCollection(COLLECTIONS[0], specs[..2].to_vec()),
+        HistoryStep::ToggleCollection(COLLECTIONS[1], specs[2..3].to_vec()),
     ];
     while steps.len() < options.steps {
         let step = match rng.below(100) {
             _ if rng.below(100) < toggle_weight => {
                 let spec = &specs[rng.below(INDEXES as u64) as usize];
                 let (rebuild, collection) = (rng.one_in(3), collection(&mut rng));
-                let step = if rebuild { Step::RebuildIndex } else { Step::ToggleIndex };
+                let step = if rebuild { HistoryStep::RebuildIndex } else { HistoryStep::ToggleIndex };
                 step(collection, Arc::clone(spec))
             }
-            0 => Step::ToggleCollection(COLLECTIONS[2], specs[3..5].to_vec()),
-            1..=4 => Step::ToggleSnapshot(rng.below(SNAPSHOTS as u64) as usize),
-            5 => Step::Compact,
-            6 if options.reopens => Step::Reopen,
+            0 => HistoryStep::ToggleCollection(COLLECTIONS[2], specs[3..5].to_vec()),
+            1..=4 => HistoryStep::ToggleSnapshot(rng.below(SNAPSHOTS as u64) as usize),
+            5 => HistoryStep::Compact,
+            6 if options.reopens => HistoryStep::Reopen,
             7..=30 if options.reads => read(&mut rng, options.keys),
-            _ if rng.one_in(flush_rarity) => Step::Flush,
-            _ => Step::Write {
+            _ if rng.one_in(flush_rarity) => HistoryStep::Flush,
+            _ => HistoryStep::Write {
                 changes: changes(&mut rng, options.keys, delete_rarity),
                 durability: match rng.below(sync_rarity) {
                     0 => Durability::Always,
@@ -197,7 +197,7 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
 }
 
 fn collection(rng: &mut SimRng) -> &'static str {
-    // The first one gets most, so that it grows several levels.
+    // The first collection gets most writes, so that it grows several levels.
     match rng.below(8) {
         0 => COLLECTIONS[2],
         1 | 2 => COLLECTIONS[1],
@@ -234,27 +234,27 @@ fn change(rng: &mut SimRng, keys: u64, delete_rarity: u64) -> Change {
     Change::DeleteRange { collection, start, end }
 }
 
-/// Mostly a few neighbouring keys, now and then a large part of all. The start is below the end.
+/// Mostly a few neighbouring keys, sometimes a large part of all keys. The start is below the end.
 fn range(rng: &mut SimRng, keys: u64) -> (Vec<u8>, Vec<u8>) {
     let start = rng.below(keys);
     let length = if rng.one_in(6) { rng.below(keys) } else { rng.below(8) };
     (format!("k{start:04}").into_bytes(), format!("k{:04}x", start + length).into_bytes())
 }
 
-fn read(rng: &mut SimRng, keys: u64) -> Step {
+fn read(rng: &mut SimRng, keys: u64) -> HistoryStep {
     let collection = collection(rng);
     let snapshot = rng.one_in(3).then(|| rng.below(SNAPSHOTS as u64) as usize);
     match rng.below(4) {
-        0 => Step::Get(collection, key(rng, keys), snapshot),
+        0 => HistoryStep::Get(collection, key(rng, keys), snapshot),
         1 => {
             let (low, high) = range(rng, keys);
-            Step::Scan { collection, low, high, reverse: rng.one_in(2), snapshot }
+            HistoryStep::Scan { collection, low, high, reverse: rng.one_in(2), snapshot }
         }
-        _ => Step::Find(collection, ModelQuery::random(rng), snapshot),
+        _ => HistoryStep::Find(collection, ModelQuery::random(rng), snapshot),
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for HistoryStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write { changes, durability } => {

@@ -1,8 +1,7 @@
-//! The list of the kinds of index, and random specifications out of it.
+//! The list of index kinds, and random index specifications.
 //!
-//! The list is here and nowhere else: the conformance suite, the random histories and the runs with threads
-//! all take theirs from it. A kind that the library refuses as not available in this version is left out by
-//! that very refusal, and takes part from the moment on when it is not refused.
+//! The conformance suite, the random histories and the runs with threads all use this list. A kind that the library rejects
+//! as not available in this version is skipped.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +10,7 @@ use bolide_storage::SimRng;
 
 use crate::value::is_spatial;
 
-/// Kinds with their options, as a specification has them behind its attributes, that must be available.
+/// Kinds with options that must be available, as the part of a specification after its attributes.
 pub const IMPLEMENTED: [&str; 37] = [
     "composite",
     "composite:maintenance=synchronous",
@@ -52,13 +51,13 @@ pub const IMPLEMENTED: [&str; 37] = [
     "ps-tree:region=dax,skey=trie,include=pad",
 ];
 
-/// Kinds and options that take part as soon as they are not refused.
+/// Kinds with options that are used once the library accepts them.
 pub const PLANNED: [&str; 0] = [];
 
-/// The attributes that indexes of random histories are on.
+/// The attributes of the indexes of random histories.
 pub const ATTRIBUTES: [&str; 7] = ["a", "n.x", "tags[*]", "s", "s+n.x", "rect(areas)", "point(p.x,p.y)"];
 
-/// All kinds that are not refused.
+/// All available kinds.
 pub fn available() -> &'static [&'static str] {
     static AVAILABLE: LazyLock<Vec<&str>> = LazyLock::new(|| {
         IMPLEMENTED.into_iter().chain(PLANNED).filter(|kind| is_available(&format!("i=a:{kind}"))).collect()
@@ -66,12 +65,12 @@ pub fn available() -> &'static [&'static str] {
     &AVAILABLE
 }
 
-/// Which kinds a run draws its indexes from.
+/// The kinds of the indexes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KindChoice(Option<&'static str>);
 
 impl KindChoice {
-    /// Those called `name`, with all their options: `ps-tree`, for example. `None` if there are none.
+    /// The kinds named `name`, for example `ps-tree`, with all their options. `None` if there is no such kind.
     pub fn only(name: &str) -> Option<Self> {
         let mut names = IMPLEMENTED.into_iter().map(family);
         names.find(|family| *family == name).map(|family| Self(Some(family)))
@@ -87,7 +86,7 @@ fn family(kind: &str) -> &str {
     kind.split(':').next().unwrap_or(kind)
 }
 
-/// The kinds that an index on these attributes of [`ATTRIBUTES`] can have.
+/// The available kinds for an index on the attributes at this position of [`ATTRIBUTES`].
 fn kinds_of(attributes: usize) -> &'static [&'static str] {
     static TABLE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
         let usable = |attributes: &str| {
@@ -100,13 +99,13 @@ fn kinds_of(attributes: usize) -> &'static [&'static str] {
     TABLE.get(attributes).map_or(&[], Vec::as_slice)
 }
 
-/// Whether a kind keeps values of these attributes: those of places are for one kind alone.
+/// Whether a kind supports these attributes. Only one kind supports spatial attributes.
 pub fn can_be_on(kind: &str, attributes: &str) -> bool {
     !is_spatial(attributes) || family(kind) == "next"
 }
 
-/// Whether the library has what `spec` asks for. Any other refusal than that it is not available in this
-/// version counts as available, so that it shows where the index is used.
+/// Whether the library supports `spec`. Any error other than "not available in this version" counts as available, so that it
+/// appears where the index is used.
 pub fn is_available(spec: &str) -> bool {
     let refusal = spec.parse().and_then(|spec| {
         let db = Db::open_with("probe", Options::default().background_threads(0), Components::in_memory())?;
@@ -116,14 +115,14 @@ pub fn is_available(spec: &str) -> bool {
         && error.message().contains("not available in this version"))
 }
 
-/// A random kind that is not refused.
+/// A random available kind.
 pub fn any(rng: &mut SimRng) -> &'static str {
     rng.pick(available()).copied().unwrap_or("composite")
 }
 
-/// Random specifications of indexes: all attributes of [`ATTRIBUTES`] and then some, of random kinds.
-/// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on. Where no kind of the
-/// choice can be on the attributes it is `composite`.
+/// Random index specifications, named `ix0`, `ix1` and so on, with random kinds. The first five are on fixed attributes, the
+/// first on `a` and the second on the elements of an array; the rest are on random ones. The kind is `composite` if no kind
+/// of the choice supports the attributes.
 pub fn random_specs(rng: &mut SimRng, choice: KindChoice, count: usize) -> Vec<Arc<str>> {
     let of = |attributes: usize| -> Vec<&str> {
         kinds_of(attributes).iter().copied().filter(|kind| choice.has(kind)).collect()
@@ -131,7 +130,7 @@ pub fn random_specs(rng: &mut SimRng, choice: KindChoice, count: usize) -> Vec<A
     let spec = |i: usize, rng: &mut SimRng| {
         let attributes = [0, 2, 1, 3, 4].get(i).copied();
         let drawn = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
-        // Not every kind can be on places.
+        // Not every kind supports spatial attributes.
         let attributes = if of(drawn).is_empty() && is_spatial(ATTRIBUTES[drawn]) { 0 } else { drawn };
         let kind = rng.pick(&of(attributes)).copied().unwrap_or("composite");
         Arc::from(format!("ix{i}={}:{kind}", ATTRIBUTES[attributes]))
@@ -144,14 +143,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_is_not_refused() {
+    fn implemented_kinds_are_available() {
         for kind in IMPLEMENTED {
-            assert!(available().contains(&kind), "{kind} is refused as not available");
+            assert!(available().contains(&kind), "{kind} is not available");
         }
     }
 
     #[test]
-    fn every_announced_text_is_a_specification() {
+    fn every_kind_is_a_valid_specification() {
         for kind in IMPLEMENTED.into_iter().chain(PLANNED) {
             let spec = format!("i=a:{kind}");
             assert!(spec.parse::<bolide::IndexSpec>().is_ok(), "{spec}");
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_draws_its_kinds_alone() {
+    fn a_choice_draws_only_its_kinds() {
         let mut rng = SimRng::new(1);
         let choice = KindChoice::only("ps-tree").unwrap();
         let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, choice, 7)).collect();

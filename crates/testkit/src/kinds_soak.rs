@@ -1,10 +1,10 @@
-//! Indexes of every kind under updates for a long time, on a real disk with background threads: answers stay right, and
-//! memory and disk space stay bounded.
+//! Long updates with every kind of index, on a real disk with background threads: answers stay correct, and memory and disk
+//! space stay bounded.
 //!
-//! Each kind has two collections, in layouts by turns, with an index on a string and one on a number. Records are put, replaced and
-//! deleted at random; every answer of the indexes is compared with what was written. At the end of each quarter the database
-//! is closed, opened again and checked deeply. The number of records stays the same, so the memory and the disk space of
-//! the last quarter may be only a little above those of the second.
+//! Each kind has two collections in alternating layouts, with an index on a string and one on a number. Records are put,
+//! replaced and deleted at random, and every answer of the indexes is compared with the written records. At the end of each
+//! quarter the database is closed, opened and checked deeply. The number of records is constant, so the memory and disk
+//! space of the last quarter may exceed those of the second only slightly.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use crate::kinds;
 use crate::seeds::{Counts, Outcome};
 use crate::soak::anonymous_bytes;
 
-/// How long, and from which seed.
+/// Options of the soak.
 #[derive(Debug, Clone, Copy)]
 pub struct KindsSoakOptions {
-    /// Records of each collection.
+    /// Number of records of each collection.
     pub records: u64,
     /// Seconds of writing.
     pub seconds: u64,
-    /// Chooses records and queries.
+    /// The seed of the records and queries.
     pub seed: u64,
 }
 
@@ -33,24 +33,24 @@ impl Default for KindsSoakOptions {
     }
 }
 
-/// Different values of the string; the number has as many.
+/// The number of distinct values of each attribute.
 const VALUES: u64 = 100;
-/// Writes between two queries of a collection.
+/// The number of writes between two queries of a collection.
 const WRITES: u64 = 50;
-/// Growth from the second to the last quarter that is allowed: a copy, and this many bytes for caches and files in progress.
+/// The allowed growth from the second to the last quarter beyond one half, in bytes: caches and files in progress.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// What one quarter of the time took at most.
+/// The peak sizes in bytes of one quarter of the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct QuarterPeaks {
     memory: u64,
     disk: u64,
 }
 
-/// Runs for the time of `options`, in a new directory within `directory`; prints the peaks of each quarter.
+/// Runs for the time of `options`, in a new directory in `directory`. Prints the peaks of each quarter.
 ///
 /// # Errors
-/// The wrong answer, the bound that does not hold, or the error of the database, in words.
+/// Fails with the wrong answer, the exceeded bound, or the error of the database.
 pub fn check(directory: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
     let path = directory.join(format!("kinds-soak-{}-{}", std::process::id(), options.seed));
     let outcome = run(&path, options).map_err(|error| format!("seed {}: {error}", options.seed));
@@ -63,7 +63,7 @@ pub fn check(directory: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
 fn run(path: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
     let mut soak = KindsSoak::start(path, options)?;
     let mut quarters = Vec::new();
-    println!("| quarter | memory of the process | disk space |\n|---|---|---|");
+    println!("| quarter | process memory | disk space |\n|---|---|---|");
     for quarter in 1..=4 {
         let peaks = soak.write_for(Duration::from_millis(options.seconds * 250))?;
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
@@ -85,7 +85,7 @@ fn run(path: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
     Ok(soak.counts)
 }
 
-/// A record: its value, and how often its key was written.
+/// A record: its value and the number of writes of its key.
 type VersionedValue = Option<(u64, u64)>;
 
 struct KindsSoak {
@@ -93,7 +93,7 @@ struct KindsSoak {
     path: PathBuf,
     options: KindsSoakOptions,
     rng: SimRng,
-    /// The collections by name, with the records that each should have.
+    /// The names of the collections, with the expected records of each.
     tables: Vec<(String, Vec<VersionedValue>)>,
     counts: Counts,
 }
@@ -112,7 +112,7 @@ impl KindsSoak {
                     .index(spec("s").map_err(error_text)?)
                     .index(spec("n").map_err(error_text)?);
                 match db.create_collection(&name, collection) {
-                    // The directory is not on persistent memory. Every other kind must be there.
+                    // The directory is not on persistent memory. Every other kind must be available.
                     Err(error) if error.kind() == ErrorKind::Unsupported && kind.contains("region=dax") => {
                         skipped += 1;
                     }
@@ -134,7 +134,7 @@ impl KindsSoak {
         self.db.as_ref().ok_or_else(|| "the database is closed".to_owned())
     }
 
-    /// Writes and queries for `time`; the largest figures.
+    /// Writes and queries for `time`, and returns the peak sizes.
     fn write_for(&mut self, time: Duration) -> Outcome<QuarterPeaks> {
         let started = Instant::now();
         let mut peaks = QuarterPeaks::default();
@@ -169,7 +169,7 @@ impl KindsSoak {
         Ok(())
     }
 
-    /// Compares the answers of both indexes for one value, with their records, with what was written.
+    /// Compares the answers of both indexes for one value with the written records.
     fn query(&mut self, collection: &Collection, at: usize) -> Outcome {
         let value = self.rng.below(VALUES);
         let rows = &self.tables[at].1;
@@ -198,7 +198,7 @@ impl KindsSoak {
         Ok(())
     }
 
-    /// Closes the database, opens it again, and checks it deeply.
+    /// Closes, opens and deeply checks the database.
     fn reopen(&mut self) -> Outcome {
         if let Some(db) = self.db.take() {
             db.close().map_err(error_text)?;

@@ -1,28 +1,27 @@
 //! Oracles, histories and crash runners for testing Bolide.
 //!
 //! A [`history`] is a list of random steps from a seed. A [`Subject`](subject::Subject) runs it on a
-//! database and on a [`Model`](model::Model) side by side. The runners disturb that in their own way:
+//! database and on a [`Model`](model::Model) side by side. Each runner adds its own faults:
 //!
-//! | runner | disturbs |
+//! | runner | faults |
 //! |---|---|
 //! | [`crash`] | cuts the power at every sync point, also inside recovery |
-//! | [`fault`] | lets every input/output call fail, once or from there on |
+//! | [`fault`] | makes every I/O call fail, once or persistently |
 //! | [`workloads`] | cuts the power at every disk operation of all workloads of a few operations |
-//! | [`panics`] | lets every call of an extractor, the file system, the runtime or an index panic |
-//! | [`allocations`] | lets allocations fail |
-//! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
-//! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
+//! | [`panics`] | makes every call of an extractor, the file system, the runtime or an index panic |
+//! | [`allocations`] | makes allocations fail |
+//! | [`damage`] | flips every bit of every file; truncates, zeroes, swaps and removes files |
+//! | [`forks`] | replaces files by those of a diverged copy |
 //! | [`repair`] | damages one to three files, and repairs the database |
-//! | [`metamorphic`] | changes settings that must not change an answer |
-//! | [`every_kind`] | puts every kind of index in the place of every other |
+//! | [`metamorphic`] | varies settings that must not change an answer |
+//! | [`every_kind`] | replaces the kind of all indexes |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
 //! | [`soak`] | writes for a long time, on a real disk |
 //!
-//! [`conformance`] is the suite that every kind of index passes, and [`flawed`] breaks indexes to see it fail.
+//! [`conformance`] is the suite of index kinds, and [`flawed`] has planted bugs that it must detect.
 //!
-//! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. All of
-//! it runs on a simulated disk with a simulated clock, and without background threads unless a setup asks
-//! for them: a seed repeats a failure.
+//! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. The runs use a simulated
+//! disk, a simulated clock and, unless a setup enables them, no background threads. So a seed repeats a failure.
 #![forbid(unsafe_code)]
 
 pub mod allocations;

@@ -34,33 +34,33 @@ faults       an error at every I/O call          --steps N (30)   --stride N (1)
 panics       a panic at every call                --steps N (60)   --stride N (7)
 allocations  allocations that fail                --steps N (60)   --failures N (60)   --stride N (7)
 workloads    power cuts at every disk operation of all workloads of --operations N (3)  --part I/N (1/1)
-planted      every planted mistake, by the rule that it breaks
+planted      every planted bug, detected by the rule that it breaks
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
-forks        files of a copy that went on by itself  --records N (10)
-repair       files damaged, the database repaired  --damages N (24; of each database)  --steps N (40)
+forks        files of a diverged copy                --records N (10)
+repair       repair of damaged databases             --damages N (24; per database)  --steps N (40)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
-conformance  the cases that every kind must pass  --kind TEXT (all; a specification behind its attributes)
+conformance  the suite of index kinds             --kind TEXT (all; a specification after its attributes)
 pauses       puts while an index is built         --directory PATH (/tmp)  --records N (300000)  --rate N (2000)
-             a second  --seconds N (5, without a build)
+             per second  --seconds N (5, without a build)
 soak         uniform writes into partitions        --directory PATH (/tmp)  --records N (400000)  --rate N (10000)
-             a second  --seconds N (60)  --memtable-kib N (4096)
+             per second  --seconds N (60)  --memtable-kib N (4096)
 kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --records N (2000)  --seconds N (60)
 steps        prints the steps of a crash history  --steps N (60)
 
-crashes, faults, panics, flips, forks, repair and steps take --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, panics, flips, forks, repair and steps take --kind NAME: only indexes of this kind, with all its options.
 crashes, faults, panics, workloads, flips, repair, metamorphic, kinds and conformance take --layout NAME: all collections
 in this layout.
-The seeds A..B are A to B - 1, and 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
+The seeds A..B are A to B - 1; default 0..10. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
     if allocations::run_as_child() {
         return ExitCode::SUCCESS;
     }
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let command_line: Vec<String> = std::env::args().skip(1).collect();
     let Some((check, arguments)) =
-        words.split_first().and_then(|(check, rest)| Some((check, Arguments::parse(rest)?)))
+        command_line.split_first().and_then(|(check, rest)| Some((check, Arguments::parse(rest)?)))
     else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the named check; `None` if there is none of this name, or an option is not one of its own.
+/// Runs the named check; `None` if the check or one of the options is unknown.
 fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
     let run = arguments.seed_run(check);
     match check {
@@ -307,24 +307,24 @@ fn print_steps(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> 
     }))
 }
 
-/// The conformance suite with one kind.
+/// Runs the conformance suite with one kind.
 fn check_kind(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
     layout.map_or_else(|| conformance::check(kind), |layout| conformance::check_in(kind, layout))
 }
 
-/// The conformance suite with every kind that there is, or is to be.
+/// Runs the conformance suite with all implemented and planned kinds.
 fn check_all_kinds(layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     for kind in kinds::IMPLEMENTED.into_iter().chain(kinds::PLANNED) {
         let started = Instant::now();
-        let these = check_kind(kind, layout)?;
-        println!("{kind}: {these}, {:.1} s", started.elapsed().as_secs_f64());
-        counts.merge(&these);
+        let kind_counts = check_kind(kind, layout)?;
+        println!("{kind}: {kind_counts}, {:.1} s", started.elapsed().as_secs_f64());
+        counts.merge(&kind_counts);
     }
     Ok(counts)
 }
 
-/// The options that are given on the command line.
+/// The options of the command line.
 struct Arguments {
     seeds: Range<u64>,
     seeds_given: bool,
@@ -351,7 +351,7 @@ impl Arguments {
         Some(Self { seeds, seeds_given, threads, options })
     }
 
-    /// `None` if there is an option of another name.
+    /// `None` if there is an option with another name.
     fn allow_only(&self, names: &[&str]) -> Option<()> {
         self.options.keys().all(|name| names.contains(&name.as_str())).then_some(())
     }
@@ -360,7 +360,7 @@ impl Arguments {
         self.options.get(name).map(String::as_str)
     }
 
-    /// Where databases on a real disk lie.
+    /// The parent directory of databases on a real disk.
     fn directory(&self) -> std::path::PathBuf {
         self.text("directory").map_or_else(std::env::temp_dir, std::path::PathBuf::from)
     }
@@ -383,7 +383,7 @@ impl Arguments {
         }
     }
 
-    /// The layout of all collections, if one is wanted; `None` for a wrong name.
+    /// The layout of all collections, if set; `None` for an unknown name.
     fn layout(&self) -> Option<Option<Layout>> {
         match self.text("layout") {
             None => Some(None),
@@ -391,7 +391,7 @@ impl Arguments {
         }
     }
 
-    /// The kinds that the indexes of a run are of.
+    /// The kinds of the indexes of a run.
     fn kinds(&self) -> Option<KindChoice> {
         self.text("kind").map_or(Some(KindChoice::default()), KindChoice::only)
     }

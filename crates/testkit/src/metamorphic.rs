@@ -1,6 +1,6 @@
-//! One history under many settings: every answer is the same, down to the sequence numbers.
+//! One history under many settings: all answers are equal, including the sequence numbers.
 //!
-//! Each run also compares each of its answers with the model, so that all settings cannot be wrong together.
+//! Each run also compares its answers with the model, which detects an error common to all settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bolide::{Compression, Layout};
 use bolide_storage::{MemVfs, SimRng};
 
 use crate::failure::StepFailure;
-use crate::history::{HistoryOptions, Step, history};
+use crate::history::{HistoryOptions, HistoryStep, history};
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
@@ -16,14 +16,14 @@ use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::{match_state, verify};
 
-/// How a metamorphic run goes.
+/// Options of a metamorphic run.
 #[derive(Debug, Clone, Copy)]
 pub struct MetamorphicOptions {
-    /// Steps of the history.
+    /// Number of steps of the history.
     pub steps: usize,
-    /// How many setups are tried for a history; `None` for all of [`all_setups`].
+    /// Number of setups per history; `None` for all of [`all_setups`].
     pub setups: Option<usize>,
-    /// The layout of all setups; `None` for each in turn.
+    /// The layout of all setups; `None` for all layouts.
     pub layout: Option<Layout>,
 }
 
@@ -33,8 +33,7 @@ impl Default for MetamorphicOptions {
     }
 }
 
-/// Layouts x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads; the ways to fetch records take
-/// turns.
+/// Layouts x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads. The ways to fetch records alternate.
 pub fn all_setups() -> Vec<Setup> {
     let mut setups = Vec::new();
     for layout in Layout::ALL {
@@ -43,13 +42,13 @@ pub fn all_setups() -> Vec<Setup> {
                 for memtable_bytes in [2 << 10, 32 << 10, 8 << 20] {
                     for cache_bytes in [0, 8 << 20] {
                         for threads in [0, 2] {
-                            // Of the neighbours, which differ in little, each fetches in another way.
+                            // Neighbouring setups, which differ little, fetch records in different ways.
                             let turn = setups.len() % 4 + setups.len() / 8;
                             setups.push(Setup {
                                 layout,
                                 compression,
                                 block_bytes,
-                                // These follow from the others, so that all of their values come up.
+                                // These depend on the other settings, so that all of their values occur.
                                 bloom_bits_per_key: if cache_bytes == 0 { 10 } else { 0 },
                                 target_file_bytes: if block_bytes == 128 { 4 << 10 } else { 1 << 20 },
                                 manifest_bytes: if threads == 0 { 2 << 10 } else { 1 << 20 },
@@ -71,7 +70,7 @@ pub fn all_setups() -> Vec<Setup> {
     setups
 }
 
-/// Those with `layout`, or all.
+/// The setups with `layout`, or all setups.
 pub fn setups_of(layout: Option<Layout>) -> Vec<Setup> {
     let mut setups = all_setups();
     setups.retain(|setup| layout.is_none_or(|layout| setup.layout == layout));
@@ -92,7 +91,7 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
             kinds: KindChoice::default(),
         },
     );
-    steps.iter_mut().for_each(leave_out_repairs);
+    steps.iter_mut().for_each(remove_repairs);
     let mut setups = setups_of(options.layout);
     if let Some(count) = options.setups {
         shuffle(&mut setups, &mut rng);
@@ -112,7 +111,7 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
                     return Err(format!("{setup} and {first_setup} differ:\n{left}\n{right}"));
                 }
                 if transcript.len() != wanted.len() {
-                    return Err(format!("{setup} and {first_setup} gave different numbers of answers"));
+                    return Err(format!("{setup} and {first_setup} have different numbers of answers"));
                 }
             }
         }
@@ -121,9 +120,9 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
     Ok(counts)
 }
 
-/// Takes `repair=primary-compaction` away from the indexes of `step`: compactions then commit deletions of their
-/// own, and these take sequence numbers, more or fewer of them and sooner or later as the settings have it.
-fn leave_out_repairs(step: &mut Step) {
+/// Removes `repair=primary-compaction` from the indexes of `step`. With this option compactions commit deletions, whose
+/// sequence numbers depend on the settings.
+fn remove_repairs(step: &mut HistoryStep) {
     const REPAIR: &str = "repair=primary-compaction";
     let plain = |spec: &mut Arc<str>| {
         if spec.contains(REPAIR) {
@@ -131,15 +130,15 @@ fn leave_out_repairs(step: &mut Step) {
         }
     };
     match step {
-        Step::ToggleIndex(_, spec) => plain(spec),
-        Step::ToggleCollection(_, specs) => specs.iter_mut().for_each(plain),
+        HistoryStep::ToggleIndex(_, spec) => plain(spec),
+        HistoryStep::ToggleCollection(_, specs) => specs.iter_mut().for_each(plain),
         _ => {}
     }
 }
 
-/// Runs `steps` under `setup` in memory, compares each answer and the end with the model, and gives all
-/// answers in words.
-pub fn transcript(seed: u64, setup: Setup, steps: &[Step]) -> Outcome<String> {
+/// Runs `steps` under `setup` in memory, compares each answer and the final state with the model, and returns the text of all
+/// answers.
+pub fn transcript(seed: u64, setup: Setup, steps: &[HistoryStep]) -> Outcome<String> {
     let vfs = Arc::new(MemVfs::new());
     let mut subject =
         Subject::open(vfs, setup, seed, Model::default()).map_err(|error| format!("{error:?}"))?;

@@ -1,4 +1,4 @@
-//! Queries on an attribute, and how the model answers them: by looking at every record.
+//! Queries on attributes, and their answers from the model by a full scan.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,70 +12,71 @@ use crate::value::{compare, rects_at, same_type, values_at};
 
 /// One condition; several are joined by AND.
 #[derive(Debug, Clone)]
-pub enum Condition {
+pub enum QueryCondition {
     /// Some value at the path equals this one.
     Equals(String, Value),
-    /// Some value at the path is of the ends' type and lies between them, both included.
+    /// Some value at the path has the type of the bounds and lies between them, both inclusive.
     Within(String, Value, Value),
-    /// Some rectangle at the path shares a point with this one: smallest coordinates first, then largest ones.
+    /// Some rectangle at the path intersects this one, given by its minimum and maximum coordinates.
     Intersects(String, [f64; 4]),
-    /// There is a rectangle at the path. Answers can come by its distance from this point.
+    /// The path has a rectangle. Answers can be ordered by its distance from this point.
     Near(String, [f64; 2]),
 }
 
-/// In which order answers come.
+/// The order of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerOrder {
     /// Last written first.
     Newest,
     /// First written first.
     Oldest,
-    /// By the smallest value that the first range found, smallest first; without a range as `Newest`.
+    /// By the smallest value in the first range, ascending; as `Newest` without a range.
     Value,
-    /// By the largest value that the first range found, largest first; without a range as `Newest`.
+    /// By the largest value in the first range, descending; as `Newest` without a range.
     ValueDescending,
-    /// By the distance from the point of the one [`Condition::Near`], the nearest first.
+    /// By the distance from the point of the only [`QueryCondition::Near`], ascending.
     Nearest,
 }
 
-/// Conditions, an order, and how many answers are wanted.
+/// A query that the model can answer: conditions, an order, limits and the contents of the answers.
 #[derive(Debug, Clone)]
 pub struct ModelQuery {
-    /// What a record must meet. Never empty.
-    pub conditions: Vec<Condition>,
+    /// The conditions of a record. Never empty.
+    pub conditions: Vec<QueryCondition>,
     /// The order of the answers.
     pub order: AnswerOrder,
-    /// Most answers; `None` for all.
+    /// The maximum number of answers; `None` for all.
     pub limit: Option<usize>,
-    /// Most answers of each value that the first range found, before `limit` cuts; `None` for all. Only with a range.
+    /// The maximum number of answers for each value in the first range, applied before `limit`; `None` for all. Only with a
+    /// range.
     pub limit_per_value: Option<usize>,
-    /// What an answer holds.
+    /// The contents of an answer.
     pub contents: AnswerContents,
-    /// Chooses which of the indexes that can serve the query is made to answer it as well, beside the
-    /// one that the database chooses.
+    /// Picks one of the indexes that can serve the query. The query runs with this index and with the one that the database
+    /// chooses.
     pub pick: u64,
 }
 
-/// What an answer holds.
+/// The contents of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerContents {
     /// The record.
     Records,
     /// The key alone.
     Keys,
-    /// Nothing: the answers are counted.
+    /// No contents: the answers are counted.
     Count,
     /// The values at the path of the first condition, and at `pad`.
     Values,
 }
 
 impl AnswerContents {
-    /// All of them.
+    /// All contents.
     pub const EACH: [Self; 4] = [Self::Records, Self::Keys, Self::Count, Self::Values];
 }
 
-impl Condition {
-    /// The attribute that it looks at.
+impl QueryCondition {
+    /// The attribute of the condition.
     pub fn path(&self) -> &str {
         match self {
             Self::Equals(path, _) | Self::Within(path, ..) => path,
@@ -83,7 +84,7 @@ impl Condition {
         }
     }
 
-    /// Whether it bounds values rather than naming one.
+    /// Whether this is a range of values.
     pub fn is_range(&self) -> bool {
         matches!(self, Self::Within(..))
     }
@@ -101,7 +102,7 @@ impl Condition {
         }
     }
 
-    /// Whether the record meets a condition on places.
+    /// Whether the record meets a spatial condition.
     fn meets(&self, row: &ModelRow) -> bool {
         let rects = rects_at(&row.parsed, self.path());
         match self {
@@ -114,12 +115,12 @@ impl Condition {
         }
     }
 
-    /// Whether it is about places.
+    /// Whether this is a spatial condition.
     pub fn is_spatial(&self) -> bool {
         matches!(self, Self::Intersects(..) | Self::Near(..))
     }
 
-    /// The square of the distance of the record's nearest rectangle.
+    /// The squared distance of the nearest rectangle of the record.
     fn distance(&self, row: &ModelRow) -> Option<f64> {
         let Self::Near(path, [x, y]) = self else { return None };
         let along = |low: f64, at: f64, high: f64| if at < low { low - at } else { (at - high).max(0.0) };
@@ -137,10 +138,10 @@ impl Condition {
 }
 
 impl ModelQuery {
-    /// All records in which the path has a value of the type of `low`, in order of writing.
+    /// All records with a value from `low` to `high` at the path, newest first.
     pub fn every(path: &str, low: Value, high: Value) -> Self {
         Self {
-            conditions: vec![Condition::Within(path.to_owned(), low, high)],
+            conditions: vec![QueryCondition::Within(path.to_owned(), low, high)],
             order: AnswerOrder::Newest,
             limit: None,
             limit_per_value: None,
@@ -149,7 +150,7 @@ impl ModelQuery {
         }
     }
 
-    /// A query that hits some of the records of [`record`](crate::record::record).
+    /// A random query that matches some of the records of [`record`](crate::record::record).
     pub fn random(rng: &mut SimRng) -> Self {
         let mut conditions = vec![random_condition(rng)];
         if rng.one_in(5) {
@@ -167,12 +168,12 @@ impl ModelQuery {
             2 => Some(100),
             _ => Some(1 + rng.below(12) as usize),
         };
-        let has_range = conditions.iter().any(Condition::is_range);
+        let has_range = conditions.iter().any(QueryCondition::is_range);
         let limit_per_value = (has_range && rng.one_in(3)).then(|| rng.below(4) as usize);
         let (mut order, mut limit_per_value) = (order, limit_per_value);
         if rng.one_in(12) {
             let point = [(); 2].map(|()| crate::record::coordinate(rng));
-            conditions.push(Condition::Near(crate::record::spatial_path(rng).to_owned(), point));
+            conditions.push(QueryCondition::Near(crate::record::spatial_path(rng).to_owned(), point));
             (order, limit_per_value) = (AnswerOrder::Nearest, None);
         }
         let contents = match rng.below(7) {
@@ -184,15 +185,13 @@ impl ModelQuery {
         Self { conditions, order, limit, limit_per_value, contents, pick: rng.next_u64() }
     }
 
-    /// The paths whose values it asks for; none unless it shows values.
+    /// The selected paths; empty unless the answers hold values.
     pub fn selected(&self) -> Vec<&str> {
-        let first = self.conditions.first().map_or("s", Condition::path);
+        let first = self.conditions.first().map_or("s", QueryCondition::path);
         if self.contents == AnswerContents::Values { vec![first, "pad"] } else { Vec::new() }
     }
 
-    /// The rows that answer it, in order.
-    ///
-    /// Equal values come newest first, in both orders by value.
+    /// The matching rows in order. Equal values come newest first in both orders by value.
     pub fn answer<'a>(&self, rows: &'a ModelRows) -> Vec<(&'a [u8], &'a Arc<ModelRow>)> {
         let mut found: Vec<Hit<'a>> = rows.iter().filter_map(|(key, row)| self.hit(key, row)).collect();
         let newest_first = |left: &Hit<'_>, right: &Hit<'_>| right.row.order.cmp(&left.row.order);
@@ -215,8 +214,8 @@ impl ModelQuery {
         found.into_iter().map(|hit| (hit.key, hit.row)).collect()
     }
 
-    /// Leaves the first `limit` hits of each value, which are in order. A record stands at one of its values: the
-    /// largest in the order by value descending, else the smallest.
+    /// Retains the first `limit` hits of each value. A record counts for one of its values: the largest in the descending
+    /// order by value, else the smallest.
     fn limit_each_value(&self, found: &mut Vec<Hit<'_>>, limit: usize) {
         let mut counts: Vec<(Option<&Value>, usize)> = Vec::new();
         found.retain(|hit| {
@@ -234,7 +233,7 @@ impl ModelQuery {
         });
     }
 
-    /// The row, if it meets all conditions.
+    /// The row if it meets all conditions.
     fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<ModelRow>) -> Option<Hit<'a>> {
         let mut hit = Hit { key, row, smallest: None, largest: None, distance: None };
         let mut ranges = 0;
@@ -260,13 +259,13 @@ impl ModelQuery {
     }
 }
 
-/// A row that meets all conditions, with the values that the first range found.
+/// A row that meets all conditions, with its smallest and largest values in the first range.
 struct Hit<'a> {
     key: &'a [u8],
     row: &'a Arc<ModelRow>,
     smallest: Option<&'a Value>,
     largest: Option<&'a Value>,
-    /// The square of the distance that the order goes by.
+    /// The squared distance for [`AnswerOrder::Nearest`].
     distance: Option<f64>,
 }
 
@@ -277,12 +276,12 @@ fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
     }
 }
 
-fn random_condition(rng: &mut SimRng) -> Condition {
+fn random_condition(rng: &mut SimRng) -> QueryCondition {
     if rng.one_in(6) {
         let corner = [(); 2].map(|()| crate::record::coordinate(rng));
         let size = [(); 2].map(|()| f64::from(rng.below(5) as u32) / 2.0);
         let window = [corner[0], corner[1], corner[0] + size[0], corner[1] + size[1]];
-        return Condition::Intersects(crate::record::spatial_path(rng).to_owned(), window);
+        return QueryCondition::Intersects(crate::record::spatial_path(rng).to_owned(), window);
     }
     let path = *rng.pick(&["a", "n.x", "tags[*]", "s"]).unwrap_or(&"a");
     let scalar = |rng: &mut SimRng| match path {
@@ -293,9 +292,9 @@ fn random_condition(rng: &mut SimRng) -> Condition {
     };
     let one = scalar(rng);
     if rng.one_in(2) {
-        return Condition::Equals(path.to_owned(), one);
+        return QueryCondition::Equals(path.to_owned(), one);
     }
-    // Both ends of one type; null and booleans have no ranges worth asking for.
+    // Both bounds have one type. Ranges of null and booleans are not useful.
     let mut other = scalar(rng);
     for _ in 0..8 {
         if same_type(&one, &other) {
@@ -304,13 +303,13 @@ fn random_condition(rng: &mut SimRng) -> Condition {
         other = scalar(rng);
     }
     if !same_type(&one, &other) || one.is_null() || one.is_boolean() {
-        return Condition::Equals(path.to_owned(), one);
+        return QueryCondition::Equals(path.to_owned(), one);
     }
     let (low, high) = if compare(&one, &other) == Ordering::Greater { (other, one) } else { (one, other) };
-    Condition::Within(path.to_owned(), low, high)
+    QueryCondition::Within(path.to_owned(), low, high)
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for QueryCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Equals(path, value) => write!(f, "{path} = {value}"),
@@ -328,10 +327,10 @@ impl fmt::Display for ModelQuery {
         }
         write!(f, ", {:?}", self.order)?;
         if let Some(limit) = self.limit {
-            write!(f, ", at largest {limit}")?;
+            write!(f, ", at most {limit}")?;
         }
         if let Some(limit) = self.limit_per_value {
-            write!(f, ", at largest {limit} of each value")?;
+            write!(f, ", at most {limit} of each value")?;
         }
         write!(f, ", {:?}", self.contents)
     }

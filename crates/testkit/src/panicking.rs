@@ -1,4 +1,4 @@
-//! What panics at one of its calls: an extractor, and a file system.
+//! An extractor and a file system that panic at a planned call.
 
 use std::fmt;
 use std::panic;
@@ -11,27 +11,27 @@ use bolide::{AttributeExtractor, AttributePlan, AttributeValues, Error, ErrorKin
 use bolide_storage::pmem::{Region, RegionOptions};
 use bolide_storage::{File, FileLock, Marker, Vfs};
 
-/// How the message of each of these panics begins.
+/// The prefix of the messages of planned panics.
 const MESSAGE: &str = "a planned panic";
 
-/// What panics.
+/// The component that panics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// The extractor of the records.
     Extractor,
-    /// The file system: before the call has done anything, or after it has done all, in turn.
+    /// The file system: alternately before and after the work of the call.
     Files,
-    /// The clock, the random numbers, the sleeping and the starting of threads.
+    /// The runtime: clock, random numbers, sleep and thread start.
     Runtime,
-    /// The indexes: what writers, commits, flushes, compactions, builds and queries call of them.
+    /// The indexes, called by writers, commits, flushes, compactions, builds and queries.
     Index,
 }
 
 impl Site {
-    /// All of them.
+    /// All sites.
     pub const EACH: [Self; 4] = [Self::Extractor, Self::Files, Self::Runtime, Self::Index];
 
-    /// The words of a message.
+    /// The name for messages.
     fn name(self) -> &'static str {
         match self {
             Self::Extractor => "the extractor",
@@ -42,32 +42,31 @@ impl Site {
     }
 }
 
-/// What happens in the place of the panic: a mistake that the proof has to find.
+/// A planted bug instead of the panic, which the proof must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedPanic {
-    /// The extractor finds no values, as if the panic had taken the entry of the record with it.
+    /// The extractor returns no values, as if the panic had lost the entry of the record.
     LosesEntry,
-    /// The call never returns, as if a panic had ended the thread that others wait for.
+    /// The call never returns, as if a panic had ended a thread that other threads wait for.
     Hangs,
-    /// An append to a log that wrote everything reports that it wrote nothing, so that the next one has its sequence number
-    /// again, behind it.
+    /// An append to a log writes everything but returns an error, so that the next append reuses its sequence number.
     AppendsAgain,
 }
 
-/// Counts calls, and panics at one of them.
+/// Counts calls and panics at one of them.
 #[derive(Debug)]
 pub struct Switch {
     site: Site,
     planted: Option<PlantedPanic>,
-    /// Calls so far, while it is on.
+    /// The number of calls while the switch is armed.
     calls: AtomicU64,
-    /// The call that panics, counted from 1; 0 while it is off.
+    /// The number of the call that panics, counted from 1; 0 if disarmed.
     at: AtomicU64,
     fired: AtomicU64,
 }
 
 impl Switch {
-    /// A switch that is off.
+    /// Creates a disarmed switch.
     pub fn new(site: Site, planted: Option<PlantedPanic>) -> Arc<Self> {
         silence();
         Arc::new(Self {
@@ -79,18 +78,18 @@ impl Switch {
         })
     }
 
-    /// The call with this number from now on panics.
+    /// Makes the `at`-th call after this one panic.
     pub fn arm(&self, at: u64) {
         self.calls.store(0, Ordering::Release);
         self.at.store(at, Ordering::Release);
     }
 
-    /// No further call panics.
+    /// Makes no further call panic.
     pub fn disarm(&self) {
         self.at.store(0, Ordering::Release);
     }
 
-    /// Calls since it was armed.
+    /// The number of calls since [`arm`](Self::arm).
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Acquire)
     }
@@ -100,7 +99,7 @@ impl Switch {
         self.fired.load(Ordering::Acquire) > 0
     }
 
-    /// Whether this call of `site` is the one.
+    /// Counts a call of `site`. Returns whether it is the planned one.
     fn is_hit(&self, site: Site) -> bool {
         let at = self.at.load(Ordering::Acquire);
         if site != self.site || at == 0 || self.calls.fetch_add(1, Ordering::AcqRel) + 1 != at {
@@ -115,14 +114,14 @@ impl Switch {
         true
     }
 
-    /// Panics if this call of `site` is the one.
+    /// Counts a call of `site` and panics if it is the planned one.
     pub(crate) fn reach(&self, site: Site) {
         if self.is_hit(site) {
             panic!("{MESSAGE} of {}", site.name());
         }
     }
 
-    /// Does one call of the file system.
+    /// Runs one call of the file system, with a panic if it is the planned one.
     fn call<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if !self.is_hit(Site::Files) {
             return work();
@@ -142,11 +141,11 @@ impl Switch {
             return file.append(bytes);
         }
         file.append(bytes)?;
-        Err(Error::new(ErrorKind::NoSpace, "the disk is full, or so it is reported"))
+        Err(Error::new(ErrorKind::NoSpace, "a planted report of a full disk"))
     }
 }
 
-/// Keeps the messages of these panics from the terminal; others show.
+/// Suppresses the messages of planned panics on standard error.
 fn silence() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -160,7 +159,7 @@ fn silence() {
     });
 }
 
-/// Looks into JSON.
+/// A JSON extractor that may panic.
 #[derive(Debug)]
 pub struct PanickingExtractor(pub Arc<Switch>);
 
@@ -176,7 +175,7 @@ impl AttributeExtractor for PanickingExtractor {
     }
 }
 
-/// A file system behind a switch.
+/// A file system whose calls may panic.
 #[derive(Debug)]
 pub struct PanickingVfs<V> {
     inner: V,
@@ -184,7 +183,7 @@ pub struct PanickingVfs<V> {
 }
 
 impl<V: Vfs> PanickingVfs<V> {
-    /// `inner` with calls that may panic.
+    /// Wraps `inner`.
     pub fn new(inner: V, switch: Arc<Switch>) -> Self {
         Self { inner, switch }
     }

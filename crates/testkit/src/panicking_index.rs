@@ -1,5 +1,5 @@
-//! Indexes whose every call may panic: of writers, of commits, of flushes and compactions that leave versions out, of
-//! builds, of queries.
+//! Indexes whose calls may panic: calls of writers, commits, flushes and compactions that drop versions, builds, and
+//! queries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bolide_lsm::{ReadView, TreeView};
 
 use crate::panicking::{Site, Switch};
 
-/// Puts every index of a database behind `switch`.
+/// The wrapper that puts every index of a database behind `switch`.
 pub(crate) fn wrapper(switch: &Arc<Switch>) -> IndexWrapper {
     let switch = Arc::clone(switch);
     Arc::new(move |inner, _| Arc::new(PanickingIndex { inner, switch: Arc::clone(&switch) }))
@@ -27,7 +27,7 @@ struct PanickingIndex {
 }
 
 impl PanickingIndex {
-    fn reached(&self) -> &dyn SecondaryIndex<ReadView> {
+    fn counted_inner(&self) -> &dyn SecondaryIndex<ReadView> {
         self.switch.reach(Site::Index);
         &*self.inner
     }
@@ -49,11 +49,11 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
-        self.reached().derive(record, key, out)
+        self.counted_inner().derive(record, key, out)
     }
 
     fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
-        self.reached().derive_delete(primary_key, key, out)
+        self.counted_inner().derive_delete(primary_key, key, out)
     }
 
     fn needs_deletes(&self) -> bool {
@@ -79,7 +79,7 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        self.reached().stage(batch, view, key, out)
+        self.counted_inner().stage(batch, view, key, out)
     }
 
     fn name_entries(
@@ -88,15 +88,15 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
         key: &mut Vec<u8>,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.reached().name_entries(record, key, visit)
+        self.counted_inner().name_entries(record, key, visit)
     }
 
     fn retract(&self, batch: &Retraction<'_>, view: &ReadView, out: &mut dyn IndexWrites) -> Result<()> {
-        self.reached().retract(batch, view, out)
+        self.counted_inner().retract(batch, view, out)
     }
 
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
-        self.reached().access(query)
+        self.counted_inner().access(query)
     }
 
     fn candidates<'v>(
@@ -105,7 +105,7 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
         order: Order,
         view: &'v ReadView,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        let inner = self.reached().candidates(access, order, view)?;
+        let inner = self.counted_inner().candidates(access, order, view)?;
         Ok(Box::new(PanickingCursor { inner, switch: &self.switch }))
     }
 
@@ -117,11 +117,11 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        self.reached().newest_keys(secondary_key, limit, at, oldest_in_use, out)
+        self.counted_inner().newest_keys(secondary_key, limit, at, oldest_in_use, out)
     }
 
     fn estimate(&self, access: &Access, view: &ReadView) -> Result<Option<u64>> {
-        self.reached().estimate(access, view)
+        self.counted_inner().estimate(access, view)
     }
 
     fn validator(&self) -> &dyn Validator<TreeView> {

@@ -1,4 +1,4 @@
-//! A runtime whose every call may panic, also in the threads that it started.
+//! A runtime whose calls may panic, also in background threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bolide_storage::{JoinHandle, Runtime};
 
 use crate::panicking::{Site, Switch};
 
-/// `inner` behind a switch.
+/// A runtime behind a switch.
 #[derive(Debug)]
 pub(crate) struct PanickingRuntime {
     pub(crate) inner: Arc<dyn Runtime>,

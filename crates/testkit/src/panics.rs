@@ -1,14 +1,13 @@
-//! A panic at every call of a program's extractor, of the file system, of the runtime and of an index, in whatever thread it is
-//! called: a writer, a query, a flush or a compaction with its drop listeners and filters, a build.
+//! A panic at every call of an application's extractor, of the file system, of the runtime and of an index, in any thread:
+//! a writer, a query, a flush or a compaction with its drop listeners and filters, a build.
 //!
-//! A history is run cleanly first, which counts the calls. Then it is run again for each of these calls (or every so many),
-//! with threads and without, in all layouts, with indexes of all kinds. What must hold:
+//! A clean run of a history counts the calls. The history then runs again for each of these calls, or for a sample of them,
+//! with and without background threads, in all layouts, with indexes of all kinds. The rules are:
 //!
 //! 1. nothing hangs: each run has a time limit;
-//! 2. each index answers as a scan of the records does, or with an error; once the panic is over a ready index answers;
-//! 3. what was acknowledged is there; what failed is there or not;
-//! 4. the next open succeeds, and then every index that is ready answers as a scan does, and no two writes have one
-//!    sequence number.
+//! 2. each index answers as a scan of the records or returns an error; after the panic a ready index answers;
+//! 3. acknowledged writes are present; failed writes are present or absent;
+//! 4. the next open succeeds; then every ready index answers as a scan, and no two writes have the same sequence number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,24 +29,24 @@ use crate::seeds::{Counts, Outcome};
 use crate::setup::{DATABASE, Setup};
 
 pub(crate) const COLLECTION: &str = "docs";
-/// Values of the attribute `a` are below this.
+/// The number of values of the attribute `a`.
 const VALUES: u64 = 5;
 const KEYS: u64 = 40;
 
-/// How a run with panics goes.
+/// Options of a run with panics.
 #[derive(Debug, Clone, Copy)]
 pub struct PanicOptions {
-    /// Steps of the history.
+    /// Number of steps of the history.
     pub steps: usize,
-    /// Every how many calls one panics. With 1 all do.
+    /// One of this many calls panics; 1 makes each panic in turn.
     pub stride: u64,
-    /// The kinds of its indexes.
+    /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// The layout of its collection; `None` for one by the seed.
+    /// The layout of the collection; `None` to choose by the seed.
     pub layout: Option<Layout>,
-    /// A run that takes longer hangs.
+    /// The time limit of a run; a longer run counts as a hang.
     pub limit: Duration,
-    /// A mistake in the place of the panic.
+    /// A planted bug instead of the panic.
     pub planted: Option<PlantedPanic>,
 }
 
@@ -72,7 +71,7 @@ pub(crate) enum DocStep {
     Drop(usize),
 }
 
-/// Random steps.
+/// A random history.
 pub(crate) fn history(rng: &mut SimRng, steps: usize) -> Vec<DocStep> {
     let step = |rng: &mut SimRng| match rng.below(40) {
         0 | 1 => DocStep::Flush,
@@ -126,7 +125,7 @@ pub fn check(seed: u64, options: PanicOptions) -> Outcome<Counts> {
     Ok(counts)
 }
 
-/// One run.
+/// One run of a history with one panic.
 #[derive(Debug, Clone)]
 struct PanicRun {
     seed: u64,
@@ -139,11 +138,11 @@ struct PanicRun {
     options: PanicOptions,
 }
 
-/// The values that each key may have: one where the last write of it was acknowledged.
+/// The possible values of each key: exactly one if its last write was acknowledged.
 pub(crate) type Allowed = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
 impl PanicRun {
-    /// As [`run`](Self::run) in a thread of its own, which is left behind where it hangs.
+    /// Runs [`run`](Self::run) in its own thread with the time limit. A hanging thread is leaked.
     fn run_in_time(self, counts: &mut Counts) -> Outcome<u64> {
         let limit = self.options.limit;
         let (sender, receiver) = channel();
@@ -159,7 +158,7 @@ impl PanicRun {
                 outcome
             }
             Err(RecvTimeoutError::Timeout) => {
-                Err(format!("{} it hangs: not done after {limit:?}", Rule::Returns))
+                Err(format!("{} the run hangs: not finished after {limit:?}", Rule::Returns))
             }
             Err(RecvTimeoutError::Disconnected) => Err("the run ended without a result".to_owned()),
         }
@@ -183,11 +182,11 @@ impl PanicRun {
         let disk = SimVfs::new(self.seed);
         let db = Db::open_with(DATABASE, self.setup.options(), self.components(&disk, self.setup, &switch));
         let db = db.map_err(error_text)?;
-        let mut declared = declared(&self.setup, CollectionOptions::bytes());
+        let mut options = configured(&self.setup, CollectionOptions::bytes());
         for spec in self.specs.iter().take(2) {
-            declared = declared.index(spec.parse().map_err(error_text)?);
+            options = options.index(spec.parse().map_err(error_text)?);
         }
-        let docs = db.create_collection(COLLECTION, declared).map_err(error_text)?;
+        let docs = db.create_collection(COLLECTION, options).map_err(error_text)?;
         switch.arm(self.at);
         let mut allowed = Allowed::new();
         let mut after = 0;
@@ -205,7 +204,7 @@ impl PanicRun {
             });
             update_allowed(&mut allowed, step, is_done);
             after += usize::from(switch.has_fired());
-            // At once, a few steps later, and now and then.
+            // Compares right after the panic, seven steps later, and at each query step.
             if after == 1 || after == 8 || matches!(step, DocStep::Query) {
                 compare(&docs, &allowed, &switch, counts).map_err(context)?;
             }
@@ -213,7 +212,7 @@ impl PanicRun {
         let calls = switch.calls();
         counts.add(if switch.has_fired() { "panics" } else { "runs without a panic" });
         drop(docs);
-        // With a panic before it or in it a close may fail; it must return.
+        // After or during a panic the close may fail, but must return.
         let _ = catch_unwind(AssertUnwindSafe(|| db.close()));
         switch.disarm();
         let context = |what: String| format!("opened again: {what}");
@@ -231,8 +230,8 @@ impl PanicRun {
     }
 }
 
-/// `options` in the layout, and with the blocks, of `setup`.
-pub(crate) fn declared(setup: &Setup, options: CollectionOptions) -> CollectionOptions {
+/// `options` with the layout, the compression and the sizes of `setup`.
+pub(crate) fn configured(setup: &Setup, options: CollectionOptions) -> CollectionOptions {
     options
         .layout(setup.layout)
         .compression(setup.compression)
@@ -240,7 +239,7 @@ pub(crate) fn declared(setup: &Setup, options: CollectionOptions) -> CollectionO
         .target_file_bytes(setup.target_file_bytes)
 }
 
-/// Takes a step. Its indexes are those of `specs`.
+/// Runs a step. `specs` are the specifications of its indexes.
 pub(crate) fn run_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &DocStep) -> Result<()> {
     match *step {
         DocStep::Put(number, value) => docs.put(&key(number), &record(value)),
@@ -266,7 +265,7 @@ pub(crate) fn run_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &Do
     }
 }
 
-/// The name of the index of this specification, if it is there.
+/// The name of the index of this specification, if it exists.
 fn existing_index(docs: &Collection, specs: &[Arc<str>], which: usize) -> Option<String> {
     let name = crate::history::index_name(specs.get(which)?);
     docs.indexes().iter().any(|index| index.name() == name).then(|| name.to_owned())
@@ -280,7 +279,7 @@ fn record(value: u64) -> Vec<u8> {
     format!("{{\"a\":{value},\"pad\":\"{}\"}}", "x".repeat(7 * value as usize)).into_bytes()
 }
 
-/// What a step does to the values that keys may have.
+/// Updates the possible values of keys after a step.
 pub(crate) fn update_allowed(allowed: &mut Allowed, step: &DocStep, is_done: bool) {
     let (keys, value) = match *step {
         DocStep::Put(number, value) => (number..number + 1, Some(value)),
@@ -297,22 +296,22 @@ pub(crate) fn update_allowed(allowed: &mut Allowed, step: &DocStep, is_done: boo
     }
 }
 
-/// The result of `read`. Where the planned panic may have been in it, it is called a second time.
+/// Returns the result of `read`, with one retry if the planned panic may have caused the failure.
 fn retry_read<T>(switch: &Switch, counts: &mut Counts, read: impl Fn() -> Result<T>) -> Outcome<T> {
-    let caught = || match catch_unwind(AssertUnwindSafe(&read)) {
-        Ok(retry_read) => retry_read.map_err(|error| format!("{error:?}")),
+    let read_caught = || match catch_unwind(AssertUnwindSafe(&read)) {
+        Ok(result) => result.map_err(|error| format!("{error:?}")),
         Err(panic) => Err(crate::seeds::panic_text(&*panic)),
     };
-    caught().or_else(|failure| {
+    read_caught().or_else(|failure| {
         if !switch.has_fired() {
             return Err(failure);
         }
         counts.add("failed reads");
-        caught()
+        read_caught()
     })
 }
 
-/// Compares the records with what they may be, and each index with the records.
+/// Compares the records with their possible values, and each index with the records.
 pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut Counts) -> Outcome {
     let records = retry_read(switch, counts, || docs.iter()?.collect::<Result<Vec<_>>>())
         .map_err(|error| format!("the records cannot be read: {error}"))?;
@@ -321,7 +320,8 @@ pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, cou
     for (key, value) in records {
         let parsed: serde_json::Value =
             serde_json::from_slice(&value).map_err(|error| format!("a record: {error}"))?;
-        let sequence = retry_read(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
+        let sequence =
+            retry_read(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
         if !sequences.insert(sequence) {
             return Err(format!("{} two records have the sequence number {sequence:?}", Rule::Numbers));
         }
@@ -330,7 +330,7 @@ pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, cou
     for (number, values) in allowed {
         let value = found.get(&key(*number)).copied();
         if !values.contains(&value) {
-            let what = format!("key {number} has the value {value:?}, where it may have {values:?}");
+            let what = format!("key {number} has the value {value:?}, want one of {values:?}");
             return Err(format!("{} {what}", Rule::State));
         }
     }

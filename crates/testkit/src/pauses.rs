@@ -1,8 +1,8 @@
-//! How long a writer waits while an index is built.
+//! Write latency during index builds.
 //!
-//! A writer puts a record every so often, on a real disk, first without a build and then while an index is built
-//! over the records that are there. Making an index should not pause writers: what is left are the read_points in
-//! which the index joins and is published, the commits of the build, and the sync of the log max_delay each section.
+//! A writer puts records at a constant rate on a real disk, first without a build and then during the build of an index over
+//! the existing records. Index builds should not pause writers. The remaining pauses are the registration and the publication
+//! of the index, the commits of the build, and the sync of the log after each section.
 
 use std::path::Path;
 use std::thread;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::seeds::Outcome;
 
-/// The kinds that are built, beside which a writer writes: one of each way to be filled.
+/// The kinds that are built during the writes: one for each way to build an index.
 pub const KINDS: [&str; 10] = [
     "composite",
     "composite:maintenance=synchronous",
@@ -28,14 +28,14 @@ pub const KINDS: [&str; 10] = [
     "next",
 ];
 
-/// How long a writer is watched, and over how much.
+/// Options of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct PauseOptions {
-    /// Records that are there before.
+    /// Number of records before the measurement.
     pub records: u64,
-    /// Puts a second.
+    /// Puts per second.
     pub rate: u64,
-    /// Seconds without a build.
+    /// Seconds of the measurement without a build.
     pub seconds: u64,
 }
 
@@ -45,12 +45,12 @@ impl Default for PauseOptions {
     }
 }
 
-/// What puts took, in microseconds.
+/// Latencies of puts in microseconds.
 #[derive(Debug, Default)]
 struct Latencies {
-    /// Each call.
+    /// The latency of each call.
     calls: Vec<u64>,
-    /// The longest time from the moment at which a put was due to its end.
+    /// The maximum time from the due time of a put to its end.
     max_delay: u64,
 }
 
@@ -58,22 +58,22 @@ impl Latencies {
     fn table_row(mut self) -> String {
         self.calls.sort_unstable();
         let at = |share: f64| {
-            let place = (self.calls.len() as f64 * share) as usize;
-            self.calls.get(place.min(self.calls.len().saturating_sub(1))).copied().unwrap_or(0)
+            let position = (self.calls.len() as f64 * share) as usize;
+            self.calls.get(position.min(self.calls.len().saturating_sub(1))).copied().unwrap_or(0)
         };
         let (count, max_delay) = (self.calls.len(), self.max_delay);
         format!("{count} | {} | {} | {} | {max_delay}", at(0.5), at(0.999), at(1.0))
     }
 }
 
-/// Watches a writer without a build, and with one of each kind; the databases lie in new directories in `directory`.
+/// Measures a writer without a build and during a build of each kind, with databases in new directories in `directory`.
 /// Prints a table.
 ///
 /// # Errors
-/// Those of the database, in words.
+/// Fails with the error of the database.
 pub fn measure(directory: &Path, options: PauseOptions) -> Outcome {
     let error_text = |error: bolide::Error| format!("{error:?}");
-    println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | most max_delay µs |");
+    println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | max delay µs |");
     println!("|---|---|---|---|---|---|---|");
     for (number, kind) in KINDS.into_iter().enumerate() {
         let database = directory.join(format!("pauses{number}"));
@@ -95,7 +95,7 @@ fn measure_kind(directory: &Path, kind: &str, options: PauseOptions) -> bolide::
     let without = writer.pace(options.rate, || Instant::now() < end)?;
     let started = Instant::now();
     let mut build = None;
-    // The index joins in a thread of its own, so that the writer meets that moment as well.
+    // The build starts in its own thread, so that the measurement includes the registration of the index.
     let (with, built) = thread::scope(|scope| {
         let builder = scope.spawn(|| {
             let build =
@@ -115,7 +115,7 @@ fn measure_kind(directory: &Path, kind: &str, options: PauseOptions) -> bolide::
     Ok(())
 }
 
-/// Puts records: new ones, and new versions of old ones.
+/// A writer of new records and new versions of existing records.
 struct Writer {
     rng: SimRng,
     posts: Collection,
@@ -131,7 +131,7 @@ impl Writer {
         self.posts.put(format!("{number:012}").as_bytes(), record.to_string().as_bytes()).map(drop)
     }
 
-    /// Puts `rate` records a second while `continues` returns true.
+    /// Puts `rate` records per second while `continues` returns true.
     fn pace(&mut self, rate: u64, continues: impl Fn() -> bool) -> bolide::Result<Latencies> {
         let mut latencies = Latencies::default();
         let started = Instant::now();
@@ -141,7 +141,7 @@ impl Writer {
             }
             let due = started + Duration::from_micros(turn * 1_000_000 / rate.max(1));
             while let Some(early) = due.checked_duration_since(Instant::now()) {
-                // Sleeping takes longer than requested; the rest is spun away.
+                // A sleep takes longer than requested, so the last part of the wait spins.
                 if early > Duration::from_micros(200) {
                     thread::sleep(early - Duration::from_micros(150));
                 } else {

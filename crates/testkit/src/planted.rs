@@ -1,7 +1,7 @@
-//! Planted bugs: a file system that leaves out one kind of sync, to show that the crash runner notices.
+//! Planted bugs of the file system: one kind of sync is skipped, which the crash runner must detect.
 //!
-//! A proof that has never failed proves little. Each of these stands for a line that could be missing from
-//! the store, and `crates/testkit/tests/planted.rs` demands that some seed finds each of them.
+//! Each bug corresponds to a missing sync in the store. The test `crates/testkit/tests/planted.rs` requires that some seed
+//! detects each of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bolide_storage::{File, FileLock, Marker, SimVfs, Vfs};
 
 use crate::rule::Rule;
 
-/// What is left out.
+/// The kind of skipped sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// Logs are not synced.
@@ -31,10 +31,10 @@ impl Planted {
     pub const EACH: [Self; 5] =
         [Self::LogSync, Self::TableSync, Self::ManifestSync, Self::CurrentSync, Self::DirectorySync];
 
-    /// The rules of which it breaks one under power cuts, and the words of which a failure has one.
+    /// The rules of which the bug breaks one under power cuts, and the texts of which the failure contains one.
     pub fn expected(self) -> (&'static [Rule], &'static [&'static str]) {
         match self {
-            // An acknowledged write is gone, or the log has a hole.
+            // An acknowledged write is lost, or the log has a hole.
             Self::LogSync => (&[Rule::State, Rule::Opens], &["oldest", ".wal"]),
             Self::TableSync => (&[Rule::Readable, Rule::Opens], &[".sst"]),
             Self::ManifestSync => (&[Rule::Opens], &["MANIFEST"]),
@@ -57,7 +57,7 @@ impl Planted {
     }
 }
 
-/// A simulated disk behind a layer with a bug.
+/// A simulated disk with a planted bug.
 #[derive(Debug)]
 pub struct PlantedVfs {
     disk: SimVfs,
@@ -65,7 +65,7 @@ pub struct PlantedVfs {
 }
 
 impl PlantedVfs {
-    /// The disk with this bug.
+    /// Wraps the disk with this bug.
     pub fn new(disk: SimVfs, planted: Planted) -> Self {
         Self { disk, planted }
     }

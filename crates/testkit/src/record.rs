@@ -1,4 +1,4 @@
-//! Random records: JSON objects whose attributes take few values, so that questions hit.
+//! Random records: JSON objects whose attributes have few distinct values, so that queries match.
 
 use bolide_storage::SimRng;
 use serde_json::{Map, Value, json};
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 ///
 /// | attribute | values |
 /// |---|---|
-/// | `a` | anything: null, booleans, integers up to 64 bits, floats, strings; now and then an array or an object |
-/// | `n.x` | integers from -5 to 20; now and then the way there is blocked |
-/// | `tags[*]` | up to four strings or small numbers, repeated ones too |
-/// | `s` | one of ten strings; now and then missing |
-/// | `p.x`, `p.y` | coordinates from -2 to 6 in halves; now and then one is missing or of another type |
-/// | `areas` | a rectangle, or an array of up to three, that touch and repeat; now and then inverted or malformed |
-/// | `pad` | text that makes records of very different lengths |
+/// | `a` | anything: null, booleans, integers up to 64 bits, floats, strings; sometimes an array or an object |
+/// | `n.x` | integers from -5 to 20; sometimes the path is missing |
+/// | `tags[*]` | up to four strings or small numbers, with repetitions |
+/// | `s` | one of ten strings; sometimes missing |
+/// | `p.x`, `p.y` | coordinates from -2 to 6 in halves; sometimes one is missing or has another type |
+/// | `areas` | a rectangle, or an array of up to three, that touch and repeat; sometimes inverted or malformed |
+/// | `pad` | text of very different lengths |
 pub fn record(rng: &mut SimRng) -> Vec<u8> {
     let mut fields = Map::new();
     if !rng.one_in(8) {
@@ -58,7 +58,7 @@ pub fn record(rng: &mut SimRng) -> Vec<u8> {
     Value::Object(fields).to_string().into_bytes()
 }
 
-/// A random scalar of any type, out of few.
+/// A random scalar of any type, from a small set.
 pub fn scalar(rng: &mut SimRng) -> Value {
     match rng.below(16) {
         0 => Value::Null,
@@ -78,17 +78,17 @@ pub fn scalar(rng: &mut SimRng) -> Value {
     }
 }
 
-/// A random attribute of places.
+/// A random spatial attribute.
 pub fn spatial_path(rng: &mut SimRng) -> &'static str {
     rng.pick(&["point(p.x,p.y)", "rect(areas)"]).copied().unwrap_or("rect(areas)")
 }
 
-/// A random coordinate, out of few.
+/// A random coordinate, from a small set.
 pub fn coordinate(rng: &mut SimRng) -> f64 {
     f64::from(rng.below(17) as u32) / 2.0 - 2.0
 }
 
-/// The corners of a random rectangle; now and then no rectangle.
+/// The corners of a random rectangle; sometimes an invalid one.
 fn rectangle(rng: &mut SimRng) -> [f64; 4] {
     let [x, y] = [coordinate(rng), coordinate(rng)];
     if rng.one_in(12) {
@@ -105,14 +105,14 @@ pub fn tag(rng: &mut SimRng) -> Value {
     }
 }
 
-/// Mostly short, now and then longer than a block.
+/// Mostly short text, sometimes longer than a block.
 fn padding(rng: &mut SimRng) -> String {
     let length = match rng.below(20) {
         0 => 500 + rng.below(3_000),
         1..=4 => rng.below(300),
         _ => rng.below(40),
     };
-    // Half noise, half repetition, so that compression has something to do and does not win all.
+    // Half random, half repeated, so that compression is effective but not extreme.
     let letter = char::from(b'a' + rng.below(26) as u8);
     (0..length).map(|_| if rng.one_in(2) { letter } else { char::from(b'a' + rng.below(26) as u8) }).collect()
 }

@@ -1,19 +1,20 @@
-//! Repairs: one to three files of a database are damaged, and the database is repaired into a new one.
+//! Repair of databases with one to three damaged files.
 //!
-//! Two of three seeds build their database by a random history, the others are [samples](crate::sample). In one of two killed
-//! samples nothing that the log alone holds is synced; in all other databases every write is.
-//! Files get a flipped bit, are truncated, zeroed in part or removed: any files, sstables of records
-//! alone, log segments alone, derived files alone, or none. Then:
+//! Two of three seeds build the database by a random history; the rest are [samples](crate::sample). In half of the killed
+//! samples no write after the last flush is synced; in all other databases every write is synced.
 //!
-//! 1. The damaged directory is byte for byte what it was before the repair.
-//! 2. If nothing or only derived files are damaged, the new database equals the model, and no loss is reported.
+//! Damage is a flipped bit, a truncation, a zeroed part or a removal. It hits any files, sstables of records only, log
+//! segments only, derived files only, or no file. After the repair into a new database:
+//!
+//! 1. The damaged directory is unchanged, byte for byte.
+//! 2. If no file or only derived files are damaged, the new database equals the model, and no loss is reported.
 //! 3. Each record of the new database is a version that was written under its key in its collection.
-//! 4. Each difference from the model is covered by a reported loss; a record that was not synced may be missing without one where the
-//!    log was shortened or its end zeroed, as if it had not been written. If only sstables of records are damaged, the losses name
-//!    collection and keys, and all other keys are exact. If only the manifest is damaged, no record is missing.
+//! 4. A reported loss covers each difference from the model. The exception is an unsynced record in a truncated log or a
+//!    log with a zeroed end. If only sstables of records are damaged, the losses name the collection and the keys, and all
+//!    other keys are exact. If only the manifest is damaged, no record is missing.
 //! 5. The new database passes the deep check, and each index answers as a scan.
 //!
-//! A planted mistake makes the check fail; see [`PlantedRepair`].
+//! A planted bug makes the check fail; see [`PlantedRepair`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,7 @@ use serde_json::Value;
 use crate::availability;
 use crate::crash;
 use crate::damage::Damage;
-use crate::history::{Change, Durability, Step};
+use crate::history::{Change, Durability, HistoryStep};
 use crate::kinds::KindChoice;
 use crate::model::{CollectionModel, Model};
 use crate::rows::ModelRow;
@@ -38,21 +39,21 @@ use crate::seeds::{Counts, Outcome, panic_text};
 use crate::setup::{DATABASE, Setup};
 use crate::verify::{observe, record_text, verify};
 
-/// Where the new database lies.
+/// The directory of the new database.
 const REPAIRED: &str = "data/new";
 
-/// What a run does.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RepairProof {
-    /// Damages of each database, each repaired by itself.
+    /// Number of damages per database, each with its own repair.
     pub damages: u64,
-    /// Records of a sample, and steps of a random history.
+    /// Number of records of a sample, or of steps of a random history.
     pub steps: usize,
     /// The kinds of the indexes.
     pub kinds: KindChoice,
-    /// The layout of all collections; `None` for one by the seed.
+    /// The layout of all collections; `None` to choose by the seed.
     pub layout: Option<Layout>,
-    /// A mistake that the check must find.
+    /// A planted bug that the check must find.
     pub planted: Option<PlantedRepair>,
 }
 
@@ -62,23 +63,23 @@ impl Default for RepairProof {
     }
 }
 
-/// A planted mistake of a repair.
+/// A planted bug of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedRepair {
-    /// A block that is skipped is not reported.
+    /// A skipped block is not reported.
     UnreportedBlock,
-    /// A damaged block is served: the damage has a valid checksum.
+    /// A damaged block is served because its checksum is valid.
     ServedDamage,
     /// Range tombstones hide nothing.
     IgnoredRangeTombstones,
 }
 
 impl PlantedRepair {
-    /// All planted mistakes.
+    /// All planted bugs.
     pub const EACH: [Self; 3] = [Self::UnreportedBlock, Self::ServedDamage, Self::IgnoredRangeTombstones];
 }
 
-/// Which files a damage hits.
+/// The files that a damage hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DamageTarget {
     Nothing,
@@ -88,19 +89,19 @@ enum DamageTarget {
     Any,
 }
 
-/// All versions that were written, by collection and key.
+/// All written versions, by collection and key.
 type Written = BTreeMap<(&'static str, Vec<u8>), BTreeSet<Vec<u8>>>;
 
-/// A database with what was written to it, and what it holds.
+/// A database before the damage, with its written versions and its contents.
 struct RepairCase {
     sample: Sample,
     written: Written,
     derived: BTreeSet<PathBuf>,
-    /// What the database holds, in the order of its sequence numbers.
+    /// The contents of the database, in order of sequence numbers.
     contents: Model,
 }
 
-/// Builds the database of `seed`, damages it again and again, and repairs it each time.
+/// Builds the database of `seed`; damages and repairs copies of it.
 pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
     let case = build(seed, options)?;
     let mut rng = SimRng::new(seed ^ 0x5eed);
@@ -138,17 +139,17 @@ fn build(seed: u64, options: RepairProof) -> Outcome<RepairCase> {
         (setup, crash::steps(seed, 2 * options.steps, options.kinds))
     };
     let is_unsynced = seed % 12 == 3;
-    let last_flush = steps.iter().rposition(|step| matches!(step, Step::Flush)).unwrap_or(0);
+    let last_flush = steps.iter().rposition(|step| matches!(step, HistoryStep::Flush)).unwrap_or(0);
     for (position, step) in steps.iter_mut().enumerate() {
-        if let Step::Write { durability, .. } = step {
-            // A shortened log need not show a trace of writes that were not synced.
+        if let HistoryStep::Write { durability, .. } = step {
+            // A truncated log may have no trace of unsynced writes.
             let stays_unsynced = is_unsynced && position > last_flush;
             *durability = if stays_unsynced { Durability::None } else { Durability::Always };
         }
     }
     let mut written = Written::new();
     for step in &steps {
-        let Step::Write { changes, .. } = step else { continue };
+        let HistoryStep::Write { changes, .. } = step else { continue };
         for change in changes {
             if let Change::Put { collection, key, record } = change {
                 written.entry((collection, key.clone())).or_default().insert(record.clone());
@@ -162,7 +163,7 @@ fn build(seed: u64, options: RepairProof) -> Outcome<RepairCase> {
     Ok(RepairCase { sample, written, derived, contents })
 }
 
-/// The files of the database in the directory `dir`, with their bytes.
+/// The files of the directory `dir` with their contents.
 fn files_in(disk: &SimVfs, dir: &str) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
     let paths = disk.files().into_iter().filter(|path| path.starts_with(dir));
     paths
@@ -171,7 +172,7 @@ fn files_in(disk: &SimVfs, dir: &str) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
 }
 
 impl RepairCase {
-    /// One to three damages of files of this kind.
+    /// Chooses one to three damages of files of this kind.
     fn choose_damages(&self, target: DamageTarget, rng: &mut SimRng) -> Vec<(PathBuf, Damage)> {
         let is_table = |path: &PathBuf| path.extension().is_some_and(|end| end == "sst");
         let mut files: Vec<PathBuf> = self.sample.disk.files();
@@ -260,8 +261,8 @@ impl RepairCase {
         }
         let is_marker = |(path, _): &(PathBuf, Damage)| path.ends_with("SYNCED");
         if !self.sample.closed && damages.iter().any(is_marker) && damages.len() > 1 {
-            // Nothing shows that a log ends too early.
-            counts.add("ends that nothing shows");
+            // Without the marker a log that ends too early is not detectable.
+            counts.add("undetectable log ends");
             return Ok(());
         }
         for (name, wanted) in &model.collections {
@@ -284,13 +285,13 @@ impl RepairCase {
         Ok(())
     }
 
-    /// Each record was once written under its key in its collection, or, in a collection whose name is lost, in any. Entries of a
-    /// tree of which nothing is known are left out if the report names them as such.
+    /// Checks that each record was written under its key in its collection, or in any collection if the name is lost. Entries
+    /// of an unknown tree are skipped if the report declares them as possible index entries.
     fn check_versions(&self, db: &Db, found: &Model, report: &RepairReport) -> Outcome {
         let may_be_index = |name: &str| {
-            let is_doubt =
+            let is_unknown_tree =
                 |loss: &Loss| loss.kind == LossKind::Name && loss.what.contains("may be entries of an index");
-            report.losses.iter().any(|loss| is_doubt(loss) && loss.collection.as_deref() == Some(name))
+            report.losses.iter().any(|loss| is_unknown_tree(loss) && loss.collection.as_deref() == Some(name))
         };
         for name in db.collections() {
             if may_be_index(&name) {
@@ -312,7 +313,7 @@ impl RepairCase {
         Ok(())
     }
 
-    /// Each difference of a collection from the model is covered by a loss.
+    /// Checks that a loss covers each difference of a collection from the model.
     fn check_covered(
         &self,
         name: &str,
@@ -354,7 +355,7 @@ impl RepairCase {
         Ok(())
     }
 
-    /// Whether the record of `key` was this one when the last sync was acknowledged, or later.
+    /// Whether `record` was the record of `key` in a state at or after the last acknowledged sync.
     fn was_durable(&self, name: &str, key: &[u8], record: Option<Vec<u8>>) -> bool {
         let later = self.sample.states.iter().skip(self.sample.durable);
         later
@@ -362,7 +363,7 @@ impl RepairCase {
             .any(|state| state.rows.get(key).map(|row| &row.record) == record.as_ref())
     }
 
-    /// Gives damage of an sstable valid checksums.
+    /// Forges valid checksums for a damaged sstable.
     fn forge(&self, disk: &SimVfs, path: &Path, damage: &Damage) -> Outcome {
         let is_table = path.extension().is_some_and(|end| end == "sst");
         if !is_table || !matches!(damage, Damage::Flip { .. } | Damage::Zero { .. }) {
@@ -376,7 +377,7 @@ impl RepairCase {
     }
 }
 
-/// Without edits of the manifest records may be there again, but none is missing or older than it was.
+/// Checks that no record is missing or older. Without edits of the manifest, deleted records may reappear.
 fn check_nothing_missing(model: &Model, found: &Model) -> Outcome {
     for (name, wanted) in &model.collections {
         let Some(found) = found.collections.get(name) else { continue };
@@ -391,7 +392,7 @@ fn check_nothing_missing(model: &Model, found: &Model) -> Outcome {
     Ok(())
 }
 
-/// Whether the damage may leave a log as if its last writes had not been made. A log without its header is no such log.
+/// Whether the damage may remove the last writes of a log without a trace. Damage of the header is detected.
 fn ends_log_early(path: &Path, damage: &Damage) -> bool {
     const HEADER_BYTES: usize = 64;
     let is_log = path.extension().is_some_and(|end| end == "wal");
@@ -403,14 +404,14 @@ fn ends_log_early(path: &Path, damage: &Damage) -> bool {
         }
 }
 
-/// Whether a loss names what it may affect: keys of a collection.
+/// Whether a loss names the collection and the keys that it may affect.
 fn names_keys(loss: &Loss) -> bool {
     let known_kind = matches!(loss.kind, LossKind::Block | LossKind::Table);
     known_kind && loss.collection.is_some() && loss.keys.is_some()
 }
 
-/// Whether a loss covers a difference at `key` of the collection `name`. If the key has a record, a difference means that its
-/// newest version is lost, which has the number `sequence`.
+/// Whether a loss covers a difference at `key` of the collection `name`. If the key has a record, a difference means that
+/// its newest version, with the sequence number `sequence`, is lost.
 fn covers(loss: &Loss, name: &str, key: &[u8], sequence: Option<u64>) -> bool {
     let has_number = || match (&loss.sequences, sequence) {
         (Some(lost), Some(sequence)) => lost.contains(&sequence),
@@ -445,7 +446,7 @@ fn random_damage(length: usize, rng: &mut SimRng) -> Damage {
     }
 }
 
-/// What a database holds in its collections of JSON, in the order of its sequence numbers.
+/// The contents of the JSON collections of a database, in order of sequence numbers.
 fn contents(db: &Db) -> bolide::Result<Model> {
     let mut model = Model::default();
     for name in db.collections() {

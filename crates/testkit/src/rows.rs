@@ -1,18 +1,18 @@
-//! The records of a collection, as the model keeps them.
+//! The records of a collection in the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// One record.
+/// One record of the model.
 #[derive(Debug)]
 pub struct ModelRow {
-    /// Its bytes as they were put.
+    /// The bytes of the record.
     pub record: Vec<u8>,
-    /// The same, parsed.
+    /// The parsed record.
     pub parsed: Value,
-    /// Its place in the order of all writes of the run.
+    /// The position of its write in the order of all writes of the run.
     pub order: u64,
 }
 

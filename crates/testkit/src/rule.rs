@@ -1,49 +1,49 @@
-//! The rules that a database must keep, each with a mark that its failures bear.
+//! The rules of a database, each with a mark in the messages of its failures.
 //!
-//! A planted mistake proves something only if the failure is that of the rule that it breaks. So a failure names its
-//! rule by a mark, and `expected.rs` lists the marks that each mistake may cause.
+//! A proof must detect a planted bug by the rule that the bug breaks. So each failure message contains the mark of its rule,
+//! and `expected.rs` lists the rules that each planted bug may break.
 
 use std::fmt;
 
-/// A rule.
+/// A rule that a database must fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// The database opens.
     Opens,
-    /// What is there can be read.
+    /// All contents are readable.
     Readable,
-    /// It is in one of the states that it may be in: nothing acknowledged is lost, nothing is there in part.
+    /// The database is in one of the possible states: no acknowledged write is lost, and no write is visible in part.
     State,
-    /// Its deep check finds nothing.
+    /// The deep check finds no problem.
     Sound,
-    /// Each record that matches is among the answers.
+    /// Each matching record is among the answers.
     Complete,
-    /// Each answer is a record that matches.
+    /// Each answer is a matching record.
     Exact,
-    /// No record is answered twice.
+    /// No record is among the answers twice.
     Once,
-    /// Answers come in the order of the query.
+    /// The answers are in the order of the query.
     Ordered,
-    /// Answers have the contents, or the values, of their records.
+    /// The answers have the contents or the values of their records.
     Contents,
-    /// An index answers as a scan of the records does.
+    /// An index answers as a scan of the records.
     Agrees,
     /// Each call returns.
     Returns,
-    /// No two writes have one sequence number.
+    /// No two writes have the same sequence number.
     Numbers,
-    /// No size that is read has much memory taken for it.
+    /// No size from a file or a caller causes an oversized allocation.
     Memory,
 }
 
 impl Rule {
-    /// What each failure of the rule has in its message.
+    /// The mark in the messages of failures of this rule.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Opens => "[opens]",
             Self::Readable => "[readable]",
             Self::State => "[state]",
-            // The proofs about damage recognize a failed check by this head.
+            // The proofs about damage recognize a failed check by this prefix.
             Self::Sound => "check: [",
             Self::Complete => "[complete]",
             Self::Exact => "[exact]",
@@ -57,7 +57,7 @@ impl Rule {
         }
     }
 
-    /// Whether `failure` is one of this rule.
+    /// Whether `failure` is a failure of this rule.
     pub fn is_broken_by(self, failure: &str) -> bool {
         failure.contains(self.mark())
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The marks of the rules that the answers `found` break where `wanted` is right.
+/// The marks of the rules that the answers `found` break, if `wanted` is correct.
 pub(crate) fn broken_by_answers(found: &[&[u8]], wanted: &[&[u8]]) -> String {
     let count = |keys: &[&[u8]], key: &[u8]| keys.iter().filter(|other| **other == key).count();
     let mut broken = Vec::new();

@@ -1,4 +1,4 @@
-//! Running a check over many seeds, on several threads, with counts and repeatable failures.
+//! Runs of a check over many seeds, on several threads, with counts and repeatable failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,25 +8,25 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What went wrong, in words.
+/// A result whose error is the text of a failure.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// How often each thing happened, by name.
+/// Event counts by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
 impl Counts {
-    /// Counts one more of `what`.
+    /// Adds one to the count of `what`.
     pub fn add(&mut self, what: &'static str) {
         self.add_many(what, 1);
     }
 
-    /// Counts `count` more of `what`.
+    /// Adds `count` to the count of `what`.
     pub fn add_many(&mut self, what: &'static str, count: u64) {
         *self.0.entry(what).or_default() += count;
     }
 
-    /// How many of `what` were counted.
+    /// The count of `what`.
     pub fn get(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
@@ -48,28 +48,29 @@ impl fmt::Display for Counts {
     }
 }
 
-/// How a check is run over its seeds.
+/// A run of a check over a range of seeds.
 #[derive(Debug, Clone)]
 pub struct SeedRun {
     /// The subcommand of `bolide-testkit` that repeats one seed, with its options.
     pub command: String,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// Threads that share them.
+    /// Number of threads that share the seeds.
     pub threads: usize,
-    /// Whether to write a line on standard error now and then.
+    /// Whether to print progress on standard error.
     pub progress: bool,
 }
 
 impl SeedRun {
-    /// A run of a test: two threads, silent.
+    /// A run for a test: two threads, no progress output.
     pub fn of_test(command: &str, seeds: Range<u64>) -> Self {
         Self { command: command.to_owned(), seeds, threads: 2, progress: false }
     }
 
-    /// Runs `check` on each seed until one fails. A panic is a failure like any other.
+    /// Runs `check` on each seed until the first failure. A panic is a failure.
     ///
-    /// A failure has the seed, what went wrong, and the command that repeats it.
+    /// # Errors
+    /// The error has the seed, the failure, and the command that repeats it.
     pub fn run(&self, check: impl Fn(u64) -> Outcome<Counts> + Sync) -> Outcome<Counts> {
         let next = AtomicU64::new(self.seeds.start);
         let stop = AtomicBool::new(false);
@@ -131,7 +132,7 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panic: {}", text.unwrap_or_else(|| "without a message".to_owned()))
 }
 
-/// Reads `A..B` or a single seed.
+/// Parses `A..B` or a single seed.
 pub fn parse_seeds(text: &str) -> Option<Range<u64>> {
     match text.split_once("..") {
         Some((start, end)) => Some(start.parse().ok()?..end.parse().ok()?),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_ranges_are_read() {
+    fn seed_ranges_are_parsed() {
         assert_eq!(parse_seeds("3..9"), Some(3..9));
         assert_eq!(parse_seeds("7"), Some(7..8));
         assert_eq!(parse_seeds("7..x"), None);

@@ -1,4 +1,4 @@
-//! The settings and objects that a run opens its database with.
+//! The settings and components of the database of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,47 +6,46 @@ use std::sync::Arc;
 use bolide::{BuildOptions, CollectionOptions, Components, Compression, Db, Layout, Options};
 use bolide_storage::{Runtime, SimRng, SimRuntime, SystemRuntime, Vfs};
 
-/// Where the database lies. It is two directories deep, so that the names of both are to be synced.
+/// The directory of the database. It has two levels, both of which must be synced.
 pub const DATABASE: &str = "data/db";
 
-/// One point in the space of settings. None of them may change an answer.
+/// Settings of a database and its collections. No setting may change an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
-    /// Of all collections.
+    /// The layout of all collections.
     pub layout: Layout,
-    /// Of all collections.
+    /// The compression of all collections.
     pub compression: Compression,
-    /// Of all collections.
+    /// The block size of all collections, in bytes.
     pub block_bytes: usize,
-    /// Of all collections.
+    /// The Bloom filter bits per key of all collections.
     pub bloom_bits_per_key: usize,
-    /// Of all collections.
+    /// The target size of sstables of all collections, in bytes.
     pub target_file_bytes: u64,
-    /// Of the database.
+    /// The memtable size of the database, in bytes.
     pub memtable_bytes: usize,
-    /// Of the database.
+    /// The maximum manifest size of the database, in bytes.
     pub manifest_bytes: u64,
-    /// Of the database.
+    /// The block cache size of the database, in bytes.
     pub cache_bytes: usize,
-    /// Of the database.
+    /// The maximum number of open files of the database.
     pub max_open_files: usize,
-    /// Of the database. With 0 a run depends on its seed alone.
+    /// The number of background threads of the database. With 0 a run depends only on its seed.
     pub threads: usize,
-    /// Of the building of indexes: records in each batch, after which it takes down how far it is; 0 for the
-    /// library's own measure. Only for a simulated clock: it sleeps in between.
+    /// The number of records per batch of an index build, after which the build persists its progress; 0 for the default of
+    /// the library. Only for a simulated clock, because the build sleeps between batches.
     pub build_batch_records: u64,
-    /// Of the database: threads that fetch the records of a query together, however few they are. With 1 a run depends on
-    /// its seed alone.
+    /// The number of threads that fetch the records of a query, for any number of records. With 1 a run depends only on its
+    /// seed.
     pub fetch_threads: usize,
-    /// Of the database: whether records are looked for by their sequence numbers.
+    /// Whether records are fetched by sequence number.
     pub fetch_by_sequence: bool,
-    /// Of the database: whether tiered trees keep sorted views.
+    /// Whether tiered trees have sorted views.
     pub sorted_views: bool,
 }
 
 impl Setup {
-    /// A setup of tiny pieces, so that a short history meets flushes, compactions, several files and
-    /// new manifests.
+    /// A random setup with small sizes, so that a short history has flushes, compactions, several files and new manifests.
     pub fn random(rng: &mut SimRng) -> Self {
         let pick = |rng: &mut SimRng, choices: &[u64]| rng.pick(choices).copied().unwrap_or_default();
         Self {
@@ -71,7 +70,7 @@ impl Setup {
         }
     }
 
-    /// Small blocks without a cache, and a memtable, files and a manifest that few records do not fill.
+    /// Small blocks, no cache, and a memtable, files and a manifest that a few records do not fill.
     pub fn small_blocks(layout: Layout, compression: Compression) -> Self {
         Self {
             layout,
@@ -91,22 +90,22 @@ impl Setup {
         }
     }
 
-    /// The same with `layout`, if one is given.
+    /// This setup with `layout`, if set.
     #[must_use]
     pub fn with_layout(self, layout: Option<Layout>) -> Self {
         Self { layout: layout.unwrap_or(self.layout), ..self }
     }
 
-    /// How indexes are built.
+    /// The options of index builds.
     pub fn build_options(&self) -> BuildOptions {
         match self.build_batch_records {
             0 => BuildOptions::default(),
-            // A second has twenty batches.
+            // Twenty batches per second.
             records => BuildOptions::default().records_per_second(20 * records).checkpoint_bytes(1),
         }
     }
 
-    /// The settings of the database.
+    /// The options of the database.
     pub fn options(&self) -> Options {
         Options::default()
             .memtable_bytes(self.memtable_bytes)
@@ -122,17 +121,17 @@ impl Setup {
             .memory_compaction(self.memory_compaction())
     }
 
-    /// With two of three sizes of blocks.
+    /// Enabled for two of the three random block sizes.
     fn memory_compaction(&self) -> bool {
         self.block_bytes != 512
     }
 
-    /// Of the small cache the smallest part that keeps rows.
+    /// One sixteenth of the cache, and at least 4 KiB, which is the smallest useful size; 0 without a cache.
     fn row_cache_bytes(&self) -> usize {
         if self.cache_bytes == 0 { 0 } else { (self.cache_bytes / 16).max(4 << 10) }
     }
 
-    /// The settings of a collection, without its indexes.
+    /// The options of a collection without indexes.
     pub fn collection_options(&self) -> CollectionOptions {
         CollectionOptions::json()
             .layout(self.layout)
@@ -142,13 +141,13 @@ impl Setup {
             .target_file_bytes(self.target_file_bytes)
     }
 
-    /// Opens the database on `vfs`, creating it if it is not there. Random numbers come from `seed`,
-    /// and so does the clock as long as no threads are used.
+    /// Opens the database on `vfs`, and creates it if it is missing. `seed` determines the random numbers and, without
+    /// background threads, the clock.
     pub fn open(&self, vfs: Arc<dyn Vfs>, seed: u64) -> bolide::Result<Db> {
         Db::open_with(DATABASE, self.options(), self.components(vfs, seed))
     }
 
-    /// What [`open`](Self::open) opens the database with.
+    /// The components for [`open`](Self::open).
     pub fn components(&self, vfs: Arc<dyn Vfs>, seed: u64) -> Components {
         let runtime: Arc<dyn Runtime> = match self.threads {
             0 => Arc::new(SimRuntime::new(seed)),

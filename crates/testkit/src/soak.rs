@@ -1,10 +1,9 @@
-//! Uniform writes for a long time into the partitioned layout, whose flushes keep back what would cost too much
-//! (REMIX §4.2): memory and the log have to stay bounded, and nothing may be lost.
+//! Long uniform writes into the partitioned layout, whose flushes abort partitions with few entries and retain these entries
+//! (REMIX §4.2): memory and the log must stay bounded, and no write may be lost.
 //!
-//! A writer replaces records chosen at random, each as likely as the others, so that every flush has a little for every
-//! partition. Beside the busy collection lies a quiet one, whose rare writes hold back segments of the log. What the
-//! database holds in memtables, in the log and on disk is looked at while it goes on; records are read back and
-//! compared with what was written, all of them after the database was closed and opened reopened.
+//! A writer replaces uniformly random records, so that every flush has a few entries for every partition. A second, rarely
+//! written collection pins segments of the log. The sizes of memtables, log and sstables are measured during the run.
+//! Records are read and compared with the written values, all of them after a close and an open.
 
 use std::path::Path;
 use std::thread;
@@ -15,18 +14,18 @@ use bolide_storage::SimRng;
 
 use crate::seeds::{Counts, Outcome};
 
-/// What is written, and for how long.
+/// Options of the soak.
 #[derive(Debug, Clone, Copy)]
 pub struct SoakOptions {
-    /// Records of the busy collection.
+    /// Number of records of the busy collection.
     pub records: u64,
-    /// Puts a second, at limit; 0: as many as there may be.
+    /// The maximum number of puts per second; 0 for no limit.
     pub rate: u64,
     /// Seconds of writing.
     pub seconds: u64,
     /// Size of a memtable, in bytes.
     pub memtable_bytes: usize,
-    /// Chooses the records.
+    /// The seed of the random records.
     pub seed: u64,
 }
 
@@ -36,30 +35,29 @@ impl Default for SoakOptions {
     }
 }
 
-/// Sstables of the busy collection that one full memtable would fill.
+/// The number of sstables of the busy collection that one full memtable fills.
 const SSTABLES_PER_MEMTABLE: usize = 4;
 
-/// Bytes of the log for each byte of the memtable budget that there may be: four segments that a memtable with kept
-/// entries may hold back, the one in use, those of the memtables that wait, with the log's own bytes about small records.
+/// The maximum ratio of log bytes to the memtable budget: four segments pinned by a memtable with retained entries, the
+/// active segment, the segments of immutable memtables, and the overhead of the log for small records.
 const MAX_LOG_RATIO: u64 = 12;
 
-/// Bytes beyond that: each segment has disk space set aside for it, up to a MiB.
+/// Additional log bytes: each segment has up to 1 MiB of reserved disk space.
 const RESERVED_LOG_BYTES: u64 = 8 << 20;
 
-/// Bytes of memtables for each byte of their budget: the one in use, those that wait, and what they take beyond the
-/// bytes of their entries.
+/// The maximum ratio of memtable bytes to their budget: the active memtable, the immutable ones, and their overhead.
 const MAX_MEMTABLE_RATIO: u64 = 6;
 
-/// The largest figures of one quarter of the time.
+/// The peak sizes in bytes of one quarter of the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peaks {
     memtables: u64,
     log: u64,
     retained: u64,
     disk: u64,
-    /// Memory of the process, without files that are mapped.
+    /// Anonymous memory of the process, without mapped files.
     process: u64,
-    /// What the database reports that it takes.
+    /// Memory accounted by the database.
     accounted: u64,
 }
 
@@ -74,10 +72,10 @@ impl Peaks {
     }
 }
 
-/// Writes for the time of `options`, in a new directory within `directory`; prints the peaks of each quarter.
+/// Writes for the time of `options`, in a new directory in `directory`. Prints the peaks of each quarter.
 ///
 /// # Errors
-/// The bound that does not hold, the record that is not as written, or the error of the database, in words.
+/// Fails with the exceeded bound, the wrong record, or the error of the database.
 pub fn check(directory: &Path, options: SoakOptions) -> Outcome<Counts> {
     let path = directory.join(format!("soak-{}-{}", std::process::id(), options.seed));
     let outcome = run(&path, options).map_err(|error| format!("seed {}: {error}", options.seed));
@@ -90,7 +88,7 @@ pub fn check(directory: &Path, options: SoakOptions) -> Outcome<Counts> {
 fn run(path: &Path, options: SoakOptions) -> Outcome<Counts> {
     let mut soak = Soak::start(path, options)?;
     println!(
-        "| quarter | memtables | log | kept back by aborts | sstables | memory of the process | the database's own account |"
+        "| quarter | memtables | log | retained by aborts | sstables | process memory | accounted memory |"
     );
     println!("|---|---|---|---|---|---|---|");
     for quarter in 1..=4u64 {
@@ -103,7 +101,7 @@ fn run(path: &Path, options: SoakOptions) -> Outcome<Counts> {
     soak.finish()
 }
 
-/// A database under uniform writes, and what it has to hold.
+/// A database under uniform writes, with its expected contents.
 struct Soak {
     db: Db,
     busy: Collection,
@@ -111,7 +109,7 @@ struct Soak {
     path: std::path::PathBuf,
     options: SoakOptions,
     rng: SimRng,
-    /// How often each record was written.
+    /// The number of writes of each record.
     versions: Vec<u32>,
     puts: u64,
     counts: Counts,
@@ -120,7 +118,7 @@ struct Soak {
 impl Soak {
     fn start(path: &Path, options: SoakOptions) -> Outcome<Self> {
         let db = open(path, options)?;
-        // Small sstables make many partitions, each of which gets a little of every flush: this is what aborts are for.
+        // Small sstables create many partitions, each with few entries of every flush, which causes aborts.
         let file_bytes = (options.memtable_bytes / SSTABLES_PER_MEMTABLE) as u64;
         let partitioned =
             CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
@@ -148,7 +146,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Writes for `time`; what there was at limit.
+    /// Writes for `time` and returns the peak sizes.
     fn write_for(&mut self, time: Duration) -> Outcome<Peaks> {
         let started = Instant::now();
         let mut peaks = Peaks::default();
@@ -169,10 +167,10 @@ impl Soak {
         Ok(peaks)
     }
 
-    /// What there is now.
+    /// Measures the current sizes.
     ///
     /// # Errors
-    /// Fails with the bound that does not hold.
+    /// Fails with the exceeded bound.
     fn measure(&self) -> Outcome<Peaks> {
         let stats = self.db.stats();
         let budget = self.options.memtable_bytes as u64;
@@ -190,12 +188,12 @@ impl Soak {
         let bounds = [
             ("the log", peaks.log, budget * MAX_LOG_RATIO + RESERVED_LOG_BYTES),
             ("memtables", peaks.memtables, budget * MAX_MEMTABLE_RATIO),
-            ("what aborts keep back", peaks.retained, budget * 15 / 100),
+            ("entries retained by aborts", peaks.retained, budget * 15 / 100),
         ];
         for (what, bytes, limit) in bounds {
             if bytes > limit {
                 return Err(format!(
-                    "after {} puts: {what}: {bytes} bytes, at limit {limit} may be",
+                    "after {} puts: {what}: {bytes} bytes exceed the limit of {limit}",
                     self.puts
                 ));
             }
@@ -214,19 +212,19 @@ impl Soak {
         match found {
             Some(found) if found[..] == value(record, version)[..] => Ok(()),
             other => Err(format!(
-                "after {} puts: record {record} is not as it was written the {version}th time, but {other:?}",
+                "after {} puts: record {record} is not its version {version}, but {other:?}",
                 self.puts
             )),
         }
     }
 
-    /// Closes the database, opens it reopened, and reads all records.
+    /// Closes and opens the database, and reads all records.
     fn finish(mut self) -> Outcome<Counts> {
         let writes = self.db.stats().writes;
         for (what, count) in [
             ("puts", self.puts),
             ("flushes", writes.flushes),
-            ("partitions kept back", writes.aborts),
+            ("aborted partitions", writes.aborts),
             ("minor compactions", writes.minor_compactions),
             ("major compactions", writes.major_compactions),
             ("splits", writes.splits),
@@ -235,7 +233,7 @@ impl Soak {
             self.counts.add_many(what, count);
         }
         if writes.aborts == 0 && writes.flushes > 100 {
-            return Err("no flush kept anything back: this run shows nothing".into());
+            return Err("no flush aborted a partition: the run proves nothing".into());
         }
         let reopened = self.reopened()?;
         for record in 0..reopened.options.records {
@@ -271,20 +269,20 @@ fn key(record: u64) -> [u8; 16] {
     key
 }
 
-/// 120 bytes that only this version of this record has.
+/// The unique value of a version of a record: 120 bytes.
 fn value(record: u64, version: u32) -> [u8; 120] {
     let mut rng = SimRng::new(record << 24 ^ u64::from(version));
     std::array::from_fn(|_| rng.below(256) as u8)
 }
 
-/// Bytes that the log takes on disk, allocated in advance or not.
+/// The size of the log on disk in bytes, including preallocated space.
 fn log_bytes(path: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     let logs = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "wal"));
     logs.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
 }
 
-/// Memory of this process in RAM that is no file's; 0 where the system does not report it.
+/// Resident anonymous memory of this process in bytes; 0 if the system does not report it.
 pub(crate) fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,4 +1,4 @@
-//! The database under test, and the model that it must agree with at every step.
+//! The database under test and its model, compared at every step.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bolide_storage::Vfs;
 
 use crate::failure::StepFailure;
 use crate::flawed::Flaw;
-use crate::history::{Change, Durability, SNAPSHOTS, Step, index_name};
+use crate::history::{Change, Durability, HistoryStep, SNAPSHOTS, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::model_query::ModelQuery;
 use crate::setup::{DATABASE, Setup};
@@ -19,26 +19,26 @@ pub struct Subject {
     db: Option<Db>,
     vfs: Arc<dyn Vfs>,
     setup: Setup,
-    /// What is wrong with its indexes.
+    /// The planted bug of its indexes.
     flaw: Option<Flaw>,
-    /// Random numbers of the database come from here and from the number of its opens.
+    /// The seed of the random numbers of the database, combined with the number of opens.
     seed: u64,
     opens: u64,
     checkpoints: u64,
-    /// What the database holds.
+    /// The expected contents of the database.
     pub model: Model,
     snapshots: [Option<(Snapshot, Model)>; SNAPSHOTS],
-    /// All answers so far, in text: equal for equal histories, whatever the setup.
+    /// The text of all answers so far. Equal histories have equal transcripts under every setup.
     pub transcript: String,
 }
 
 impl Subject {
-    /// Opens the database on `vfs`, which must hold the state `model`.
+    /// Opens the database on `vfs`, which must be in the state `model`.
     pub fn open(vfs: Arc<dyn Vfs>, setup: Setup, seed: u64, model: Model) -> bolide::Result<Self> {
         Self::open_flawed(vfs, setup, seed, model, None)
     }
 
-    /// As [`open`](Self::open), with indexes that have this flaw.
+    /// Opens the database as [`open`](Self::open), with indexes that have this flaw.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -72,13 +72,13 @@ impl Subject {
         })
     }
 
-    /// Closes the database. Its snapshots go with it.
+    /// Closes the database and drops its snapshots.
     pub fn close(&mut self) {
         self.snapshots = Default::default();
         self.db = None;
     }
 
-    /// The latest state and the snapshots that are pinned, each with what it must show.
+    /// The latest state and all snapshots, each with its expected contents.
     pub fn read_points(&self) -> Vec<(Option<&Snapshot>, &Model)> {
         let pinned = self.snapshots.iter().flatten().map(|(snapshot, model)| (Some(snapshot), model));
         std::iter::once((None, &self.model)).chain(pinned).collect()
@@ -95,7 +95,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Makes a checkpoint, which holds what the model holds.
+    /// Creates a checkpoint and compares it with the model.
     fn checkpoint(&mut self) -> Result<(), StepFailure> {
         self.checkpoints += 1;
         let path = format!("{DATABASE}-checkpoint-{}", self.checkpoints);
@@ -105,24 +105,24 @@ impl Subject {
         verify::match_state(&copy, &[&self.model]).map(drop)
     }
 
-    /// Runs one step. If it goes well the model has followed; if not, the model is as before, and the
-    /// database may or may not have snapshot the step.
-    pub fn step(&mut self, step: &Step) -> Result<(), StepFailure> {
+    /// Runs one step. On success the step is applied to the model. On failure the model is unchanged, and the database may
+    /// or may not have applied the step.
+    pub fn step(&mut self, step: &HistoryStep) -> Result<(), StepFailure> {
         match step {
-            Step::Write { changes, durability } => self.write(changes, *durability)?,
-            Step::Flush => self.db()?.flush()?,
-            Step::Compact => self.db()?.compact()?,
-            Step::Reopen => self.reopen()?,
-            Step::Checkpoint => return self.checkpoint(),
-            Step::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
-            Step::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
-            Step::RebuildIndex(collection, spec) => self.rebuild_index(collection, index_name(spec))?,
-            Step::ToggleCollection(name, specs) => self.toggle_collection(name, specs)?,
-            Step::Get(collection, key, slot) => return self.get(collection, key, *slot),
-            Step::Scan { collection, low, high, reverse, snapshot } => {
+            HistoryStep::Write { changes, durability } => self.write(changes, *durability)?,
+            HistoryStep::Flush => self.db()?.flush()?,
+            HistoryStep::Compact => self.db()?.compact()?,
+            HistoryStep::Reopen => self.reopen()?,
+            HistoryStep::Checkpoint => return self.checkpoint(),
+            HistoryStep::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
+            HistoryStep::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
+            HistoryStep::RebuildIndex(collection, spec) => self.rebuild_index(collection, index_name(spec))?,
+            HistoryStep::ToggleCollection(name, specs) => self.toggle_collection(name, specs)?,
+            HistoryStep::Get(collection, key, slot) => return self.get(collection, key, *slot),
+            HistoryStep::Scan { collection, low, high, reverse, snapshot } => {
                 return self.scan(collection, low, high, *reverse, *snapshot);
             }
-            Step::Find(collection, query, slot) => return self.find(collection, query, *slot),
+            HistoryStep::Find(collection, query, slot) => return self.find(collection, query, *slot),
         }
         apply_step(&mut self.model, step);
         Ok(())
@@ -148,7 +148,7 @@ impl Subject {
             Durability::Always => SyncMode::Always,
         };
         if batch.is_empty() && durability == Durability::Always {
-            // Nothing to acknowledge; what the step promises is that all before it is safe.
+            // An empty batch acknowledges nothing; the step makes all earlier writes durable.
             return db.sync();
         }
         db.write_with(batch, &WriteOptions::default().sync(sync))?;
@@ -160,8 +160,8 @@ impl Subject {
             Some(Some(_)) => None,
             _ => Some((self.db()?.snapshot(), self.model.clone())),
         };
-        if let Some(place) = self.snapshots.get_mut(slot) {
-            *place = snapshot;
+        if let Some(entry) = self.snapshots.get_mut(slot) {
+            *entry = snapshot;
         }
         Ok(())
     }
@@ -196,22 +196,24 @@ impl Subject {
         db.create_collection(name, options).map(drop)
     }
 
-    /// The collection to read and what it must hold, now or at a snapshot; `None` where it does not
-    /// exist, or did not then.
+    /// The collection and its expected contents, at the latest state or at a snapshot. `None` if the collection does not exist
+    /// or did not exist at the snapshot.
     fn target(&self, name: &str, slot: Option<usize>) -> bolide::Result<Option<ReadTarget>> {
         let pinned = slot.and_then(|slot| self.snapshots.get(slot)?.as_ref());
         let model = pinned.map_or(&self.model, |(_, model)| model);
-        let (Some(now), Some(then)) = (self.model.collections.get(name), model.collections.get(name)) else {
+        let (Some(current), Some(expected)) =
+            (self.model.collections.get(name), model.collections.get(name))
+        else {
             return Ok(None);
         };
-        if now.generation != then.generation {
+        if current.generation != expected.generation {
             return Ok(None);
         }
         let collection = self.db()?.collection(name)?;
         Ok(Some(ReadTarget {
             collection,
             snapshot: pinned.map(|(snapshot, _)| snapshot.clone()),
-            model: then.clone(),
+            model: expected.clone(),
         }))
     }
 
@@ -222,7 +224,7 @@ impl Subject {
             None => target.collection.get(key)?,
         };
         if target.snapshot.is_none() {
-            // The second get caches the row, the third returns it.
+            // The second get inserts the row into the row cache; the third reads it from there.
             let again = [target.collection.get(key)?, target.collection.get(key)?];
             if again.iter().any(|again| *again != got) {
                 return Err(StepFailure::Wrong(format!(
@@ -273,8 +275,8 @@ impl Subject {
         if reverse {
             wanted.reverse();
         }
-        let what = format!("scan {name} {}..={}", low.escape_ascii(), high.escape_ascii());
-        verify::same_rows(&what, &found, &wanted).map_err(StepFailure::Wrong)?;
+        let scan = format!("scan {name} {}..={}", low.escape_ascii(), high.escape_ascii());
+        verify::same_rows(&scan, &found, &wanted).map_err(StepFailure::Wrong)?;
         let _ = writeln!(self.transcript, "scan {}", found.len());
         Ok(())
     }
@@ -302,12 +304,12 @@ struct ReadTarget {
     model: CollectionModel,
 }
 
-/// What a step that went well does to the model.
-pub fn apply_step(model: &mut Model, step: &Step) {
+/// Applies a successful step to the model.
+pub fn apply_step(model: &mut Model, step: &HistoryStep) {
     match step {
-        Step::Write { changes, .. } => changes.iter().for_each(|change| model.apply(change)),
-        Step::ToggleIndex(collection, spec) => model.toggle_index(collection, index_name(spec)),
-        Step::ToggleCollection(name, specs) => {
+        HistoryStep::Write { changes, .. } => changes.iter().for_each(|change| model.apply(change)),
+        HistoryStep::ToggleIndex(collection, spec) => model.toggle_index(collection, index_name(spec)),
+        HistoryStep::ToggleCollection(name, specs) => {
             model.toggle_collection(name, specs.iter().map(|spec| index_name(spec)));
         }
         _ => {}

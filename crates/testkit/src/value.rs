@@ -1,11 +1,11 @@
-//! Attribute values as the model sees them: straight from parsed JSON, sharing no code with the indexes.
+//! Attribute values of the model: taken from parsed JSON, without code shared with the indexes.
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value, json};
 
-/// The values at `path` of a record: every scalar that the path reaches, `name[*]` being each element of
-/// an array. An array at the end of a path stands for its elements.
+/// The values at `path` of a record: all scalars that the path reaches. `name[*]` selects each element of an array. An array
+/// at the end of a path represents its elements.
 pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     let nodes = nodes_at(record, path);
     let elements = |value: &'a Value| match value {
@@ -17,7 +17,7 @@ pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     values
 }
 
-/// What lies at `path`, of whatever type.
+/// The JSON nodes at `path`, of any type.
 fn nodes_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut nodes = vec![record];
     for step in path.split('.') {
@@ -33,8 +33,7 @@ fn nodes_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     nodes
 }
 
-/// The values at `path` of a record, as an answer shows them: of `rect(path)` and `point(x,y)` rectangles as
-/// arrays of four numbers.
+/// The values at `path` of a record as in an answer: for `rect(path)` and `point(x,y)`, rectangles as arrays of four numbers.
 pub fn answer_values_at(record: &Value, path: &str) -> Vec<Value> {
     if is_spatial(path) {
         return rects_at(record, path).into_iter().map(|corners| json!(corners)).collect();
@@ -47,7 +46,7 @@ pub fn is_spatial(path: &str) -> bool {
     path.starts_with("rect(") || path.starts_with("point(")
 }
 
-/// The rectangles at `path` of a record, of points too: least coordinates first, then largest ones.
+/// The rectangles at `path` of a record, also for points: minimum coordinates first, then maximum coordinates.
 pub fn rects_at(record: &Value, path: &str) -> Vec<[f64; 4]> {
     let inside = |shape: &str| path.strip_prefix(shape).and_then(|rest| rest.strip_suffix(')'));
     if let Some((x, y)) = inside("point(").and_then(|inner| inner.split_once(',')) {
@@ -83,7 +82,7 @@ pub fn compare(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// Values of one rank are of one type.
+/// The rank of the type of a value.
 fn rank(value: &Value) -> u8 {
     match value {
         Value::Null => 0,
@@ -94,7 +93,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// Whether two values are of one type; all numbers are.
+/// Whether two values have the same type. All numbers have one type.
 pub fn same_type(left: &Value, right: &Value) -> bool {
     rank(left) == rank(right)
 }
@@ -116,7 +115,7 @@ fn float(number: &Number) -> f64 {
     number.as_f64().unwrap_or(0.0)
 }
 
-/// Exact: no integer of 65 bits is rounded.
+/// Exact comparison: no integer of up to 65 bits is rounded.
 fn compare_to_float(integer: i128, float: f64) -> Ordering {
     if float >= 2f64.powi(100) {
         return Ordering::Less;
@@ -124,7 +123,7 @@ fn compare_to_float(integer: i128, float: f64) -> Ordering {
     if float <= -2f64.powi(100) {
         return Ordering::Greater;
     }
-    // Exact: below 2^100 the whole part fits.
+    // Exact: below 2^100 the integer part fits.
     let whole = float.trunc() as i128;
     integer.cmp(&whole).then_with(|| 0f64.partial_cmp(&float.fract()).unwrap_or(Ordering::Equal))
 }

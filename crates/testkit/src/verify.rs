@@ -1,4 +1,4 @@
-//! Comparing a database with a model: every record, every index, and the database's own deep check.
+//! Comparison of a database with a model: every record, every index, and the deep check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use serde_json::json;
 
 use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
-use crate::model_query::{AnswerOrder, Condition, ModelQuery, AnswerContents};
+use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition};
 use crate::rows::ModelRow;
 use crate::rule::{Rule, broken_by_answers};
 use crate::seeds::Outcome;
-use crate::value::{compare as compare_values, is_spatial, same_type, answer_values_at};
+use crate::value::{answer_values_at, compare as compare_values, is_spatial, same_type};
 
-/// All that a database holds, read by full scans.
+/// The contents of a database, read by full scans.
 #[derive(Debug)]
 pub struct Observation {
     collections: BTreeMap<String, Contents>,
@@ -30,7 +30,7 @@ struct Contents {
     indexes: BTreeSet<String>,
 }
 
-/// Reads all that `db` holds.
+/// Reads the contents of `db`.
 pub fn observe(db: &Db) -> bolide::Result<Observation> {
     let mut collections = BTreeMap::new();
     for name in db.collections() {
@@ -43,7 +43,7 @@ pub fn observe(db: &Db) -> bolide::Result<Observation> {
 }
 
 impl Observation {
-    /// Fails with how the database differs from `model`, if it does.
+    /// Fails with the first difference from `model`.
     pub fn compare(&self, model: &Model) -> Outcome {
         let (found, wanted): (Vec<_>, Vec<_>) =
             (self.collections.keys().collect(), model.collections.keys().collect());
@@ -69,7 +69,7 @@ impl Observation {
     }
 }
 
-/// Fails with how two lists of rows differ, if they do.
+/// Fails with the first difference between two lists of rows.
 pub fn same_rows(what: &str, found: &[(Vec<u8>, Vec<u8>)], wanted: &[(Vec<u8>, Vec<u8>)]) -> Outcome {
     for i in 0..found.len().max(wanted.len()) {
         let (found, wanted) = (found.get(i), wanted.get(i));
@@ -84,7 +84,7 @@ pub fn same_rows(what: &str, found: &[(Vec<u8>, Vec<u8>)], wanted: &[(Vec<u8>, V
     Ok(())
 }
 
-/// A record, cut to a readable length.
+/// The text of a record, truncated to 120 bytes.
 pub fn record_text(record: Option<&[u8]>) -> String {
     match record {
         None => "nothing".to_owned(),
@@ -93,8 +93,8 @@ pub fn record_text(record: Option<&[u8]>) -> String {
     }
 }
 
-/// Checks that `db` is sound in itself and that each of its indexes answers as the model does. The
-/// records must have been compared before.
+/// Runs the deep check of `db` and compares the answers of each index with the model. The records must have been compared
+/// before.
 pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailure> {
     let report = db.check(true)?;
     if !report.problems().is_empty() {
@@ -117,15 +117,14 @@ pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailur
     Ok(())
 }
 
-/// Questions that between them touch the entries of all numbers and of all strings of an index.
+/// Queries that together cover all numbers and all strings of an index.
 fn whole_index(path: &str, rng: &mut SimRng) -> [ModelQuery; 2] {
-    let orders =
-        [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
+    let orders = [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
     let ends = [(json!(-1e308), json!(1e308)), (json!(""), json!("\u{10ffff}\u{10ffff}"))];
     if is_spatial(path) {
-        let everywhere = Condition::Intersects(path.to_owned(), [-1e308, -1e308, 1e308, 1e308]);
+        let everywhere = QueryCondition::Intersects(path.to_owned(), [-1e308, -1e308, 1e308, 1e308]);
         let all = ModelQuery { conditions: vec![everywhere], ..ModelQuery::every(path, json!(0), json!(0)) };
-        let near = vec![Condition::Near(path.to_owned(), [0.0, 1.0])];
+        let near = vec![QueryCondition::Near(path.to_owned(), [0.0, 1.0])];
         return [all.clone(), ModelQuery { conditions: near, order: AnswerOrder::Nearest, ..all }];
     }
     ends.map(|(low, high)| ModelQuery {
@@ -135,7 +134,7 @@ fn whole_index(path: &str, rng: &mut SimRng) -> [ModelQuery; 2] {
     })
 }
 
-/// The index that the model_query picks among those that can serve it.
+/// The index that `model_query` picks among those that can serve it.
 pub fn pick_index(collection: &Collection, model_query: &ModelQuery) -> Option<String> {
     let serves = |path: &str| model_query.conditions.iter().any(|condition| condition.path() == path);
     let mut names: Vec<String> = Vec::new();
@@ -145,28 +144,32 @@ pub fn pick_index(collection: &Collection, model_query: &ModelQuery) -> Option<S
         }
     }
     names.sort_unstable();
-    let place = model_query.pick.checked_rem(names.len() as u64)?;
-    names.into_iter().nth(place as usize)
+    let position = model_query.pick.checked_rem(names.len() as u64)?;
+    names.into_iter().nth(position as usize)
 }
 
-/// What a query reads: a collection, at a snapshot, by an index.
+/// The target of a query: a collection, a snapshot and an index.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryTarget<'a> {
     /// The collection.
     pub collection: &'a Collection,
     /// `None` for the latest state.
     pub snapshot: Option<&'a Snapshot>,
-    /// The index that must answer; `None` to let the database choose.
+    /// The index that must serve the query; `None` to let the database choose.
     pub index: Option<&'a str>,
 }
 
 impl QueryTarget<'_> {
-    /// Runs the query, compares the answer with the model's, and returns it in words. Where the index is younger than
-    /// the snapshot, or still being built, nothing is compared.
+    /// Runs the query, compares the answers with those of the model, and returns them as text. Nothing is compared if the
+    /// index is newer than the snapshot or still being built.
     ///
     /// # Errors
-    /// Wrong answers, and the errors of the database.
-    pub fn check_answer(&self, model: &CollectionModel, model_query: &ModelQuery) -> Result<String, StepFailure> {
+    /// Fails on wrong answers and on errors of the database.
+    pub fn check_answer(
+        &self,
+        model: &CollectionModel,
+        model_query: &ModelQuery,
+    ) -> Result<String, StepFailure> {
         let Some(answers) = self.find(to_query(model_query)?)? else { return Ok(String::new()) };
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
             return Err(self.wrong(model_query, &format!("{:?} answered", answers.explain().index)));
@@ -174,7 +177,7 @@ impl QueryTarget<'_> {
         compare(&answers, model_query, model).map_err(|what| self.wrong(model_query, &what))
     }
 
-    /// Reads all answers, a page at a time: together they must be the model's.
+    /// Reads all answers page by page and compares them with those of the model.
     ///
     /// # Errors
     /// As [`check_answer`](Self::check_answer).
@@ -184,7 +187,8 @@ impl QueryTarget<'_> {
         model_query: &ModelQuery,
         page: usize,
     ) -> Result<(), StepFailure> {
-        let model_query = ModelQuery { limit: Some(page), contents: AnswerContents::Keys, ..model_query.clone() };
+        let model_query =
+            ModelQuery { limit: Some(page), contents: AnswerContents::Keys, ..model_query.clone() };
         let all = ModelQuery { limit: None, ..model_query.clone() };
         let wanted: Vec<&[u8]> = all.answer(&model.rows).into_iter().map(|(key, _)| key).collect();
         let mut found: Vec<Vec<u8>> = Vec::new();
@@ -193,7 +197,9 @@ impl QueryTarget<'_> {
             let Some(answers) = self.find(page)? else { return Ok(()) };
             found.extend(answers.iter().map(|answer| answer.key.clone()));
             let token = answers.next_token().filter(|_| found.len() <= wanted.len());
-            next = token.map(|token| to_query(&model_query).map(|query| query.after(token.clone()))).transpose()?;
+            next = token
+                .map(|token| to_query(&model_query).map(|query| query.after(token.clone())))
+                .transpose()?;
         }
         if found != wanted {
             let key_list =
@@ -207,7 +213,7 @@ impl QueryTarget<'_> {
         Ok(())
     }
 
-    /// The answers; `None` where the index is too young.
+    /// The answers; `None` if the index is newer than the snapshot or still being built.
     fn find(&self, mut query: Query) -> Result<Option<Answers>, StepFailure> {
         if let Some(index) = self.index {
             query = query.using_index(index);
@@ -224,19 +230,19 @@ impl QueryTarget<'_> {
 
     fn wrong(&self, model_query: &ModelQuery, what: &str) -> StepFailure {
         let (name, index) = (self.collection.name(), self.index);
-        let moment = if self.snapshot.is_some() { "a snapshot" } else { "the latest state" };
-        let declared = self.collection.indexes().into_iter().find(|info| Some(info.name()) == index);
-        let by = declared.map_or_else(|| "any index".to_owned(), |info| info.spec().to_string());
-        StepFailure::Wrong(format!("find {name}: {model_query}, by {by}, at {moment}: {what}"))
+        let read_point = if self.snapshot.is_some() { "a snapshot" } else { "the latest state" };
+        let info = self.collection.indexes().into_iter().find(|info| Some(info.name()) == index);
+        let by = info.map_or_else(|| "any index".to_owned(), |info| info.spec().to_string());
+        StepFailure::Wrong(format!("find {name}: {model_query}, by {by}, at {read_point}: {what}"))
     }
 }
 
-/// Whether the index cannot answer because it is too young.
+/// Whether the index is newer than the snapshot or still being built.
 fn is_not_ready(error: &bolide::Error) -> bool {
     error.kind() == ErrorKind::Conflict || error.message().contains("is older than the index")
 }
 
-/// The answers in words, if they are the model's.
+/// Compares the answers with those of the model and returns them as text.
 fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel) -> Outcome<String> {
     let wanted = model_query.answer(&model.rows);
     if model_query.contents == AnswerContents::Count && answers.count() != wanted.len() as u64 {
@@ -265,20 +271,21 @@ fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel)
         same_values(&answer.values, &model_query.selected(), row)
             .map_err(|what| format!("answer {i}, {}: {what}", key.escape_ascii()))?;
     }
-    let falls = |pair: &[Answer]| pair[0].sequence > pair[1].sequence;
-    let rises = |pair: &[Answer]| pair[0].sequence < pair[1].sequence;
+    let descending = |pair: &[Answer]| pair[0].sequence > pair[1].sequence;
+    let ascending = |pair: &[Answer]| pair[0].sequence < pair[1].sequence;
     let in_order = match model_query.order {
-        AnswerOrder::Newest => answers.windows(2).all(falls),
-        AnswerOrder::Oldest => answers.windows(2).all(rises),
+        AnswerOrder::Newest => answers.windows(2).all(descending),
+        AnswerOrder::Oldest => answers.windows(2).all(ascending),
         AnswerOrder::Value | AnswerOrder::ValueDescending | AnswerOrder::Nearest => true,
     };
     if !in_order {
-        return Err(format!("{} the sequence numbers are out of order: {}", Rule::Ordered, answers_text(answers)));
+        let text = answers_text(answers);
+        return Err(format!("{} the sequence numbers are out of order: {text}", Rule::Ordered));
     }
     Ok(answers_text(answers))
 }
 
-/// Whether an answer has the values of its record: those at each path, distinct and ascending.
+/// Checks that an answer has the values of its record at each path, distinct and ascending.
 fn same_values(found: &[Vec<Value>], paths: &[&str], row: &ModelRow) -> Outcome {
     let wanted: Vec<Vec<serde_json::Value>> = paths
         .iter()
@@ -312,8 +319,8 @@ fn answers_text(answers: &[Answer]) -> String {
 }
 
 fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<ModelRow>)], model: &CollectionModel) -> String {
-    let odd = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
-    let odd = odd.map_or_else(String::new, |answer| {
+    let unwanted = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
+    let unwanted = unwanted.map_or_else(String::new, |answer| {
         let row = model.rows.get(answer.key.as_slice());
         format!("; not wanted: {}", record_text(row.map(|row| row.record.as_slice())))
     });
@@ -321,18 +328,18 @@ fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<ModelRow>)], model: &Co
     let keys: Vec<&[u8]> = wanted.iter().map(|(key, _)| *key).collect();
     let broken = broken_by_answers(&found, &keys);
     let wanted: Vec<String> = keys.iter().map(|key| key.escape_ascii().to_string()).collect();
-    format!("{broken} got {}; want {}{odd}", answers_text(answers), wanted.join(" "))
+    format!("{broken} got {}; want {}{unwanted}", answers_text(answers), wanted.join(" "))
 }
 
-/// The model_query in the words of the database.
+/// Converts the query to a query of the database.
 fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
     let mut query = Query::new();
     for condition in &model_query.conditions {
         query = match condition {
-            Condition::Equals(path, wanted) => query.eq(path, value(wanted)),
-            Condition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
-            Condition::Intersects(path, [a, b, c, d]) => query.within(path, Rect::new(*a, *b, *c, *d)?),
-            Condition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
+            QueryCondition::Equals(path, wanted) => query.eq(path, value(wanted)),
+            QueryCondition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
+            QueryCondition::Intersects(path, [a, b, c, d]) => query.within(path, Rect::new(*a, *b, *c, *d)?),
+            QueryCondition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
         };
     }
     query = query.order(match model_query.order {
@@ -356,7 +363,7 @@ fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
     })
 }
 
-/// A scalar in the words of the database. Questions hold scalars only.
+/// Converts a scalar to a value of the database. Queries hold scalars only.
 fn value(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Bool(value) => Value::Bool(*value),
@@ -370,14 +377,16 @@ fn value(json: &serde_json::Value) -> Value {
     }
 }
 
-/// The latest of `candidates` that the database agrees with, by its place; else how it differs from the
-/// last of them, which is the state after the most steps.
+/// The position of the last of `candidates` that equals the database.
+///
+/// # Errors
+/// Fails with the difference from the last candidate, the state after the most steps, if none is equal.
 pub fn match_state(db: &Db, candidates: &[&Model]) -> Result<usize, StepFailure> {
     let observation = observe(db)?;
     let mut first_difference = None;
-    for (place, model) in candidates.iter().enumerate().rev() {
+    for (position, model) in candidates.iter().enumerate().rev() {
         match observation.compare(model) {
-            Ok(()) => return Ok(place),
+            Ok(()) => return Ok(position),
             Err(difference) => {
                 first_difference.get_or_insert(difference);
             }

@@ -1,15 +1,15 @@
 //! All workloads of a few operations, with a power cut at each disk operation of each.
 //!
 //! This is bounded exhaustive crash testing after ACE of CrashMonkey (Mohan et al., "Finding Crash-Consistency Bugs
-//! with Bounded Black-Box Crash Testing", OSDI 2018): most crash bugs of file systems showed in workloads of at most three
-//! operations on a few files, so all of these are tested. The alphabet here is that of a database: see [`alphabet`].
+//! with Bounded Black-Box Crash Testing", OSDI 2018): most crash bugs of file systems appear in workloads of at most three
+//! operations on a few files, so all of these are tested. The [`alphabet`] here has operations of a database.
 //!
-//! A workload runs on a database with two collections, one index and one record in each collection, all synced. Images
-//! of the disk are kept before each call that writes, and one at the end; each is cut off in each [`CrashMode`].
+//! A workload runs on a database with two collections, one index and one record in each collection, all synced. The disk
+//! records an image before each call that writes and one at the end. Each image loses power in each [`CrashMode`].
 //! The recovered database must be in a state that the rules of [`crash`](crate::crash) allow.
 //!
-//! Runs depend on the workload alone, so the cuts during the first operations of a workload are those of the shorter
-//! workload that ends there. Cut off is only the last operation of each.
+//! Runs depend only on the workload. Power cuts during the first operations of a workload equal those of the shorter
+//! workload that ends there, so only the last operation of each workload loses power.
 //!
 //! [`CrashMode`]: bolide_storage::CrashMode
 
@@ -20,7 +20,7 @@ use bolide::{Compression, Layout};
 use bolide_storage::{DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
 use crate::crash::{CrashOptions, CrashRunner};
-use crate::history::{COLLECTIONS, Change, Durability, Step};
+use crate::history::{COLLECTIONS, Change, Durability, HistoryStep};
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::planted::{Planted, PlantedVfs};
@@ -28,54 +28,54 @@ use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 use crate::subject::Subject;
 
-/// Of the database and of the disk: each workload begins with the same bytes.
+/// The seed of the database and of the disk: each workload begins with the same bytes.
 const SEED: u64 = 7;
 
-/// The index that is there at first.
+/// The index that exists at the beginning.
 const FIRST_INDEX: &str = "by_a=a:composite:maintenance=synchronous";
-/// The index that is not.
+/// The index that does not exist at the beginning.
 const SECOND_INDEX: &str = "by_b=b:eager";
 
-/// How workloads run.
+/// Options of the workloads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkloadOptions {
     /// The layout of the collections.
     pub layout: Layout,
-    /// A bug that the run must find.
+    /// A planted bug that the run must find.
     pub planted: Option<Planted>,
 }
 
-/// The operations that workloads are made of, as the operation at `place` of a workload. Each write comes in each sync mode.
+/// The operations at `position` of a workload. Each write occurs in each sync mode.
 ///
-/// Records have the place in them: no two states of a workload that differ in the order of their writes are alike.
-pub fn alphabet(place: usize) -> Vec<Step> {
+/// Records contain `position`, so states of a workload with different orders of writes are distinct.
+pub fn alphabet(position: usize) -> Vec<HistoryStep> {
     let [posts, notes, scratch] = COLLECTIONS;
     let writes = [
-        vec![put(posts, "k1", &format!("{{\"a\":1,\"b\":1,\"place\":{place}}}"))],
-        vec![put(posts, "k0", &format!("{{\"a\":2,\"b\":1,\"place\":{place}}}"))],
+        vec![put(posts, "k1", &format!("{{\"a\":1,\"b\":1,\"place\":{position}}}"))],
+        vec![put(posts, "k0", &format!("{{\"a\":2,\"b\":1,\"place\":{position}}}"))],
         vec![Change::Delete { collection: posts, key: b"k0".to_vec() }],
         vec![Change::DeleteRange { collection: posts, start: b"k0".to_vec(), end: b"k9".to_vec() }],
         vec![
-            put(posts, "k2", &format!("{{\"a\":1,\"b\":2,\"place\":{place}}}")),
-            put(notes, "k0", &format!("{{\"a\":3,\"place\":{place}}}")),
+            put(posts, "k2", &format!("{{\"a\":1,\"b\":2,\"place\":{position}}}")),
+            put(notes, "k0", &format!("{{\"a\":3,\"place\":{position}}}")),
         ],
     ];
     let modes = [Durability::None, Durability::Batch, Durability::Always];
     let mut alphabet = Vec::new();
     for changes in writes {
         for durability in modes {
-            alphabet.push(Step::Write { changes: changes.clone(), durability });
+            alphabet.push(HistoryStep::Write { changes: changes.clone(), durability });
         }
     }
     alphabet.extend([
-        Step::Flush,
-        Step::Compact,
-        Step::Reopen,
-        Step::Checkpoint,
-        Step::ToggleIndex(posts, Arc::from(FIRST_INDEX)),
-        Step::ToggleIndex(posts, Arc::from(SECOND_INDEX)),
-        Step::ToggleCollection(notes, Vec::new()),
-        Step::ToggleCollection(scratch, vec![Arc::from(FIRST_INDEX)]),
+        HistoryStep::Flush,
+        HistoryStep::Compact,
+        HistoryStep::Reopen,
+        HistoryStep::Checkpoint,
+        HistoryStep::ToggleIndex(posts, Arc::from(FIRST_INDEX)),
+        HistoryStep::ToggleIndex(posts, Arc::from(SECOND_INDEX)),
+        HistoryStep::ToggleCollection(notes, Vec::new()),
+        HistoryStep::ToggleCollection(scratch, vec![Arc::from(FIRST_INDEX)]),
     ]);
     alphabet
 }
@@ -84,7 +84,7 @@ fn put(collection: &'static str, key: &str, record: &str) -> Change {
     Change::Put { collection, key: key.into(), record: record.into() }
 }
 
-/// How many workloads of up to so many operations there are.
+/// The number of workloads of up to `operations` operations.
 pub fn count(operations: u32) -> u64 {
     let letters = alphabet(0).len() as u64;
     (1..=operations).map(|length| letters.pow(length)).sum()
@@ -95,17 +95,17 @@ pub fn part(total: u64, part: u64, parts: u64) -> Option<Range<u64>> {
     (1..=parts).contains(&part).then(|| total * (part - 1) / parts..total * part / parts)
 }
 
-/// The workload of this number: the short ones come first.
-pub fn workload(mut number: u64) -> Vec<Step> {
+/// The workload with this number, in order of length.
+pub fn workload(mut number: u64) -> Vec<HistoryStep> {
     let letters = alphabet(0).len() as u64;
     let mut length = 1;
     while number >= letters.pow(length) {
         number -= letters.pow(length);
         length += 1;
     }
-    let letter = |place: u32| {
-        let letter = number / letters.pow(length - 1 - place) % letters;
-        alphabet(place as usize).swap_remove(letter as usize)
+    let letter = |position: u32| {
+        let letter = number / letters.pow(length - 1 - position) % letters;
+        alphabet(position as usize).swap_remove(letter as usize)
     };
     (0..length).map(letter).collect()
 }
@@ -123,25 +123,25 @@ fn setup(layout: Layout) -> Setup {
     }
 }
 
-/// What is there before the first operation of a workload, all of it synced.
-fn beginning() -> [Step; 3] {
+/// The steps before the first operation of a workload, all of them synced.
+fn beginning() -> [HistoryStep; 3] {
     let [posts, notes, _] = COLLECTIONS;
     let changes = vec![put(posts, "k0", r#"{"a":1,"b":1}"#), put(notes, "k0", r#"{"a":1}"#)];
     [
-        Step::ToggleCollection(posts, vec![Arc::from(FIRST_INDEX)]),
-        Step::ToggleCollection(notes, Vec::new()),
-        Step::Write { changes, durability: Durability::Always },
+        HistoryStep::ToggleCollection(posts, vec![Arc::from(FIRST_INDEX)]),
+        HistoryStep::ToggleCollection(notes, Vec::new()),
+        HistoryStep::Write { changes, durability: Durability::Always },
     ]
 }
 
-/// Runs the workload of this number and cuts the power at each disk operation of its last step, and after it.
+/// Runs the workload with this number and cuts the power at each disk operation of its last step and after it.
 pub fn check(number: u64, options: WorkloadOptions) -> Outcome<Counts> {
     let steps = workload(number);
-    let words: Vec<String> = steps.iter().map(ToString::to_string).collect();
-    run(number, &steps, options).map_err(|what| format!("[{}]: {what}", words.join("; ")))
+    let texts: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    run(number, &steps, options).map_err(|what| format!("[{}]: {what}", texts.join("; ")))
 }
 
-fn run(number: u64, steps: &[Step], options: WorkloadOptions) -> Outcome<Counts> {
+fn run(number: u64, steps: &[HistoryStep], options: WorkloadOptions) -> Outcome<Counts> {
     let setup = setup(options.layout);
     let crash = CrashOptions {
         steps: steps.len(),
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn each_workload_has_one_number() {
         let letters = alphabet(0).len() as u64;
-        let words = |number| format!("{:?}", workload(number));
+        let text = |number| format!("{:?}", workload(number));
         assert_eq!(count(2), letters + letters * letters);
-        let all: std::collections::BTreeSet<String> = (0..count(2)).map(words).collect();
+        let all: std::collections::BTreeSet<String> = (0..count(2)).map(text).collect();
         assert_eq!(all.len() as u64, count(2));
         assert_eq!(workload(count(2) - 1).len(), 2);
         assert_eq!((workload(count(2)).len(), workload(count(3) - 1).len()), (3, 3));

@@ -8,7 +8,7 @@ use bolide_testkit::seeds::SeedRun;
 #[path = "../src/failing_allocator.rs"]
 mod failing_allocator;
 
-/// What a child process runs.
+/// The entry point of child processes.
 #[test]
 fn child() {
     allocations::run_as_child();
@@ -19,7 +19,7 @@ fn children() -> Child {
 }
 
 #[test]
-fn a_failed_allocation_loses_nothing_and_no_size_is_trusted() {
+fn a_failed_allocation_loses_no_write_and_no_size_is_trusted() {
     let child = children();
     let options = AllocationOptions { steps: 40, failures: 12, stride: 29, planted: None };
     let run = SeedRun::of_test("allocations --steps 40 --failures 12 --stride 29", 0..4);
@@ -31,7 +31,7 @@ fn a_failed_allocation_loses_nothing_and_no_size_is_trusted() {
 }
 
 #[test]
-fn planted_mistakes_are_found_by_their_rules() {
+fn planted_bugs_are_detected_by_their_rules() {
     let child = children();
     for (planted, rule) in
         [(PlantedAllocation::TrustsLength, Rule::Memory), (PlantedAllocation::AcknowledgesEarly, Rule::State)]

@@ -1,10 +1,10 @@
 //! Every kind of index passes the conformance suite.
 
 use bolide_testkit::conformance;
-use bolide_testkit::kinds::{PLANNED, IMPLEMENTED};
+use bolide_testkit::kinds::{IMPLEMENTED, PLANNED};
 use bolide_testkit::seeds::Counts;
 
-/// The counts of each kind; two kinds run side by side.
+/// Returns the counts of each kind. Two kinds run in parallel.
 fn counts_of(kinds: &[&'static str]) -> Vec<(&'static str, Counts)> {
     let check = |kind: &&'static str| {
         let counts = conformance::check(kind).unwrap_or_else(|failure| panic!("{failure}"));
@@ -20,13 +20,13 @@ fn counts_of(kinds: &[&'static str]) -> Vec<(&'static str, Counts)> {
 }
 
 #[test]
-fn what_is_built_answers_as_a_scan_does() {
+fn implemented_kinds_answer_as_a_scan() {
     for (kind, counts) in counts_of(&IMPLEMENTED) {
         assert!(counts.get("refused") == 0 && counts.get("answers") > 100_000, "{kind}: {counts}");
     }
 }
 
 #[test]
-fn what_is_announced_is_refused_or_answers_as_a_scan_does() {
+fn planned_kinds_are_refused_or_answer_as_a_scan() {
     counts_of(&PLANNED);
 }

@@ -1,4 +1,4 @@
-//! A seed determines a whole run, down to every byte on the disk: without that no failure could be repeated.
+//! A seed determines a whole run, including every byte on the disk, so that failures are repeatable.
 
 use std::sync::Arc;
 

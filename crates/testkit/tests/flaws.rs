@@ -1,4 +1,4 @@
-//! The conformance suite finds what an index can do wrong.
+//! The conformance suite detects every flaw of an index.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,20 +6,20 @@ use bolide_testkit::expected::flaw_in;
 use bolide_testkit::flawed::Flaw;
 use bolide_testkit::kinds::IMPLEMENTED;
 
-/// The flaws that can show in each kind.
+/// The observable flaws of each kind.
 fn flawed_kinds() -> Vec<(&'static str, Flaw)> {
-    let can_show = |kind: &str, flaw: Flaw| {
+    let is_observable = |kind: &str, flaw: Flaw| {
         let spec = format!("i=v:{kind}").parse().unwrap();
-        flaw.can_show(&spec)
+        flaw.is_observable(&spec)
     };
     let flaws_of = |kind: &'static str| {
-        Flaw::EACH.into_iter().filter(move |flaw| can_show(kind, *flaw)).map(move |flaw| (kind, flaw))
+        Flaw::EACH.into_iter().filter(move |flaw| is_observable(kind, *flaw)).map(move |flaw| (kind, flaw))
     };
     IMPLEMENTED.into_iter().flat_map(flaws_of).collect()
 }
 
 #[test]
-fn every_flaw_of_every_kind_is_noticed() {
+fn every_flaw_of_every_kind_is_detected() {
     let flawed = flawed_kinds();
     assert!(flawed.len() > 300, "{}", flawed.len());
     let next = AtomicUsize::new(0);
@@ -37,6 +37,6 @@ fn every_flaw_of_every_kind_is_noticed() {
         let workers = [scope.spawn(work), scope.spawn(work)];
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
-    assert!(missed.is_empty(), "not noticed, or not by the rule that is broken:\n{}", missed.join("\n"));
-    println!("{} flawed kinds, each noticed by its rule", flawed.len());
+    assert!(missed.is_empty(), "not detected, or not by the broken rule:\n{}", missed.join("\n"));
+    println!("{} flawed kinds, each detected by its rule", flawed.len());
 }

@@ -1,4 +1,4 @@
-//! Files of a fork are damage.
+//! Files of a fork are reported as damage.
 
 use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::KindChoice;
@@ -28,8 +28,8 @@ fn a_page_segment_of_a_fork_is_never_served() {
 }
 
 #[test]
-fn files_with_equal_tags_are_noticed_by_the_runner() {
+fn files_with_equal_tags_are_detected_by_the_runner() {
     let options = ForkOptions { same_tags: true, ..ForkOptions::default() };
     let found = SeedRun::of_test("forks", 0..6).run(|seed| forks::check(seed, options));
-    assert!(found.is_err(), "files that no tag tells apart were not noticed: {found:?}");
+    assert!(found.is_err(), "files with equal tags were not detected: {found:?}");
 }

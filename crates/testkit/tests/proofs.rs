@@ -1,4 +1,4 @@
-//! Short runs of every check of the test kit, for each build. The long runs are in `docs/TESTING.md`.
+//! Short runs of the checks of the test kit. `docs/TESTING.md` has the long runs.
 
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
 use bolide_testkit::crash::{self, CrashOptions};
@@ -24,7 +24,7 @@ fn passed(outcome: Outcome<Counts>) -> Counts {
 }
 
 #[test]
-fn what_was_synced_survives_power_cuts() {
+fn synced_writes_survive_power_cuts() {
     let run = SeedRun::of_test("crashes", 0..6);
     let counts = passed(run.run(|seed| crash::check(seed, CrashOptions::default())));
     assert!(counts.get("crashes") >= 500, "{counts}");
@@ -37,14 +37,14 @@ fn every_workload_of_one_operation_survives_each_power_cut() {
     let counts = passed(run.run(|number| workloads::check(number, WorkloadOptions::default())));
     assert_eq!(counts.get("workloads"), workloads::count(1));
     assert!(counts.get("crashes") >= 300, "{counts}");
-    // A few of those of three.
+    // A few workloads of three operations.
     let three = workloads::count(2)..workloads::count(3);
     let run = SeedRun::of_test("workloads", three.start + 4_000..three.start + 4_040);
     passed(run.run(|number| workloads::check(number, WorkloadOptions::default())));
 }
 
 #[test]
-fn a_failing_disk_loses_and_falsifies_nothing() {
+fn io_errors_lose_and_corrupt_no_write() {
     let options = FaultOptions { steps: 20, stride: 17, ..FaultOptions::default() };
     let run = SeedRun::of_test("faults --steps 20 --stride 17", 0..4);
     let counts = passed(run.run(|seed| fault::check(seed, options)));
@@ -53,7 +53,7 @@ fn a_failing_disk_loses_and_falsifies_nothing() {
 }
 
 #[test]
-fn a_panic_loses_nothing_and_nothing_waits_for_it() {
+fn a_panic_loses_no_write_and_blocks_no_thread() {
     let options = PanicOptions { steps: 40, stride: 23, ..PanicOptions::default() };
     let run = SeedRun::of_test("panics --steps 40 --stride 23", 0..8);
     let counts = passed(run.run(|seed| panics::check(seed, options)));
@@ -63,7 +63,7 @@ fn a_panic_loses_nothing_and_nothing_waits_for_it() {
 #[test]
 fn damage_is_detected_or_harmless() {
     let options = DamageOptions { records: 8, stride: 23, every_bit: false, ..DamageOptions::default() };
-    // Closed, and killed in each sync mode.
+    // Closed and killed databases in each sync mode.
     let run = SeedRun::of_test("flips --records 8 --stride 23 --bits one", 0..6);
     let counts = passed(run.run(|seed| damage::check(seed, options)));
     assert!(counts.get("unsynced end reported") > 0, "{counts}");
@@ -72,9 +72,9 @@ fn damage_is_detected_or_harmless() {
     assert!(counts.get("available without") >= 200, "{counts}");
 }
 
-/// Without the marker the end of the log may be cut off below the last sync, and nothing shows it.
+/// Without the marker a log truncated below the last sync is not detectable.
 #[test]
-fn a_loss_that_nothing_explains_is_found() {
+fn an_unreported_loss_is_detected() {
     let options = DamageOptions {
         records: 8,
         stride: 5,
@@ -86,9 +86,9 @@ fn a_loss_that_nothing_explains_is_found() {
     assert!(failure.contains("is served without an error") && failure.contains(".wal"), "{failure}");
 }
 
-/// The same three with indexes in regions alone: cuts are killed, failed and damaged among the rest.
+/// Power cuts, faults and damage with indexes in regions only, including checkpoints of regions.
 #[test]
-fn indexes_in_regions_survive_as_well() {
+fn indexes_in_regions_survive_cuts_faults_and_damage() {
     let kinds = KindChoice::only("ps-tree").unwrap();
     let run = SeedRun::of_test("crashes --kind ps-tree", 0..2);
     let counts =
@@ -105,14 +105,14 @@ fn indexes_in_regions_survive_as_well() {
 }
 
 #[test]
-fn settings_change_no_answer() {
+fn settings_do_not_change_answers() {
     let options = MetamorphicOptions { steps: 120, setups: Some(5), layout: None };
     let run = SeedRun::of_test("metamorphic --steps 120 --setups 5", 0..4);
     passed(run.run(|seed| metamorphic::check(seed, options)));
 }
 
 #[test]
-fn kinds_change_no_answer() {
+fn kinds_do_not_change_answers() {
     let run = SeedRun::of_test("kinds --steps 120", 0..20);
     let counts = passed(run.run(|seed| every_kind::check(seed, KindsOptions { steps: 120, layout: None })));
     assert!(counts.get("answers") > 0, "{counts}");
@@ -140,11 +140,12 @@ fn uniform_writes_into_partitions_stay_bounded() {
 }
 
 #[test]
-fn every_kind_stays_right_and_bounded_on_a_real_disk() {
+fn every_kind_stays_correct_and_bounded_on_a_real_disk() {
     let options = KindsSoakOptions { records: 300, seconds: 4, seed: 0 };
     let counts = passed(kinds_soak::check(&std::env::temp_dir(), options));
     assert!(counts.get("queries") > 200 && counts.get("openings") == 4, "{counts}");
-    // Two of each kind that needs no persistent memory.
-    let least = 2 * kinds::IMPLEMENTED.iter().filter(|kind| !kind.contains("region=dax")).count() as u64;
-    assert!(counts.get("collections") >= least, "{counts}");
+    // Two collections for each kind that needs no persistent memory.
+    let kinds = kinds::IMPLEMENTED.iter().filter(|kind| !kind.contains("region=dax"));
+    let min_collections = 2 * kinds.count() as u64;
+    assert!(counts.get("collections") >= min_collections, "{counts}");
 }

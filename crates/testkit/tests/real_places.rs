@@ -1,6 +1,6 @@
-//! Windows and the nearest against brute force on all areas of England and Wales and all positions of the buses of Austin.
+//! Window and nearest-neighbour queries against brute force on all areas of England and Wales and all bus positions of Austin.
 //!
-//! The data are read from a directory `shared/data` beside the repository; without it the tests print a message and pass.
+//! The tests read `shared/data` beside the repository; without it they print a message and pass.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -11,33 +11,34 @@ use bolide::{
 };
 use serde_json::Value;
 
-/// A record as the model has it: its key, its corners if it is there, and the number of its last write.
-struct PlacedRecord {
+/// A record of the model: its key, its corners if it exists, and the number of its last write.
+struct SpatialRecord {
     key: Vec<u8>,
     corners: Option<[f64; 4]>,
     written: u64,
 }
 
-struct Place {
+/// A loaded collection with its model, newest records first.
+struct SpatialCollection {
     db: Db,
     collection: Collection,
-    rows: Vec<PlacedRecord>,
+    rows: Vec<SpatialRecord>,
     path: &'static str,
 }
 
-/// The lines of a file of real data, if it is there.
-#[allow(clippy::disallowed_methods)] // The data are files of the machine, not of the database.
+/// The lines of a file of real data, if the file exists.
+#[allow(clippy::disallowed_methods)] // The data are not files of the database.
 fn lines(name: &str) -> Option<Vec<String>> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")?;
     let path = Path::new(&package).join("../../../shared/data").join(name);
-    let packed = match std::fs::read(&path) {
-        Ok(packed) => packed,
+    let compressed = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
         Err(error) => {
             eprintln!("skipped: {}: {error}", path.display());
             return None;
         }
     };
-    let text = String::from_utf8(zstd::decode_all(&packed[..]).unwrap()).unwrap();
+    let text = String::from_utf8(zstd::decode_all(&compressed[..]).unwrap()).unwrap();
     Some(text.lines().map(str::to_owned).collect())
 }
 
@@ -49,27 +50,27 @@ fn corners(record: &Value) -> Option<[f64; 4]> {
     <[f64; 4]>::try_from(numbers?).ok().filter(|[a, b, c, d]| a <= c && b <= d)
 }
 
-/// The square of the distance from a point to the nearest point of a rectangle.
+/// The squared distance from a point to a rectangle.
 fn distance([a, b, c, d]: [f64; 4], x: f64, y: f64) -> f64 {
     let away = |low: f64, at: f64, high: f64| if at < low { low - at } else { (at - high).max(0.0) };
     let (over, up) = (away(a, x, c), away(b, y, d));
     over * over + up * up
 }
 
-impl Place {
-    /// All rows in the order of the file; then one in 20 moves to where another one is, and one in 20 goes. The last
-    /// writes are not flushed.
+impl SpatialCollection {
+    /// Puts all rows in the order of the file. Then 5 % of the rows move to the coordinates of another row, and 5 % are
+    /// deleted. The last writes are not flushed.
     fn new(lines: &[String], path: &'static str, layout: Layout) -> Self {
         let options = Options::default().sync(SyncMode::None).memtable_bytes(4 << 20).background_threads(0);
         let db = Db::open_with("db", options, Components::in_memory()).unwrap();
         let declared = CollectionOptions::json().layout(layout).index(path.parse().unwrap());
         let collection = db.create_collection("c", declared).unwrap();
-        let mut rows: Vec<PlacedRecord> = Vec::with_capacity(lines.len());
+        let mut rows: Vec<SpatialRecord> = Vec::with_capacity(lines.len());
         for (line, written) in lines.iter().zip(0..) {
             let record: Value = serde_json::from_str(line).unwrap();
             let key = record["id"].to_string().into_bytes();
             collection.put(&key, line.as_bytes()).unwrap();
-            rows.push(PlacedRecord { key, corners: corners(&record), written });
+            rows.push(SpatialRecord { key, corners: corners(&record), written });
         }
         db.compact().unwrap();
         let (share, bytes) = share(&db);
@@ -77,13 +78,13 @@ impl Place {
         assert!(share < 0.152, "{share}");
         let (mut rng, mut written) = (SimRng::new(7), rows.len() as u64);
         for _ in 0..rows.len() / 20 {
-            let [moved, to, gone] = [0; 3].map(|_| rng.below(lines.len() as u64) as usize);
+            let [moved, target, deleted] = [0; 3].map(|_| rng.below(lines.len() as u64) as usize);
             written += 1;
-            collection.put(&rows[moved].key, lines[to].as_bytes()).unwrap();
-            let corners = corners(&serde_json::from_str(&lines[to]).unwrap());
+            collection.put(&rows[moved].key, lines[target].as_bytes()).unwrap();
+            let corners = corners(&serde_json::from_str(&lines[target]).unwrap());
             (rows[moved].corners, rows[moved].written) = (corners, written);
-            collection.delete(&rows[gone].key).unwrap();
-            rows[gone].corners = None;
+            collection.delete(&rows[deleted].key).unwrap();
+            rows[deleted].corners = None;
         }
         rows.sort_by_key(|row| std::cmp::Reverse(row.written));
         Self { db, collection, rows, path }
@@ -94,7 +95,7 @@ impl Place {
         answers.into_iter().map(|answer| answer.key).collect()
     }
 
-    /// Queries a window, newest first, and returns how many records there are.
+    /// Checks a window query and returns the number of its records.
     fn check_window(&self, window: [f64; 4]) -> usize {
         let [a, b, c, d] = window;
         let meets = |one: &[f64; 4]| one[0] <= c && a <= one[2] && one[1] <= d && b <= one[3];
@@ -102,14 +103,14 @@ impl Place {
         let wanted: Vec<&Vec<u8>> = found.map(|row| &row.key).collect();
         let query = Query::new().within(self.path, Rect::new(a, b, c, d).unwrap());
         assert!(self.keys(query.clone()).iter().eq(wanted.iter().copied()), "{window:?}");
-        let few = self.keys(query.clone().limit(10));
-        assert!(few.iter().eq(wanted.iter().copied().take(10)), "the newest 10 of {window:?}");
+        let newest = self.keys(query.clone().limit(10));
+        assert!(newest.iter().eq(wanted.iter().copied().take(10)), "the newest 10 of {window:?}");
         let oldest = self.keys(query.order(Order::Oldest).limit(10));
         assert!(oldest.iter().eq(wanted.iter().rev().copied().take(10)), "the oldest 10 of {window:?}");
         wanted.len()
     }
 
-    /// Queries the nearest, also page by page.
+    /// Checks nearest-neighbour queries with limits and page by page.
     fn check_nearest(&self, x: f64, y: f64) {
         let mut wanted: Vec<(f64, &Vec<u8>)> = Vec::new();
         wanted.extend(self.rows.iter().filter_map(|row| Some((distance(row.corners?, x, y), &row.key))));
@@ -156,7 +157,7 @@ impl Place {
     }
 }
 
-/// Bytes of index blocks for each byte of the sstables beside them, and for each entry.
+/// The ratio of index block bytes to the remaining bytes of the sstables, and index block bytes per entry.
 fn share(db: &Db) -> (f64, f64) {
     let stats = db.stats();
     let figures = stats.collections[0].indexes[0].next.unwrap();
@@ -168,23 +169,23 @@ fn share(db: &Db) -> (f64, f64) {
 
 fn check(name: &str, path: &'static str, layout: Layout) {
     let Some(lines) = lines(name) else { return };
-    let place = Place::new(&lines, path, layout);
-    place.check_all();
-    place.db.compact().unwrap();
-    place.check_all();
-    // Updates take the order out of the sequence numbers.
-    let (share, bytes) = share(&place.db);
+    let loaded = SpatialCollection::new(&lines, path, layout);
+    loaded.check_all();
+    loaded.db.compact().unwrap();
+    loaded.check_all();
+    // Updates make the sequence numbers irregular.
+    let (share, bytes) = share(&loaded.db);
     println!("{name}, {layout:?}, after updates: {share:.4} of the records, {bytes:.2} bytes an entry");
     assert!(share < 0.17, "{share}");
 }
 
 #[test]
-fn areas_are_those_of_brute_force() {
+fn area_queries_match_brute_force() {
     check("areas.ndjson.zst", "rect(bbox)", Layout::Leveled);
     check("areas.ndjson.zst", "rect(bbox)", Layout::Partitioned);
 }
 
 #[test]
-fn vehicles_are_those_of_brute_force() {
+fn vehicle_queries_match_brute_force() {
     check("vehicles.ndjson.zst", "point(lon,lat)", Layout::Tiered);
 }

@@ -1,4 +1,4 @@
-//! A repaired database holds what has valid checksums, and every loss is reported.
+//! A repaired database contains the data with valid checksums, and every loss is reported.
 
 use bolide_testkit::repair::{self, PlantedRepair, RepairProof};
 use bolide_testkit::seeds::SeedRun;
@@ -16,21 +16,21 @@ fn every_loss_of_a_repair_is_reported() {
 }
 
 #[test]
-fn each_planted_mistake_of_a_repair_is_found() {
+fn each_planted_bug_of_a_repair_is_detected() {
     let each = [
         (PlantedRepair::UnreportedBlock, "no loss covers it"),
         (PlantedRepair::ServedDamage, "was never written"),
-        // Where nothing is lost, the new database differs from the model.
+        // Without a loss, the new database differs from the model.
         (PlantedRepair::IgnoredRangeTombstones, ": row "),
     ];
     assert_eq!(each.map(|(planted, _)| planted), PlantedRepair::EACH);
     for (planted, message) in each {
         let options = RepairProof { planted: Some(planted), ..RepairProof::default() };
         let found = SeedRun::of_test("repair", 0..30).run(|seed| repair::check(seed, options));
-        let failure = found.expect_err(&format!("{planted:?} was not noticed"));
+        let failure = found.expect_err(&format!("{planted:?} was not detected"));
         println!("{planted:?}: {failure}");
         assert!(failure.contains(message), "{planted:?}: {failure}");
-        let others = each.iter().filter(|(other, _)| *other != planted);
-        assert!(others.into_iter().all(|(_, other)| !failure.contains(other)), "{planted:?}: {failure}");
+        let other_bugs = each.iter().filter(|(other, _)| *other != planted);
+        assert!(other_bugs.into_iter().all(|(_, other)| !failure.contains(other)), "{planted:?}: {failure}");
     }
 }

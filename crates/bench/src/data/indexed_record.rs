@@ -4,7 +4,7 @@
 //! record 300 bytes   secondary key u64 | version u64 | number u64 | filler | seal u64   (big-endian)
 //! ```
 //!
-//! `seal` is a hash of number and version: no record passes for another, or for an older one.
+//! `seal` is a hash of number and version, which distinguishes all records and versions.
 
 use super::random::mix;
 
@@ -41,7 +41,7 @@ pub fn seal(number: u64, version: u32) -> u64 {
     mix(mix(number) ^ u64::from(version))
 }
 
-/// One record, written over the last one.
+/// A reusable buffer of one record.
 #[derive(Debug)]
 pub struct RecordBuffer {
     bytes: [u8; RECORD_BYTES],

@@ -1,12 +1,11 @@
-//! Keys and values: each is a function of a record number, so nothing has to be remembered.
+//! Keys and values: each is a function of a record number, without stored state.
 //!
 //! ```text
-//! key    16 bytes   mix(number) as 16 hexadecimal digits: random order, no two alike
+//! key    16 bytes   mix(number) as 16 hexadecimal digits: random order, distinct
 //! value 120 bytes   number u64 | version u64 | filler | seal u64      (little-endian)
 //! ```
 //!
-//! `seal` is a hash of number and version: a value of another key, or one with its end missing,
-//! does not pass `check_value`.
+//! `seal` is a hash of number and version: `read_value` rejects a value of another key and a truncated one.
 
 use super::random::mix;
 
@@ -16,7 +15,7 @@ pub const KEY_BYTES: usize = 16;
 /// Length of every value in bytes.
 pub const VALUE_BYTES: usize = 120;
 
-/// Numbers from here on are never loaded: their keys lie anywhere between those that are.
+/// Numbers from here on are never loaded. Their keys are scattered between those of loaded records.
 pub const FIRST_ABSENT: u64 = 1 << 40;
 
 /// The key of record `number`.
@@ -37,7 +36,7 @@ pub fn hexadecimal(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The value of record `number` at `version`, written over the last one.
+/// A reusable buffer of one value.
 #[derive(Debug)]
 pub struct ValueBuffer {
     bytes: [u8; VALUE_BYTES],
@@ -63,7 +62,7 @@ impl ValueBuffer {
     }
 }
 
-/// The contents of a value: its record number and version; `None` if it is not whole.
+/// The contents of a value: its record number and version; `None` if it is incomplete.
 #[inline]
 pub fn read_value(value: &[u8]) -> Option<(u64, u64)> {
     if value.len() != VALUE_BYTES {
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_contain_their_number_and_show_damage() {
+    fn damaged_values_are_rejected() {
         let mut buffer = ValueBuffer::new();
         let mut value = buffer.fill(42, 7).to_vec();
         assert_eq!(read_value(&value), Some((42, 7)));

@@ -1,4 +1,4 @@
-//! Records and the random choices among them: functions of numbers and seeds, nothing remembered; and real positions.
+//! Records and random choices, which are stateless functions of numbers and seeds, and real positions.
 
 pub mod indexed_record;
 pub mod keys;

@@ -1,4 +1,4 @@
-//! The Zipf distribution with exponent 0.99, as YCSB draws and scrambles it.
+//! The Zipf distribution with exponent 0.99, drawn and scrambled as in YCSB.
 //!
 //! YCSB's `ScrambledZipfianGenerator` draws a rank among 10 billion by the method of Gray et al.
 //! ("Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994) and hashes it with
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn popularity_falls_with_the_rank_by_the_law() {
+    fn frequencies_follow_the_distribution() {
         let zipf = Zipf::new(1000);
         let mut random = Random::new(1);
         let mut counts = vec![0u32; 1000];

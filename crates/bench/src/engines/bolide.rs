@@ -1,4 +1,4 @@
-//! Bolide: a collection of bytes, with an index where the plan has one.
+//! Bolide: a collection of bytes, with or without an index.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bolide::{
 use crate::data::indexed_record::secondary_of;
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Layout, MEMTABLE_BYTES, Session, Setting, Visit,
+    IndexSession, Layout, MEMTABLE_BYTES, Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -24,22 +24,22 @@ fn collection_options(layout: Layout) -> CollectionOptions {
 }
 
 struct Store {
-    /// Open as long as the collection is in use.
+    /// Held open during the use of the collection.
     _db: Db,
     records: Collection,
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
     let options = Options::default()
-        .cache_bytes(setting.cache_bytes)
-        .memtable_bytes(setting.memtable_bytes)
-        .sorted_views(setting.arrangement.views.of_bolide())
-        .view_delay_percent(setting.arrangement.view_delay_percent)
+        .cache_bytes(settings.cache_bytes)
+        .memtable_bytes(settings.memtable_bytes)
+        .sorted_views(settings.arrangement.views.of_bolide())
+        .view_delay_percent(settings.arrangement.view_delay_percent)
         .sync(SyncMode::None);
     let mut collection =
-        collection_options(setting.arrangement.layout).view_tags(setting.arrangement.view_tags);
-    if let Some(bytes) = setting.file_bytes {
+        collection_options(settings.arrangement.layout).view_tags(settings.arrangement.view_tags);
+    if let Some(bytes) = settings.file_bytes {
         collection = collection.target_file_bytes(bytes);
     }
     let db = Db::open(path, options)?;
@@ -90,7 +90,7 @@ impl Engine for Store {
 
 impl IndexEngine for Store {
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
-        Ok(Box::new(QueryPath { records: &self.records, prepared: Vec::new() }))
+        Ok(Box::new(PreparedQueries { records: &self.records, prepared: Vec::new() }))
     }
 }
 
@@ -100,14 +100,14 @@ struct Direct<'e> {
 
 /// Queries are prepared at their first run, as in a program that repeats them. Each run sees the newest
 /// state.
-struct QueryPath<'e> {
+struct PreparedQueries<'e> {
     records: &'e Collection,
     prepared: Vec<(usize, Fetch, PreparedQuery)>,
 }
 
-impl QueryPath<'_> {
+impl PreparedQueries<'_> {
     fn prepared(&mut self, limit: usize, fetch: Fetch) -> Result<&mut PreparedQuery> {
-        let at = self.prepared.iter().position(|known| (known.0, known.1) == (limit, fetch));
+        let at = self.prepared.iter().position(|entry| (entry.0, entry.1) == (limit, fetch));
         let at = match at {
             Some(at) => at,
             None => {
@@ -127,7 +127,7 @@ impl Connection for Direct<'_> {
     }
 }
 
-impl IndexConnection for QueryPath<'_> {
+impl IndexConnection for PreparedQueries<'_> {
     fn batch(&mut self, _: Access, body: IndexBatch<'_>) -> Result<()> {
         body(self)
     }
@@ -158,7 +158,7 @@ impl Session for Direct<'_> {
     }
 }
 
-impl IndexSession for QueryPath<'_> {
+impl IndexSession for PreparedQueries<'_> {
     fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()> {
         Ok(self.records.put(primary, record)?)
     }

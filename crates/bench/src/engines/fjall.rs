@@ -8,7 +8,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use super::handmade::{entry, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, Setting, Visit,
+    IndexSession, MEMTABLE_BYTES, Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -32,9 +32,9 @@ struct Store {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
-    let db = open(path, setting.cache_bytes)?;
-    let records = keyspace(&db, "records", setting.memtable_bytes)?;
+pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
+    let db = open(path, settings.cache_bytes)?;
+    let records = keyspace(&db, "records", settings.memtable_bytes)?;
     Ok(Box::new(Store { _db: db, records }))
 }
 

@@ -1,4 +1,4 @@
-//! The index a user writes by hand on a store that has none, the same way for every such store.
+//! The index of an application on a store without secondary indexes, identical for every such store.
 //!
 //! ```text
 //! index key   secondary key, 8 bytes big-endian | inverted version, 8 bytes | primary key
@@ -13,12 +13,12 @@ use crate::data::keys::KEY_BYTES;
 /// Length of an index key in bytes.
 pub const ENTRY_BYTES: usize = 16 + KEY_BYTES;
 
-/// What happens to the index entry of a record that is overwritten.
+/// The removal of the index entry of an overwritten record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// The old record is read inside the write and its entry deleted.
+    /// A write reads the old record and deletes its entry.
     Read,
-    /// Nothing is read; a lookup compares each entry with its record and skips the stale ones.
+    /// A write reads nothing; a lookup compares each entry with its record and skips stale ones.
     Blind,
 }
 

@@ -62,7 +62,7 @@ struct Transactions<'e> {
     store: &'e Store,
 }
 
-/// A transaction of either kind: LMDB reads through both alike.
+/// A read or write transaction; LMDB reads through both.
 enum Transaction<'t> {
     Read(RoTxn<'t>),
     Write(RwTxn<'t>),

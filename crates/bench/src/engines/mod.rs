@@ -1,16 +1,16 @@
 //! The stores under test, each behind the traits of [`crate::engine`].
 //!
-//! # Configuration, alike for all
+//! # Configuration
 //!
 //! 1 GB of cache, 64 MB memtables, no compression, the log written and not synced (a crash of the
-//! program loses nothing, a power cut may), everything else as the library ships it:
+//! program loses nothing, a power cut may), all other settings at their defaults:
 //!
 //! | store | version | set |
 //! |---|---|---|
 //! | Bolide | this tree | cache 1 GB, memtable 64 MB, no compression, sync off |
 //! | RocksDB | Debian's 7.8.3 | LRU block cache 1 GB, write buffer 64 MB, no compression, Bloom 10 bits a key, WAL on, sync off |
 //! | fjall | 3.1 | cache 1 GB, memtable 64 MB, no compression, journal not synced |
-//! | redb | 4 | cache 1 GB, durability none; every 1,000th commit immediate, as redb reuses no page before |
+//! | redb | 4 | cache 1 GB, durability none; every 1,000th commit immediate, since redb reuses no page before |
 //! | LMDB | heed 0.20 | no-sync, map 64 GB; its cache is the page cache |
 //! | SQLite | bundled | `journal_mode=WAL`, `synchronous=OFF`, cache 1 GB, table without row ids, statements prepared once |
 
@@ -32,7 +32,7 @@ use std::path::Path;
 
 pub use self::bolide::SecondaryKey;
 
-use crate::engine::{Engine, IndexEngine, Layout, Setting};
+use crate::engine::{Engine, IndexEngine, Layout, StoreSettings};
 use crate::error::{Error, Result};
 
 /// Names of the plain stores this build can run, Bolide first.
@@ -54,19 +54,19 @@ pub fn index_names(peers: bool) -> Vec<&'static str> {
 }
 
 /// Opens the plain store `name` in the empty directory `path`.
-pub fn open_store(name: &str, path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+pub fn open_store(name: &str, path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
     match name {
-        "bolide" => bolide::open_store(path, setting),
+        "bolide" => bolide::open_store(path, settings),
         #[cfg(feature = "peers")]
-        "rocksdb" => rocksdb::open_store(path, setting),
+        "rocksdb" => rocksdb::open_store(path, settings),
         #[cfg(feature = "peers")]
-        "fjall" => fjall::open_store(path, setting),
+        "fjall" => fjall::open_store(path, settings),
         #[cfg(feature = "peers")]
-        "redb" => redb::open_store(path, setting),
+        "redb" => redb::open_store(path, settings),
         #[cfg(feature = "peers")]
         "lmdb" => lmdb::open_store(path),
         #[cfg(feature = "peers")]
-        "sqlite" => sqlite::open_store(path, setting),
+        "sqlite" => sqlite::open_store(path, settings),
         other => Err(unknown(other)),
     }
 }

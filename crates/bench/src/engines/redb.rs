@@ -7,14 +7,14 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDe
 use super::handmade::{ENTRY_BYTES, entry, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, Setting, Visit,
+    IndexSession, Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
 const RECORDS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("records");
 const ENTRIES: TableDefinition<'static, &[u8], ()> = TableDefinition::new("entries");
 
-/// Commits between two that reach the disk: pages freed by the others cannot be used again before.
+/// Commits between two durable ones. Pages freed by the others are reusable only after a durable commit.
 const COMMITS_PER_SYNC: u32 = 1_000;
 
 struct Store {
@@ -31,8 +31,8 @@ fn open(path: &Path, cache_bytes: usize) -> Result<Store> {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open(path, setting.cache_bytes)?))
+pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open(path, settings.cache_bytes)?))
 }
 
 /// Opens records and index entries as two tables of one file.

@@ -9,7 +9,7 @@ use rocksdb::{
 use super::handmade::{Removal, entry, is_current, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, Setting, Visit,
+    IndexSession, MEMTABLE_BYTES, Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -34,8 +34,8 @@ struct Store {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
-    let options = options(setting.cache_bytes, setting.memtable_bytes)?;
+pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
+    let options = options(settings.cache_bytes, settings.memtable_bytes)?;
     Ok(Box::new(Store { db: DB::open(&options, path)? }))
 }
 

@@ -9,14 +9,13 @@ use rusqlite::{Connection as Sqlite, params};
 use crate::data::indexed_record::{secondary_of, version_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, Setting, Visit,
+    IndexSession, Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
 const STORE_SCHEMA: &str = "CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID";
 
-/// Secondary key and version are columns of their own, as a user of SQL would have them; the
-/// record keeps its bytes.
+/// Secondary key and version are separate columns, as usual in SQL; the record is stored whole.
 const INDEX_SCHEMA: &str = "
     CREATE TABLE records (key BLOB PRIMARY KEY, secondary INTEGER, version INTEGER, record BLOB) WITHOUT ROWID;
     CREATE INDEX newest ON records (secondary, version DESC)";
@@ -54,8 +53,8 @@ fn open(path: &Path, schema: &str, cache_bytes: usize) -> Result<Store> {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open(path, STORE_SCHEMA, setting.cache_bytes)?))
+pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open(path, STORE_SCHEMA, settings.cache_bytes)?))
 }
 
 /// Opens a table with an SQL index.
@@ -77,7 +76,7 @@ impl IndexEngine for Store {
 
 struct Transactions<'e> {
     store: &'e Store,
-    /// Taken only by `drop`.
+    /// `None` only inside `drop`.
     sqlite: Option<Sqlite>,
 }
 
@@ -93,7 +92,7 @@ impl Transactions<'_> {
     fn run(&mut self, access: Access, body: &mut dyn FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
         // A transaction that will write declares it at once; upgrading later can fail half-way.
         let begin = if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        let sqlite = self.sqlite.as_ref().ok_or("the connection was given back")?;
+        let sqlite = self.sqlite.as_ref().ok_or("the connection was returned to the pool")?;
         sqlite.prepare_cached(begin)?.execute([])?;
         body(&mut Open { sqlite })?;
         sqlite.prepare_cached("COMMIT")?.execute([])?;

@@ -76,7 +76,7 @@ pub fn list() {
 /// `../evidence/NAME.md` for each.
 ///
 /// # Errors
-/// Where a file cannot be read or written, and where there is no figure.
+/// An unreadable or unwritable file, and an `out` without figures.
 pub fn write_pages(out: &Path) -> Result<()> {
     for (file, text) in pages(out)? {
         let file = out.join("..").join(file);
@@ -123,7 +123,7 @@ fn is_selected(figure: &Figure, names: &[String]) -> bool {
 /// and `NAME.md` into `out`.
 ///
 /// # Errors
-/// Where a figure cannot be measured, and where a claim does not hold.
+/// A failed measurement, and a claim that does not hold.
 pub fn run(names: &[String], scale: &Scale, out: &Path) -> Result<()> {
     if scale.records < 1000 || scale.queries == 0 {
         return Err("a figure needs at least 1000 records and one query".into());

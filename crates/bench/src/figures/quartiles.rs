@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 /// first and the third quartile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quartiles {
-    /// Where the lower whisker ends.
+    /// The end of the lower whisker.
     pub low: f64,
-    /// A quarter of the values is at or below.
+    /// The first quartile.
     pub first: f64,
-    /// Half of the values is at or below.
+    /// The median.
     pub median: f64,
-    /// Three quarters of the values are at or below.
+    /// The third quartile.
     pub third: f64,
-    /// Where the upper whisker ends.
+    /// The end of the upper whisker.
     pub high: f64,
     /// The mean.
     pub mean: f64,
 }
 
 impl Quartiles {
-    /// Of `values`, in any order; zeros where there are none.
+    /// The quartiles of `values` in any order; zeros if there are none.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let Some(last) = values.len().checked_sub(1) else { return Self::default() };

@@ -19,8 +19,8 @@ fn nanos(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Waits until the process has been idle for a third of a second: its flushes and compactions are
-/// done, whichever engine runs. Gives up after `limit`. Returns the time waited.
+/// Waits until the process has been idle for a third of a second, when the flushes and compactions of any engine are done. Ends
+/// after `limit` at the latest. Returns the time waited.
 pub fn settle(limit: Duration) -> Duration {
     const WINDOW: Duration = Duration::from_millis(60);
     const IDLE_WINDOWS: u32 = 6;

@@ -1,7 +1,7 @@
-//! Counts the file accesses of a store, by their reason.
+//! Counts the file accesses of a store by their cause.
 //!
-//! [`CountingVfs`] stands between a database and the disk. A thread declares its work with
-//! [`because`]; threads that never do so are the store's own, which flush and compact.
+//! [`CountingVfs`] wraps the file system of a database. A thread sets its cause with [`with_cause`]; threads that never do
+//! so are the background threads of the store, which flush and compact.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bolide::Result;
 use bolide::storage::{File, FileLock, Marker, Vfs};
 use serde::{Deserialize, Serialize};
 
-/// What a thread works for.
+/// The cause of a file access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Flushes and compactions, in threads of the store.
@@ -31,8 +31,8 @@ thread_local! {
     static CAUSE: Cell<Cause> = const { Cell::new(Cause::Compaction) };
 }
 
-/// Runs `work` and books what it reads and writes in this thread on `cause`.
-pub fn because<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
+/// Runs `work` and counts the file accesses of this thread under `cause`.
+pub fn with_cause<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
     let before = CAUSE.replace(cause);
     let done = work();
     CAUSE.set(before);
@@ -53,7 +53,7 @@ pub struct IoCount {
 }
 
 impl IoCount {
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             reads: self.reads - earlier.reads,
@@ -84,7 +84,7 @@ pub struct IoCounters {
 }
 
 impl IoCounters {
-    /// What was counted for `cause` so far.
+    /// The counts of `cause` so far.
     pub fn of(&self, cause: Cause) -> IoCount {
         let counter = &self.counters[cause as usize];
         IoCount {
@@ -100,7 +100,7 @@ impl IoCounters {
     }
 }
 
-/// A file system that counts and passes everything on.
+/// A file system that counts accesses and forwards them to another.
 #[derive(Debug)]
 pub struct CountingVfs {
     below: Arc<dyn Vfs>,
@@ -108,7 +108,7 @@ pub struct CountingVfs {
 }
 
 impl CountingVfs {
-    /// Counts in front of `below`.
+    /// Wraps `below`.
     pub fn new(below: Arc<dyn Vfs>) -> Self {
         Self { below, counters: Arc::default() }
     }
@@ -232,15 +232,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_booked_on_their_cause() {
+    fn calls_are_counted_by_their_cause() {
         let vfs = CountingVfs::new(Arc::new(MemVfs::new()));
         let counters = vfs.counters();
         vfs.create_dir_all(Path::new("d")).unwrap();
         let file = vfs.create(Path::new("d/f")).unwrap();
-        because(Cause::Put, || file.append(b"four").unwrap());
+        with_cause(Cause::Put, || file.append(b"four").unwrap());
         file.append(b"own").unwrap();
         let mut two = [0; 2];
-        because(Cause::Lookup, || file.read_exact_at(1, &mut two).unwrap());
+        with_cause(Cause::Lookup, || file.read_exact_at(1, &mut two).unwrap());
         assert_eq!(&two, b"ou");
         assert_eq!(counters.of(Cause::Put), IoCount { writes: 1, written_bytes: 4, ..IoCount::default() });
         assert_eq!(counters.of(Cause::Compaction).written_bytes, 3);

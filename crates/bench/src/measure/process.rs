@@ -7,20 +7,20 @@ use std::path::Path;
 /// Resident memory of this process, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory {
-    /// The most it ever had (`VmHWM`); counts mapped file pages too, which is how LMDB reads.
+    /// The maximum so far (`VmHWM`). Includes mapped file pages, through which LMDB reads.
     pub peak: u64,
     /// Anonymous memory at this moment (`RssAnon`): heap and stacks, without mapped files.
     pub anonymous: u64,
 }
 
 /// Bytes this process has handed to `write` calls so far (`wchar` of `/proc/self/io`); 0 where the
-/// system does not report it. Rewrites of a page that is still dirty in the page cache count each time,
-/// so this is what the store wrote, not what the disk happened to see.
+/// system does not report it. Rewrites of a dirty page in the page cache count each time, so this
+/// is the volume of the writes, not that of the disk.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "wchar:")
 }
 
-/// Resident memory as the system sees it; zeros where it does not report it.
+/// Resident memory; zeros if the system does not report it.
 pub fn memory() -> Memory {
     const STATUS: &str = "/proc/self/status";
     Memory { peak: field(STATUS, "VmHWM:") * 1024, anonymous: field(STATUS, "RssAnon:") * 1024 }

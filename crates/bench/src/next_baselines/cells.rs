@@ -1,26 +1,25 @@
-//! Rectangles and points as numbers, so that an index of values in order can find them: the cell of a grid, by the
-//! Z-curve.
+//! Rectangles and points as numbers for an index of ordered values: the cell of a grid, by the Z-curve.
 //!
 //! ```text
 //! cell   class × 2^48 + number of the cell along the curve
 //! class  0 .. 3, the grid: the finest whose cells are larger than the rectangle; of points always the finest
 //! ```
 //!
-//! A rectangle is in the cell of its lower left corner, and reaches into the next one at most. So the cells that
-//! may have rectangles of a window are those that it meets, moved by one: in each class a few ranges of numbers. Some
-//! rectangles in them lie beside the window, so the records have to be looked into.
+//! A rectangle is in the cell of its lower left corner, and extends into the next one at most. The cells with rectangles of a
+//! window are those that intersect it, extended by one: a few ranges of numbers in each class. Some of their rectangles do not
+//! intersect the window, so a query checks the records.
 
 use std::ops::RangeInclusive;
 
-/// The name of the attribute that has the cell of a record.
+/// The name of the attribute with the cell of a record.
 pub const CELL: &str = "cell";
 
 /// Bits of a coordinate in each grid, finest first: of 360 degrees, cells of 0.00002, 0.01, 0.09 and 11 degrees.
 const GRIDS: [u32; 4] = [24, 15, 12, 5];
 const CLASS_BITS: u32 = 48;
-/// Squares that stick out of a window are split until so many lie along a side of it.
-const ALONG: u32 = 4;
-/// Ranges that a window is covered by in each grid, at most.
+/// Squares that exceed a window are split until so many cover a side of it.
+const SQUARES_PER_SIDE: u32 = 4;
+/// The maximum number of ranges of a window in each grid.
 const MAX_RANGES: usize = 64;
 
 /// The cell of a rectangle (`[min x, min y, max x, max y]`, degrees).
@@ -44,11 +43,11 @@ pub fn class_of(cell: u64) -> usize {
     ((cell >> CLASS_BITS) as usize).min(GRIDS.len() - 1)
 }
 
-/// Ranges of cells that have every rectangle that meets `window`, of the grids that `is_used` holds for.
+/// The ranges of cells that contain every rectangle that intersects `window`, in the grids with `is_used`.
 pub fn ranges(window: [f64; 4], is_used: impl Fn(usize) -> bool) -> Vec<RangeInclusive<u64>> {
     let mut all = Vec::new();
     for (class, bits) in GRIDS.iter().enumerate().filter(|(class, _)| is_used(*class)) {
-        // In the coarsest grid a rectangle may be larger than its cell: nothing is left out there.
+        // In the coarsest grid a rectangle may be larger than its cell, so its ranges have no lower bound.
         let is_last = class + 1 == GRIDS.len();
         let low = if is_last {
             [0, 0]
@@ -106,11 +105,11 @@ impl Square {
     }
 }
 
-/// Ranges along the curve with all cells from `low` to `high`, and some around.
+/// Ranges along the curve that cover all cells from `low` to `high`, and some more.
 fn cover(low: [u32; 2], high: [u32; 2], bits: u32) -> Vec<(u64, u64)> {
     let mut squares = vec![Square { x: 0, y: 0, bits }];
     let side = (high[0] - low[0]).max(high[1] - low[1]) + 1;
-    while squares.first().is_some_and(|square| (1u64 << square.bits) * u64::from(ALONG) > u64::from(side)) {
+    while squares.first().is_some_and(|square| (1u64 << square.bits) * u64::from(SQUARES_PER_SIDE) > u64::from(side)) {
         let mut finer = Vec::with_capacity(4 * squares.len());
         for square in &squares {
             if square.bits == 0 || square.is_inside(low, high) {
@@ -147,7 +146,7 @@ mod tests {
     use crate::data::random::Random;
 
     #[test]
-    fn a_window_is_covered_by_few_ranges_with_all_that_meets_it() {
+    fn few_ranges_cover_all_rectangles_that_intersect_a_window() {
         const SEED: u64 = 31;
         let mut random = Random::new(SEED);
         let mut found = 0;
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_does_not_read_everything() {
+    fn the_ranges_of_a_small_window_have_few_cells() {
         let cells: u64 =
             cover([1000, 1000], [1003, 1003], 15).iter().map(|(first, last)| last - first + 1).sum();
         assert!((16..=64).contains(&cells), "{cells}");

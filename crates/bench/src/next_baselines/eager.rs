@@ -1,4 +1,4 @@
-//! A secondary index in memory, as databases with a B-tree have it: it has current values alone (NEXT §6.1, *Eager*).
+//! A secondary index in memory that contains current values alone, as in databases with a B-tree (NEXT §6.1, *Eager*).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,14 +11,14 @@ use rstar::{AABB, RTree};
 
 use crate::error::Result;
 
-/// A record: its key, and the sequence number of its write.
-type Written = (Box<[u8]>, SequenceNumber);
+/// The key of a record and the sequence number of its write.
+type RecordVersion = (Box<[u8]>, SequenceNumber);
 
-/// Encoded values in order, or rectangles; each with its record.
+/// Sorted encoded values, or rectangles; each with its record.
 #[derive(Debug)]
 enum Tree {
-    Values(BTreeSet<(Box<[u8]>, Written)>),
-    Space(RTree<GeomWithData<Rectangle<[f64; 2]>, Written>>),
+    Values(BTreeSet<(Box<[u8]>, RecordVersion)>),
+    Space(RTree<GeomWithData<Rectangle<[f64; 2]>, RecordVersion>>),
 }
 
 /// The tree of one attribute.
@@ -32,12 +32,12 @@ pub struct EagerIndex {
 struct State {
     tree: Tree,
     values: AttributeValues,
-    /// What the next query to an R-tree is about.
+    /// The window of the next query to an R-tree.
     window: Option<Rect>,
 }
 
 impl EagerIndex {
-    /// An empty one.
+    /// An empty index.
     pub fn new(path: AttributePath) -> Self {
         let is_spatial = path.is_spatial();
         let tree = if is_spatial { Tree::Space(RTree::new()) } else { Tree::Values(BTreeSet::new()) };
@@ -66,7 +66,7 @@ impl EagerIndex {
         })
     }
 
-    /// Takes out the values of a record that was there.
+    /// Removes the values of a replaced record.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -88,7 +88,7 @@ impl EagerIndex {
         key: &[u8],
         record: &[u8],
         sequence: SequenceNumber,
-        each: impl Fn(&mut Tree, &[u8], Written),
+        each: impl Fn(&mut Tree, &[u8], RecordVersion),
     ) -> Result<()> {
         let mut state = self.state();
         let State { tree, values, .. } = &mut *state;
@@ -98,13 +98,13 @@ impl EagerIndex {
         Ok(())
     }
 
-    /// The next query to an R-tree is about this window.
+    /// Sets the window of the next query to an R-tree.
     pub fn set_window(&self, window: Rect) {
         self.state().window = Some(window);
     }
 
-    /// Shows the records that have a value from `low` on and below `end`, encoded; of an R-tree those that meet the
-    /// window that was [named](Self::set_window).
+    /// Visits the records with an encoded value from `low` on and below `end`; for an R-tree those that intersect the
+    /// [window](Self::set_window).
     pub fn find(&self, low: &[u8], end: &[u8], found: &mut dyn FnMut(&[u8], SequenceNumber)) {
         let state = self.state();
         match &state.tree {
@@ -125,16 +125,16 @@ impl EagerIndex {
         }
     }
 
-    /// About how many bytes it takes.
+    /// The approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         // Keys and values are allocations of their own; nodes are two thirds full.
         match &self.state().tree {
             Tree::Values(values) => {
-                let each = size_of::<(Box<[u8]>, Written)>() * 3 / 2;
+                let each = size_of::<(Box<[u8]>, RecordVersion)>() * 3 / 2;
                 values.iter().map(|(value, (key, _))| each + value.len() + key.len()).sum()
             }
             Tree::Space(space) => {
-                let each = size_of::<GeomWithData<Rectangle<[f64; 2]>, Written>>() * 3 / 2;
+                let each = size_of::<GeomWithData<Rectangle<[f64; 2]>, RecordVersion>>() * 3 / 2;
                 space.iter().map(|one| each + one.data.0.len()).sum()
             }
         }

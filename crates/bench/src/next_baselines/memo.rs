@@ -1,4 +1,4 @@
-//! The update memo: in memory, which keys were written more than once, and when last (NEXT §3.3, §6.1).
+//! The update memo: the keys that were written more than once, with their last write, in memory (NEXT §3.3, §6.1).
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -6,29 +6,29 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use bolide_base::SequenceNumber;
 use bolide_index::Verdict;
 
-/// What is known of a key that was updated or deleted.
+/// The writes of an updated or deleted key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Updated {
+struct KeyUpdates {
     /// The last write.
     latest: SequenceNumber,
-    /// Entries of older writes that an index may still have, at most.
+    /// The maximum number of entries of older writes in an index.
     obsolete: u32,
 }
 
 /// The keys that were updated or deleted since the database was opened.
 #[derive(Debug, Default)]
 pub struct UpdateMemo {
-    updated: RwLock<HashMap<Box<[u8]>, Updated>>,
+    updated: RwLock<HashMap<Box<[u8]>, KeyUpdates>>,
 }
 
-/// The memo while a query reads it.
+/// A read lock of the memo for one query.
 pub struct MemoReader<'m> {
-    updated: RwLockReadGuard<'m, HashMap<Box<[u8]>, Updated>>,
+    updated: RwLockReadGuard<'m, HashMap<Box<[u8]>, KeyUpdates>>,
     view: SequenceNumber,
 }
 
 impl UpdateMemo {
-    /// Notes that a key that was there was written again, or deleted.
+    /// Adds an update or a deletion of an existing key.
     pub fn note(&self, primary_key: &[u8], sequence: SequenceNumber) {
         let mut updated = self.updated.write().unwrap_or_else(PoisonError::into_inner);
         match updated.get_mut(primary_key) {
@@ -37,17 +37,17 @@ impl UpdateMemo {
                 known.obsolete += 1;
             }
             None => {
-                updated.insert(primary_key.into(), Updated { latest: sequence, obsolete: 1 });
+                updated.insert(primary_key.into(), KeyUpdates { latest: sequence, obsolete: 1 });
             }
         }
     }
 
-    /// For a query at `view`.
+    /// A reader for a query at `view`.
     pub fn reader(&self, view: SequenceNumber) -> MemoReader<'_> {
         MemoReader { updated: self.updated.read().unwrap_or_else(PoisonError::into_inner), view }
     }
 
-    /// Keys that it has, and the obsolete entries that they stand for.
+    /// The numbers of keys and of obsolete entries.
     pub fn size(&self) -> (usize, u64) {
         let updated = self.updated.read().unwrap_or_else(PoisonError::into_inner);
         (updated.len(), updated.values().map(|known| u64::from(known.obsolete)).sum())
@@ -55,7 +55,7 @@ impl UpdateMemo {
 }
 
 impl MemoReader<'_> {
-    /// Whether `primary_key`, as written at `sequence`, is current.
+    /// The verdict on the version `sequence` of `primary_key`.
     pub fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber) -> Verdict {
         match self.updated.get(primary_key) {
             None => Verdict::Current,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_write_is_current_and_older_views_are_in_doubt() {
+    fn the_last_write_is_current_and_unknown_to_older_views() {
         let memo = UpdateMemo::default();
         assert_eq!(memo.reader(9).verdict(b"a", 1), Verdict::Current);
         memo.note(b"a", 5);

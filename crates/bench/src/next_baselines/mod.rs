@@ -1,23 +1,23 @@
-//! What NEXT is compared with (§6.1), all of it exact.
+//! The baselines of NEXT (§6.1), all of them exact.
 //!
 //! ```text
-//! eager        a B-tree or an R-tree in memory, kept by reading the old record at each put
-//! in sstables  index blocks in each sstable without a global index: every sstable is read (He and Chen)
+//! eager        a B-tree or an R-tree in memory; each put reads the old record
+//! in sstables  index blocks in each sstable without a global index: a query reads every sstable (He and Chen)
 //! composite    keys of value and primary key in an LSM tree, validated by an update memo in memory; rectangles
-//!              and points by the cells of a grid that they lie in
+//!              and points by their cells in a grid
 //! ```
 //!
-//! The lookup driver of the database reads each of them, so that all find, validate and bring records in the same way.
-//! Of *in sstables* the database has an index of its own; the others [stand in](stand_in) for one.
+//! The lookup driver of the database reads each of them, so that all validate candidates and fetch records in the same way.
+//! *In sstables* is an index of the database; the others [substitute](substitution) one.
 
 mod cells;
 mod eager;
 mod memo;
-mod stand_in;
+mod substitution;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use cells::{CELL, cell_of, with_cell};
-pub use stand_in::{CellQueries, StandIn, standing_in};
-pub use table::{Attribute, Contender, Kind, QueryFigures, Setting, Table};
+pub use substitution::{CellRanges, Substitution, with_substitutions};
+pub use table::{Attribute, Contender, ContenderKind, Selection, Table, TableSettings};

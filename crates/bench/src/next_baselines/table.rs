@@ -1,5 +1,4 @@
-//! A table of JSON records with the indexes of several contenders, so that all bring the same records from the same
-//! files.
+//! A table of JSON records with the indexes of several contenders, so that all return the same records from the same files.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,30 +13,30 @@ use bolide::{
 use super::cells::CELL;
 use super::eager::EagerIndex;
 use super::memo::UpdateMemo;
-use super::stand_in::{CellQueries, StandIn, standing_in};
+use super::substitution::{CellRanges, Substitution, with_substitutions};
 use crate::error::Result;
 
-/// A structure that is compared.
+/// The index structure of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContenderKind {
     /// A tree in memory.
     Eager,
     /// Composite keys in an LSM tree, with an update memo.
     Composite,
-    /// An index that lies in the sstables: its kind, with options.
+    /// An index in the sstables: its kind, with options.
     InSstables(&'static str),
 }
 
-/// What is compared, and what it is called.
+/// A compared index structure and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
     /// The name in figures.
     pub name: &'static str,
-    /// What it is.
-    pub kind: Kind,
+    /// The structure.
+    pub kind: ContenderKind,
 }
 
-/// An attribute that is indexed.
+/// An indexed attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute {
     /// Its path: a field of numbers, `rect(..)` or `point(.., ..)`.
@@ -45,26 +44,26 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// True for rectangles and points. Records then have a [`CELL`] too.
+    /// True for rectangles and points. Records with them have a [`CELL`] too.
     pub fn is_spatial(self) -> bool {
         self.path.ends_with(')')
     }
 }
 
-/// A query.
+/// The condition of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum QueryFigures {
-    /// For one value.
+pub enum Selection {
+    /// One value.
     Equal(f64),
-    /// For all values between two, both included.
+    /// All values between two, both included.
     Between(f64, f64),
-    /// For what meets a window (`[min x, min y, max x, max y]`).
+    /// Points and rectangles that intersect a window (`[min x, min y, max x, max y]`).
     Window([f64; 4]),
 }
 
-/// How a table is made.
+/// The settings of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Setting {
+pub struct TableSettings {
     /// Bytes of the block cache.
     pub cache_bytes: usize,
     /// Bytes of all memtables.
@@ -82,57 +81,57 @@ pub struct Table {
     /// Contender and attribute of each tree in memory.
     eager: Vec<(usize, usize, Arc<EagerIndex>)>,
     memo: Option<Arc<UpdateMemo>>,
-    cells: Arc<CellQueries>,
+    cells: Arc<CellRanges>,
 }
 
 impl Table {
     const RECORDS: &'static str = "records";
 
-    /// A new one in the directory `path`, with an index of each contender on each attribute.
+    /// A new table in the directory `path`, with an index of each contender on each attribute.
     ///
     /// # Errors
-    /// `Io` where it cannot be made; `InvalidInput` for options that an index does not have.
+    /// `Io` from the files; `InvalidInput` for unknown options of an index.
     pub fn create(
         path: &Path,
-        setting: Setting,
+        settings: TableSettings,
         components: Components,
         contenders: &[Contender],
         attributes: &[Attribute],
     ) -> Result<Self> {
-        let memo = contenders.iter().any(|one| one.kind == Kind::Composite).then(Arc::<UpdateMemo>::default);
-        let cells = Arc::<CellQueries>::default();
-        let (mut eager, mut stand_ins, mut specs) = (Vec::new(), HashMap::new(), Vec::new());
+        let memo = contenders.iter().any(|one| one.kind == ContenderKind::Composite).then(Arc::<UpdateMemo>::default);
+        let cells = Arc::<CellRanges>::default();
+        let (mut eager, mut substitutions, mut specs) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, contender) in contenders.iter().enumerate() {
             for (at, attribute) in attributes.iter().enumerate() {
                 let name = index_name(number, at);
                 let ordered = if attribute.is_spatial() { CELL } else { attribute.path };
                 match contender.kind {
-                    Kind::InSstables(kind) => specs.push(format!("{name}={}:{kind}", attribute.path)),
-                    Kind::Eager => {
+                    ContenderKind::InSstables(kind) => specs.push(format!("{name}={}:{kind}", attribute.path)),
+                    ContenderKind::Eager => {
                         let tree = Arc::new(EagerIndex::new(attribute.path.parse()?));
                         eager.push((number, at, tree.clone()));
                         specs.push(format!("{name}={ordered}:composite"));
-                        stand_ins.insert(name, StandIn::Eager(tree));
+                        substitutions.insert(name, Substitution::Eager(tree));
                     }
-                    Kind::Composite => {
+                    ContenderKind::Composite => {
                         specs.push(format!("{name}={ordered}:composite"));
                         let memo = memo.clone().unwrap_or_default();
-                        let stand_in = match attribute.is_spatial() {
-                            true => StandIn::Cells(memo, cells.clone()),
-                            false => StandIn::Memo(memo),
+                        let substitution = match attribute.is_spatial() {
+                            true => Substitution::MemoAndCells(memo, cells.clone()),
+                            false => Substitution::Memo(memo),
                         };
-                        stand_ins.insert(name, stand_in);
+                        substitutions.insert(name, substitution);
                     }
                 }
             }
         }
         let options = Options::default()
-            .cache_bytes(setting.cache_bytes)
-            .memtable_bytes(setting.memtable_bytes)
+            .cache_bytes(settings.cache_bytes)
+            .memtable_bytes(settings.memtable_bytes)
             .sync(SyncMode::None);
-        let db = Db::open_with(path, options, standing_in(components, stand_ins))?;
+        let db = Db::open_with(path, options, with_substitutions(components, substitutions))?;
         let mut collection =
-            CollectionOptions::json().compression(Compression::None).target_file_bytes(setting.file_bytes);
+            CollectionOptions::json().compression(Compression::None).target_file_bytes(settings.file_bytes);
         for spec in specs {
             collection = collection.index(spec.parse()?);
         }
@@ -146,7 +145,7 @@ impl Table {
         &self.db
     }
 
-    /// Puts a record whose key was never written.
+    /// Puts a record with a new key.
     ///
     /// # Errors
     /// `Io` from the files, `InvalidInput` for what is not JSON.
@@ -154,7 +153,7 @@ impl Table {
         self.write(key, Some(record), false)
     }
 
-    /// Puts a record in the place of another.
+    /// Replaces a record.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -172,7 +171,7 @@ impl Table {
     }
 
     fn write(&self, key: &[u8], record: Option<&[u8]>, is_update: bool) -> Result<()> {
-        // An eager index does not trust its caller.
+        // An eager index reads the old record also for an insert, since it cannot rely on its caller.
         let old = if self.eager.is_empty() { None } else { self.records.get_pinned(key)? };
         let mut batch = WriteBatch::new();
         match record {
@@ -198,29 +197,29 @@ impl Table {
     /// first.
     ///
     /// # Errors
-    /// `Io` or `Corruption` from the files; a failure where there is no such index.
+    /// `Io` or `Corruption` from the files; a failure if there is no such index.
     pub fn run_query(
         &self,
         contender: Contender,
         attribute: usize,
-        queried: QueryFigures,
+        selection: Selection,
         options: &FindOptions,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> Result<Explain> {
         let number = self.contenders.iter().position(|one| *one == contender);
         let number = number.ok_or_else(|| format!("{} has no index here", contender.name))?;
         let path = self.attributes.get(attribute).ok_or("there is no such attribute")?.path;
-        let query = match queried {
-            QueryFigures::Equal(value) => Query::new().eq(path, value),
-            QueryFigures::Between(low, high) => Query::new().range(path, low..=high),
-            QueryFigures::Window(window) => self.within(contender, number, attribute, window)?,
+        let query = match selection {
+            Selection::Equal(value) => Query::new().eq(path, value),
+            Selection::Between(low, high) => Query::new().range(path, low..=high),
+            Selection::Window(window) => self.within(contender, number, attribute, window)?,
         };
         let query = query.using_index(index_name(number, attribute));
-        let summary = self.records.visit(&query, options, |answer| {
+        let outcome = self.records.visit(&query, options, |answer| {
             each(answer.key, answer.record.unwrap_or_default());
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(summary.into_explain())
+        Ok(outcome.into_explain())
     }
 
     fn within(
@@ -233,25 +232,25 @@ impl Table {
         let path = self.attributes[attribute].path;
         let [a, b, c, d] = window;
         let rect = Rect::new(a, b, c, d)?;
-        // The indexes that others stand in for are of cells; which ones, these know.
+        // Substituted indexes are on cells; the substitution computes the ranges of the window.
         let any_cell = || Query::new().range(CELL, 0u64..);
         Ok(match contender.kind {
-            Kind::InSstables(_) => Query::new().within(path, rect),
-            Kind::Eager => {
+            ContenderKind::InSstables(_) => Query::new().within(path, rect),
+            ContenderKind::Eager => {
                 let tree = self.eager.iter().find(|(of, at, _)| (*of, *at) == (number, attribute));
                 if let Some((.., tree)) = tree {
-                    tree.run_query(rect);
+                    tree.set_window(rect);
                 }
                 any_cell()
             }
-            Kind::Composite => {
-                self.cells.run_query(window);
+            ContenderKind::Composite => {
+                self.cells.set_window(window);
                 any_cell().within(path, rect)
             }
         })
     }
 
-    /// About how many bytes the trees in memory take, and how many keys the memo has.
+    /// The approximate bytes of the trees in memory, and the number of keys of the memo.
     pub fn in_memory(&self) -> (usize, usize) {
         let trees = self.eager.iter().map(|(.., tree)| tree.memory_bytes()).sum();
         (trees, self.memo.as_ref().map_or(0, |memo| memo.size().0))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bolide_index::ps_tree::{KeyMap, KeyMapEntry, Obsolescence, PsBounds, SkeyKind};
 use bolide_storage::pmem::{Region, RegionWriter};
 
-use super::{Entry, Step, Structure, Visitor};
+use super::{Entry, EntryStructure, Visitor, WalkStep};
 use crate::error::Result;
 
 const OBSOLETE: u64 = 1;
@@ -23,7 +23,7 @@ pub struct CompositeKeys {
 }
 
 impl CompositeKeys {
-    /// An empty one in an empty region.
+    /// An empty structure in an empty region.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -31,7 +31,7 @@ impl CompositeKeys {
         Ok(Self { map: KeyMap::create(region.clone(), skey)? })
     }
 
-    /// The parts of a key; `None` for one that has not all of them.
+    /// The parts of a key; `None` if one is missing.
     fn parse<'k>(found: &KeyMapEntry<'k>) -> Option<Entry<'k>> {
         let (secondary_key, rest) = found.key.split_at_checked((found.value >> 1 & 0xffff) as usize)?;
         let (_, primary_key) = rest.split_at_checked(8)?;
@@ -39,15 +39,15 @@ impl CompositeKeys {
     }
 }
 
-/// The first key that does not begin with `prefix`, and is above; `None` if there is none.
-fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+/// The first key after all keys with this prefix; `None` if there is none.
+fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut key = prefix[..=last].to_vec();
     key[last] += 1;
     Some(key)
 }
 
-impl Structure for CompositeKeys {
+impl EntryStructure for CompositeKeys {
     fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, _: &dyn Obsolescence) -> Result<()> {
         let Entry { secondary_key, primary_key, sequence } = entry;
         let mut key = Vec::with_capacity(secondary_key.len() + 8 + primary_key.len());
@@ -65,12 +65,12 @@ impl Structure for CompositeKeys {
             PsBounds::Range { low, end } => (low, end),
         };
         let mut scan = self.map.scan(low);
-        // The secondary key whose further entries are not wanted.
-        let mut left: Option<Vec<u8>> = None;
+        // The secondary key whose remaining entries are skipped.
+        let mut finished_key: Option<Vec<u8>> = None;
         loop {
-            if let Some(key) = left.take_if(|_| scan.buffered() == 0) {
-                // Passing over neighbours is cheaper than a search, as long as they are at hand.
-                let Some(next) = behind(&key) else { return Ok(()) };
+            if let Some(key) = finished_key.take_if(|_| scan.buffered() == 0) {
+                // Skipping buffered neighbours is cheaper than a search.
+                let Some(next) = prefix_successor(&key) else { return Ok(()) };
                 scan.skip_to(&next);
             }
             let Some(found) = scan.next_entry()? else { return Ok(()) };
@@ -80,18 +80,18 @@ impl Structure for CompositeKeys {
             {
                 return Ok(());
             }
-            if left.as_deref() == Some(entry.secondary_key) {
+            if finished_key.as_deref() == Some(entry.secondary_key) {
                 continue;
             }
-            left = None;
+            finished_key = None;
             if found.value & OBSOLETE != 0 {
                 continue;
             }
             match visitor.entry(entry)? {
-                Step::Next => {}
-                Step::NextKey => left = Some(entry.secondary_key.to_vec()),
-                Step::Stop => return Ok(()),
-                Step::Flag => {
+                WalkStep::Next => {}
+                WalkStep::NextKey => finished_key = Some(entry.secondary_key.to_vec()),
+                WalkStep::Stop => return Ok(()),
+                WalkStep::Flag => {
                     let (place, value) = (found.place, found.value);
                     let flag =
                         |writer: RegionWriter<'_>| self.map.replace(&writer, place, value, value | OBSOLETE);
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_behind_a_prefix_is_the_first_that_has_it_not() {
-        assert_eq!(behind(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
-        assert_eq!(behind(b"ab").as_deref(), Some(&b"ac"[..]));
-        assert_eq!(behind(b"\xff"), None);
+    fn the_successor_of_a_prefix_is_the_first_key_without_it() {
+        assert_eq!(prefix_successor(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
+        assert_eq!(prefix_successor(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(prefix_successor(b"\xff"), None);
     }
 }

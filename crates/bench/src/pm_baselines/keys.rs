@@ -1,5 +1,4 @@
-//! The keys of the compared indexes: random 64-bit numbers, as in Perseid §5.1, from which the number can be computed that they
-//! were made from.
+//! The keys of the compared indexes: pseudo-random 64-bit numbers, as in Perseid §5.1, with a computable inverse.
 
 use crate::data::random::mix;
 
@@ -8,7 +7,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 #[cfg(test)]
 const GATHER: u64 = inverse(SPREAD);
 
-/// The number whose product with `odd` is 1 (Newton's iteration doubles the bits that are right).
+/// The multiplicative inverse of `odd` (Newton's iteration doubles the number of correct bits).
 #[cfg(test)]
 const fn inverse(odd: u64) -> u64 {
     let mut found = odd;
@@ -20,13 +19,13 @@ const fn inverse(odd: u64) -> u64 {
     found
 }
 
-/// The primary key of record `number`: neighbours lie anywhere.
+/// The primary key of record `number`; neighbouring numbers have distant keys.
 #[inline]
 pub fn primary_key(number: u64) -> [u8; 8] {
     number.wrapping_mul(SPREAD).to_be_bytes()
 }
 
-/// The number of the record with this primary key; 0 for what is none.
+/// The number of the record with this primary key; 0 for an invalid key.
 #[cfg(test)]
 pub fn primary_number(key: &[u8]) -> u64 {
     key.try_into().map_or(0, |bytes| u64::from_be_bytes(bytes).wrapping_mul(GATHER))
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_and_secondary_keys_keep_their_order() {
+    fn primary_keys_are_invertible_and_secondary_keys_ordered() {
         for number in (0..100).chain([u64::MAX, 1 << 40]) {
             assert_eq!(primary_number(&primary_key(number)), number);
         }

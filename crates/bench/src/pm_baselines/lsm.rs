@@ -1,5 +1,5 @@
-//! An index in LSM trees: that of a database (Perseid §2.2). Its composite keys are validated by the table, or by
-//! a tree of primary keys alone (the primary key index of Luo and Carey), on a disk or with all files in memory.
+//! An index in LSM trees of a database (Perseid §2.2). Composite keys are validated by the table or by a tree of primary keys
+//! (the primary key index of Luo and Carey). Files are on disk or in memory.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::keys;
 use crate::engines::SecondaryKey;
 use crate::error::Result;
 
-/// What an index of a database is, and where its files lie.
+/// The index and the settings of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LsmKind {
     /// Kind and options of the index; `None` for records without one.
@@ -24,7 +24,7 @@ pub struct LsmKind {
     pub cache_bytes: usize,
     /// Bytes of the memtables.
     pub memtable_bytes: usize,
-    /// Runs are kept side by side.
+    /// Tiered layout instead of leveled.
     pub tiered: bool,
 }
 
@@ -38,10 +38,9 @@ fn record_of(secondary: u64, filler: &[u8]) -> Vec<u8> {
 
 /// A database with an index on the first eight bytes of its records.
 pub struct LsmIndex {
-    // Before the folder, which goes when it is dropped.
+    // Declared before the folder, which is removed at its drop.
     db: Db,
     records: Collection,
-    /// Removed when it is dropped.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -82,10 +81,10 @@ impl LsmIndex {
         Self::create_with(kind, path, components, &indexes)
     }
 
-    /// The same with indexes declared as they are in `indexes`, on [`ATTRIBUTE`](Self::ATTRIBUTE).
+    /// A database with the declared `indexes` on [`ATTRIBUTE`](Self::ATTRIBUTE).
     ///
     /// # Errors
-    /// `Io` where it cannot be made; `InvalidInput` for what is no declaration.
+    /// `Io` from the files; `InvalidInput` for an invalid declaration.
     pub fn create_with(
         kind: LsmKind,
         path: &std::path::Path,
@@ -126,7 +125,7 @@ impl LsmIndex {
         &self.records
     }
 
-    /// Puts record `number` with a secondary key and so many more bytes.
+    /// Puts record `number` with a secondary key and filler bytes.
     ///
     /// # Errors
     /// `Io` from the files.
@@ -144,10 +143,10 @@ impl LsmIndex {
         Ok(self.db.write(batch)?)
     }
 
-    /// The bytes that an index of the database has for a secondary key.
+    /// The encoded secondary key in an index of the database.
     ///
     /// # Errors
-    /// Never, since numbers have no limit.
+    /// None for numbers.
     pub fn index_key(secondary: u64) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(9);
         Value::Uint(keys::secondary_value(secondary)).encode(&mut key)?;
@@ -165,13 +164,13 @@ impl LsmIndex {
         Query::new().range(Self::ATTRIBUTE, range).order(Order::Value).limit_per_value(limit)
     }
 
-    /// Queries keys alone and passes them to `found`.
+    /// Runs a query for keys alone and passes them to `visit`.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files.
-    pub fn keys(&self, query: Query, found: &mut dyn FnMut(&[u8])) -> Result<()> {
+    pub fn keys(&self, query: Query, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         let answers = self.records.find_with(&query.keys_only(), &FindOptions::default())?;
-        answers.iter().for_each(|answer| found(&answer.key));
+        answers.iter().for_each(|answer| visit(&answer.key));
         Ok(())
     }
 }

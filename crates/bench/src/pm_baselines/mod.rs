@@ -1,24 +1,24 @@
-//! Structures that a PS-Tree is compared with (Perseid §3, §5.1), all of them exact.
+//! The baselines of the PS-Tree (Perseid §3, §5.1), all of them exact.
 //!
 //! ```text
-//! structure           what maps secondary keys to entries    SKey layer: B+-tree, or trie
+//! structure           storage of entries                     SKey layer: B+-tree, or trie
 //!   ps_tree           groups in pages, regrouped at splits   key → newest group
 //!   composite         a key for every entry                  key ++ inverted sequence ++ primary key → flag
 //!   value_log         entries in one log, linked             key → newest entry
 //! pm_index            a structure, validated by a version table
-//! lsm                 an index of a database: composite keys in an LSM tree, validated by one of primary keys
-//! by_driver           a pm_index behind the lookup driver of a database, which fetches records
+//! lsm                 an index of a database: composite keys in an LSM tree, validated by a tree of primary keys
+//! substitute_index    a pm_index behind the lookup driver of a database, which fetches records
 //! ```
 //!
-//! Structures flag entries that are found to be obsolete, as a PS-Tree does. Only the PS-Tree removes them: the paper
-//! too leaves garbage collection of the others off.
+//! Structures flag obsolete entries that a walk finds, as a PS-Tree does. Only the PS-Tree removes them: garbage collection of
+//! the others is off, as in the paper.
 
-mod by_driver;
 mod composite;
 mod keys;
 mod lsm;
 mod pm_index;
 mod ps_tree;
+mod substitute_index;
 #[cfg(test)]
 mod tests;
 mod value_log;
@@ -27,12 +27,12 @@ use bolide_base::SequenceNumber;
 use bolide_index::ps_tree::{Obsolescence, PsBounds};
 use bolide_storage::pmem::RegionWriter;
 
-pub use by_driver::{Stand, queried_by_driver};
 pub use composite::CompositeKeys;
 pub use keys::{primary_key, secondary_key};
 pub use lsm::{LsmIndex, LsmKind};
-pub use pm_index::{Candidates, PmIndex, PmKind, PmSettings, Put, Stages};
-pub use ps_tree::PsStructure;
+pub use pm_index::{Candidates, PmIndex, PmKind, PmSettings, StageTimes, StagedPut};
+pub use ps_tree::PsTreeEntries;
+pub use substitute_index::{EntrySource, with_substitute_index};
 pub use value_log::ValueLog;
 
 use crate::error::Result;
@@ -40,51 +40,51 @@ use crate::error::Result;
 /// One entry of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'e> {
-    /// The secondary key. Of two keys of one index, none begins with the other.
+    /// The secondary key. No key of an index is a prefix of another.
     pub secondary_key: &'e [u8],
     /// The primary key.
     pub primary_key: &'e [u8],
-    /// The write that it stems from, from 1 on.
+    /// The sequence number of its write, from 1 on.
     pub sequence: SequenceNumber,
 }
 
-/// What a walk does next.
+/// The next step of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Goes to the next entry.
+pub enum WalkStep {
+    /// Continues with the next entry.
     Next,
-    /// Goes to the newest entry of the next secondary key.
+    /// Continues with the newest entry of the next secondary key.
     NextKey,
-    /// Flags the entry, so that it is not met again, and goes to the next.
+    /// Flags the entry, so that later walks skip it, and continues with the next.
     Flag,
-    /// Ends.
+    /// Ends the walk.
     Stop,
 }
 
 /// Receives the entries of a walk.
 pub trait Visitor {
-    /// An entry that is not flagged.
+    /// Receives an entry that is not flagged.
     ///
     /// # Errors
-    /// Whatever ends the walk.
-    fn entry(&mut self, entry: Entry<'_>) -> Result<Step>;
+    /// An error ends the walk.
+    fn entry(&mut self, entry: Entry<'_>) -> Result<WalkStep>;
 
-    /// The entry for which `entry` returned [`Step::Flag`] was flagged by this walk, and by no other one before.
+    /// Called after this walk flagged the entry for which `entry` returned [`WalkStep::Flag`], unless another walk did before.
     ///
     /// # Errors
-    /// Whatever ends the walk.
+    /// An error ends the walk.
     fn flagged(&mut self) -> Result<()>;
 }
 
 /// A multi-map from secondary keys to entries, in a region.
-pub trait Structure: Send + Sync {
-    /// Adds an entry. One that is added later to the same secondary key is newer, except from several threads at once.
+pub trait EntryStructure: Send + Sync {
+    /// Adds an entry. Entries of a secondary key arrive in the order of their sequence numbers, except from concurrent threads.
     ///
     /// # Errors
     /// `NoSpace` from the region.
     fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, garbage: &dyn Obsolescence) -> Result<()>;
 
-    /// Shows the entries within `bounds`: key after key, those of a key newest first.
+    /// Visits the entries within `bounds` in key order, those of a key newest first.
     ///
     /// # Errors
     /// Those of `visitor`, and `Corruption` from the region.

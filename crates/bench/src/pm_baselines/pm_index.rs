@@ -1,5 +1,5 @@
-//! An index in a region, validated by a version table (Perseid §4.3): the same one for every structure, so that
-//! they differ in how entries are kept alone.
+//! An index in a region, validated by a version table (Perseid §4.3). All structures have the same version table and differ
+//! in the storage of entries alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use bolide_index::ps_tree::{Obsolescence, PsBounds, SkeyKind};
 use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_storage::pmem::{LatencyModel, Region, RegionOptions, RegionWriter};
 
-use super::{CompositeKeys, Entry, PsStructure, Step, Structure, ValueLog, Visitor};
+use super::{CompositeKeys, Entry, EntryStructure, PsTreeEntries, ValueLog, Visitor, WalkStep};
 use crate::error::Result;
 use crate::measure::thread_cpu_nanos;
 
@@ -24,41 +24,40 @@ pub enum PmKind {
     Log,
 }
 
-/// How an index is made.
+/// The settings of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PmSettings {
     /// The structure.
     pub kind: PmKind,
     /// Its SKey layer.
     pub skey: SkeyKind,
-    /// Delays of the memory. Reading the version table has none: it is small, and the paper keeps what validates
-    /// in DRAM.
+    /// Delays of the memory. Reads of the version table have none, since the paper stores it in DRAM.
     pub latency: Option<LatencyModel>,
 }
 
-/// A put that is to come.
+/// A pending put.
 #[derive(Debug, Clone, Copy)]
-pub struct Put {
+pub struct StagedPut {
     /// The secondary key.
     pub secondary_key: [u8; 8],
     /// The primary key.
     pub primary_key: [u8; 8],
 }
 
-/// CPU nanoseconds of the parts of puts.
+/// CPU nanoseconds of the stages of puts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Stages {
-    /// Adding entries to the structure, with its collection of garbage.
+pub struct StageTimes {
+    /// Inserts into the structure, garbage collection included.
     pub index: u64,
-    /// Noting the writes in the version table.
+    /// Updates of the version table.
     pub versions: u64,
 }
 
-/// Entries that lookups validated by the version table.
+/// Entries that lookups validated by the version table, as input of [`PmIndex::validate`].
 #[derive(Debug, Clone, Default)]
 pub struct Candidates {
     keys: Vec<u8>,
-    /// Where each key ends, and the sequence number of its entry.
+    /// The end of each key, and the sequence number of its entry.
     ends: Vec<(usize, SequenceNumber)>,
 }
 
@@ -79,10 +78,11 @@ impl Candidates {
 /// See the [module](self).
 pub struct PmIndex {
     region: Arc<Region>,
-    structure: Box<dyn Structure>,
+    structure: Box<dyn EntryStructure>,
     version_region: Arc<Region>,
     versions: VersionTable,
-    /// The newest write. Held while a write is noted: they are noted in their order.
+    /// The newest write. Its lock is held during the update of the version table, so that updates are in the order of the
+    /// writes.
     newest: Mutex<SequenceNumber>,
 }
 
@@ -90,7 +90,7 @@ impl PmIndex {
     /// An empty index.
     ///
     /// # Errors
-    /// `NoSpace` for want of memory.
+    /// `NoSpace` without memory.
     pub fn create(settings: PmSettings) -> Result<Self> {
         let region = |name, model: Option<LatencyModel>| -> Result<Arc<Region>> {
             let options = RegionOptions::new().name(name).limit_bytes(16 << 30);
@@ -100,11 +100,11 @@ impl PmIndex {
             };
             Ok(Arc::new(Region::in_memory(options)?))
         };
-        let writes_alone = |model: LatencyModel| LatencyModel { read_nanos: 0, ..model };
+        let write_delay_only = |model: LatencyModel| LatencyModel { read_nanos: 0, ..model };
         let entries = region("entries", settings.latency)?;
-        let version_region = region("versions", settings.latency.map(writes_alone))?;
-        let structure: Box<dyn Structure> = match settings.kind {
-            PmKind::PsTree => Box::new(PsStructure::create(&entries, settings.skey)?),
+        let version_region = region("versions", settings.latency.map(write_delay_only))?;
+        let structure: Box<dyn EntryStructure> = match settings.kind {
+            PmKind::PsTree => Box::new(PsTreeEntries::create(&entries, settings.skey)?),
             PmKind::Composite => Box::new(CompositeKeys::create(&entries, settings.skey)?),
             PmKind::Log => Box::new(ValueLog::create(&entries, settings.skey)?),
         };
@@ -112,7 +112,7 @@ impl PmIndex {
         Ok(Self { region: entries, structure, version_region, versions, newest: Mutex::default() })
     }
 
-    /// Puts a record: an entry, and a note of the write.
+    /// Puts a record: adds an entry, and its write to the version table.
     ///
     /// # Errors
     /// `NoSpace` from the regions.
@@ -121,7 +121,7 @@ impl PmIndex {
         self.add(Entry { secondary_key, primary_key, sequence })
     }
 
-    /// The same for a write with this sequence number, which is above all before.
+    /// [`put`](Self::put) with this sequence number, which is above all earlier ones.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -130,23 +130,23 @@ impl PmIndex {
         self.add(Entry { secondary_key, primary_key, sequence })
     }
 
-    /// Puts records, first all notes and then all entries, and returns the time of each.
+    /// Puts records: first all updates of the version table, then all entries. Returns the time of each stage.
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_in_stages(&self, puts: &[Put]) -> Result<Stages> {
+    pub fn put_in_stages(&self, puts: &[StagedPut]) -> Result<StageTimes> {
         let started = thread_cpu_nanos();
         let mut first = None;
         for put in puts {
             let sequence = self.note(Some(&put.primary_key), None)?;
             first.get_or_insert(sequence);
         }
-        let noted = thread_cpu_nanos();
+        let notes_done = thread_cpu_nanos();
         for (put, sequence) in puts.iter().zip(first.unwrap_or_default()..) {
-            let Put { secondary_key, primary_key } = put;
+            let StagedPut { secondary_key, primary_key } = put;
             self.add(Entry { secondary_key, primary_key, sequence })?;
         }
-        Ok(Stages { index: thread_cpu_nanos() - noted, versions: noted - started })
+        Ok(StageTimes { index: thread_cpu_nanos() - notes_done, versions: notes_done - started })
     }
 
     /// Deletes a record.
@@ -159,7 +159,7 @@ impl PmIndex {
         Ok(self.versions.note_absence(&self.version_region.writer(), primary_key, sequence)?)
     }
 
-    /// Numbers a write, and notes its entry if it has one.
+    /// Assigns the sequence number of a write, and adds its entry to the version table if it has one.
     fn note(&self, entry: Option<&[u8]>, at: Option<SequenceNumber>) -> Result<SequenceNumber> {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *newest = at.unwrap_or(*newest + 1);
@@ -170,9 +170,9 @@ impl PmIndex {
     }
 
     fn add(&self, entry: Entry<'_>) -> Result<()> {
-        let garbage = Garbage { versions: &self.versions, removed: Mutex::default() };
-        self.structure.insert(&self.region.writer(), entry, &garbage)?;
-        let removed = garbage.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let obsolescence = VersionObsolescence { versions: &self.versions, removed: Mutex::default() };
+        self.structure.insert(&self.region.writer(), entry, &obsolescence)?;
+        let removed = obsolescence.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
         if !removed.is_empty() {
             let writer = self.version_region.writer();
             removed.iter().try_for_each(|key| self.versions.note_flagged(&writer, key))?;
@@ -180,36 +180,36 @@ impl PmIndex {
         Ok(())
     }
 
-    /// Shows the newest `limit` current entries of a secondary key to `found`, newest first.
+    /// Visits the newest `limit` current entries of a secondary key, newest first.
     ///
     /// # Errors
     /// `Corruption` from the regions.
-    pub fn newest(&self, secondary_key: &[u8], limit: usize, found: Found<'_>) -> Result<()> {
-        let mut visitor = Validating::new(self, limit, false, found);
+    pub fn newest(&self, secondary_key: &[u8], limit: usize, visit: EntryCallback<'_>) -> Result<()> {
+        let mut visitor = ValidatingVisitor::new(self, limit, false, visit);
         self.structure.walk(PsBounds::One(secondary_key), &mut visitor)
     }
 
-    /// Shows the newest `limit` current entries of each secondary key from `low` on and below `end`, key after key.
+    /// Visits the newest `limit` current entries of each secondary key from `low` on and below `end`, in key order.
     ///
     /// # Errors
     /// `Corruption` from the regions.
-    pub fn range(&self, low: &[u8], end: &[u8], limit: usize, found: Found<'_>) -> Result<()> {
-        let mut visitor = Validating::new(self, limit, true, found);
+    pub fn range(&self, low: &[u8], end: &[u8], limit: usize, visit: EntryCallback<'_>) -> Result<()> {
+        let mut visitor = ValidatingVisitor::new(self, limit, true, visit);
         self.structure.walk(PsBounds::Range { low, end: Some(end) }, &mut visitor)
     }
 
-    /// [`newest`](Self::newest) that adds to `candidates` what it validates by the version table.
+    /// [`newest`](Self::newest) that adds all validated entries to `candidates`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`newest`](Self::newest).
     pub fn candidates(&self, secondary_key: &[u8], limit: usize, candidates: &mut Candidates) -> Result<()> {
         let mut ignore = |_: &[u8], _| {};
-        let mut visitor = Validating::new(self, limit, false, &mut ignore);
+        let mut visitor = ValidatingVisitor::new(self, limit, false, &mut ignore);
         visitor.candidates = Some(candidates);
         self.structure.walk(PsBounds::One(secondary_key), &mut visitor)
     }
 
-    /// Validates all of `candidates` by the version table. Returns how many are current.
+    /// Validates `candidates` by the version table. Returns the number of current ones.
     ///
     /// # Errors
     /// `Corruption` from the region.
@@ -222,41 +222,41 @@ impl PmIndex {
         Ok(current)
     }
 
-    /// Bytes that the entries take, and those of the version table.
+    /// Bytes of the entries, and of the version table.
     pub fn bytes(&self) -> (u64, u64) {
         (self.region.stats().allocated_bytes, self.version_region.stats().allocated_bytes)
     }
 }
 
-/// Takes a primary key and the sequence number of its write.
-pub type Found<'f> = &'f mut dyn FnMut(&[u8], SequenceNumber);
+/// Receives a primary key and the sequence number of its write.
+pub type EntryCallback<'f> = &'f mut dyn FnMut(&[u8], SequenceNumber);
 
-/// Passes current entries on, and flags obsolete ones.
-struct Validating<'v> {
+/// Passes current entries to a callback, and flags obsolete ones.
+struct ValidatingVisitor<'v> {
     index: &'v PmIndex,
-    /// Entries that are wanted of each key.
+    /// The limit of entries of each key.
     limit: usize,
-    /// There are several keys.
-    several: bool,
-    found: Found<'v>,
+    /// True for a walk over several keys.
+    is_range: bool,
+    visit: EntryCallback<'v>,
     candidates: Option<&'v mut Candidates>,
     /// The key of the entries that `count` counts.
     key: Vec<u8>,
     count: usize,
-    /// The primary key of the entry that was found to be obsolete last.
+    /// The primary key of the last obsolete entry.
     obsolete: Vec<u8>,
 }
 
-impl<'v> Validating<'v> {
-    fn new(index: &'v PmIndex, limit: usize, several: bool, found: Found<'v>) -> Self {
+impl<'v> ValidatingVisitor<'v> {
+    fn new(index: &'v PmIndex, limit: usize, is_range: bool, visit: EntryCallback<'v>) -> Self {
         let (key, obsolete) = Default::default();
-        Self { index, limit, several, found, candidates: None, key, count: 0, obsolete }
+        Self { index, limit, is_range, visit, candidates: None, key, count: 0, obsolete }
     }
 }
 
-impl Visitor for Validating<'_> {
-    fn entry(&mut self, entry: Entry<'_>) -> Result<Step> {
-        if self.several && self.key != entry.secondary_key {
+impl Visitor for ValidatingVisitor<'_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<WalkStep> {
+        if self.is_range && self.key != entry.secondary_key {
             self.key.clear();
             self.key.extend_from_slice(entry.secondary_key);
             self.count = 0;
@@ -267,14 +267,14 @@ impl Visitor for Validating<'_> {
         if self.index.versions.verdict(entry.primary_key, entry.sequence, MAX_SEQUENCE)? != Verdict::Current {
             self.obsolete.clear();
             self.obsolete.extend_from_slice(entry.primary_key);
-            return Ok(Step::Flag);
+            return Ok(WalkStep::Flag);
         }
-        (self.found)(entry.primary_key, entry.sequence);
+        (self.visit)(entry.primary_key, entry.sequence);
         self.count += 1;
         Ok(match self.count < self.limit {
-            true => Step::Next,
-            false if self.several => Step::NextKey,
-            false => Step::Stop,
+            true => WalkStep::Next,
+            false if self.is_range => WalkStep::NextKey,
+            false => WalkStep::Stop,
         })
     }
 
@@ -284,14 +284,14 @@ impl Visitor for Validating<'_> {
     }
 }
 
-/// Decides which entries a PS-Tree may remove.
-struct Garbage<'v> {
+/// Reports the entries that a PS-Tree may remove, by the version table.
+struct VersionObsolescence<'v> {
     versions: &'v VersionTable,
     /// The primary keys of removed entries that were not flagged.
     removed: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Obsolescence for Garbage<'_> {
+impl Obsolescence for VersionObsolescence<'_> {
     fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, view: SequenceNumber) -> Verdict {
         self.versions.verdict(primary_key, sequence, view).unwrap_or(Verdict::Unknown)
     }

@@ -1,4 +1,4 @@
-//! The PS-Tree as one of the compared structures: the one of an index of kind `ps-tree`, alone.
+//! The PS-Tree of an index of kind `ps-tree` as one of the compared structures.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use bolide_index::Order;
 use bolide_index::ps_tree::{Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
 use bolide_storage::pmem::{Region, RegionWriter};
 
-use super::{Entry, Step, Structure, Visitor};
+use super::{Entry, EntryStructure, Visitor, WalkStep};
 use crate::error::Result;
 
 /// See the [module](self).
-pub struct PsStructure {
+pub struct PsTreeEntries {
     tree: PsTree,
 }
 
-impl PsStructure {
-    /// An empty one in an empty region.
+impl PsTreeEntries {
+    /// An empty structure in an empty region.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -25,10 +25,10 @@ impl PsStructure {
     }
 }
 
-impl Structure for PsStructure {
+impl EntryStructure for PsTreeEntries {
     fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, garbage: &dyn Obsolescence) -> Result<()> {
         let Entry { secondary_key, primary_key, sequence } = entry;
-        // No reader has an older state.
+        // No reader has an older view.
         self.tree.insert(writer, secondary_key, primary_key, sequence, b"", garbage, MAX_SEQUENCE)?;
         Ok(())
     }
@@ -43,10 +43,10 @@ impl Structure for PsStructure {
             let (place, sequence) = (found.place, found.sequence);
             let (secondary_key, primary_key) = (found.secondary_key, found.primary_key);
             match visitor.entry(Entry { secondary_key, primary_key, sequence })? {
-                Step::Next => {}
-                Step::NextKey => cursor.skip_key(),
-                Step::Stop => return Ok(()),
-                Step::Flag => {
+                WalkStep::Next => {}
+                WalkStep::NextKey => cursor.skip_key(),
+                WalkStep::Stop => return Ok(()),
+                WalkStep::Flag => {
                     if cursor.flag_obsolete(place)? == PsFlag::Flagged {
                         visitor.flagged()?;
                     }
@@ -56,17 +56,17 @@ impl Structure for PsStructure {
     }
 }
 
-impl PsStructure {
-    /// Shows the entries of one key.
+impl PsTreeEntries {
+    /// Visits the entries of one key.
     fn walk_key(&self, secondary_key: &[u8], visitor: &mut dyn Visitor) -> Result<()> {
         let mut entries = self.tree.newest_entries(secondary_key, MAX_SEQUENCE)?;
         let mut long = Vec::new();
         while let Some((sequence, place, primary_key)) = entries.next_entry(&mut long)? {
             let entry = Entry { secondary_key, primary_key: primary_key.of(&long), sequence };
             match visitor.entry(entry)? {
-                Step::Next => {}
-                Step::NextKey | Step::Stop => break,
-                Step::Flag => {
+                WalkStep::Next => {}
+                WalkStep::NextKey | WalkStep::Stop => break,
+                WalkStep::Flag => {
                     let flag = match self.tree.region().try_writer() {
                         Some(writer) => entries.flag_obsolete(&writer, place)?,
                         None => PsFlag::Busy,

@@ -16,7 +16,7 @@ const RECORDS: u64 = 120;
 const SECONDARIES: u64 = 30;
 const ALL: usize = 10_000;
 
-/// The newest write of every record: secondary key, and when.
+/// The newest write of every record: secondary key and time.
 #[derive(Default)]
 struct Model {
     records: BTreeMap<u64, (u64, u64)>,
@@ -41,13 +41,13 @@ impl Model {
     }
 }
 
-/// An index as the test drives it.
-enum Subject {
+/// An index under test.
+enum TestIndex {
     Pm(Box<PmIndex>),
     Lsm(LsmIndex),
 }
 
-impl Subject {
+impl TestIndex {
     fn put(&self, secondary: u64, number: u64) {
         match self {
             Self::Pm(index) => index.put(&secondary_key(secondary), &primary_key(number)).unwrap(),
@@ -104,12 +104,12 @@ fn lsm(index: &'static str, in_memory: bool) -> LsmKind {
     }
 }
 
-fn subjects() -> Vec<(String, Subject)> {
+fn subjects() -> Vec<(String, TestIndex)> {
     let mut all = Vec::new();
     for kind in KINDS {
         for skey in SKEYS {
             let index = PmIndex::create(PmSettings { kind, skey, latency: None }).unwrap();
-            all.push((format!("{kind:?} {skey:?}"), Subject::Pm(Box::new(index))));
+            all.push((format!("{kind:?} {skey:?}"), TestIndex::Pm(Box::new(index))));
         }
     }
     for (index, in_memory) in [
@@ -118,17 +118,17 @@ fn subjects() -> Vec<(String, Subject)> {
         ("ps-tree", false),
     ] {
         let made = LsmIndex::create(lsm(index, in_memory), None, Components::system()).unwrap();
-        all.push((format!("{index} {in_memory}"), Subject::Lsm(made)));
+        all.push((format!("{index} {in_memory}"), TestIndex::Lsm(made)));
     }
     all
 }
 
-fn check(subjects: &[(String, Subject)], model: &Model, seed: u64) {
+fn check(subjects: &[(String, TestIndex)], model: &Model, seed: u64) {
     for (name, subject) in subjects {
         for secondary in 0..SECONDARIES {
             for limit in [1, 3, ALL] {
-                let summary = || format!("{name}, seed {seed}: secondary key {secondary}, limit {limit}");
-                assert_eq!(subject.newest(secondary, limit), model.newest(secondary, limit), "{}", summary());
+                let context = || format!("{name}, seed {seed}: secondary key {secondary}, limit {limit}");
+                assert_eq!(subject.newest(secondary, limit), model.newest(secondary, limit), "{}", context());
             }
         }
         for (first, count, limit) in [(0, SECONDARIES, 2), (5, 7, 5), (20, 20, ALL), (SECONDARIES, 5, 1)] {
@@ -141,7 +141,7 @@ fn check(subjects: &[(String, Subject)], model: &Model, seed: u64) {
 }
 
 #[test]
-fn all_answer_as_the_model_does() {
+fn all_indexes_match_the_model() {
     for seed in [1, 2] {
         let subjects = subjects();
         let (mut model, mut random) = (Model::default(), Random::new(seed));
@@ -160,12 +160,12 @@ fn all_answer_as_the_model_does() {
             }
             if round == 1 {
                 for (_, subject) in &subjects {
-                    if let Subject::Lsm(index) = subject {
+                    if let TestIndex::Lsm(index) = subject {
                         index.db().flush().unwrap();
                     }
                 }
             }
-            // Twice: the first time flags what is obsolete.
+            // Twice, since the first check flags obsolete entries.
             check(&subjects, &model, seed);
             check(&subjects, &model, seed);
         }
@@ -173,26 +173,26 @@ fn all_answer_as_the_model_does() {
 }
 
 #[test]
-fn puts_in_stages_and_from_threads_end_in_the_same_answers() {
+fn staged_and_concurrent_puts_return_the_expected_answers() {
     for kind in KINDS {
         let index = PmIndex::create(PmSettings { kind, skey: SkeyKind::BTree, latency: None }).unwrap();
         let mut model = Model::default();
         let mut random = Random::new(3);
         for _ in 0..40 {
-            let puts: Vec<Put> = (0..50)
+            let puts: Vec<StagedPut> = (0..50)
                 .map(|_| {
                     let (secondary, number) = (random.below(5), random.below(RECORDS));
                     model.put(secondary, number);
-                    Put { secondary_key: secondary_key(secondary), primary_key: primary_key(number) }
+                    StagedPut { secondary_key: secondary_key(secondary), primary_key: primary_key(number) }
                 })
                 .collect();
             index.put_in_stages(&puts).unwrap();
         }
-        let subject = [(format!("{kind:?}"), Subject::Pm(Box::new(index)))];
+        let subject = [(format!("{kind:?}"), TestIndex::Pm(Box::new(index)))];
         for secondary in 0..5 {
             assert_eq!(subject[0].1.newest(secondary, ALL), model.newest(secondary, ALL), "{kind:?}");
         }
-        let Subject::Pm(index) = &subject[0].1 else { continue };
+        let TestIndex::Pm(index) = &subject[0].1 else { continue };
         let mut candidates = Candidates::default();
         index.candidates(&secondary_key(1), ALL, &mut candidates).unwrap();
         assert_eq!(index.validate(&candidates).unwrap(), model.newest(1, ALL).len(), "{kind:?}");
@@ -229,13 +229,13 @@ fn puts_in_stages_and_from_threads_end_in_the_same_answers() {
 }
 
 #[test]
-fn the_driver_brings_the_records_of_entries() {
+fn the_driver_fetches_the_records_of_entries() {
     for kind in KINDS {
         let entries =
             Arc::new(PmIndex::create(PmSettings { kind, skey: SkeyKind::Trie, latency: None }).unwrap());
-        let stand = Stand::default();
-        stand.answer_from(&entries, 4);
-        let components = queried_by_driver(LsmIndex::ATTRIBUTE, &stand);
+        let source = EntrySource::default();
+        source.set_entries(&entries, 4);
+        let components = with_substitute_index(LsmIndex::ATTRIBUTE, &source);
         let table = LsmIndex::create(lsm("composite", false), None, components).unwrap();
         let (mut model, mut random) = (Model::default(), Random::new(4));
         for _ in 0..2_000 {

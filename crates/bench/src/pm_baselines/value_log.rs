@@ -1,9 +1,9 @@
-//! Log-structured values: the SKey layer has the newest entry of each secondary key, in one log of the index
-//! (Perseid §3). Nothing is moved or collected, which is the best case of this structure (§5.1).
+//! Log-structured values: the SKey layer maps each secondary key to its newest entry in one log (Perseid §3). There is no
+//! garbage collection, which is the best case of this structure (§5.1).
 //!
 //! ```text
 //! entry   := older header primary-key padding    padded with zeros to a multiple of 8 bytes
-//! older   place of the next older entry of the secondary key; 0 for none
+//! older   offset of the next older entry of the secondary key; 0 for none
 //! header  bits  0..16   length of the primary key
 //!         bit  16       the entry is obsolete
 //!         bits 17..64   sequence number
@@ -14,29 +14,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bolide_index::ps_tree::{KeyMap, Obsolescence, PsBounds, SkeyKind};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use super::{Entry, Step, Structure, Visitor};
+use super::{Entry, EntryStructure, Visitor, WalkStep};
 use crate::error::Result;
 
 const OBSOLETE: u64 = 1 << 16;
 const HEADER_BYTES: usize = 16;
-/// How much of the region the log takes at once.
+/// The bytes that the log allocates in the region at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// See the [module](self).
 pub struct ValueLog {
     map: KeyMap,
-    tail: Mutex<Tail>,
+    tail: Mutex<LogTail>,
 }
 
-/// Where the log goes on.
+/// The free part of the last chunk of the log.
 #[derive(Debug, Default)]
-struct Tail {
+struct LogTail {
     next: Place,
     end: Place,
 }
 
 impl ValueLog {
-    /// An empty one in an empty region.
+    /// An empty structure in an empty region.
     ///
     /// # Errors
     /// `NoSpace` from the region.
@@ -48,7 +48,7 @@ impl ValueLog {
         self.map.region()
     }
 
-    fn take(&self, writer: &RegionWriter<'_>, bytes: usize) -> bolide_base::Result<Place> {
+    fn allocate(&self, writer: &RegionWriter<'_>, bytes: usize) -> bolide_base::Result<Place> {
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         if tail.end - tail.next < bytes as Place {
             let chunk = CHUNK_BYTES.max(bytes);
@@ -60,7 +60,7 @@ impl ValueLog {
         Ok(at)
     }
 
-    /// The last entry from `newest` on that is newer than `sequence`; 0 if none is.
+    /// The oldest entry of the chain that is newer than `sequence`; 0 if there is none.
     fn newer_neighbour(&self, newest: Place, sequence: u64) -> bolide_base::Result<Place> {
         let (mut neighbour, mut at) = (0, newest);
         while at != 0 && self.region().load(at + 8)? >> 17 > sequence {
@@ -70,7 +70,7 @@ impl ValueLog {
         Ok(neighbour)
     }
 
-    /// Appends an entry and links it. Returns the newest one of its key.
+    /// Appends an entry and links it. Returns the newest entry of its key.
     fn append(
         &self,
         writer: &RegionWriter<'_>,
@@ -79,8 +79,8 @@ impl ValueLog {
     ) -> bolide_base::Result<Place> {
         let length = entry.primary_key.len();
         let bytes = HEADER_BYTES + length.next_multiple_of(8);
-        let at = self.take(writer, bytes)?;
-        // Almost always the entry is the newest one.
+        let at = self.allocate(writer, bytes)?;
+        // The entry is usually the newest of its key.
         let neighbour = self.newer_neighbour(newest, entry.sequence)?;
         let older = if neighbour == 0 { newest } else { self.region().load(neighbour)? };
         writer.store(at, older)?;
@@ -96,8 +96,8 @@ impl ValueLog {
         Ok(newest)
     }
 
-    /// Shows the entries of a key, from its newest one on. The step that it ends with.
-    fn walk_chain(&self, secondary_key: &[u8], newest: Place, visitor: &mut dyn Visitor) -> Result<Step> {
+    /// Visits the entries of a key from the newest one on. Returns the last step.
+    fn walk_chain(&self, secondary_key: &[u8], newest: Place, visitor: &mut dyn Visitor) -> Result<WalkStep> {
         let (mut at, mut primary_key) = (newest, Vec::new());
         while at != 0 {
             let words = self.region().words(at, HEADER_BYTES)?;
@@ -111,14 +111,14 @@ impl ValueLog {
                 self.region().read(at + HEADER_BYTES as Place, length, &mut primary_key)?;
                 let entry = Entry { secondary_key, primary_key: &primary_key, sequence: header >> 17 };
                 match visitor.entry(entry)? {
-                    Step::Next => {}
-                    Step::Flag => self.flag(at + 8, visitor)?,
+                    WalkStep::Next => {}
+                    WalkStep::Flag => self.flag(at + 8, visitor)?,
                     end => return Ok(end),
                 }
             }
             at = older;
         }
-        Ok(Step::NextKey)
+        Ok(WalkStep::NextKey)
     }
 
     fn flag(&self, header: Place, visitor: &mut dyn Visitor) -> Result<()> {
@@ -130,7 +130,7 @@ impl ValueLog {
     }
 }
 
-impl Structure for ValueLog {
+impl EntryStructure for ValueLog {
     fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, _: &dyn Obsolescence) -> Result<()> {
         self.map.put(writer, entry.secondary_key, |newest| {
             self.append(writer, entry, newest.unwrap_or_default())
@@ -151,7 +151,7 @@ impl Structure for ValueLog {
         let mut scan = self.map.scan(low);
         while let Some(found) = scan.next_entry()? {
             if end.is_some_and(|end| found.key >= end)
-                || self.walk_chain(found.key, found.value, visitor)? == Step::Stop
+                || self.walk_chain(found.key, found.value, visitor)? == WalkStep::Stop
             {
                 break;
             }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What one row cost one engine. Times are microseconds per operation.
+/// The costs of one row with one engine. Times are microseconds per operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RowFigures {
     /// Name of the row.
@@ -13,26 +13,25 @@ pub struct RowFigures {
     pub operations: u64,
     /// CPU time of the calling threads, user and system.
     pub thread_micros: f64,
-    /// CPU time of the whole process; for writing rows that wait for it, with the background work
-    /// they leave behind.
+    /// CPU time of the whole process, including the background work of rows that wait for it.
     pub process_micros: f64,
     /// Wall time until the last operation returned.
     pub wall_micros: f64,
     /// Wall time until the background work had ended, seconds; 0 for rows that do not wait.
     pub settle_seconds: f64,
-    /// Bytes handed to `write` calls or written through mappings, log included.
+    /// Bytes written by `write` calls or through mappings, log included.
     pub written_bytes: u64,
     /// Bytes of the keys and values put; 0 for rows that only read.
     pub user_bytes: u64,
     /// Bytes allocated on disk after the row.
     pub disk_bytes: u64,
-    /// Most resident memory so far, mapped file pages included.
+    /// Maximum resident memory so far, mapped file pages included.
     pub peak_rss_bytes: u64,
     /// Anonymous resident memory after the row.
     pub anonymous_bytes: u64,
-    /// Hash of all answers, where it depends on the seed alone.
+    /// Hash of all answers; `None` if it does not depend on the seed alone.
     pub checksum: Option<u64>,
-    /// What the index takes of the memory, as a part of its table, after the row; `None` where it was not measured.
+    /// The memory of the index as a share of the size of its table, after the row; `None` if not measured.
     pub index_share: Option<f64>,
 }
 
@@ -52,7 +51,7 @@ pub struct EngineFigures {
     pub threads: u64,
     /// Its rows, in the order they ran.
     pub rows: Vec<RowFigures>,
-    /// Each run's CPU time of the calling thread, per row: how much repeats move.
+    /// The CPU time of the calling thread by row and run: the variation between runs.
     pub thread_micros_by_run: Vec<Vec<f64>>,
 }
 
@@ -63,7 +62,7 @@ pub struct Report {
     pub workload: String,
     /// Records loaded.
     pub records: u64,
-    /// Runs the medians are over.
+    /// The number of runs of each median.
     pub runs: usize,
     /// Bolide's layout.
     pub layout: String,
@@ -74,7 +73,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An error if two engines answered the same queries differently.
+    /// Fails if two engines returned different answers to the same queries.
     pub fn check_answers(&self) -> crate::error::Result<()> {
         let Some(first) = self.engines.first() else { return Ok(()) };
         for engine in self.engines.iter().filter(|engine| engine.threads == first.threads) {

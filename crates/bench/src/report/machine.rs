@@ -1,4 +1,4 @@
-//! One line about the machine the figures are from.
+//! A description of the machine.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Figures of rows, their medians, and how they are shown.
+//! Figures of rows, their medians, and tables of them.
 
 mod figures;
 mod machine;

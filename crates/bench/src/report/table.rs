@@ -1,4 +1,4 @@
-//! Tables for the terminal; they are Markdown, so they go into `docs/PERFORMANCE.md` as they are.
+//! Tables for the terminal; they are Markdown, so they go into `docs/performance/results.md` as they are.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -101,7 +101,7 @@ fn space(engines: &[&EngineFigures]) -> Table {
     table
 }
 
-/// What the index of an engine takes of the memory at the end.
+/// The memory share of the index of an engine at the end.
 fn share_of(engine: &EngineFigures) -> Option<f64> {
     engine.rows.last().and_then(|row| row.index_share)
 }

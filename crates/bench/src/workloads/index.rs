@@ -1,12 +1,11 @@
 //! The index workload: records with a secondary key, inserted, updated and queried, newest first.
 //!
-//! A secondary key belongs to 25 records on average. Versions count the writes, so newest first
-//! means by falling version. A model of which record has which secondary key, built outside the
-//! measured time, computes the expected answer of every lookup, and each is compared.
+//! A secondary key has 25 records on average. Versions count the writes, so newest first means by descending version. A model,
+//! built outside the measured time, computes the expected answer of every lookup, and each answer is compared.
 //!
-//! Before the lookups that are measured, as many read all records of their secondary keys: all records are in memory
-//! then, whichever engine it is. Else an index that answers for keys without looking at records would have them read from
-//! files in the rows for records, and one that looks at them in the rows for keys.
+//! An equal number of unmeasured lookups first reads all records of their secondary keys, so that all records are in memory for
+//! every engine. Otherwise the first row that reads records would include file accesses: which row that is depends on whether
+//! lookups for keys read records.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,13 +25,13 @@ use crate::workloads::meter::Meter;
 /// Records of one secondary key, on average.
 pub const RECORDS_PER_SECONDARY: u64 = 25;
 
-/// More records than any secondary key has.
+/// A limit above the number of records of any secondary key.
 const ALL: usize = 1_000;
 
 /// Writes or lookups in one batch.
 const BATCH: usize = 100;
 
-/// What one child process is to run.
+/// The workload of one child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IndexPlan {
     /// Engine name.
@@ -47,10 +46,10 @@ pub struct IndexPlan {
     pub seed: u64,
 }
 
-/// Which record has which secondary key and version.
+/// The secondary key and the version of every record.
 struct Model {
     secondaries: u64,
-    /// Per record: secondary key and version.
+    /// For each record its secondary key and version.
     state: Vec<(u32, u32)>,
     random: Random,
     versions: u32,
@@ -80,7 +79,7 @@ impl Model {
         session.put(&keys::key(number), self.record.fill(number, secondary, self.versions))
     }
 
-    /// Per secondary key, its records' numbers, newest first.
+    /// For each secondary key the numbers of its records, newest first.
     fn newest_first(&self) -> Vec<Vec<u32>> {
         let mut by_secondary = vec![Vec::new(); self.secondaries as usize];
         for (number, (secondary, _)) in self.state.iter().enumerate() {
@@ -124,10 +123,10 @@ pub fn run(plan: &IndexPlan, path: &Path) -> Result<Vec<RowFigures>> {
         ("newest10-records", 10, Fetch::Records),
         ("all25-records", ALL, Fetch::Records),
     ] {
-        let lookup = Lookup { row, limit, fetch };
-        let found = lookup_row(&*engine, &lookup, &mut model, &newest_first, path)?;
+        let lookup = LookupRow { row, limit, fetch };
+        let row_figures = lookup_row(&*engine, &lookup, &mut model, &newest_first, path)?;
         if row != "warm-up" {
-            figures.push(found);
+            figures.push(row_figures);
         }
     }
     Ok(figures)
@@ -148,13 +147,13 @@ fn write_row(
             batch.iter().try_for_each(|number| model.put(session, *number))
         })?;
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     let settled = measure::settle(Duration::from_secs(120));
     let user_bytes = numbers.len() * (KEY_BYTES + RECORD_BYTES);
-    meter.figures(row, &stopped, numbers.len(), settled, user_bytes)
+    meter.figures(row, &reading, numbers.len(), settled, user_bytes)
 }
 
-struct Lookup {
+struct LookupRow {
     row: &'static str,
     limit: usize,
     fetch: Fetch,
@@ -162,12 +161,12 @@ struct Lookup {
 
 fn lookup_row(
     engine: &dyn IndexEngine,
-    lookup: &Lookup,
+    lookup: &LookupRow,
     model: &mut Model,
     newest_first: &[Vec<u32>],
     path: &Path,
 ) -> Result<RowFigures> {
-    let Lookup { row, limit, fetch } = *lookup;
+    let LookupRow { row, limit, fetch } = *lookup;
     let secondaries: Vec<u64> =
         (0..(model.state.len() / 50).max(1_000)).map(|_| model.random.below(model.secondaries)).collect();
     let mut answers = Vec::with_capacity(secondaries.len());
@@ -189,7 +188,7 @@ fn lookup_row(
             Ok(())
         })?;
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     for (secondary, answer) in secondaries.iter().zip(answers) {
         let mut expected = 0;
         for number in newest_first[*secondary as usize].iter().take(limit) {
@@ -205,5 +204,5 @@ fn lookup_row(
             return Err(format!("{row}: a wrong answer for secondary key {secondary}").into());
         }
     }
-    meter.figures(row, &stopped, secondaries.len(), Duration::ZERO, 0)
+    meter.figures(row, &reading, secondaries.len(), Duration::ZERO, 0)
 }

@@ -1,8 +1,7 @@
 //! The workload of the LevelDB++ table: JSON records with an index of each kind.
 //!
-//! 160-byte records, 25 for each secondary key on average, are inserted, a quarter as many are updated,
-//! then queried by secondary key and by ranges of them, newest first, whole records. A model computes
-//! what each answer must be.
+//! Records of 160 bytes, 25 for each secondary key on average, are inserted, and a quarter as many are updated. Queries by
+//! secondary key and by ranges of them return whole records, newest first. A model computes the expected answers.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,7 +38,7 @@ pub const SUBJECTS: &[(&str, &str)] = &[
     ("composite-key-index", "composite:validation=key-index"),
 ];
 
-/// What one child process is to run.
+/// The workload of one child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KindsPlan {
     /// Name of the subject.
@@ -54,7 +53,7 @@ pub struct KindsPlan {
     pub seed: u64,
 }
 
-/// Which record has which secondary key, and when it was written.
+/// The secondary key and the last write of every record.
 struct Model {
     secondaries: u64,
     state: Vec<(u32, u32)>,
@@ -90,7 +89,7 @@ impl Model {
     }
 }
 
-/// A row of queries: so many neighbouring secondary keys, so many answers.
+/// A row of queries: the number of neighbouring secondary keys, and the limit.
 struct QueryRow {
     row: &'static str,
     width: u64,
@@ -99,7 +98,7 @@ struct QueryRow {
 }
 
 const QUERY_ROWS: [QueryRow; 5] = [
-    // What was put off by the writes is paid for here.
+    // The first query includes work that the writes deferred.
     QueryRow { row: "first-lookup", width: 1, limit: 10, queries: 1 },
     QueryRow { row: "newest10-records", width: 1, limit: 10, queries: LOOKUPS },
     QueryRow { row: "all25-records", width: 1, limit: usize::MAX, queries: LOOKUPS },
@@ -133,10 +132,10 @@ pub fn run(plan: &KindsPlan, path: &Path) -> Result<Vec<RowFigures>> {
     let updates: Vec<u64> = (0..plan.updates).map(|_| model.random.below(plan.records)).collect();
     figures.push(write_row(&records, "update", &updates, &mut model, path, &mapped)?);
     let by_secondary = model.by_secondary();
-    // Without an index every query is a scan of everything.
+    // Without an index each query would scan the table.
     let query_rows = if spec.is_empty() { &[][..] } else { &QUERY_ROWS[..] };
-    for query_row in query_rows {
-        figures.push(measure_row(&records, query_row, &mut model, &by_secondary, path, &mapped)?);
+    for row_spec in query_rows {
+        figures.push(measure_row(&records, row_spec, &mut model, &by_secondary, path, &mapped)?);
     }
     Ok(figures)
 }
@@ -154,28 +153,28 @@ fn write_row(
     for number in numbers {
         model.put(records, *number, &mut json)?;
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     let settled = measure::settle(Duration::from_secs(120));
-    meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
+    meter.figures(row, &reading, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
 fn measure_row(
     records: &Collection,
-    query_row: &QueryRow,
+    row_spec: &QueryRow,
     model: &mut Model,
     by_secondary: &BTreeMap<u64, Vec<(u32, u32)>>,
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let firsts: Vec<u64> = (0..query_row.queries).map(|_| model.random.below(model.secondaries)).collect();
+    let firsts: Vec<u64> = (0..row_spec.queries).map(|_| model.random.below(model.secondaries)).collect();
     let queries: Vec<Query> = firsts
         .iter()
         .map(|first| {
-            let query = match query_row.width {
+            let query = match row_spec.width {
                 1 => Query::new().eq("secondary", *first),
                 width => Query::new().range("secondary", *first..=*first + width - 1),
             };
-            if query_row.limit == usize::MAX { query } else { query.limit(query_row.limit) }
+            if row_spec.limit == usize::MAX { query } else { query.limit(row_spec.limit) }
         })
         .collect();
     let mut answers = Vec::with_capacity(queries.len());
@@ -183,20 +182,20 @@ fn measure_row(
     for query in &queries {
         answers.push(records.find(query)?.into_vec());
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     for (first, answers) in firsts.iter().zip(answers) {
-        let lists = by_secondary.range(*first..*first + query_row.width);
+        let lists = by_secondary.range(*first..*first + row_spec.width);
         let mut expected: Vec<(u32, u32)> = lists.flat_map(|(_, list)| list.iter().copied()).collect();
         expected.sort_unstable_by(|left, right| right.cmp(left));
-        expected.truncate(query_row.limit);
+        expected.truncate(row_spec.limit);
         let keys = answers.iter().map(|answer| answer.key.as_slice());
         let right = keys.eq(expected.iter().map(|(_, number)| u64::from(*number).to_be_bytes()))
             && answers
                 .iter()
                 .all(|answer| answer.record.as_ref().is_some_and(|json| json.len() == RECORD_BYTES));
         if !right {
-            return Err(format!("{}: a wrong answer for secondary key {first}", query_row.row).into());
+            return Err(format!("{}: a wrong answer for secondary key {first}", row_spec.row).into());
         }
     }
-    meter.figures(query_row.row, &stopped, firsts.len(), Duration::ZERO, 0)
+    meter.figures(row_spec.row, &reading, firsts.len(), Duration::ZERO, 0)
 }

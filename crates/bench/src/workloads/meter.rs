@@ -9,7 +9,7 @@ use crate::report::RowFigures;
 
 /// The clocks at the start of a row.
 pub struct Meter<'e> {
-    /// Bytes that the engine has written through mappings so far.
+    /// Returns the bytes that the engine has written through mappings so far.
     mapped: &'e dyn Fn() -> u64,
     path: &'e Path,
     started: Instant,
@@ -18,8 +18,8 @@ pub struct Meter<'e> {
     written: u64,
 }
 
-/// What the calling thread spent, up to the end of its operations.
-pub struct Stopped {
+/// The clocks at the end of the last operation, relative to the start.
+pub struct MeterReading {
     thread_cpu: u64,
     process_cpu: u64,
     wall: Duration,
@@ -38,28 +38,27 @@ impl<'e> Meter<'e> {
         }
     }
 
-    /// Reads the clocks when the last operation returned.
-    pub fn stop(&self) -> Stopped {
-        Stopped {
+    /// Reads the clocks at the end of the last operation.
+    pub fn stop(&self) -> MeterReading {
+        MeterReading {
             thread_cpu: measure::thread_cpu_nanos() - self.thread_cpu,
             process_cpu: measure::process_cpu_nanos() - self.process_cpu,
             wall: self.started.elapsed(),
         }
     }
 
-    /// The figures of the row: `user_bytes` were put, 0 for a row that reads; its background work took
-    /// `settled`.
+    /// The figures of the row, with the bytes put (0 for a row that reads) and the time of the background work.
     pub fn figures(
         &self,
         row: &str,
-        stopped: &Stopped,
+        reading: &MeterReading,
         operations: usize,
         settled: Duration,
         user_bytes: usize,
     ) -> Result<RowFigures> {
-        // Background work a write row left behind is its own; checking a lookup row's answers is not.
+        // A write row includes its background work; a read row excludes the check of its answers.
         let process_cpu = match user_bytes {
-            0 => stopped.process_cpu,
+            0 => reading.process_cpu,
             _ => measure::process_cpu_nanos() - self.process_cpu,
         };
         let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / operations.max(1) as f64;
@@ -68,9 +67,9 @@ impl<'e> Meter<'e> {
             row: row.to_owned(),
             threads: 1,
             operations: operations as u64,
-            thread_micros: per_operation(stopped.thread_cpu),
+            thread_micros: per_operation(reading.thread_cpu),
             process_micros: per_operation(process_cpu),
-            wall_micros: stopped.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
+            wall_micros: reading.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
             settle_seconds: settled.as_secs_f64(),
             written_bytes: measure::written_bytes() + (self.mapped)() - self.written,
             user_bytes: user_bytes as u64,

@@ -1,9 +1,8 @@
-//! The operations on a store: the rows of the plain-store workload and of the index workload.
+//! The workloads: the rows of the plain-store workload, of the index workloads and of sorted views.
 //!
-//! Every row checks the answers it gets, so that a store that loses records, skips rows or hands
-//! out torn values fails instead of looking fast. The checks cost every engine the same few
-//! nanoseconds; the checksum of all answers must also agree between engines, because the sequence
-//! of operations depends on the seed alone.
+//! Every row checks its answers, so that a store that loses records, skips rows or returns torn values fails instead of
+//! appearing fast. The checks cost every engine the same few nanoseconds. The checksum of all answers must agree between
+//! engines, since the sequence of operations depends on the seed alone.
 
 pub mod index;
 pub mod kinds;

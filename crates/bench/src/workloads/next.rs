@@ -1,9 +1,9 @@
-//! The workload for index blocks inside sstables: records of 128 bytes with a secondary key that 25 of them share on average, inserted,
-//! updated, compacted, and queried: the newest few and all of one secondary key, and ranges of 250 and 2,500 records.
+//! The workload for index blocks inside sstables: records of 128 bytes, 25 for each secondary key on average.
 //!
-//! Every answer has its record, lent where it lies. A model of which record has which secondary key, kept outside the measured
-//! time, computes every expected answer, newest first, and every one is compared. The memory of the global index is held against the size
-//! of the table: more than a hundredth is an error.
+//! Records are inserted, updated and compacted. Queries read the newest few and all records of a secondary key, and ranges
+//! of 250 and 2,500 records. Every answer includes its record, borrowed without a copy. A model, maintained outside the
+//! measured time, computes the expected answers, newest first, and each answer is compared. If the global index takes more
+//! than a hundredth of the size of the table in memory, the workload fails.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ use crate::report::RowFigures;
 
 pub(super) const RECORD_BYTES: usize = 128;
 const RECORDS_PER_SECONDARY: u64 = 25;
-/// The memory of the global index, with the directories under it, in parts of the table.
+/// The maximum memory of the global index, directories included, as a share of the size of the table.
 const MAX_INDEX_SHARE: f64 = 0.01;
 
-/// The subjects, the one first that the others are compared with.
+/// The subjects; the first is the base of the comparison.
 pub const SUBJECTS: &[(&str, &str)] =
     &[("next", "next"), ("none", ""), ("composite", "composite"), ("ps-tree", "ps-tree")];
 
-/// What one child process is to run.
+/// The workload of one child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NextPlan {
     /// Name of the subject.
@@ -43,15 +43,15 @@ pub struct NextPlan {
     pub records: u64,
     /// Updates after that.
     pub updates: u64,
-    /// Bolide's layout.
+    /// Tiered layout instead of leveled.
     pub tiered: bool,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Where the data set of positions is, if not beside the repository.
+    /// The directory of the data set of positions; `None` for the shared data directory.
     pub data: Option<PathBuf>,
 }
 
-/// A row of queries: so many neighbouring secondary keys, so many answers.
+/// A row of queries: the number of neighbouring secondary keys, and the limit.
 struct QueryRow {
     row: &'static str,
     width: u64,
@@ -60,7 +60,7 @@ struct QueryRow {
 }
 
 const QUERY_ROWS: [QueryRow; 5] = [
-    // Brings blocks into the cache: not shown.
+    // Fills the block cache; not reported.
     QueryRow { row: WARM_UP, width: 1, limit: usize::MAX, queries: 4_000 },
     QueryRow { row: "newest10-records", width: 1, limit: 10, queries: 4_000 },
     QueryRow { row: "all25-records", width: 1, limit: usize::MAX, queries: 4_000 },
@@ -69,10 +69,10 @@ const QUERY_ROWS: [QueryRow; 5] = [
 ];
 const WARM_UP: &str = "warm-up";
 
-/// Which record has which secondary key, and when it was written.
+/// The secondary key and the last write of every record.
 struct Model {
     secondaries: u64,
-    /// Of each record the secondary key and the number of its last write.
+    /// For each record its secondary key and the number of its last write.
     state: Vec<(u32, u32)>,
     writes: u32,
     random: Random,
@@ -106,7 +106,7 @@ impl Model {
         Ok(records.put(&keys::key(number), &self.record)?)
     }
 
-    /// Per secondary key its records, newest first, as (write, number).
+    /// For each secondary key its records, newest first, as (write, number).
     fn by_secondary(&self) -> Vec<Vec<(u32, u32)>> {
         let mut all = vec![Vec::new(); self.secondaries as usize];
         for (number, (secondary, write)) in (0..).zip(&self.state) {
@@ -127,7 +127,7 @@ pub(super) fn checksum_of_answers(records: &Collection, query: &Query, options: 
     Ok(checksum)
 }
 
-/// The checksum of the newest `limit` of these records, each with the number of its last write and its own.
+/// The checksum of the newest `limit` of these records, given as (write, number).
 pub(super) fn checksum_expected(mut expected: Vec<(u32, u32)>, limit: usize) -> u64 {
     expected.sort_unstable_by(|left, right| right.cmp(left));
     expected.iter().take(limit).fold(0, |checksum, &(write, number)| {
@@ -177,11 +177,11 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     db.compact()?;
     measure::settle(Duration::from_secs(120));
     let by_secondary = model.by_secondary();
-    // Without an index every query is a scan of everything.
+    // Without an index each query would scan the table.
     let query_rows = if spec.is_empty() { &[][..] } else { &QUERY_ROWS[..] };
-    for query_row in query_rows {
-        let row = measure_row(&records, query_row, &mut model, &by_secondary, path, &mapped)?;
-        if query_row.row != WARM_UP {
+    for row_spec in query_rows {
+        let row = measure_row(&records, row_spec, &mut model, &by_secondary, path, &mapped)?;
+        if row_spec.row != WARM_UP {
             figures.push(row);
         }
     }
@@ -191,7 +191,7 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     Ok(figures)
 }
 
-/// What an index of kind `next` takes of the memory, as a part of its table; `None` where there is none.
+/// The memory of an index of kind `next` as a share of the size of its table; `None` if there is no such index.
 pub(super) fn index_share(db: &Db) -> Result<Option<f64>> {
     let stats = db.stats();
     let next = stats.collections.iter().flat_map(|of| &of.indexes).find_map(|index| index.next);
@@ -216,40 +216,40 @@ fn write_row(
     for number in numbers {
         model.put(records, *number)?;
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     let settled = measure::settle(Duration::from_secs(120));
-    meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
+    meter.figures(row, &reading, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
 fn measure_row(
     records: &Collection,
-    query_row: &QueryRow,
+    row_spec: &QueryRow,
     model: &mut Model,
     by_secondary: &[Vec<(u32, u32)>],
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let starts = model.secondaries.saturating_sub(query_row.width - 1).max(1);
-    let firsts: Vec<u64> = (0..query_row.queries).map(|_| model.random.below(starts)).collect();
+    let starts = model.secondaries.saturating_sub(row_spec.width - 1).max(1);
+    let firsts: Vec<u64> = (0..row_spec.queries).map(|_| model.random.below(starts)).collect();
     let options = FindOptions::default();
     let mut answers = Vec::with_capacity(firsts.len());
     let meter = Meter::start(path, mapped);
     for first in &firsts {
-        let query = match query_row.width {
+        let query = match row_spec.width {
             1 => Query::new().eq("secondary", *first),
             width => Query::new().range("secondary", *first..=*first + width - 1),
         };
-        let query = if query_row.limit == usize::MAX { query } else { query.limit(query_row.limit) };
+        let query = if row_spec.limit == usize::MAX { query } else { query.limit(row_spec.limit) };
         answers.push(checksum_of_answers(records, &query, &options)?);
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     for (first, answer) in firsts.iter().zip(answers) {
-        let lists = by_secondary.iter().skip(*first as usize).take(query_row.width as usize);
-        if checksum_expected(lists.flatten().copied().collect(), query_row.limit) != answer {
-            return Err(format!("{}: a wrong answer for secondary key {first}", query_row.row).into());
+        let lists = by_secondary.iter().skip(*first as usize).take(row_spec.width as usize);
+        if checksum_expected(lists.flatten().copied().collect(), row_spec.limit) != answer {
+            return Err(format!("{}: a wrong answer for secondary key {first}", row_spec.row).into());
         }
     }
-    meter.figures(query_row.row, &stopped, firsts.len(), Duration::ZERO, 0)
+    meter.figures(row_spec.row, &reading, firsts.len(), Duration::ZERO, 0)
 }
 
 #[cfg(test)]
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn all_subjects_answer_as_the_model_does() {
+    fn all_subjects_match_the_model() {
         for (engine, spec) in SUBJECTS {
             let folder = tempfile::tempdir().unwrap();
             let figures = run(&plan(engine, *engine == "next"), folder.path()).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_noticed() {
+    fn a_wrong_answer_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let plan = plan("composite", false);
         let db = Db::open_with(
@@ -288,11 +288,11 @@ mod tests {
         let records = db.create_collection("records", records).unwrap();
         let mut model = Model::new(&plan);
         (0..500).for_each(|number| model.put(&records, number).unwrap());
-        let query_row = QueryRow { row: "all", width: 240, limit: usize::MAX, queries: 1 };
+        let row_spec = QueryRow { row: "all", width: 240, limit: usize::MAX, queries: 1 };
         let by_secondary = model.by_secondary();
         let path = folder.path();
-        measure_row(&records, &query_row, &mut model, &by_secondary, path, &|| 0).unwrap();
+        measure_row(&records, &row_spec, &mut model, &by_secondary, path, &|| 0).unwrap();
         records.delete(&keys::key(7)).unwrap();
-        assert!(measure_row(&records, &query_row, &mut model, &by_secondary, path, &|| 0).is_err());
+        assert!(measure_row(&records, &row_spec, &mut model, &by_secondary, path, &|| 0).is_err());
     }
 }

@@ -1,15 +1,15 @@
-//! The workload for index blocks of points: the records of [`next`](super::next) with the position of a bus each, inserted, moved,
-//! compacted, and queried by windows that hold about 250 and 2,500 of them.
+//! The workload for index blocks of points: the records of [`next`](super::next), each with the position of a bus. They are
+//! inserted, updated, compacted, and queried by windows with about 250 and 2,500 records.
 //!
 //! ```text
 //! record 128 bytes   cell u64 | write u64 | number u64 | seal u64 | lon f64 | lat f64 | filler   (big-endian)
 //! ```
 //!
-//! An index without windows has the cells: the position of the point on a Z-curve. A query reads the few ranges of cells that cover
-//! the window, all in one query, and each record that it brings is looked into. So it is spared what a program would have to do
-//! that reads one range after the other.
+//! Indexes that do not support windows index cells: positions on a Z-curve. A query reads the few ranges of cells that
+//! cover the window, all in one query, and checks the position of each record. A program without this substitution would
+//! run a query for each range.
 //!
-//! Every answer has its record, lent where it lies, and is compared, as there, with a model.
+//! Every answer includes its record, borrowed without a copy, and is compared with a model, as in `next`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,38 +29,38 @@ use crate::data::random::Random;
 use crate::engine::{CACHE_BYTES, MEMTABLE_BYTES};
 use crate::error::Result;
 use crate::measure;
-use crate::next_baselines::{CELL, CellQueries, StandIn, cell_of, standing_in};
+use crate::next_baselines::{CELL, CellRanges, Substitution, cell_of, with_substitutions};
 use crate::report::RowFigures;
 
 const POINT: &str = "point(lon,lat)";
 /// The name of the index.
-const PLACE: &str = "place";
-/// Where the coordinates stand in a record.
-const POSITION_AT: usize = 32;
+const INDEX_NAME: &str = "place";
+/// The offset of the coordinates in a record.
+const POSITION_OFFSET: usize = 32;
 
-/// No window is wider, in degrees: this is more than the city that the positions are in.
-const WIDEST: f64 = 2.0;
+/// The maximum width of a window in degrees: more than the extent of the city of the positions.
+const MAX_WINDOW_DEGREES: f64 = 2.0;
 
-/// A row of queries: so many answers, about.
-struct QueryRow {
+/// A row of queries with about so many answers.
+struct WindowRow {
     row: &'static str,
     answers: usize,
     queries: usize,
 }
 
-const QUERY_ROWS: [QueryRow; 3] = [
-    // Brings blocks into the cache: not shown.
-    QueryRow { row: WARM_UP, answers: 250, queries: 1_000 },
-    QueryRow { row: "window250-records", answers: 250, queries: 1_000 },
-    QueryRow { row: "window2500-records", answers: 2_500, queries: 200 },
+const WINDOW_ROWS: [WindowRow; 3] = [
+    // Fills the block cache; not reported.
+    WindowRow { row: WARM_UP, answers: 250, queries: 1_000 },
+    WindowRow { row: "window250-records", answers: 250, queries: 1_000 },
+    WindowRow { row: "window2500-records", answers: 2_500, queries: 200 },
 ];
 const WARM_UP: &str = "warm-up";
 
-/// The position and the cell that are written.
+/// Extracts the position and the cell of a record.
 #[derive(Debug)]
-struct Placed;
+struct PositionExtractor;
 
-impl AttributeExtractor for Placed {
+impl AttributeExtractor for PositionExtractor {
     fn extract_into(
         &self,
         record: &[u8],
@@ -89,15 +89,15 @@ fn word_at(record: &[u8], at: usize) -> u64 {
 }
 
 fn position_of(record: &[u8]) -> Position {
-    [POSITION_AT, POSITION_AT + 8].map(|at| f64::from_bits(word_at(record, at)))
+    [POSITION_OFFSET, POSITION_OFFSET + 8].map(|at| f64::from_bits(word_at(record, at)))
 }
 
-/// A write that is still to be made: of which record, with which position and cell.
+/// A pending write: number of the record, position and cell.
 type Write = (u64, Position, u64);
 
-/// Which record is where, and when it was written.
+/// The position and the last write of every record.
 struct Model {
-    /// Of each record its position and the number of its last write.
+    /// For each record its position and the number of its last write.
     state: Vec<(Position, u32)>,
     writes: u32,
     record: [u8; RECORD_BYTES],
@@ -139,7 +139,7 @@ struct Point {
     number: u32,
 }
 
-/// The records in the order of their longitudes, to count and to find those within windows.
+/// The records sorted by longitude, to count and to find those within windows.
 struct ByLongitude(Vec<Point>);
 
 impl ByLongitude {
@@ -149,15 +149,15 @@ impl ByLongitude {
         rest.filter(move |point| (south..=north).contains(&point.position[1]))
     }
 
-    /// Windows around random records, with so many records each, or little more. A few positions of the source lie nowhere near the
-    /// others; no query is around these.
+    /// Windows around random records, with `answers` records each or slightly more. Windows around outliers, wider than
+    /// [`MAX_WINDOW_DEGREES`], are excluded.
     fn windows(&self, count: usize, answers: usize, random: &mut Random) -> Vec<[f64; 4]> {
         let mut around = || self.0[random.below(self.0.len() as u64) as usize].position;
         let windows = std::iter::repeat_with(|| self.window(around(), answers));
-        windows.filter(|[west, _, east, _]| east - west < WIDEST).take(count).collect()
+        windows.filter(|[west, _, east, _]| east - west < MAX_WINDOW_DEGREES).take(count).collect()
     }
 
-    /// The smallest square around a position that has so many records, or little more than that.
+    /// The smallest square around a position with `answers` records or slightly more.
     fn window(&self, position: Position, answers: usize) -> [f64; 4] {
         let around = |half: f64| {
             let [x, y] = position;
@@ -178,34 +178,34 @@ impl ByLongitude {
     }
 }
 
-/// How the compared subject is queried.
+/// The form of the queries to a subject.
 #[derive(Debug, Clone)]
-enum QueryPath {
-    /// Without an index there are no queries: it would read everything.
-    Nothing,
-    /// For windows.
+enum WindowQueries {
+    /// No queries: without an index each would scan the table.
+    Unindexed,
+    /// Windows.
     Windows,
-    /// For the cells of windows.
-    Cells(Arc<CellQueries>),
+    /// The cells of windows.
+    Cells(Arc<CellRanges>),
 }
 
-/// How the subject `name` is queried, and its index.
-fn subject(name: &str) -> Result<(QueryPath, String)> {
+/// The form of the queries to the subject `name`, and the specification of its index.
+fn subject(name: &str) -> Result<(WindowQueries, String)> {
     let known = SUBJECTS.iter().find(|(known, _)| *known == name);
     let (_, kind) = known.ok_or_else(|| format!("there is no kind `{name}`"))?;
     Ok(match *kind {
-        "" => (QueryPath::Nothing, String::new()),
-        "next" => (QueryPath::Windows, format!("{PLACE}={POINT}:{kind}")),
-        _ => (QueryPath::Cells(Arc::new(CellQueries::of_points())), format!("{PLACE}={CELL}:{kind}")),
+        "" => (WindowQueries::Unindexed, String::new()),
+        "next" => (WindowQueries::Windows, format!("{INDEX_NAME}={POINT}:{kind}")),
+        _ => (WindowQueries::Cells(Arc::new(CellRanges::of_points())), format!("{INDEX_NAME}={CELL}:{kind}")),
     })
 }
 
-fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, QueryPath)> {
-    let (query_path, index) = subject(&plan.engine)?;
-    let mut components = Components::system().extractor("records", Arc::new(Placed));
-    if let QueryPath::Cells(cells) = &query_path {
-        let stand_in = StandIn::Ranges(cells.clone());
-        components = standing_in(components, [(PLACE.to_owned(), stand_in)].into());
+fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, WindowQueries)> {
+    let (window_queries, index) = subject(&plan.engine)?;
+    let mut components = Components::system().extractor("records", Arc::new(PositionExtractor));
+    if let WindowQueries::Cells(cells) = &window_queries {
+        let substitution = Substitution::Cells(cells.clone());
+        components = with_substitutions(components, [(INDEX_NAME.to_owned(), substitution)].into());
     }
     let options =
         Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
@@ -216,12 +216,12 @@ fn open(plan: &NextPlan, path: &Path) -> Result<(Db, Collection, QueryPath)> {
         collection = collection.index(index.parse()?);
     }
     let records = db.create_collection("records", collection)?;
-    Ok((db, records, query_path))
+    Ok((db, records, window_queries))
 }
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let (db, records, query_path) = open(plan, path)?;
+    let (db, records, window_queries) = open(plan, path)?;
     let mut positions = Positions::load(plan.data.as_deref(), plan.records as usize, plan.seed)?;
     eprintln!("  positions of {} lines", positions.lines());
     let mut random = Random::new(plan.seed);
@@ -239,10 +239,10 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     db.compact()?;
     measure::settle(Duration::from_secs(120));
     let model = model.by_longitude();
-    let query_rows = if matches!(query_path, QueryPath::Nothing) { &[][..] } else { &QUERY_ROWS[..] };
-    for query_row in query_rows {
-        let row = measure_row(&records, query_row, &query_path, &model, &mut random, path, &mapped)?;
-        if query_row.row != WARM_UP {
+    let query_rows = if matches!(window_queries, WindowQueries::Unindexed) { &[][..] } else { &WINDOW_ROWS[..] };
+    for row_spec in query_rows {
+        let row = measure_row(&records, row_spec, &window_queries, &model, &mut random, path, &mapped)?;
+        if row_spec.row != WARM_UP {
             figures.push(row);
         }
     }
@@ -265,44 +265,44 @@ fn write_row(
     for write in &writes {
         model.put(records, *write)?;
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     let settled = measure::settle(Duration::from_secs(120));
-    meter.figures(row, &stopped, writes.len(), settled, writes.len() * (KEY_BYTES + RECORD_BYTES))
+    meter.figures(row, &reading, writes.len(), settled, writes.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
 fn measure_row(
     records: &Collection,
-    query_row: &QueryRow,
-    query_path: &QueryPath,
+    row_spec: &WindowRow,
+    window_queries: &WindowQueries,
     model: &ByLongitude,
     random: &mut Random,
     path: &Path,
     mapped: &dyn Fn() -> u64,
 ) -> Result<RowFigures> {
-    let windows = model.windows(query_row.queries, query_row.answers, random);
+    let windows = model.windows(row_spec.queries, row_spec.answers, random);
     let options = FindOptions::default();
     let mut answers = Vec::with_capacity(windows.len());
     let meter = Meter::start(path, mapped);
     for window in &windows {
         let [west, south, east, north] = *window;
         let query = Query::new().within(POINT, Rect::new(west, south, east, north)?);
-        let query = match query_path {
-            QueryPath::Cells(cells) => {
-                cells.run_query(*window);
-                query.range(CELL, 0_u64..).using_index(PLACE)
+        let query = match window_queries {
+            WindowQueries::Cells(cells) => {
+                cells.set_window(*window);
+                query.range(CELL, 0_u64..).using_index(INDEX_NAME)
             }
-            QueryPath::Windows | QueryPath::Nothing => query,
+            WindowQueries::Windows | WindowQueries::Unindexed => query,
         };
         answers.push(checksum_of_answers(records, &query, &options)?);
     }
-    let stopped = meter.stop();
+    let reading = meter.stop();
     for (window, answer) in windows.iter().zip(answers) {
         let expected = model.within(*window).map(|point| (point.write, point.number)).collect();
         if checksum_expected(expected, usize::MAX) != answer {
-            return Err(format!("{}: a wrong answer for window {window:?}", query_row.row).into());
+            return Err(format!("{}: a wrong answer for window {window:?}", row_spec.row).into());
         }
     }
-    meter.figures(query_row.row, &stopped, windows.len(), Duration::ZERO, 0)
+    meter.figures(row_spec.row, &reading, windows.len(), Duration::ZERO, 0)
 }
 
 #[cfg(test)]
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn all_subjects_answer_as_the_model_does() {
+    fn all_subjects_match_the_model() {
         for (engine, spec) in SUBJECTS {
             let folder = tempfile::tempdir().unwrap();
             let figures = run(&plan(engine, *engine == "next"), folder.path()).unwrap();
@@ -326,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_noticed_and_windows_have_the_requested_size() {
+    fn a_wrong_answer_is_an_error_and_windows_have_the_requested_size() {
         for engine in ["next", "ps-tree"] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path();
-            let (_db, records, query_path) = open(&plan(engine, false), path).unwrap();
+            let (_db, records, window_queries) = open(&plan(engine, false), path).unwrap();
             let mut model = Model::new();
             for number in 0..500 {
                 let [x, y] = [(number % 25) as f64 * 0.01 - 97.8, (number / 25) as f64 * 0.01 + 30.2];
@@ -339,9 +339,9 @@ mod tests {
             let model = model.by_longitude();
             let window = model.window(model.0[250].position, 40);
             assert!((40..60).contains(&model.within(window).count()));
-            let query_row = QueryRow { row: "all", answers: 500, queries: 1 };
+            let row_spec = WindowRow { row: "all", answers: 500, queries: 1 };
             let mut random = Random::new(1);
-            let mut row = || measure_row(&records, &query_row, &query_path, &model, &mut random, path, &|| 0);
+            let mut row = || measure_row(&records, &row_spec, &window_queries, &model, &mut random, path, &|| 0);
             row().unwrap();
             records.delete(&keys::key(7)).unwrap();
             assert!(row().is_err());

@@ -1,11 +1,11 @@
-//! The rows of the plain-store workload: what each does, how often, in which batches.
+//! The rows of the plain-store workload: their operations, number of operations and batches.
 
 use crate::engine::Access;
 
-/// The records that a row reads.
+/// The distribution of the records that a row reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Popularity {
-    /// Every record alike.
+    /// Uniform.
     Uniform,
     /// Zipf, exponent 0.99, scattered over the key space: as many ranks as records, in the YCSB rows as many as [`Ranks`].
     Zipf,
@@ -13,15 +13,15 @@ pub enum Popularity {
     Latest,
 }
 
-/// From how many ranks the YCSB rows draw their keys, except for its "latest".
+/// The number of ranks of the YCSB rows, except for "latest".
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 pub enum Ranks {
-    /// 10 billion, as YCSB does: half of the queries are as good as uniform
+    /// 10 billion, as in YCSB: half of the queries are practically uniform
     #[default]
     Ycsb,
-    /// As many as there are records, as in the rows of gets: some are read far more often
+    /// The number of records, as in the rows of gets: more skewed
     Records,
 }
 
@@ -47,9 +47,9 @@ pub enum Ycsb {
 pub enum Row {
     /// Puts of every record, in random key order.
     Load,
-    /// Gets of records that are there.
+    /// Gets of existing records.
     Get(Popularity),
-    /// Gets of keys that are not there but lie among those that are.
+    /// Gets of absent keys within the range of the existing ones.
     MissingGet,
     /// Seek to a key and read the record there.
     Seek(Popularity),
@@ -112,7 +112,7 @@ impl Row {
         Self::ALL.into_iter().find(|row| row.name() == name)
     }
 
-    /// How many operations it does, over all threads, on a store of `records`.
+    /// The number of operations of all threads on a store with `records` records.
     pub fn operations(self, records: u64) -> u64 {
         match self {
             Row::Load => records,
@@ -121,7 +121,7 @@ impl Row {
         }
     }
 
-    /// Whether it writes.
+    /// The access of its batches.
     pub fn access(self) -> Access {
         match self {
             Row::Load => Access::Write,
@@ -140,13 +140,12 @@ impl Row {
         }
     }
 
-    /// Operations that a thread draws at a time, before it runs them: whole batches, so many that reading the clocks costs
-    /// nothing.
+    /// Operations that a thread draws at a time: whole batches, so many that the cost of reading the clocks is negligible.
     pub fn drawn(self) -> u64 {
         self.batch().max(1_000)
     }
 
-    /// The records that it reads.
+    /// The distribution of the records that it reads.
     pub fn popularity(self) -> Popularity {
         match self {
             Row::Load | Row::MissingGet => Popularity::Uniform,

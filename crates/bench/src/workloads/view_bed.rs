@@ -1,7 +1,7 @@
 //! Sorted runs of one sstable each, their sorted view, and the operations on both (REMIX §5.1).
 //!
-//! Keys of 16 bytes and values of 100, uncompressed, all blocks in the cache. With weak locality each key lies in a
-//! random run, with strong locality 64 neighbours lie in one. Every answer is checked.
+//! Keys of 16 bytes and values of 100, uncompressed, all blocks in the cache. With weak locality each key is in a
+//! random run, with strong locality 64 neighbours are in one run. Every answer is checked.
 
 use std::ops::Range;
 use std::path::Path;

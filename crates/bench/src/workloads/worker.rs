@@ -1,4 +1,4 @@
-//! One thread of a plain-store row: draws operations, runs them, checks the answers.
+//! One thread of a plain-store row: it draws operations, runs them and checks the answers.
 
 use super::rows::{Popularity, Ranks, Row, SCAN_RECORDS, YCSB_SCAN_RECORDS, Ycsb};
 use crate::data::keys::{self, FIRST_ABSENT, KEY_BYTES, VALUE_BYTES, ValueBuffer};
@@ -7,12 +7,12 @@ use crate::data::zipf::Zipf;
 use crate::engine::Session;
 use crate::error::Result;
 
-/// What a row's threads share.
+/// The shared state of the threads of a row.
 #[derive(Debug)]
-pub struct Shared {
+pub struct RowContext {
     /// The row.
     pub row: Row,
-    /// Records `0..population` are there when the row begins (at [`Row::Load`]: will be there).
+    /// The number of records at the start of the row, or at the end of [`Row::Load`]: their numbers are `0..population`.
     pub population: u64,
     /// Threads that run the row.
     pub threads: u64,
@@ -20,12 +20,12 @@ pub struct Shared {
     pub zipf: Zipf,
     /// Ranks for [`Popularity::Latest`].
     pub latest: Zipf,
-    /// From keys before this one a scan must find its full length. Keys are spread evenly, so
-    /// ten times the longest scan from the end of the key space is far enough.
+    /// A scan from a key below this must return its full length. Keys are evenly distributed, so a distance of ten times the
+    /// longest scan from the end of the key space is sufficient.
     pub last_full_start: [u8; KEY_BYTES],
 }
 
-impl Shared {
+impl RowContext {
     /// A row over records `0..population`.
     pub fn new(row: Row, population: u64, threads: u64, ranks: Ranks) -> Self {
         let zipf = match row {
@@ -47,34 +47,34 @@ impl Shared {
     }
 }
 
-/// One operation, as it was drawn.
+/// A drawn operation.
 #[derive(Debug, Clone, Copy)]
 struct Operation {
-    /// The record it is about.
+    /// The number of its record.
     number: u64,
-    kind: Kind,
+    kind: OperationKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum OperationKind {
     Insert,
     Update,
     Modify,
     Get,
     Missing,
-    /// Of so many records.
+    /// A scan of so many records.
     Scan(u32),
 }
 
 /// One thread of a row.
 ///
-/// Operations are drawn before the clocks run: a rank of Zipf's law costs some 50 ns, which no store can do anything about.
+/// Operations are drawn outside the measured time: a rank of a Zipf distribution costs some 50 ns.
 pub struct Worker<'s> {
-    shared: &'s Shared,
+    context: &'s RowContext,
     thread: u64,
     random: Random,
     drawn: Vec<Operation>,
-    /// How many of the drawn ones have been run.
+    /// The number of drawn operations that have been run.
     run: usize,
     value: ValueBuffer,
     done: u64,
@@ -85,10 +85,10 @@ pub struct Worker<'s> {
 
 impl<'s> Worker<'s> {
     /// Thread number `thread`; its operations depend on `seed`, the row and the thread alone.
-    pub fn new(shared: &'s Shared, thread: u64, seed: u64) -> Self {
-        let row_seed = shared.row.name().bytes().fold(seed, |hash, byte| hash * 31 + u64::from(byte));
+    pub fn new(context: &'s RowContext, thread: u64, seed: u64) -> Self {
+        let row_seed = context.row.name().bytes().fold(seed, |hash, byte| hash * 31 + u64::from(byte));
         Self {
-            shared,
+            context,
             thread,
             random: Random::new(row_seed + (thread << 32)),
             drawn: Vec::new(),
@@ -101,22 +101,22 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// New records this thread has put, once it has run what was drawn: numbers `population + k * threads + thread`.
+    /// Records inserted by the drawn operations so far; their numbers are `population + k * threads + thread`.
     pub fn inserted(&self) -> u64 {
         self.inserted
     }
 
-    /// Bytes of all keys and values this thread has put.
+    /// Bytes of all keys and values that this thread put.
     pub fn user_bytes(&self) -> u64 {
         self.puts * (KEY_BYTES + VALUE_BYTES) as u64
     }
 
-    /// A hash of every answer so far.
+    /// A hash of all answers so far.
     pub fn checksum(&self) -> u64 {
         self.checksum
     }
 
-    /// Draws the next `count` operations. Those that were drawn before have been run.
+    /// Draws the next `count` operations. All earlier ones must have been run.
     pub fn draw(&mut self, count: u64) {
         self.run = 0;
         self.drawn.clear();
@@ -127,14 +127,14 @@ impl<'s> Worker<'s> {
     }
 
     fn next_operation(&mut self) -> Operation {
-        match self.shared.row {
+        match self.context.row {
             Row::Load => self.insertion(0),
-            Row::Get(_) => self.of_known(Kind::Get),
+            Row::Get(_) => self.on_existing(OperationKind::Get),
             Row::MissingGet => {
-                Operation { number: FIRST_ABSENT + self.random.below(FIRST_ABSENT), kind: Kind::Missing }
+                Operation { number: FIRST_ABSENT + self.random.below(FIRST_ABSENT), kind: OperationKind::Missing }
             }
-            Row::Seek(_) => self.of_known(Kind::Scan(1)),
-            Row::Scan(_) => self.of_known(Kind::Scan(SCAN_RECORDS)),
+            Row::Seek(_) => self.on_existing(OperationKind::Scan(1)),
+            Row::Scan(_) => self.on_existing(OperationKind::Scan(SCAN_RECORDS)),
             Row::Ycsb(ycsb) => self.ycsb(ycsb),
         }
     }
@@ -142,28 +142,27 @@ impl<'s> Worker<'s> {
     fn ycsb(&mut self, ycsb: Ycsb) -> Operation {
         let percent = self.random.below(100);
         match ycsb {
-            Ycsb::A if percent < 50 => self.of_known(Kind::Update),
-            Ycsb::B if percent < 5 => self.of_known(Kind::Update),
-            Ycsb::D | Ycsb::E if percent < 5 => self.insertion(self.shared.population),
+            Ycsb::A if percent < 50 => self.on_existing(OperationKind::Update),
+            Ycsb::B if percent < 5 => self.on_existing(OperationKind::Update),
+            Ycsb::D | Ycsb::E if percent < 5 => self.insertion(self.context.population),
             Ycsb::E => {
                 let records = 1 + self.random.below(u64::from(YCSB_SCAN_RECORDS)) as u32;
-                self.of_known(Kind::Scan(records))
+                self.on_existing(OperationKind::Scan(records))
             }
-            Ycsb::F if percent < 50 => self.of_known(Kind::Modify),
-            _ => self.of_known(Kind::Get),
+            Ycsb::F if percent < 50 => self.on_existing(OperationKind::Modify),
+            _ => self.on_existing(OperationKind::Get),
         }
     }
 
-    /// `kind` of a record that is there.
-    fn of_known(&mut self, kind: Kind) -> Operation {
-        let Shared { population, threads, .. } = *self.shared;
-        let number = match self.shared.row.popularity() {
+    /// An operation of this kind on an existing record.
+    fn on_existing(&mut self, kind: OperationKind) -> Operation {
+        let RowContext { population, threads, .. } = *self.context;
+        let number = match self.context.row.popularity() {
             Popularity::Uniform => self.random.below(population),
-            Popularity::Zipf => self.shared.zipf.scattered(&mut self.random, population),
+            Popularity::Zipf => self.context.zipf.scattered(&mut self.random, population),
             Popularity::Latest => {
-                // The newest are those this thread has put itself; another thread's may not be
-                // there yet.
-                let rank = self.shared.latest.rank(&mut self.random);
+                // The newest records are those of this thread; those of other threads may not exist yet.
+                let rank = self.context.latest.rank(&mut self.random);
                 if rank < self.inserted {
                     population + (self.inserted - 1 - rank) * threads + self.thread
                 } else {
@@ -175,12 +174,12 @@ impl<'s> Worker<'s> {
     }
 
     fn insertion(&mut self, first: u64) -> Operation {
-        let number = first + self.inserted * self.shared.threads + self.thread;
+        let number = first + self.inserted * self.context.threads + self.thread;
         self.inserted += 1;
-        Operation { number, kind: Kind::Insert }
+        Operation { number, kind: OperationKind::Insert }
     }
 
-    /// Runs the next `count` operations that were drawn, or as many as are left. An answer that cannot be right is an error.
+    /// Runs the next `count` drawn operations, or the remaining ones if they are fewer. A wrong answer is an error.
     pub fn run(&mut self, session: &mut dyn Session, count: u64) -> Result<()> {
         let until = self.drawn.len().min(self.run + count as usize);
         while self.run < until {
@@ -190,7 +189,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// True where all that was drawn has been run.
+    /// True if all drawn operations have been run.
     pub fn is_done(&self) -> bool {
         self.run == self.drawn.len()
     }
@@ -200,23 +199,23 @@ impl<'s> Worker<'s> {
         let Operation { number, kind } = operation;
         self.done += 1;
         match kind {
-            Kind::Insert => self.put(session, number, 0),
-            Kind::Update => self.put(session, number, self.done),
-            Kind::Modify => {
+            OperationKind::Insert => self.put(session, number, 0),
+            OperationKind::Update => self.put(session, number, self.done),
+            OperationKind::Modify => {
                 let version = read_record(session, number)?;
                 self.checksum = fold(self.checksum, version);
                 self.put(session, number, version + 1)
             }
-            Kind::Get => {
+            OperationKind::Get => {
                 let version = read_record(session, number)?;
                 self.checksum = fold(self.checksum, number ^ version);
                 Ok(())
             }
-            Kind::Missing if session.get(&keys::key(number), &mut |_| ())? => {
-                Err(format!("record {number} was never put, and is there").into())
+            OperationKind::Missing if session.get(&keys::key(number), &mut |_| ())? => {
+                Err(format!("record {number} was never put, but was found").into())
             }
-            Kind::Missing => Ok(()),
-            Kind::Scan(records) => self.scan(session, number, records as usize),
+            OperationKind::Missing => Ok(()),
+            OperationKind::Scan(records) => self.scan(session, number, records as usize),
         }
     }
 
@@ -225,8 +224,8 @@ impl<'s> Worker<'s> {
         session.put(&keys::key(number), self.value.fill(number, version))
     }
 
-    /// Reads `limit` records from `number`, one that is there, on: the first is that one, keys rise, each
-    /// value is whole and has its own key, and there are `limit` unless the key space ends.
+    /// Reads `limit` records from the existing record `number` on. Checks that it is the first, that keys ascend, that each
+    /// value is complete, and that there are `limit` records unless the key space ends.
     fn scan(&mut self, session: &mut dyn Session, number: u64, limit: usize) -> Result<()> {
         let start = keys::key(number);
         let mut last = [0; KEY_BYTES];
@@ -244,10 +243,10 @@ impl<'s> Worker<'s> {
             }
         })?;
         self.checksum = checksum;
-        let short = count < limit && start < self.shared.last_full_start;
+        let short = count < limit && start < self.context.last_full_start;
         if wrong || first || count > limit || short {
             return Err(
-                format!("a scan of {limit} from record {number} brought {count} that do not fit").into()
+                format!("a scan of {limit} from record {number} returned {count} records, or wrong ones").into()
             );
         }
         Ok(())
@@ -260,7 +259,7 @@ fn read_record(session: &mut dyn Session, number: u64) -> Result<u64> {
     let found = session.get(&keys::key(number), &mut |value| answer = keys::read_value(value))?;
     match answer {
         Some((read, version)) if found && read == number => Ok(version),
-        _ => Err(format!("record {number} is missing or not whole").into()),
+        _ => Err(format!("record {number} is missing or incomplete").into()),
     }
 }
 

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! ID is the number of the index. A database never reuses it, so blocks of a dropped index are never read as those of
-//! another. Bounds are truncated as in [`zone`](crate::in_sstable::zone_bounds). The ranges of a block do not overlap, and those of
-//! the next block start at the end of its last one or after it; a key with very many entries is in several blocks.
+//! another. Bounds are truncated as in [`zone`](crate::in_sstable::zone_bounds). The ranges of a block do not overlap, and
+//! those of the next block start at the end of its last one or after it. A key with very many entries is in several blocks.
 //!
 //! Opaque records, those whose attributes cannot be extracted, have entries under the empty key, which no value has, in
 //! blocks of their own. Every query reads these blocks.

@@ -49,7 +49,7 @@ pub(crate) struct GlobalIndex {
     delta: PackedRanges,
     /// Blocks with opaque records.
     opaque: Vec<IndexBlockId>,
-    /// Sstables unindexed index blocks.
+    /// Sstables without index blocks.
     unindexed: Vec<TablePlace>,
     /// Nothing is packed: each directory is searched (`global=off`).
     is_unpacked: bool,
@@ -300,7 +300,7 @@ impl GlobalIndex {
         member as usize >= self.members.len()
     }
 
-    /// Sstables unindexed index blocks.
+    /// Sstables without index blocks.
     pub(crate) fn unindexed(&self) -> &[TablePlace] {
         &self.unindexed
     }
@@ -358,7 +358,7 @@ impl GlobalIndex {
     }
 }
 
-/// MemberSstable and number of each key range of the members from number `from` on that are in the set.
+/// Member and number of each key range of the members from number `from` on that are in the set.
 fn key_ranges(members: &[MemberSstable], from: usize) -> Vec<(u32, u32)> {
     let current = (0..).zip(members).skip(from).filter(|(_, member)| member.place.is_some());
     current.flat_map(|(number, member)| {

@@ -13,7 +13,7 @@ use crate::space::rect_block::{self, RectEntry};
 use crate::space::rect_block_reader::{RectMatch, visit_locations};
 
 impl NextCursor<'_> {
-    /// Appends the matching entries of an index block that are older than `below` to the versions, at max `max`.
+    /// Appends the matching entries of an index block that are older than `below` to the versions, at most `max`.
     /// `is_first`: the query has not read the block before.
     ///
     /// # Errors

@@ -71,11 +71,11 @@ pub struct PsReadStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PsFlag {
     /// The entry was flagged by this call.
-    Won,
+    Flagged,
     /// The entry was flagged before.
-    Already,
+    AlreadyFlagged,
     /// The entry is being moved, or a checkpoint of the region begins. A later reader will flag it.
-    Refused,
+    Busy,
 }
 
 /// Iterates over the entries of a key or of a range of keys; returned by [`PsTree::cursor`].

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bolide_base::SequenceNumber;
-use bolide_storage::pmem::{Crash, Region, RegionOptions};
+use bolide_storage::pmem::{CrashOutcome, Region, RegionOptions};
 
 use super::oracle::{Random, Versions};
 use super::tests::rows;
@@ -70,7 +70,7 @@ impl Obsolescence for Replaced {
 }
 
 /// Opens the tree after a power cut, verifies it, and optionally continues with further operations.
-fn verify_crash(crash: &Crash, applied: &AppliedWrites, continues: bool) {
+fn verify_crash(crash: &CrashOutcome, applied: &AppliedWrites, continues: bool) {
     let tree = PsTree::open(Arc::new(crash.reopen().unwrap())).unwrap();
     applied.verify(&tree);
     if !continues {

@@ -33,7 +33,7 @@ pub fn describe_in_place(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         region.open_count() - 1,
         stats.reserved_bytes,
         stats.allocated_bytes,
-        if region.knows_free_space() { "" } else { " at most" }
+        if region.is_free_space_known() { "" } else { " at most" }
     )
     .map_err(text)?;
     writeln!(out, "complete through sequence number {}", super::region_location::through(&region)?).map_err(text)?;

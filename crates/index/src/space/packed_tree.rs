@@ -48,7 +48,7 @@ impl PackedTree {
         if let Some(curve) = Curve::around(items.iter().map(|item| item.rect)) {
             items.sort_by_cached_key(|item| (curve.position(&item.rect), item.owner, item.number));
         }
-        let around = |rects: &mut dyn Iterator<RTreeItem = Rect>| rects.reduce(|all, one| all.union(&one));
+        let around = |rects: &mut dyn Iterator<Item = Rect>| rects.reduce(|all, one| all.union(&one));
         let mut levels: Vec<Box<[Rect]>> = Vec::new();
         let of_items = items.chunks(FANOUT).filter_map(|node| around(&mut node.iter().map(|item| item.rect)));
         let mut level: Vec<Rect> = of_items.collect();

@@ -144,7 +144,7 @@ impl GroupBounds {
 /// An entry that matches a search, with its coordinates as codes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RectMatch {
-    /// CodeRange of the minima and maxima.
+    /// Codes of the minima and maxima.
     corners: [u64; 4],
     /// The sequence number of the write.
     pub(crate) sequence: SequenceNumber,

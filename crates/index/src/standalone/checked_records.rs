@@ -1,4 +1,4 @@
-//! The records of a table as an index that is compared with them sees them.
+//! The records of a table with the attributes of an index, for the check of that index.
 
 use bolide_base::{Result, SequenceNumber};
 
@@ -8,7 +8,7 @@ use crate::secondary_index::{IndexedRecord, slots_of};
 use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 
-/// Takes the attributes of an index out of records.
+/// Extracts the attributes of an index from records.
 pub(crate) struct CheckedRecords<'c> {
     table: &'c CheckedTable<'c>,
     plan: AttributePlan,
@@ -27,7 +27,7 @@ impl<'c> CheckedRecords<'c> {
         Ok(Self { table, plan, slots, values: AttributeValues::new() })
     }
 
-    /// Calls `visit` with every record that `view` shows.
+    /// Calls `visit` with every record of `view`.
     ///
     /// # Errors
     /// Those of reading, and of `visit`.
@@ -45,7 +45,7 @@ impl<'c> CheckedRecords<'c> {
         Ok(())
     }
 
-    /// `record`, as it was written under `primary_key` at `sequence`. One that is malformed has no attributes.
+    /// The attributes of `record`, which was written under `primary_key` at `sequence`. A malformed record has none.
     ///
     /// # Errors
     /// As [`extract_stored`](crate::AttributeExtractor::extract_stored).
@@ -60,7 +60,7 @@ impl<'c> CheckedRecords<'c> {
     }
 }
 
-/// A primary key for people.
+/// A primary key as printable text.
 pub(crate) fn show(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }

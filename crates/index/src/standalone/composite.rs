@@ -1,7 +1,7 @@
-//! The composite index: one small entry a record and value, in the order queries want (LevelDB++ §4.2).
+//! The composite index: one small entry for each record and value, in query order (LevelDB++ §4.2).
 //!
 //! ```text
-//! key      secondary key                 encoded values of the attributes, one after the other
+//! key      secondary key                 concatenated encoded values of the attributes
 //!          inverted sequence number (8)  big-endian: of one secondary key the newest entry comes first
 //!          primary key
 //! value    empty; or the byte 01 where the same write has further entries (arrays)
@@ -14,20 +14,19 @@
 //! key      secondary key, primary key    the sequence number is that of the entry in its tree
 //! ```
 //!
-//! The covering holds the included attributes of the record, in the layout of `standalone/covering.rs`: every
-//! entry of a record carries all of it.
+//! The covering contains the included attributes of the record, in the layout of `standalone/covering.rs`. Every entry of a
+//! record contains all of it.
 //!
-//! Encoded values are prefix-free (see [`crate::attribute`]), so keys are read without a length. With the
-//! sequence number in the key the newest K of a value are the first K current entries, and the reader stops
-//! there; without it all entries of a value are read and sorted. An attribute but the first may be absent: it is then
-//! written as the byte 08, which sorts before all values.
+//! Encoded values are prefix-free (see [`crate::attribute`]), so keys need no lengths. With the sequence number in the key
+//! the newest K of a value are the first K current entries, and the reader stops there. Without it all entries of a value are
+//! read and sorted. An absent attribute other than the first is encoded as the byte 08, which sorts before all values.
 //!
 //! # Cases
 //!
-//! What a write does to the entries, old state to the left. *Blind* is `maintenance=validation`,
-//! *sync* `maintenance=synchronous`; `s` is the sequence number of the write, `r` that of the old record.
+//! The effect of a write on the entries. *Blind* is `maintenance=validation`, *sync* `maintenance=synchronous`; `s` is the
+//! sequence number of the write, `r` that of the old record.
 //!
-//! | the write | blind | sync, besides what blind does |
+//! | write | blind | sync, in addition to blind |
 //! |---|---|---|
 //! | put, key was absent | puts `(value, s)` | reads the table, finds nothing |
 //! | put, same value again | puts `(value, s)`; `(value, r)` is stale | deletes `(value, r)` |
@@ -38,24 +37,24 @@
 //! | put, empty array or object | nothing, as for absent | deletes the entries of the old record |
 //! | delete | nothing; `(old, r)` is stale | deletes `(old, r)` |
 //! | delete of an absent key | nothing | nothing |
-//! | same key twice in one batch | as two writes; the first's entries are stale at once | the caller derives and stages the last write of each key alone |
+//! | same key twice in one batch | as two writes; the first's entries are stale at once | the caller derives and stages only the last write of each key |
 //! | deleted range | nothing; the entries are stale | nothing: range tombstones are consulted |
 //! | put in a deleted range | puts `(value, s)` | the old record is hidden, so nothing |
 //!
-//! A stale entry is never answered: the newest write of its primary key has another sequence number, or
-//! there is none, or a range tombstone covers it. An entry's own tree sequence number equals the one in its
-//! key, so a snapshot sees exactly the entries of the writes it sees. Every entry key is used once.
+//! A query never returns a stale entry: the newest write of its primary key has another sequence number, or there is none,
+//! or a range tombstone covers it. The sequence number of an entry in the tree equals that in its key, so a snapshot
+//! contains exactly the entries of its writes. Every entry key is used once.
 //!
-//! With `order=primary-key` two writes of one key with one value share their entry key. Where the table above
-//! has `(value, r)` stale or deleted beside a put of `(value, s)` under the same entry key, the put replaces the entry: as
-//! a newer version of the entry, so that older snapshots see the old one. A back-fill must not put an old
-//! version above a newer one, so it looks at each record again inside the commit.
+//! With `order=primary-key` two writes of one key with one value share their entry key. If the table above has `(value, r)`
+//! stale or deleted and a put of `(value, s)` under the same entry key, the put replaces the entry: it is a newer version
+//! of the entry, and older snapshots contain the old one. A back-fill must not write an old version above a newer one, so it
+//! reads each record again inside the commit.
 //!
-//! With `repair=primary-compaction` a compaction of the table reports each version that no view sees any more,
-//! and a commit deletes its entries ([`retract`](SecondaryIndex::retract)). With `order=primary-key` a newer write may
-//! have the same entry, so the commit looks whether the entry is still that of the old version. A write with the
-//! entry that comes later is newer than the deletion; and none that is older comes later, since a back-fill
-//! writes current versions alone, and one that replaced the version whose entry was there was written with its own.
+//! With `repair=primary-compaction` a compaction of the table reports each version that no view contains any more, and a
+//! commit deletes its entries ([`retract`](SecondaryIndex::retract)). With `order=primary-key` a newer write may have the
+//! same entry, so the commit checks that the entry is still that of the old version. A later write of the entry is newer
+//! than the deletion. No older write comes later: a back-fill writes current versions only, and a write that replaced the
+//! old version has written its own entry with it.
 
 mod cursor;
 mod entry_key;
@@ -75,49 +74,49 @@ use crate::secondary_index::{
 use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 use crate::standalone::checked_records::{CheckedRecords, show};
-use crate::standalone::declared::Declared;
+use crate::standalone::index_tree::IndexTree;
 use crate::standalone::{covering, secondary_key};
 use crate::validation::Validator;
-use cursor::{CompositeCursor, Walk};
+use cursor::{CompositeCursor, CompositeScanOrder};
 pub use entry_key::{EntryKey, EntryLayout};
 pub use stale_filter::{NewestWrites, StaleEntryFilter};
 
-/// Value of an entry whose write has further entries.
-const ONE_OF_SEVERAL: &[u8] = &[1];
+/// Value of an entry whose write has several entries.
+const HAS_OTHER_ENTRIES: &[u8] = &[1];
 
 /// A composite index; see the [module](self).
 #[derive(Debug)]
 pub struct CompositeIndex {
-    own: Declared,
+    base: IndexTree,
     layout: EntryLayout,
 }
 
 impl CompositeIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { layout: EntryLayout::of(&spec), own: Declared::new(spec, tree) }
+        Self { layout: EntryLayout::of(&spec), base: IndexTree::new(spec, tree) }
     }
 
     /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.own.use_key_index(keys);
+        self.base.use_key_index(keys);
         self
     }
 
-    /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence
-    /// number in the key if it has one.
+    /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence number in the
+    /// key, if there is one.
     fn for_each_entry(
         &self,
         record: &IndexedRecord<'_>,
         key: &mut Vec<u8>,
         mut visit: impl FnMut(&[u8], &[u8], Option<usize>) -> Result<()>,
     ) -> Result<()> {
-        let (_, included) = record.split_slots(&self.own.spec);
+        let (_, included) = record.split_slots(&self.base.spec);
         let mut covered = Vec::new();
-        secondary_key::for_each(&self.own.spec, record, key, |key, entries| {
+        secondary_key::for_each(&self.base.spec, record, key, |key, entries| {
             let value = if included.is_empty() {
-                if entries > 1 { ONE_OF_SEVERAL } else { &[] }
+                if entries > 1 { HAS_OTHER_ENTRIES } else { &[] }
             } else {
                 if covered.is_empty() {
                     covered.push(u8::from(entries > 1));
@@ -134,43 +133,43 @@ impl CompositeIndex {
         })
     }
 
-    /// Looks for the entries of every record.
+    /// Checks that every record has its entries.
     fn check_records<S: ReadSource>(
         &self,
         view: &S,
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let own = view.tree(self.own.tree())?;
+        let own = view.tree(self.base.tree())?;
         let mut key = Vec::new();
-        CheckedRecords::new(&self.own.spec, table)?.for_each(view, |record| {
+        CheckedRecords::new(&self.base.spec, table)?.for_each(view, |record| {
             report.records += 1;
             self.for_each_entry(record, &mut key, |key, value, _| {
                 let found = own.get(key)?;
                 let written = |at: SequenceNumber| Some(at) == record.sequence;
                 if found.is_none_or(|(at, found)| !written(at) || *found != *value) {
                     report.missing += 1;
-                    let name = self.own.spec.name();
-                    let key = || show(record.primary_key);
-                    report.describe(|| format!("index {name} lacks an entry of key {:?}", key()));
+                    let name = self.base.spec.name();
+                    let primary_key = || show(record.primary_key);
+                    report.describe(|| format!("index {name} lacks an entry of key {:?}", primary_key()));
                 }
                 Ok(())
             })
         })
     }
 
-    /// Looks for the record of every entry.
+    /// Checks that every entry has its record.
     fn check_entries<S: ReadSource>(
         &self,
         view: &S,
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let name = self.own.spec.name();
+        let name = self.base.spec.name();
         let records = view.tree(table.tree)?;
-        let mut checked = CheckedRecords::new(&self.own.spec, table)?;
+        let mut checked = CheckedRecords::new(&self.base.spec, table)?;
         let mut key = Vec::new();
-        let mut entries = view.tree(self.own.tree())?.cursor(&[], None)?;
+        let mut entries = view.tree(self.base.tree())?.cursor(&[], None)?;
         entries.seek_to_first()?;
         while entries.valid() {
             report.entries += 1;
@@ -190,44 +189,45 @@ impl CompositeIndex {
                     })?;
                     if !found {
                         report.wrong += 1;
-                        let key = || show(entry.primary_key);
-                        report
-                            .describe(|| format!("index {name} has a value that key {:?} has not", key()));
+                        let primary_key = || show(entry.primary_key);
+                        report.describe(|| {
+                            format!("index {name} has a value that key {:?} does not have", primary_key())
+                        });
                     }
                 }
-                _ => self.note_stale(&records, &entry, report),
+                _ => self.report_stale(&records, &entry, report),
             }
             entries.next()?;
         }
         Ok(())
     }
 
-    fn note_stale<T: TreeSource>(&self, records: &T, entry: &EntryKey<'_>, report: &mut IndexCheck) {
-        if !self.own.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence)
+    fn report_stale<T: TreeSource>(&self, records: &T, entry: &EntryKey<'_>, report: &mut IndexCheck) {
+        if !self.base.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence)
         {
             report.stale += 1;
             return;
         }
         report.wrong += 1;
         report.describe(|| {
-            format!("index {} kept an old entry of key {:?}", self.own.spec.name(), show(entry.primary_key))
+            format!("index {} has an obsolete entry of key {:?}", self.base.spec.name(), show(entry.primary_key))
         });
     }
 }
 
 impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.own.spec
+        &self.base.spec
     }
 
     fn trees(&self) -> &[TreeId] {
-        self.own.trees()
+        self.base.trees()
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         let patch = record.sequence.is_none();
         self.for_each_entry(record, key, |key, value, sequence_at| {
-            out.put(self.own.tree(), key, value, sequence_at.filter(|_| patch))
+            out.put(self.base.tree(), key, value, sequence_at.filter(|_| patch))
         })
     }
 
@@ -241,21 +241,21 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     }
 
     fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
-        let own = view.tree(self.own.tree())?;
+        let own = view.tree(self.base.tree())?;
         out.set_sequence(batch.sequence);
         for (key, versions) in batch.by_key() {
-            // Without a number in the key a newer write may have taken the entry over.
+            // Without a sequence number in the key, a newer write may have the same entry.
             let is_stale = self.layout.is_newest_first()
                 || own.newest_sequence(key)?.is_some_and(|at| versions.iter().any(|one| one.sequence == at));
             if is_stale {
-                out.delete(self.own.tree(), key)?;
+                out.delete(self.base.tree(), key)?;
             }
         }
         Ok(())
     }
 
     fn needs_stage(&self) -> bool {
-        self.own.is_synchronous()
+        self.base.is_synchronous()
     }
 
     fn stage(
@@ -265,13 +265,13 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        if !self.own.is_synchronous() {
+        if !self.base.is_synchronous() {
             return Ok(());
         }
         let mut replaced: HashSet<Vec<u8>> = HashSet::new();
         for StagedChange { sequence, old, new } in batch.changes {
             let Some(old) = old else { continue };
-            debug_assert!(old.sequence.is_some(), "an old record was written");
+            debug_assert!(old.sequence.is_some(), "an old record has a sequence number");
             replaced.clear();
             if let (Some(new), false) = (new, self.layout.is_newest_first()) {
                 self.for_each_entry(new, key, |key, _, _| {
@@ -281,7 +281,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
             }
             out.set_sequence(*sequence);
             self.for_each_entry(old, key, |key, _, _| {
-                if replaced.contains(key) { Ok(()) } else { out.delete(self.own.tree(), key) }
+                if replaced.contains(key) { Ok(()) } else { out.delete(self.base.tree(), key) }
             })?;
         }
         Ok(())
@@ -293,15 +293,15 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         order: Order,
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        let tree = view.tree(self.own.tree())?;
-        let walk = Walk::choose(access, order, &self.own.spec);
-        let (low, end) = walk.bounds(access, self.layout);
+        let tree = view.tree(self.base.tree())?;
+        let scan_order = CompositeScanOrder::choose(access, order, &self.base.spec);
+        let (low, end) = scan_order.bounds(access, self.layout);
         let entries = tree.cursor(&low, Some(&end))?;
-        Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.own.spec, view.sequence())))
+        Ok(Box::new(CompositeCursor::new(entries, scan_order, access, &self.base.spec, view.sequence())))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        self.own.validator()
+        self.base.validator()
     }
 
     fn origins(

@@ -1,13 +1,12 @@
-//! The included attributes of a record, as the entries of an index carry them.
+//! The covering: the included attributes of a record, as index entries store them.
 //!
 //! ```text
 //! covering   one part for each attribute of `include=`, in its order
-//! part       word varint, values     word 0: the record has too long values here; they are not stored
+//! part       word varint, values     word 0: the values are too long and not stored
 //!                                    word 1 + n: n encoded values follow, ascending; 0 values: absent
 //! ```
 //!
-//! Encoded values are prefix-free (see [`crate::attribute`]), so they follow each other without lengths.
-//! Beyond the parts nothing follows.
+//! Encoded values are prefix-free (see [`crate::attribute`]), so they are concatenated without lengths.
 //!
 //! Invariants: a covering of at least one attribute is never empty, so empty bytes mean that the entry
 //! stores no values; a part takes at most [`MAX_COVERED_BYTES`] of values. What is not stored is read from the
@@ -20,13 +19,13 @@ use crate::attribute_plan::{AttributeValues, ValueSlot};
 use crate::spec::IndexSpec;
 use crate::standalone::secondary_key;
 
-/// Most bytes of encoded values that an entry stores of one included attribute.
+/// Maximum bytes of encoded values that an entry stores of one included attribute.
 pub const MAX_COVERED_BYTES: usize = 16 << 10;
 
-/// Word of a part whose values are in the record alone.
+/// Word of a part without stored values.
 const NOT_STORED: u64 = 0;
 
-/// Appends the covering of a record: what it has at the `included` slots.
+/// Appends the covering of a record: its values in the `included` slots.
 pub fn put_covering(values: &AttributeValues, included: &[ValueSlot], out: &mut Vec<u8>) {
     for slot in included {
         let of_slot = values.values(*slot);
@@ -41,14 +40,13 @@ pub fn put_covering(values: &AttributeValues, included: &[ValueSlot], out: &mut 
     }
 }
 
-/// Appends the parts of the attributes of an index, as its secondary key has them. `is_alone`: the write has no
-/// other secondary key, so that each attribute has the one value there, or none; else the values are in
-/// the record alone.
-pub(crate) fn put_key(spec: &IndexSpec, secondary_key: &[u8], is_alone: bool, out: &mut Vec<u8>) {
+/// Appends the parts of the attributes in a secondary key. `is_only_key`: the write has no other secondary key, so each
+/// attribute has at most the value in the key; else the values are not stored.
+pub(crate) fn put_key(spec: &IndexSpec, secondary_key: &[u8], is_only_key: bool, out: &mut Vec<u8>) {
     for position in 0..spec.attributes().len() {
         let value = secondary_key::component(secondary_key, position);
         match value {
-            _ if !is_alone => put_varint(out, NOT_STORED),
+            _ if !is_only_key => put_varint(out, NOT_STORED),
             [TAG_ABSENT] => put_varint(out, 1),
             value => {
                 put_varint(out, 2);
@@ -58,8 +56,8 @@ pub(crate) fn put_key(spec: &IndexSpec, secondary_key: &[u8], is_alone: bool, ou
     }
 }
 
-/// The bytes of the covering of `attributes` attributes at the front of `input`, which may go on; `None`
-/// where it is malformed.
+/// The length of the covering of `attributes` attributes at the start of `input`, which may be longer; `None` if it is
+/// malformed.
 pub fn covering_len(input: &[u8], attributes: usize) -> Option<usize> {
     let mut rest = input;
     for _ in 0..attributes {
@@ -68,7 +66,7 @@ pub fn covering_len(input: &[u8], attributes: usize) -> Option<usize> {
     Some(input.len() - rest.len())
 }
 
-/// The values of the included attribute number `position`; `None` where the covering does not store them.
+/// The values of the included attribute number `position`; `None` if the covering does not store them.
 pub fn covered_values(covering: &[u8], position: usize) -> Option<CoveredValues<'_>> {
     let mut rest = covering;
     for _ in 0..position {
@@ -94,7 +92,7 @@ impl<'c> Iterator for CoveredValues<'c> {
     }
 }
 
-/// The values of the part at the front of `input`, `None` where they are not stored; and what follows.
+/// The values of the part at the start of `input`, `None` if they are not stored; and the rest of `input`.
 fn take_part(input: &[u8]) -> Option<(Option<CoveredValues<'_>>, &[u8])> {
     let mut decoder = Decoder::new(input);
     let word = decoder.varint()?;
@@ -103,7 +101,7 @@ fn take_part(input: &[u8]) -> Option<(Option<CoveredValues<'_>>, &[u8])> {
         return Some((None, start));
     }
     let mut rest = start;
-    // Each value takes at least a byte, so a wild count ends at the end of the input.
+    // Each value takes at least a byte, so an excessive count ends at the end of the input.
     for _ in 1..word {
         rest = rest.get(attribute::encoded_len(rest).filter(|len| *len > 0)?..)?;
     }
@@ -128,9 +126,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_is_found(
+        fn coverings_round_trip(
             parts in proptest::collection::vec(proptest::collection::vec(any_value(), 0..4), 1..5),
-            behind in proptest::collection::vec(any::<u8>(), 0..4),
+            suffix in proptest::collection::vec(any::<u8>(), 0..4),
         ) {
             let mut values = AttributeValues::new();
             for (slot, part) in parts.iter().enumerate() {
@@ -149,12 +147,12 @@ mod tests {
             for cut in 0..len {
                 prop_assert!(covering_len(&bytes[..cut], parts.len()).is_none());
             }
-            bytes.extend_from_slice(&behind);
+            bytes.extend_from_slice(&suffix);
             prop_assert_eq!(covering_len(&bytes, parts.len()), Some(len));
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Some(len) = covering_len(&bytes, 3) {
                 prop_assert!(len <= bytes.len());
             }
@@ -167,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_left_to_the_record_at_the_edge() {
+    fn values_above_the_limit_are_not_stored() {
         for over in [0, 1] {
             let mut values = AttributeValues::new();
-            // A tag in front, two bytes behind.
+            // The tag and the terminator of the string take three bytes.
             let text = "x".repeat(MAX_COVERED_BYTES - 3 + over);
             values.push(0, &Value::from(text.as_str())).unwrap();
             values.push(1, &Value::Int(7)).unwrap();

@@ -13,8 +13,8 @@ use crate::spec::{IndexKind, IndexSpec};
 /// Postings of one entry that are printed.
 const MAX_PRINTED_POSTINGS: usize = 20;
 
-/// Describes the entry `key`, `value` of the index that `spec` declares: its secondary key, and its writes as `#SEQUENCE of "PRIMARY KEY"`. `None` where it is malformed, or the index has no tree. The form may
-/// change.
+/// Describes the entry `key`, `value` of the index that `spec` declares: its secondary key, and its writes as
+/// `#SEQUENCE of "PRIMARY KEY"`. `None` if it is malformed, or the index has no tree. The format may change.
 ///
 /// ```
 /// use bolide_base::{EntryKind, Trailer};
@@ -61,7 +61,7 @@ pub fn describe_entry(spec: &IndexSpec, key: &[u8], trailer: Trailer, value: &[u
     Some(text)
 }
 
-/// Appends the values of a secondary key; `None` where it is malformed.
+/// Appends the values of a secondary key; `None` if it is malformed.
 fn put_values(text: &mut String, secondary_key: &[u8]) -> Option<()> {
     let mut rest = secondary_key;
     while !rest.is_empty() {
@@ -69,12 +69,12 @@ fn put_values(text: &mut String, secondary_key: &[u8]) -> Option<()> {
             text.push_str(" + ");
         }
         let len = attribute::encoded_len(rest).filter(|len| *len > 0)?;
-        let (value, behind) = rest.split_at_checked(len)?;
+        let (value, remaining) = rest.split_at_checked(len)?;
         match value {
             [TAG_ABSENT] => text.push_str("absent"),
             value => text.push_str(&Value::decode(value)?.0.to_string()),
         }
-        rest = behind;
+        rest = remaining;
     }
     Some(())
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_every_kind_are_read() {
+    fn entries_of_every_kind_are_described() {
         let mut key = Vec::new();
         Value::Int(5).encode(&mut key).unwrap();
         let list = key.clone();

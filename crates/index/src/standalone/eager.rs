@@ -1,56 +1,56 @@
 //! The eager index: posting lists that each write reads, changes and writes back (LevelDB++ §4.1.1).
 //!
 //! ```text
-//! key      secondary key      encoded values of the attributes, one after the other
-//!          inverted `from`    8 bytes, most significant first: the smallest sequence number that the piece may
-//!                             hold; 0 for the oldest piece of a list, and with split=off
+//! key      secondary key      concatenated encoded values of the attributes
+//!          inverted `from`    8 bytes, big-endian: the smallest sequence number that the piece may contain;
+//!                             0 for the oldest piece of a list, and with split=off
 //! value    a piece of the posting list of the secondary key
 //! ```
 //!
-//! A piece has the layout of a fragment ([`super::posting_list`]), without removals. In the paper a list is one
-//! value, and a write to a popular secondary key writes all of it again; so it is with `split=off`. Else a
-//! list is cut into pieces of about [`PIECE_BYTES`], and a write changes the one that its posting falls into, as
-//! a rule the newest. A seek to the secondary key with the inverted number `r` finds the piece of the write `r`.
+//! A piece has the layout of a fragment ([`super::posting_list`]), without removals. In the paper, and with `split=off`, a
+//! list is one value, and a write to a popular secondary key rewrites all of it. Else a list is split into pieces of about
+//! [`PIECE_BYTES`], and a write changes the piece of its posting, usually the newest. A seek to the secondary key with the
+//! inverted number `r` finds the piece of the write `r`.
 //!
 //! # Invariants
-//! * A piece holds the postings with `from` at least, and below the `from` of the next newer piece of its list.
-//! * A list has at most one posting of a write. Of one primary key it may have several: the older ones are
-//!   stale, and go when their piece is written again by a newer posting of the key, or compacted.
-//! * All pieces that a batch changes are written at the number of its last change, with all that the batch does to
-//!   them. A view sees whole batches, so snapshots see old lists through the old versions of the pieces.
-//! * A piece holds no posting that a deleted range covers which is older than the piece's own entry.
+//! * A piece contains the postings from `from` on and below the `from` of the next newer piece of its list.
+//! * A list has at most one posting of a write. It may have several of one primary key: the older ones are stale, and are
+//!   dropped when a newer posting of the key rewrites their piece, or a compaction does.
+//! * A batch writes all pieces that it changes at the number of its last change, with all of its changes. A view contains
+//!   whole batches, so snapshots read old lists through the old versions of the pieces.
+//! * A piece contains no posting that is covered by a deleted range older than the piece's own entry.
 //!
 //! # Cases
 //!
-//! What a write with number `s` does to the lists; `r` is the number of the write that it replaces.
+//! The effect on the lists of a write with sequence number `s`; `r` is the number of the write that it replaces.
 //!
-//! | the write | `maintenance=validation` | `maintenance=synchronous` |
+//! | write | `maintenance=validation` | `maintenance=synchronous` |
 //! |---|---|---|
 //! | put, key was absent | posting `s` into each list of the record | the same |
-//! | put, same value again | posting `s`; `r` goes if it is in the same piece, else it is stale | posting `s`; `r` goes |
-//! | put, other value | posting `s` into the new list; `r` is stale | `r` leaves the old list besides |
-//! | put, first attribute absent; delete | nothing; `r` is stale | `r` leaves the old list |
-//! | array of n distinct values | postings into n lists | the old ones leave theirs |
+//! | put, same value again | posting `s`; `r` is dropped if it is in the same piece, else it is stale | posting `s`; `r` is dropped |
+//! | put, other value | posting `s` into the new list; `r` is stale | in addition, `r` is dropped from the old list |
+//! | put, first attribute absent; delete | nothing; `r` is stale | `r` is dropped from the old list |
+//! | array of n distinct values | postings into n lists | the old ones are dropped from theirs |
 //! | several records of one batch in one list | one change of the list | the same |
-//! | same key twice in one batch | the last write of the key alone | the same |
-//! | deleted range | nothing; its postings are stale, and go with the next change of their piece, or a compaction | the same, but range tombstones are consulted |
+//! | same key twice in one batch | only the last write of the key | the same |
+//! | deleted range | nothing; its postings are stale, and are dropped by the next change of their piece, or a compaction | the same, but range tombstones are consulted |
 //!
 //! # Deleted ranges
-//! Under synchronous maintenance only the range tombstone shows that a posting of a deleted range is
-//! obsolete. A write of a piece drops what range tombstones cover, those of its own batch too. So only
-//! pieces that are older than a range tombstone can hold what it covers, and the table keeps the
-//! tombstone until compactions have written all of these again.
+//! With synchronous maintenance only the range tombstone shows that a posting of a deleted range is obsolete. A write of a
+//! piece drops postings that range tombstones cover, those of its own batch too. So only pieces older than a range tombstone
+//! can contain postings that it covers, and the table retains the tombstone until compactions have rewritten all of these
+//! pieces.
 //!
 //! # Stale postings
-//! A full piece is seldom written again by a commit. Compactions leave out of it what no view needs any more
-//! ([`StalePieces`]): with `maintenance=validation` postings whose record was replaced, found by a look at the table as
-//! for a composite index; with synchronous maintenance those of deleted ranges. With `repair=primary-compaction` they
-//! read nothing, and a commit removes the postings that compactions of the table report
-//! ([`retract`](SecondaryIndex::retract)): it reads and writes a piece for each list that such a batch names.
+//! Commits seldom rewrite a full piece. Compactions drop its postings that no view needs any more ([`StalePieces`]): with
+//! `maintenance=validation` those of replaced records, found by lookups in the table as for a composite index; with
+//! synchronous maintenance those of deleted ranges. With `repair=primary-compaction` they look up nothing, and a commit
+//! removes the postings that compactions of the table report ([`retract`](SecondaryIndex::retract)): it reads and writes a
+//! piece for each list of such a batch.
 //!
 //! # Back-fill
-//! The postings of a back-fill have the numbers of their records and fall into pieces anywhere in the list. It
-//! changes them at a number of its own, and looks at each record again inside the commit.
+//! The postings of a back-fill have the numbers of their records and belong to any pieces of the list. The back-fill writes
+//! these at a number of its own, and reads each record again inside the commit.
 
 mod piece_key;
 mod reader;
@@ -71,7 +71,7 @@ use crate::secondary_index::{
 };
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::IndexSpec;
-use crate::standalone::declared::Declared;
+use crate::standalone::index_tree::IndexTree;
 use crate::standalone::posting_list::{ListCursor, check_lists, decode_fragment};
 use crate::standalone::secondary_key;
 use crate::validation::Validator;
@@ -80,26 +80,26 @@ use reader::PieceReader;
 use rewrite::{Edit, Rewriter};
 pub use stale_pieces::StalePieces;
 
-/// Size of a piece at which the next one is begun. Every write of a list writes a piece again; every read
-/// of a list opens an entry for each piece.
+/// Size of a piece at which a new one starts. Every write of a list rewrites a piece; every read of a list opens an entry
+/// for each piece.
 pub const PIECE_BYTES: usize = 4 << 10;
 
 /// An eager index; see the [module](self).
 #[derive(Debug)]
 pub struct EagerIndex {
-    own: Declared,
+    base: IndexTree,
 }
 
 impl EagerIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { own: Declared::new(spec, tree) }
+        Self { base: IndexTree::new(spec, tree) }
     }
 
     /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.own.use_key_index(keys);
+        self.base.use_key_index(keys);
         self
     }
 
@@ -109,11 +109,11 @@ impl EagerIndex {
         low: &[u8],
         end: Option<&[u8]>,
     ) -> Result<PieceReader<<S::Tree as TreeSource>::Cursor>> {
-        let pieces = view.tree(self.own.tree())?.cursor(low, end)?;
-        Ok(PieceReader::new(pieces, self.own.spec.included().len()))
+        let pieces = view.tree(self.base.tree())?.cursor(low, end)?;
+        Ok(PieceReader::new(pieces, self.base.spec.included().len()))
     }
 
-    /// What `batch` does to each list, newest posting first.
+    /// The edits of `batch` in each list, newest posting first.
     fn edits<'b>(
         &self,
         batch: &StagedBatch<'b>,
@@ -121,17 +121,17 @@ impl EagerIndex {
     ) -> Result<BTreeMap<Vec<u8>, Vec<Edit<'b>>>> {
         let mut lists: BTreeMap<Vec<u8>, Vec<Edit<'b>>> = BTreeMap::new();
         for change in batch.changes {
-            if let Some(old) = change.old.as_ref().filter(|_| self.own.is_synchronous()) {
+            if let Some(old) = change.old.as_ref().filter(|_| self.base.is_synchronous()) {
                 let edit = Edit::remove(old.sequence.unwrap_or(0));
-                secondary_key::for_each(&self.own.spec, old, key, |key, _| {
+                secondary_key::for_each(&self.base.spec, old, key, |key, _| {
                     lists.entry(key.clone()).or_default().push(edit.clone());
                     Ok(())
                 })?;
             }
             if let Some(new) = &change.new {
-                let covered = self.own.covering_of(new);
+                let covered = self.base.covering_of(new);
                 let sequence = new.sequence.unwrap_or(change.sequence);
-                secondary_key::for_each(&self.own.spec, new, key, |key, keys| {
+                secondary_key::for_each(&self.base.spec, new, key, |key, keys| {
                     let edit = Edit::add(sequence, new.primary_key, keys > 1, covered.clone());
                     lists.entry(key.clone()).or_default().push(edit);
                     Ok(())
@@ -142,7 +142,7 @@ impl EagerIndex {
         Ok(lists)
     }
 
-    /// Makes the edits of each list, newest first, in its pieces, which are written at `entry`.
+    /// Applies the edits of each list, newest first, to its pieces, which are written at `entry`.
     fn rewrite<'l, S: ReadSource>(
         &self,
         lists: impl ExactSizeIterator<Item = (&'l [u8], &'l [Edit<'l>])>,
@@ -155,33 +155,33 @@ impl EagerIndex {
             return Ok(());
         }
         out.set_sequence(entry);
-        // The records first: of the deleted ranges that they show, none is forgotten before the lists are rid of
-        // what it covers. The other way round one could be forgotten between the two.
+        // The table is opened before the lists: a range tombstone in its view is not dropped before the lists are rid of the
+        // postings that it covers. In the other order a compaction could drop one between the two.
         let table = &view.tree(batch.table)?;
-        let tree = &view.tree(self.own.tree())?;
-        let spec = &self.own.spec;
-        let mut rewriter = Rewriter { spec, tree_id: self.own.tree(), tree, table, batch, entry, out };
+        let tree = &view.tree(self.base.tree())?;
+        let spec = &self.base.spec;
+        let mut rewriter = Rewriter { spec, tree_id: self.base.tree(), tree, table, batch, entry, out };
         lists.into_iter().try_for_each(|(list, edits)| rewriter.rewrite(list, edits))
     }
 }
 
 impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.own.spec
+        &self.base.spec
     }
 
     fn trees(&self) -> &[TreeId] {
-        self.own.trees()
+        self.base.trees()
     }
 
-    /// Lists are changed inside the commit; here a record is refused that is over a limit.
+    /// Lists are changed inside the commit. This only rejects records above a limit.
     fn derive(
         &self,
         record: &IndexedRecord<'_>,
         key: &mut Vec<u8>,
         _out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        secondary_key::for_each(&self.own.spec, record, key, |_, _| Ok(()))
+        secondary_key::for_each(&self.base.spec, record, key, |_, _| Ok(()))
     }
 
     fn derives(&self) -> bool {
@@ -193,7 +193,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     }
 
     fn needs_old_records(&self) -> bool {
-        self.own.is_synchronous()
+        self.base.is_synchronous()
     }
 
     fn stage(
@@ -214,7 +214,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         key: &mut Vec<u8>,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        secondary_key::for_each(&self.own.spec, record, key, |list, _| visit(list))
+        secondary_key::for_each(&self.base.spec, record, key, |list, _| visit(list))
     }
 
     fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
@@ -222,13 +222,13 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
             versions.iter().rev().map(|one| Edit::remove(one.sequence)).collect()
         };
         let lists: Vec<_> = batch.by_key().map(|(list, versions)| (list, removals(versions))).collect();
-        let nothing_else = StagedBatch { table: batch.table, changes: &[], deleted: &[] };
+        let no_changes = StagedBatch { table: batch.table, changes: &[], deleted: &[] };
         let lists = lists.iter().map(|(list, edits)| (*list, &**edits));
-        self.rewrite(lists, &nothing_else, batch.sequence, view, out)
+        self.rewrite(lists, &no_changes, batch.sequence, view, out)
     }
 
     fn estimate(&self, access: &Access, view: &S) -> Result<Option<u64>> {
-        view.tree(self.own.tree())?.estimate_postings(&access.low, Some(&access.end)).map(Some)
+        view.tree(self.base.tree())?.estimate_postings(&access.low, Some(&access.end)).map(Some)
     }
 
     fn candidates<'v>(
@@ -245,11 +245,11 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
             }
             _ => self.reader(view, &access.low, Some(&access.end))?,
         };
-        Ok(Box::new(ListCursor::new(lists, access, &self.own.spec, view.sequence())))
+        Ok(Box::new(ListCursor::new(lists, access, &self.base.spec, view.sequence())))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        self.own.validator()
+        self.base.validator()
     }
 
     fn origins(
@@ -259,7 +259,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         value: &[u8],
         visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        let Ok(postings) = decode_fragment(value, sequence, self.own.spec.included().len()) else {
+        let Ok(postings) = decode_fragment(value, sequence, self.base.spec.included().len()) else {
             return Ok(false);
         };
         postings.iter().try_for_each(|posting| visit(posting.sequence, posting.primary_key))?;
@@ -267,7 +267,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
-        check_lists(&self.own.spec, view, table, report, || self.reader(view, &[], None))
+        check_lists(&self.base.spec, view, table, report, || self.reader(view, &[], None))
     }
 }
 

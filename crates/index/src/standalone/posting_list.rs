@@ -1,21 +1,21 @@
-//! Posting lists: the writes that gave records one secondary key, newest first (LevelDB++ §4.1).
+//! Posting lists: the writes of one secondary key, newest first (LevelDB++ §4.1).
 //!
 //! ```text
 //! fragment  posting*                   a part of a list; the value of an entry with a sequence number
 //! posting   head      varint           distance << 2 | repeated << 1 | removal
-//!           key       varint length, bytes      the primary key; not in a removal
-//!           covering  with include=: the included attributes, see `covering`; not in a removal
+//!           key       varint length, bytes      the primary key; absent in a removal
+//!           covering  with include=: the included attributes, see `covering`; absent in a removal
 //! ```
 //!
-//! * `distance` is how far the sequence number of the posting lies below that of the posting before it, or,
-//!   of the first, below that of the fragment's entry. So a fragment that a write makes of itself starts with
-//!   a distance of 0, and its sequence number need not be known before the commit assigns it.
-//! * `repeated`: the same write stands in lists of other secondary keys too (arrays).
-//! * A removal takes back the posting with its sequence number, in whatever fragment of the list that is. A
-//!   write has one posting in a list, so its sequence number names it.
+//! * `distance` is the sequence number of the previous posting less that of this one; for the first posting, that of the
+//!   fragment's entry less that of the posting. So the fragment of a single write starts with a distance of 0, and its
+//!   sequence number is needed only when the commit assigns it.
+//! * `repeated`: the write is in lists of other secondary keys too (arrays).
+//! * A removal deletes the posting with its sequence number in any fragment of the list. A write has one posting in a list,
+//!   so its sequence number identifies it.
 //!
-//! Invariants: sequence numbers fall strictly within a fragment and are at least 1; none is above that of the
-//! entry; keys are within [`MAX_KEY_BYTES`].
+//! Invariants: sequence numbers decrease strictly within a fragment and are at least 1; none is above that of the entry;
+//! keys are within [`MAX_KEY_BYTES`].
 
 mod check;
 mod count;
@@ -30,7 +30,7 @@ use crate::standalone::covering;
 pub(crate) use check::check_lists;
 pub use count::PostingCounts;
 pub(crate) use count::postings_per_entry;
-pub(crate) use cursor::{ListCursor, ListReader, OpenFragment, Step};
+pub(crate) use cursor::{ListCursor, ListReader, ListStep, OpenFragment};
 
 const REMOVAL: u64 = 1;
 const REPEATED: u64 = 1 << 1;
@@ -45,9 +45,9 @@ pub struct Posting<'p> {
     pub primary_key: &'p [u8],
     /// True if the same write has postings under other secondary keys.
     pub repeated: bool,
-    /// The included attributes; empty for a removal, and where nothing is included.
+    /// The included attributes; empty for a removal, and without included attributes.
     pub covering: &'p [u8],
-    /// True if this takes the posting with its sequence number back.
+    /// True if this deletes the posting with its sequence number.
     pub removal: bool,
 }
 
@@ -71,12 +71,12 @@ impl FragmentWriter {
         Self::with_capacity(entry, 0)
     }
 
-    /// The same, with room for about so many bytes.
+    /// As [`new`](Self::new), with a capacity of `bytes`.
     pub fn with_capacity(entry: SequenceNumber, bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), previous: entry }
     }
 
-    /// Appends `posting`, which is older than those before it and not newer than the entry.
+    /// Appends `posting`, which must be older than the previous one and not newer than the entry.
     pub fn push(&mut self, posting: &Posting<'_>) {
         debug_assert!(posting.sequence < self.previous || self.bytes.is_empty());
         let distance = self.previous.saturating_sub(posting.sequence);
@@ -106,7 +106,7 @@ impl FragmentWriter {
     }
 }
 
-/// A place in a fragment. It does not borrow the fragment, so that a cursor can own both.
+/// A position in a fragment. It does not borrow the fragment, so that a cursor can own both.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct FragmentPosition {
     at: usize,
@@ -119,11 +119,11 @@ impl FragmentPosition {
         Self { at: 0, previous: entry }
     }
 
-    /// Reads the posting here and moves behind it; `None` at the end of the fragment. `included` is the
-    /// number of included attributes. Allocates nothing.
+    /// Reads the posting at this position and moves past it; `None` at the end of the fragment. `included` is the number of
+    /// included attributes. Does not allocate.
     ///
     /// # Errors
-    /// [`Malformed`] for bytes that no writer makes; the position stays.
+    /// [`Malformed`] for invalid bytes; the position does not change.
     pub fn read<'p>(
         &mut self,
         fragment: &'p [u8],
@@ -158,11 +158,11 @@ impl FragmentPosition {
     }
 }
 
-/// A fragment holds bytes that no writer makes.
+/// The error for a fragment with invalid bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The postings of `fragment` under the entry with sequence number `entry`, all at once.
+/// All postings of `fragment`, the value of an entry with sequence number `entry`.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -175,7 +175,7 @@ pub fn decode_fragment(
     let mut postings = Vec::new();
     while let Some(posting) = position.read(fragment, included)? {
         if postings.is_empty() {
-            // As a rule all of them are about as long as the first.
+            // Most postings are about as long as the first.
             postings.reserve(fragment.len() / position.at + 1);
         }
         postings.push(posting);
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn fragments_round_trip(
             distances in proptest::collection::vec((1_u64..1 << 40, any::<bool>(), 0..4_u8), 0..30),
             keys in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 30),
             first in 0_u64..3,
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn any_bytes_are_decoded_or_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..60),
             entry in 0..=MAX_SEQUENCE,
             included in 0_usize..3,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_fragment_has_the_number_of_its_entry() {
+    fn the_fragment_of_a_write_has_the_number_of_its_entry() {
         let mut writer = FragmentWriter::new(0);
         writer.push(&Posting {
             sequence: 0,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(writer.finish(), [0, 1, b'k']);
         let [posting] = decode_fragment(&[0, 1, b'k'], 77, 0).unwrap()[..] else { panic!("one posting") };
         assert_eq!((posting.sequence, posting.primary_key), (77, &b"k"[..]));
-        // Not a write, out of order, cut off, a removal with a key's flag.
+        // Sequence number 0, out of order, truncated, a removal with the flag `repeated`.
         for broken in [&[20 << 2, 1, b'k'][..], &[0, 1, b'k', 0, 1, b'l'], &[0, 2, b'k'], &[3]] {
             assert!(decode_fragment(broken, 19, 0).is_err(), "{broken:?}");
         }

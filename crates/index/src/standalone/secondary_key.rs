@@ -1,8 +1,8 @@
-//! The secondary keys of a record: what the entries of a stand-alone index start with.
+//! The secondary keys of a record, which are the prefixes of the entry keys of a stand-alone index.
 //!
-//! A secondary key is the encoded values of the attributes of the index, one after the other. A record has
-//! one for each combination of the values of its attributes. Without a value of the first attribute it has
-//! none; another attribute that is absent is written as the byte 08, which sorts before all values.
+//! A secondary key is the concatenation of the encoded values of the attributes of the index. A record has one for each
+//! combination of the values of its attributes. Without a value of the first attribute it has none; another absent
+//! attribute is encoded as the byte 08, which sorts before all values.
 
 use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
 use bolide_base::{Error, Result};
@@ -11,11 +11,11 @@ use crate::attribute::{self, TAG_ABSENT};
 use crate::secondary_index::IndexedRecord;
 use crate::spec::IndexSpec;
 
-/// Calls `visit` with every secondary key of `record` and with their number. `key` is scratch memory, to
-/// which `visit` may append.
+/// Calls `visit` with every secondary key of `record`, and with the number of its keys. `key` is scratch memory to which
+/// `visit` may append.
 ///
 /// # Errors
-/// `LimitExceeded` for too many keys or one that is too long; those of `visit`.
+/// `LimitExceeded` for too many keys or a key that is too long; those of `visit`.
 pub(crate) fn for_each(
     spec: &IndexSpec,
     record: &IndexedRecord<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// How many secondary keys `record` has: the number of combinations of its attributes' values. `None` for
+/// The number of secondary keys of `record`: the number of combinations of its attributes' values. `None` if there are
 /// none.
 fn count(spec: &IndexSpec, record: &IndexedRecord<'_>) -> Result<Option<usize>> {
     let mut keys = 1_usize;
@@ -61,7 +61,7 @@ fn count(spec: &IndexSpec, record: &IndexedRecord<'_>) -> Result<Option<usize>> 
     Ok(Some(keys))
 }
 
-/// Appends the secondary key number `ordinal` of all combinations of the record's values.
+/// Appends the secondary key of combination `ordinal` of the record's values.
 fn put(spec: &IndexSpec, record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
     let mut rest = ordinal;
     for slot in record.split_slots(spec).0 {
@@ -78,7 +78,7 @@ fn put(spec: &IndexSpec, record: &IndexedRecord<'_>, ordinal: usize, key: &mut V
     }
 }
 
-/// The encoded value number `position` of a secondary key that was parsed before.
+/// The encoded value number `position` of a valid secondary key.
 pub(crate) fn component(secondary_key: &[u8], position: usize) -> &[u8] {
     let mut rest = secondary_key;
     for _ in 0..position {

@@ -18,7 +18,7 @@
 //!   table is durable: it lies in the region of the index and is part of the same checkpoint as its entries. A filter of a
 //!   few bytes a key records which keys were written before. So a restart rebuilds nothing, and an insert touches one cache
 //!   line per filter layer. With [`VersionTableOptions::every_key`] the table stores every key, as in the paper;
-//!   `docs/PERFORMANCE.md` compares them.
+//!   `docs/performance/results.md` compares them.
 //! * Counts cover entries that are not flagged. Only the thread that flags an entry lowers the count, once. (The paper
 //!   lowers a count at each validation of the same obsolete entry.)
 //! * A delete, and a write without the attribute, are writes with no entries: the entries of the previous write become

@@ -1,4 +1,4 @@
-//! Cuts against a model: what is restored is what was there when the cut began.
+//! Tests of checkpoints against a model: the restored region has the state at the start of the checkpoint.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,11 @@ use bolide_base::ErrorKind;
 use super::*;
 use crate::SimRng;
 
-/// Pages by number, as cuts have written them.
+/// Pages of checkpoints by number.
 type Pages = BTreeMap<u64, Vec<u8>>;
 
-fn take(cut: &mut RegionCheckpoint<&Region>, pages: &mut Pages) {
-    while let Some((page, bytes)) = cut.next_page() {
+fn read_pages(checkpoint: &mut RegionCheckpoint<&Region>, pages: &mut Pages) {
+    while let Some((page, bytes)) = checkpoint.next_page() {
         pages.insert(page, bytes.to_vec());
     }
 }
@@ -65,7 +65,7 @@ fn assert_holds(region: &Region, blocks: &Blocks, what: &str) {
 }
 
 #[test]
-fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
+fn a_checkpoint_is_not_affected_by_later_writes() {
     let rounds = if cfg!(miri) { 3 } else { 60 };
     for seed in 0..if cfg!(miri) { 1 } else { 10 } {
         let mut rng = SimRng::new(seed);
@@ -76,33 +76,33 @@ fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
                 change(&mut rng, &region, &mut blocks);
             }
             let then = blocks.clone();
-            let mut cut = region.checkpoint().unwrap();
+            let mut checkpoint = region.checkpoint().unwrap();
             let mut written = pages.clone();
             for _ in 0..rng.below(60) {
                 change(&mut rng, &region, &mut blocks);
-                let early = rng.one_in(2).then(|| cut.next_page()).flatten();
+                let early = rng.one_in(2).then(|| checkpoint.next_page()).flatten();
                 if let Some((page, bytes)) = early {
                     written.insert(page, bytes.to_vec());
                 }
             }
             let what = format!("seed {seed}, round {round}");
             if rng.one_in(3) {
-                // Given up at some point: nothing of it counts, and nothing is lost for the next.
-                cut.abandon();
+                // A cancelled checkpoint has no effect, and its pages belong to the next one.
+                checkpoint.abandon();
                 continue;
             }
-            take(&mut cut, &mut written);
-            cut.finish().unwrap();
+            read_pages(&mut checkpoint, &mut written);
+            checkpoint.finish().unwrap();
             pages = written;
             let restored = restore(&pages);
             assert_holds(&restored, &then, &what);
         }
-        let mut cut = region.checkpoint().unwrap();
-        take(&mut cut, &mut pages);
-        cut.finish().unwrap();
+        let mut checkpoint = region.checkpoint().unwrap();
+        read_pages(&mut checkpoint, &mut pages);
+        checkpoint.finish().unwrap();
         let restored = restore(&pages);
         assert_holds(&restored, &blocks, "the end");
-        // A restored region goes on: nothing in use is handed out.
+        // A restored region stays usable: no used space is allocated.
         for _ in 0..if cfg!(miri) { 10 } else { 200 } {
             change(&mut rng, &restored, &mut blocks);
         }
@@ -111,16 +111,16 @@ fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
 }
 
 #[test]
-fn a_cut_holds_what_changed_and_no_more() {
+fn a_checkpoint_contains_exactly_the_changed_pages() {
     const PAGES: usize = if cfg!(miri) { 5 } else { 100 };
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     let at = region.writer().allocate(PAGES * PAGE_BYTES).unwrap();
     region.writer().write(at, &vec![1; PAGES * PAGE_BYTES]).unwrap();
-    let mut cut = region.checkpoint().unwrap();
-    assert!(cut.pages() >= PAGES);
+    let mut checkpoint = region.checkpoint().unwrap();
+    assert!(checkpoint.pages() >= PAGES);
     assert_eq!(region.checkpoint().unwrap_err().kind(), ErrorKind::Conflict);
-    while cut.next_page().is_some() {}
-    cut.finish().unwrap();
+    while checkpoint.next_page().is_some() {}
+    checkpoint.finish().unwrap();
     assert_eq!(region.stats().dirty_pages, 0);
     assert_eq!(region.checkpoint().unwrap().pages(), 0);
     region.writer().store(at + 8, 5).unwrap();
@@ -129,21 +129,21 @@ fn a_cut_holds_what_changed_and_no_more() {
     let early = region.checkpoint().unwrap();
     assert_eq!(early.pages(), 1);
     assert_eq!(early.finish().unwrap_err().kind(), ErrorKind::Internal);
-    assert_eq!(region.stats().dirty_pages, 1, "a page that nobody took is dirty still");
+    assert_eq!(region.stats().dirty_pages, 1, "a page that was not read is still dirty");
 }
 
 #[test]
-fn readers_do_without_while_a_cut_is_fixed() {
+fn there_is_no_optional_writer_while_a_checkpoint_starts() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
-    let (cut, seen) = region.checkpoint_with(|| region.try_writer().is_none()).unwrap();
-    assert!(seen);
+    let (checkpoint, is_blocked) = region.checkpoint_with(|| region.try_writer().is_none()).unwrap();
+    assert!(is_blocked);
     assert!(region.try_writer().is_some());
-    cut.abandon();
+    checkpoint.abandon();
 }
 
-/// Writers keep two words, pages apart, equal under one gate; every cut must find them equal.
+/// Writers keep two words on different pages equal under one gate; they must be equal in every checkpoint.
 #[test]
-fn cuts_among_writers_are_whole() {
+fn checkpoints_beside_writers_are_consistent() {
     const CELLS: u64 = if cfg!(miri) { 4 } else { 64 };
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     let bytes = 2 * CELLS as usize * PAGE_BYTES;
@@ -166,9 +166,9 @@ fn cuts_among_writers_are_whole() {
         }
         let mut pages = Pages::new();
         for _ in 0..if cfg!(miri) { 3 } else { 60 } {
-            let mut cut = region.checkpoint().unwrap();
-            take(&mut cut, &mut pages);
-            cut.finish().unwrap();
+            let mut checkpoint = region.checkpoint().unwrap();
+            read_pages(&mut checkpoint, &mut pages);
+            checkpoint.finish().unwrap();
             let restored = restore(&pages);
             for cell in (0..CELLS * PAGE_BYTES as u64).step_by(8) {
                 let other = at + CELLS * PAGE_BYTES as u64 + cell;
@@ -180,13 +180,13 @@ fn cuts_among_writers_are_whole() {
 }
 
 #[test]
-fn pages_that_contradict_each_other_are_refused() {
+fn contradictory_pages_are_rejected() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     region.writer().allocate(5_000).unwrap();
     let mut pages = Pages::new();
-    let mut cut = region.checkpoint().unwrap();
-    take(&mut cut, &mut pages);
-    let refused = |change: &dyn Fn(&mut Pages)| {
+    let mut checkpoint = region.checkpoint().unwrap();
+    read_pages(&mut checkpoint, &mut pages);
+    let rejected = |change: &dyn Fn(&mut Pages)| {
         let mut pages = pages.clone();
         change(&mut pages);
         let restore = RegionRestore::new(RegionOptions::new().name("region 4"));
@@ -198,28 +198,28 @@ fn pages_that_contradict_each_other_are_refused() {
     let set = |pages: &mut Pages, at: usize, value: u64| {
         pages.get_mut(&0).unwrap()[at..at + 8].copy_from_slice(&value.to_le_bytes());
     };
-    assert_eq!(refused(&|pages| set(pages, 0, 1)), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| set(pages, 8, 3)), ErrorKind::Unsupported);
-    assert_eq!(refused(&|pages| set(pages, 16, 2)), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| set(pages, 0, 1)), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| set(pages, 8, 3)), ErrorKind::Unsupported);
+    assert_eq!(rejected(&|pages| set(pages, 16, 2)), ErrorKind::Corruption);
     for mark in [0, 4096, 5000, 1 << 30, u64::MAX, u64::MAX - 255] {
-        assert_eq!(refused(&|pages| set(pages, 24, mark)), ErrorKind::Corruption, "{mark}");
+        assert_eq!(rejected(&|pages| set(pages, 24, mark)), ErrorKind::Corruption, "{mark}");
     }
-    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().fill(0)), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().fill(255)), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().truncate(4095)), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| pages.clear()), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| drop(pages.insert(1 << 50, vec![0; 4096]))), ErrorKind::NoSpace);
+    assert_eq!(rejected(&|pages| pages.get_mut(&1).unwrap().fill(0)), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| pages.get_mut(&1).unwrap().fill(255)), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| pages.get_mut(&1).unwrap().truncate(4095)), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| pages.clear()), ErrorKind::Corruption);
+    assert_eq!(rejected(&|pages| drop(pages.insert(1 << 50, vec![0; 4096]))), ErrorKind::NoSpace);
 }
 
-/// Pages that passed their checksums and make no sense all the same: taken or refused, and never a panic.
+/// Invalid pages with valid checksums are accepted or rejected, without a panic.
 #[test]
-fn any_pages_are_taken_or_refused() {
+fn any_pages_are_accepted_or_rejected() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
-    let held: Vec<Place> = (0..20).map(|_| region.writer().allocate(700).unwrap()).collect();
-    held.iter().step_by(2).for_each(|&at| region.writer().free(at, 700));
+    let allocations: Vec<Place> = (0..20).map(|_| region.writer().allocate(700).unwrap()).collect();
+    allocations.iter().step_by(2).for_each(|&at| region.writer().free(at, 700));
     let mut pages = Pages::new();
-    take(&mut region.checkpoint().unwrap(), &mut pages);
-    let (mut taken, mut refused) = (0, 0);
+    read_pages(&mut region.checkpoint().unwrap(), &mut pages);
+    let (mut accepted, mut rejected) = (0, 0);
     for seed in 0..if cfg!(miri) { 3 } else { 2_000 } {
         let mut rng = SimRng::new(seed);
         let mut pages = pages.clone();
@@ -238,10 +238,10 @@ fn any_pages_are_taken_or_refused() {
         let restore = RegionRestore::new(RegionOptions::new().limit_bytes(4 * EXTENT_BYTES as u64));
         pages.iter().for_each(|(&page, bytes)| restore.put_page(page, bytes).unwrap());
         let Ok(restored) = restore.finish() else {
-            refused += 1;
+            rejected += 1;
             continue;
         };
-        taken += 1;
+        accepted += 1;
         let writer = restored.writer();
         for _ in 0..50 {
             let bytes = 1 + rng.below(10_000) as usize;
@@ -249,12 +249,12 @@ fn any_pages_are_taken_or_refused() {
                 writer.write(at, &vec![1; bytes]).unwrap();
             }
         }
-        held.iter().for_each(|&at| writer.free(at, 700));
+        allocations.iter().for_each(|&at| writer.free(at, 700));
         drop(writer);
         restored
-            .reclaim(|reached| held.iter().try_for_each(|&at| reached.mark(at, 700).map(|_| ())))
+            .reclaim(|reached| allocations.iter().try_for_each(|&at| reached.mark(at, 700).map(|_| ())))
             .unwrap();
         let _ = restored.stats();
     }
-    assert!(cfg!(miri) || (taken > 100 && refused > 100), "{taken} taken, {refused} refused");
+    assert!(cfg!(miri) || (accepted > 100 && rejected > 100), "{accepted} accepted, {rejected} rejected");
 }

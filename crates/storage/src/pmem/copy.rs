@@ -1,4 +1,4 @@
-//! A region as a copy of another one: from memory to persistent memory, or back.
+//! Copies between regions: from memory to persistent memory, or back.
 
 use bolide_base::{Error, Result};
 
@@ -10,8 +10,8 @@ use super::region::{Region, RegionOptions};
 use super::writer::RegionWriter;
 
 impl Region {
-    /// A copy of this region in ordinary memory, which cuts write down. Writers wait meanwhile; the calling thread must
-    /// not hold one. Cost: the memory of the region, and reading it once.
+    /// A copy of this region in ordinary memory, with checkpoints. Writers wait meanwhile; the calling thread must not hold one.
+    /// Cost: the memory of the region, and one read of it.
     ///
     /// # Errors
     /// `NoSpace` if memory is short.
@@ -23,12 +23,12 @@ impl Region {
         Ok(copy)
     }
 
-    /// Makes this region, in which nothing was allocated yet, a copy of `source`, which has the same id. Durable when it
-    /// returns, if this region is. Writers to `source` wait meanwhile; the calling thread must not hold one. A copy
-    /// that was cut off is damaged.
+    /// Copies `source`, which has the same id, into this region without allocations. The copy is durable on return, if this
+    /// region is. Writers to `source` wait meanwhile; the calling thread must not hold one. After an interrupted copy the
+    /// region is damaged.
     ///
     /// # Errors
-    /// `InvalidInput` if the region is in use or another one; `NoSpace` for want of memory or disk space.
+    /// `InvalidInput` if the region has allocations or another id; `NoSpace` without memory or disk space.
     pub fn fill_from(&self, source: &Self) -> Result<()> {
         if self.stats().allocated_bytes != 0 || self.id() != source.id() {
             let what = format!("{}: only an empty region of the same id is filled", self.name());
@@ -40,7 +40,7 @@ impl Region {
             writer.grow(&mut self.space.lock())?;
         }
         let space = source.space.lock();
-        // Until the end nothing of the copy is to be trusted.
+        // The copy is invalid until the end.
         writer.store_own_durably(STATE_AT, 0)?;
         for extent in 0..source.table.len() {
             let start = (extent * EXTENT_BYTES) as Place;
@@ -67,7 +67,7 @@ impl Region {
     }
 }
 
-/// Copies the words of an extent but for its bitmap and the header page.
+/// Copies the words of an extent except its bitmap and the header page.
 fn copy_extent(writer: &RegionWriter<'_>, source: &Region, extent: usize) -> Result<()> {
     let start = (extent * EXTENT_BYTES) as Place;
     let head = bitmap_at(extent)..bitmap_at(extent) + BITMAP_BYTES as Place;
@@ -78,7 +78,7 @@ fn copy_extent(writer: &RegionWriter<'_>, source: &Region, extent: usize) -> Res
         let words = source.words(at, GRANULE_BYTES)?;
         for (word, at) in words.iter().zip((at..).step_by(8)) {
             let value = word.get();
-            // AllocatorState is zeros from the start.
+            // New space is zeros.
             if value != 0 {
                 writer.store_own(at, value);
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_everything_and_knows_its_free_space() {
+    fn a_copy_has_the_content_and_the_free_space() {
         let options = || RegionOptions::new().id(5).limit_bytes(64 << 20);
         let source = Region::in_memory(options()).unwrap();
         let places = filled(&source);
@@ -131,7 +131,7 @@ mod tests {
         let at = back.writer().allocate(36_000).unwrap();
         assert!(places.iter().all(|(other, _)| *other != at));
         assert_eq!(back.load(at).unwrap(), 0);
-        // What was copied is what the first cut writes.
+        // The first checkpoint writes the copied pages.
         assert!(back.stats().dirty_pages > 9 * places.len() as u64 / 2);
         assert_eq!(durable.fill_from(&source).unwrap_err().kind(), ErrorKind::InvalidInput);
         let other = Region::in_memory(options().id(6)).unwrap();

@@ -1,12 +1,11 @@
-//! Which pages were written since the last cut, and the pages that a running cut still needs.
+//! Dirty pages: those written since the last checkpoint, and those that a running checkpoint still needs.
 //!
-//! Each page carries the epoch in which it was last written. A cut begins a new epoch while nobody writes.
-//! From then on the first write to a page in the new epoch comes here: if the cut has not taken the page
-//! yet, its content is copied aside first. So a cut sees every page as it was when the cut began, and its
-//! writers wait for one copy of one page at most.
+//! Each page has the epoch of its last write. A checkpoint begins a new epoch without active writers. The first write to a page
+//! in the new epoch comes here: if the checkpoint has not read the page yet, its content is copied first. So a checkpoint reads
+//! every page in its state at the start, and a writer waits for the copy of at most one page.
 //!
-//! Invariants: a page whose epoch is the current one is in `dirty`; a page in the cut's `pending` has not been
-//! written since the cut began.
+//! Invariants: a page with the current epoch is in `dirty`; a page in `pending` was not written since the start of the
+//! checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -21,27 +20,27 @@ const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// The dirty pages of a region.
 #[derive(Debug)]
 pub(super) struct DirtyPages {
-    /// 0 for backings that take no cuts: as the epochs of pages are 0 then too, no write ever comes here.
+    /// 0 for backings without checkpoints: the epochs of their pages are 0 too, so no write comes here.
     epoch: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<DirtyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Pages written in this epoch, and those of cuts that were given up.
+struct DirtyState {
+    /// Pages written in this epoch, and those of cancelled checkpoints.
     dirty: PageSet,
-    cut: Option<RunningCheckpoint>,
+    checkpoint: Option<RunningCheckpoint>,
 }
 
-/// A cut that is being taken.
+/// An open checkpoint.
 #[derive(Debug)]
 struct RunningCheckpoint {
     all: PageSet,
-    /// Pages that were neither handed out nor written since: still in place, unchanged.
+    /// Pages neither read nor written since the start: unchanged.
     pending: PageSet,
-    /// Pages that were written since and not handed out, as they were.
-    aside: BTreeMap<u64, Box<[u64]>>,
-    /// No page below it is left.
+    /// Copies of the pages written since the start and not read yet.
+    copies: BTreeMap<u64, Box<[u64]>>,
+    /// All pages below it were read.
     next: u64,
 }
 
@@ -64,7 +63,7 @@ impl PageSet {
         }
     }
 
-    /// Takes the page out and says whether it was in.
+    /// Removes the page; returns whether the set contained it.
     fn remove(&mut self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let Some(word) = self.bits.get_mut(page as usize / 64).filter(|word| **word & bit != 0) else {
@@ -75,7 +74,7 @@ impl PageSet {
         true
     }
 
-    /// The first page at `from` or above it.
+    /// The first page at or above `from`.
     fn first_from(&self, from: u64) -> Option<u64> {
         let first = from as usize / 64;
         let words = self.bits.iter().enumerate().skip(first);
@@ -93,28 +92,28 @@ impl PageSet {
 }
 
 impl DirtyPages {
-    /// For a backing that takes cuts, or not.
+    /// The dirty pages of a backing with or without checkpoints.
     pub(super) fn new(supports_checkpoints: bool) -> Self {
-        Self { epoch: AtomicU64::new(u64::from(supports_checkpoints)), state: Mutex::new(State::default()) }
+        Self { epoch: AtomicU64::new(u64::from(supports_checkpoints)), state: Mutex::new(DirtyState::default()) }
     }
 
-    /// Whether cuts are taken at all.
+    /// Whether the backing has checkpoints.
     pub(super) fn supports_checkpoints(&self) -> bool {
         self.epoch() != 0
     }
 
-    /// The current epoch. It does not change under a writer's gate.
+    /// The current epoch, constant under a writer's gate.
     #[inline]
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// How many pages the next cut would hold.
+    /// The number of pages of the next checkpoint.
     pub(super) fn len(&self) -> usize {
         self.state.lock().dirty.len
     }
 
-    /// Prepares the page of `at` for its first write of this epoch. The caller holds the writers' gate.
+    /// Prepares the page of `at` for its first write in this epoch. The caller holds the writers' gate.
     #[cold]
     #[inline(never)]
     pub(super) fn first_write(&self, table: &ExtentTable, at: Place) {
@@ -124,54 +123,54 @@ impl DirtyPages {
         if written.load(Ordering::Relaxed) == epoch {
             return;
         }
-        if let Some(cut) = &mut state.cut {
-            cut.copy_before_write(table, page);
+        if let Some(checkpoint) = &mut state.checkpoint {
+            checkpoint.copy_before_write(table, page);
         }
         state.dirty.insert(page);
-        // Last: other writers go past without the lock once they see it.
+        // Last: other writers skip the lock once they see it.
         written.store(epoch, Ordering::Release);
     }
 
-    /// Begins a cut. The caller keeps all writers out. `None` if one is running.
+    /// Begins a checkpoint; returns its number of pages, or `None` if one is open. The caller blocks all writers.
     pub(super) fn begin_checkpoint(&self) -> Option<usize> {
         let mut state = self.state.lock();
-        if state.cut.is_some() {
+        if state.checkpoint.is_some() {
             return None;
         }
         let all = std::mem::take(&mut state.dirty);
         let count = all.len;
-        state.cut = Some(RunningCheckpoint { pending: all.clone(), all, aside: BTreeMap::new(), next: 0 });
+        state.checkpoint = Some(RunningCheckpoint { pending: all.clone(), all, copies: BTreeMap::new(), next: 0 });
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
         Some(count)
     }
 
-    /// Hands out the next page of the cut by writing it to `out`, [`PAGE_BYTES`] long.
+    /// Reads the next page of the checkpoint into `out`, [`PAGE_BYTES`] long.
     pub(super) fn next_page(&self, table: &ExtentTable, out: &mut [u8]) -> Option<u64> {
         let mut state = self.state.lock();
-        let cut = state.cut.as_mut()?;
-        let in_place = cut.pending.first_from(cut.next);
-        let aside = cut.aside.first_key_value().map(|(&page, _)| page);
-        let page = in_place.into_iter().chain(aside).min()?;
-        match cut.aside.remove(&page) {
+        let checkpoint = state.checkpoint.as_mut()?;
+        let unchanged = checkpoint.pending.first_from(checkpoint.next);
+        let copied = checkpoint.copies.first_key_value().map(|(&page, _)| page);
+        let page = unchanged.into_iter().chain(copied).min()?;
+        match checkpoint.copies.remove(&page) {
             Some(words) => put_words(words.iter().copied(), out),
-            // The lock keeps the first writer of this page away.
+            // The lock blocks the first writer of this page.
             None => copy_page(table, page, out),
         }
-        cut.pending.remove(page);
-        cut.next = page + 1;
+        checkpoint.pending.remove(page);
+        checkpoint.next = page + 1;
         Some(page)
     }
 
-    /// Ends the cut. Unless it was `kept` with all of its pages, they are dirty again. Says whether it was.
-    pub(super) fn end_checkpoint(&self, table: &ExtentTable, kept: bool) -> bool {
+    /// Ends the checkpoint. Its pages are dirty again unless it is `durable` and all of them were read; returns whether it is.
+    pub(super) fn end_checkpoint(&self, table: &ExtentTable, durable: bool) -> bool {
         let mut state = self.state.lock();
-        let Some(cut) = state.cut.take() else { return false };
-        if kept && cut.pending.len == 0 && cut.aside.is_empty() {
+        let Some(checkpoint) = state.checkpoint.take() else { return false };
+        if durable && checkpoint.pending.len == 0 && checkpoint.copies.is_empty() {
             return true;
         }
         let epoch = self.epoch();
-        for page in cut.all.iter() {
-            // A page that was written since is listed already.
+        for page in checkpoint.all.iter() {
+            // A page that was written since the start is in the set already.
             let Some(written) = table.epoch(page * PAGE_BYTES as Place) else { continue };
             if written.load(Ordering::Relaxed) != epoch {
                 state.dirty.insert(page);
@@ -183,16 +182,16 @@ impl DirtyPages {
 }
 
 impl RunningCheckpoint {
-    /// Copies `page` if this cut still needs it.
+    /// Copies `page` if the checkpoint still needs it.
     fn copy_before_write(&mut self, table: &ExtentTable, page: u64) {
         if self.pending.remove(page) {
             let words = table.words(page * PAGE_BYTES as Place, PAGE_WORDS).unwrap_or_default();
-            self.aside.insert(page, words.iter().map(Word::get).collect());
+            self.copies.insert(page, words.iter().map(Word::get).collect());
         }
     }
 }
 
-/// Writes the content of `page` to `out`, whose length is that of a page.
+/// Copies the content of `page` to `out`, one page long.
 fn copy_page(table: &ExtentTable, page: u64, out: &mut [u8]) {
     let Some(words) = table.words(page * PAGE_BYTES as Place, PAGE_WORDS) else { return };
     put_words(words.iter().map(Word::get), out);

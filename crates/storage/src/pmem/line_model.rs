@@ -1,11 +1,10 @@
-//! What is durable of a simulated region, line by line.
+//! Durability of a simulated region by cache line.
 //!
-//! A processor holds changed lines of 64 bytes back and writes them to memory when it likes, or by the fence that
-//! follows a persist at the latest. So after a power cut a line has one of the contents that it had since it was last
-//! known to be durable: the model keeps them all. Words of 8 bytes are never torn, and a line is written back
-//! as a whole; different lines know nothing of each other.
+//! A processor writes changed lines of 64 bytes to memory at any time, at the latest at the fence after a persist. So after a
+//! power cut a line has one of its contents since it was last durable: the model stores all of them. Words of 8 bytes are never
+//! torn, and a line is written back as a whole; different lines are independent.
 //!
-//! A persist counts for the content at its time; a fence waits for the persists of its own thread.
+//! A persist covers the content at its time; a fence waits for the persists of its own thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +23,7 @@ pub(super) type LineContent = [u64; LINE_WORDS];
 /// Called before each fence.
 pub(super) type FenceHook = Arc<dyn Fn() + Send + Sync>;
 
-/// The lines of a region that are not durable as they are.
+/// The lines of a region whose current content is not durable.
 #[derive(Default)]
 pub(super) struct LineModel {
     lines: Mutex<BTreeMap<Place, PendingLine>>,
@@ -33,29 +32,29 @@ pub(super) struct LineModel {
 
 #[derive(Debug, Clone)]
 struct PendingLine {
-    /// What it was when it was durable last, then everything that it was since. At least two.
+    /// The last durable content, then all later contents. At least two.
     contents: Vec<LineContent>,
-    /// Persists that no fence has waited for: by whom, and of which content.
+    /// Persists without a fence: the thread, and the index of the content.
     persists: Vec<(ThreadId, usize)>,
 }
 
 impl LineModel {
-    /// Runs `change`, which changes the word at `at`. All changes come one after the other.
+    /// Runs `change`, which changes the word at `at`. Changes are serialized.
     pub(super) fn change<T>(&self, table: &ExtentTable, at: Place, change: impl FnOnce() -> T) -> T {
         let mut lines = self.lines.lock();
-        let place = at - at % LINE_BYTES as Place;
-        let before = content(table, place);
+        let start = at - at % LINE_BYTES as Place;
+        let before = content(table, start);
         let result = change();
-        let after = content(table, place);
+        let after = content(table, start);
         if after != before {
-            let line = lines.entry(place);
+            let line = lines.entry(start);
             let line = line.or_insert_with(|| PendingLine { contents: vec![before], persists: Vec::new() });
             line.contents.push(after);
         }
         result
     }
 
-    /// Asks for `count` lines from `first` on to be written back.
+    /// Persists `count` lines from `first` on.
     pub(super) fn persist(&self, first: Place, count: u64) {
         let mut lines = self.lines.lock();
         let end = first + count * LINE_BYTES as Place;
@@ -69,36 +68,36 @@ impl LineModel {
         *self.hook.lock() = hook;
     }
 
-    /// Waits for what this thread persisted.
+    /// Waits for the persists of this thread.
     pub(super) fn fence(&self) {
         let hook = self.hook.lock().clone();
         if let Some(hook) = hook {
             hook();
         }
-        let me = thread::current().id();
+        let current = thread::current().id();
         self.lines.lock().retain(|_, line| {
-            let newest = line.persists.iter().filter(|(who, _)| *who == me).map(|&(_, of)| of).max();
+            let newest = line.persists.iter().filter(|(thread, _)| *thread == current).map(|&(_, index)| index).max();
             if let Some(durable) = newest {
                 line.contents.drain(..durable);
-                line.persists.retain(|&(_, of)| of > durable);
-                line.persists.iter_mut().for_each(|(_, of)| *of -= durable);
+                line.persists.retain(|&(_, index)| index > durable);
+                line.persists.iter_mut().for_each(|(_, index)| *index -= durable);
             }
             line.contents.len() > 1
         });
     }
 
-    /// The lines that are not durable as they are: place and possible contents, the oldest first. `snapshot` runs
-    /// while nothing changes.
+    /// The lines whose current content is not durable: offset and possible contents, the oldest first. `snapshot` runs without
+    /// concurrent changes.
     pub(super) fn unflushed<T>(&self, snapshot: impl FnOnce() -> T) -> (T, Vec<(Place, Vec<LineContent>)>) {
         let lines = self.lines.lock();
-        let taken = snapshot();
-        (taken, lines.iter().map(|(&place, line)| (place, line.contents.clone())).collect())
+        let snapshot = snapshot();
+        (snapshot, lines.iter().map(|(&start, line)| (start, line.contents.clone())).collect())
     }
 }
 
-fn content(table: &ExtentTable, place: Place) -> LineContent {
+fn content(table: &ExtentTable, start: Place) -> LineContent {
     let mut content = [0; LINE_WORDS];
-    let words = table.words(place, LINE_WORDS).unwrap_or_default();
+    let words = table.words(start, LINE_WORDS).unwrap_or_default();
     content.iter_mut().zip(words).for_each(|(into, word)| *into = word.get());
     content
 }

@@ -1,13 +1,13 @@
-//! Regions in mapped files: persistent memory under a file system that hands it out directly (DAX).
+//! Regions in mapped files: persistent memory under a file system with direct access (DAX).
 //!
-//! With `MAP_SYNC` the kernel promises that a mapped page stays where it is in the file whatever happens to the
-//! power, so that writing a line back from the processor's caches (`clwb`, then `sfence`) makes it durable without a
-//! system call. File systems that cannot promise it refuse the mapping, and so does this module.
+//! With `MAP_SYNC` the kernel guarantees that a mapped page stays at its location in the file across a power cut. So writing a
+//! line back from the processor's caches (`clwb`, then `sfence`) makes it durable without a system call. File systems without
+//! this guarantee refuse the mapping, and so does this module.
 //!
 //! # Mappings that are assumed to be durable
-//! For tests, and for memory that is kept alive by other means, an ordinary file can be mapped. Then a power cut may
-//! take any page that the system had not written. The header page of such a region carries the id of the boot that
-//! mapped it, and after another boot it is refused.
+//! For tests, and for memory that stays powered by other means, an ordinary file can be mapped. Then a power cut may lose any
+//! page that the system has not written. The header page of such a region contains the id of the boot that mapped it; after
+//! another boot the region is rejected.
 #![allow(unsafe_code, reason = "mapping a file and writing lines back")]
 
 use std::fs;
@@ -28,15 +28,15 @@ use crate::directory::directory_path;
 use crate::io_error::describe;
 use crate::file_space::{check_file_size, reserve_space};
 
-/// What is known of the durability of a mapped file.
+/// The durability of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MappingMode {
-    /// Persistent memory: the mapping must be synchronous, or it is refused.
+    /// Persistent memory: the mapping must be synchronous, or it is map_error.
     Dax,
-    /// Any file. What is persisted is taken to be durable, although only the end of the process is survived for
-    /// sure. Refused after another boot.
+    /// Any file. Persisted writes count as durable, although only their survival of the end of the process is guaranteed. The
+    /// region is rejected after another boot.
     AssumeDurable,
-    /// Any file, of which nothing is changed: what is written stays in memory and is gone with the region.
+    /// Any file, read-only: writes stay in memory and are discarded with the region.
     Private,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct MappedFile {
 }
 
 impl MappedFile {
-    /// A new file, empty so far.
+    /// Creates an empty file.
     pub(super) fn create(path: &Path, mapping: MappingMode) -> Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
@@ -58,20 +58,20 @@ impl MappedFile {
         Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
     }
 
-    /// A file that exists.
+    /// Opens an existing file.
     pub(super) fn open(path: &Path, mapping: MappingMode) -> Result<Self> {
         let file = fs::OpenOptions::new().read(true).write(mapping != MappingMode::Private).open(path);
         let file = file.map_err(|error| describe("open", path, error))?;
         Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
     }
 
-    /// How many whole extents the file has.
+    /// The number of whole extents of the file.
     pub(super) fn extents(&self) -> Result<usize> {
         let metadata = self.file.metadata().map_err(|error| describe("look up", &self.path, error))?;
         Ok((metadata.len() / EXTENT_BYTES as u64) as usize)
     }
 
-    /// Maps the extent `index`, whose space is reserved first.
+    /// Reserves the space of the extent `index`, and maps it.
     pub(super) fn extent(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         let (offset, len) = (index as u64 * EXTENT_BYTES as u64, EXTENT_BYTES as u64);
         if self.extents()? <= index {
@@ -86,17 +86,17 @@ impl MappedFile {
             MappingMode::AssumeDurable => MapFlags::SHARED,
             MappingMode::Private => MapFlags::PRIVATE,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice, of a range that the file has: its space was
-        // reserved, and nothing shortens it while the lock of the database is held.
+        // SAFETY: a new mapping at an address that the kernel chooses, of an existing range of the file: its space was reserved,
+        // and the file is not truncated while the lock of the database is held.
         let mapped = unsafe {
             mmap(ptr::null_mut(), EXTENT_BYTES, ProtFlags::READ | ProtFlags::WRITE, kind, &self.file, offset)
         };
-        let start = mapped.map_err(|errno| self.refused(errno))?;
-        let start = NonNull::new(start.cast::<Word>()).ok_or_else(|| self.refused(Errno::NOMEM))?;
+        let start = mapped.map_err(|errno| self.map_error(errno))?;
+        let start = NonNull::new(start.cast::<Word>()).ok_or_else(|| self.map_error(Errno::NOMEM))?;
         Ok(Box::new(MappedExtent { start }))
     }
 
-    fn refused(&self, errno: Errno) -> Error {
+    fn map_error(&self, errno: Errno) -> Error {
         if self.mapping == MappingMode::Dax && [Errno::OPNOTSUPP, Errno::INVAL].contains(&errno) {
             let what = "the file system does not map files synchronously (MAP_SYNC), so writes to the mapping would \
                         not survive a power cut; use a file system on persistent memory mounted with -o dax, or \
@@ -106,14 +106,14 @@ impl MappedFile {
         describe("map", &self.path, errno.into())
     }
 
-    /// Writes to a file that is being made, behind what was written before.
+    /// Appends to a file under construction.
     pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
         let end = self.file.metadata().map_err(|error| describe("look up", &self.path, error))?.len();
         check_file_size(&self.path, end.saturating_add(bytes.len() as u64))?;
         (&self.file).write_all(bytes).map_err(|error| describe("append to", &self.path, error))
     }
 
-    /// Makes length and content of the file durable the slow way.
+    /// Makes length and content of the file durable by a system call.
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|error| describe("sync", &self.path, error))
     }
@@ -130,7 +130,7 @@ impl MappedFile {
         synced.map_err(|error| describe("sync directory", dir, error))
     }
 
-    /// Removes the file of a region that could not be made.
+    /// Removes the file after a failed creation.
     pub(super) fn remove(&self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -150,7 +150,7 @@ struct MappedExtent {
     start: NonNull<Word>,
 }
 
-// SAFETY: it is memory of atomics that this value owns.
+// SAFETY: it owns memory of atomics.
 unsafe impl Send for MappedExtent {}
 // SAFETY: it is memory of atomics.
 unsafe impl Sync for MappedExtent {}
@@ -163,13 +163,12 @@ impl ExtentMemory for MappedExtent {
 
 impl Drop for MappedExtent {
     fn drop(&mut self) {
-        // SAFETY: mapped by `MappedFile::extent` with this length, unmapped once; the table that handed out
-        // references is gone.
+        // SAFETY: mapped by `MappedFile::extent` with this length and unmapped once; the table that lent references is dropped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), EXTENT_BYTES) };
     }
 }
 
-/// The id of this boot of the machine, never zero.
+/// The id of the current boot of the machine, never zero.
 pub(super) fn boot_id() -> Result<[u64; 2]> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = fs::read_to_string(path).map_err(|error| describe("read", path, error))?;
@@ -181,7 +180,7 @@ pub(super) fn boot_id() -> Result<[u64; 2]> {
     Ok([(id >> 64) as u64, id as u64])
 }
 
-/// The checksum of what never changes in a header page, and of the boot id.
+/// The checksum of the constant words of a header page and the boot id.
 pub(super) fn header_checksum(id: u64, words: &[u64]) -> u64 {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     FileIdentity { file_number: 0, tag: id }.checksum(0, &bytes)

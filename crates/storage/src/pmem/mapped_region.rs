@@ -1,4 +1,4 @@
-//! Making and opening regions in mapped files.
+//! Creating, opening and copying regions in mapped files.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use super::mapped::{MappedFile, MappingMode, boot_id, header_checksum};
 use super::region::{Backing, Region, RegionOptions};
 
 impl Region {
-    /// A new, empty region in the file at `path`, which must not exist. What is persisted is durable by the next
-    /// fence; there are no cuts.
+    /// A new, empty region in the file at `path`, which must not exist. Persisted writes are durable after the next fence; the
+    /// region has no checkpoints.
     ///
     /// # Errors
-    /// `Unsupported` if the file system does not map files synchronously; `Conflict` if the file exists; `NoSpace`,
-    /// `Io`. Nothing is left behind then.
+    /// `Unsupported` if the file system does not map files synchronously; `Conflict` if the file exists; `NoSpace`, `Io`. Then no
+    /// file is left.
     pub fn create_mapped(path: &Path, options: RegionOptions, mapping: MappingMode) -> Result<Self> {
         let options = named(options, path);
         let file = MappedFile::create(path, mapping)?;
         let region = Self::without_extents(&options, Backing::Mapped(file));
-        let made = region.initialize(options.id).and_then(|()| region.note_boot());
+        let initialized = region.initialize(options.id).and_then(|()| region.store_boot());
         let Backing::Mapped(file) = &region.backing else {
             return Err(Error::internal("not a mapped region"));
         };
-        match made.and_then(|()| file.sync_name()) {
+        match initialized.and_then(|()| file.sync_name()) {
             Ok(()) => Ok(region),
             Err(error) => {
                 file.remove();
@@ -32,14 +32,14 @@ impl Region {
         }
     }
 
-    /// Opens the region in the file at `path`. `options` has the id that it must have.
+    /// Opens the region in the file at `path`. `options` has its expected id.
     ///
-    /// After a crash all space below the mark counts as in use until it is [reclaimed](Self::reclaim).
+    /// After a crash all space below the high-water mark counts as used until it is [reclaimed](Self::reclaim).
     ///
     /// # Errors
-    /// `NotFound`; `Unsupported` as above and for a newer format; `Corruption` if the header page is damaged, if the
-    /// region is another one, or if it was mapped without a promise of durability before this boot: then any part of
-    /// it may be lost, and what it held has to be built again.
+    /// `NotFound`; `Unsupported` as above and for a newer format; `Corruption` if the header page is damaged, if the region is
+    /// another one, or if it was mapped without a guarantee of durability before this boot: then any part of it may be lost, and
+    /// its content has to be rebuilt.
     pub fn open_mapped(path: &Path, options: RegionOptions, mapping: MappingMode) -> Result<Self> {
         let options = named(options, path);
         let file = MappedFile::open(path, mapping)?;
@@ -53,21 +53,21 @@ impl Region {
         }
         region.checked_mark(options.id)?;
         region.check_boot()?;
-        region.note_boot()?;
+        region.store_boot()?;
         region.recover(options.id)?;
         Ok(region)
     }
 
-    /// Copies this mapped region to the file at `path`, which must not exist, and makes the copy durable. Writers wait
-    /// meanwhile; the calling thread must not hold one. The copy's free space has to be
-    /// [reclaimed](Self::reclaim) when it is opened, unless it was [saved](Self::save_free_space) before.
+    /// Copies this mapped region to the file at `path`, which must not exist, and makes the copy durable. Writers wait meanwhile;
+    /// the calling thread must not hold one. The copy's free space has to be [reclaimed](Self::reclaim) at its opening, unless it
+    /// was [saved](Self::save_free_space) before.
     ///
     /// # Errors
     /// `InvalidInput` if the region is not mapped; `Conflict` if the file exists; `NoSpace`, `Io`: then the copy is
     /// removed.
     pub fn copy_mapped(&self, path: &Path) -> Result<()> {
         let Backing::Mapped(_) = &self.backing else {
-            return Err(Error::invalid_input(format!("{}: only mapped regions are copied so", self.name())));
+            return Err(Error::invalid_input(format!("{}: only mapped regions can be copied to a file", self.name())));
         };
         let _gate = self.gate.write();
         let copy = MappedFile::create(path, MappingMode::AssumeDurable)?;
@@ -84,13 +84,13 @@ impl Region {
             bytes.clear();
             words.iter().for_each(|word| bytes.extend_from_slice(&word.get().to_le_bytes()));
             if extent == 0 {
-                // The copy is a file that was synced: it depends on no boot.
+                // The copy is synced, so it does not depend on the boot.
                 let mut covered = self.covered_words();
                 covered.iter_mut().skip(3).for_each(|word| *word = 0);
                 let checksum = header_checksum(self.own(ID_AT), &covered);
                 for (at, value) in [(BOOT_AT, 0), (BOOT_AT + 8, 0), (CHECKSUM_AT, checksum)] {
-                    if let Some(place) = bytes.get_mut(at as usize..at as usize + 8) {
-                        place.copy_from_slice(&value.to_le_bytes());
+                    if let Some(word) = bytes.get_mut(at as usize..at as usize + 8) {
+                        word.copy_from_slice(&value.to_le_bytes());
                     }
                 }
             }
@@ -99,7 +99,7 @@ impl Region {
         Ok(())
     }
 
-    /// Refuses a region whose mapping was not durable and that another boot has left.
+    /// Rejects a region with a mapping of an earlier boot that was not durable.
     fn check_boot(&self) -> Result<()> {
         let words = self.covered_words();
         if self.own(CHECKSUM_AT) != header_checksum(self.own(ID_AT), &words) {
@@ -108,15 +108,15 @@ impl Region {
         }
         let boot = [self.own(BOOT_AT), self.own(BOOT_AT + 8)];
         if boot != [0, 0] && boot != boot_id()? {
-            let what = "the region was mapped without a promise of durability before the machine was started again; \
+            let what = "the region was mapped without a guarantee of durability before the machine was restarted; \
                         any part of it may be lost, so build the index again";
             return Err(Error::corruption(self.name(), BOOT_AT, what));
         }
         Ok(())
     }
 
-    /// Writes down which boot the region depends on, if on any.
-    fn note_boot(&self) -> Result<()> {
+    /// Stores the id of the boot that the region depends on; zero if it depends on none.
+    fn store_boot(&self) -> Result<()> {
         let Backing::Mapped(file) = &self.backing else { return Ok(()) };
         let boot = match file.mapping() {
             MappingMode::Dax | MappingMode::Private => [0, 0],
@@ -126,20 +126,20 @@ impl Region {
         writer.store_own(BOOT_AT, boot[0]);
         writer.store_own(BOOT_AT + 8, boot[1]);
         writer.store_own(CHECKSUM_AT, header_checksum(self.own(ID_AT), &self.covered_words()));
-        // One line further than the id, and all of it must be there together: a mapping that depends on its boot is
-        // synced as a file, and one that does not changes nothing here.
+        // The boot id and the checksum are in two lines that must be durable together: a mapping that depends on its boot is
+        // synced as a file; any other one changes nothing here.
         writer.persist(MAGIC_AT, CHECKSUM_AT as usize + 8)?;
         writer.fence();
         if file.mapping() == MappingMode::AssumeDurable { file.sync() } else { Ok(()) }
     }
 
-    /// The words that the checksum of the header page covers.
+    /// The words covered by the checksum of the header page.
     fn covered_words(&self) -> Vec<u64> {
         [MAGIC_AT, VERSION_AT, ID_AT, BOOT_AT, BOOT_AT + 8].map(|at| self.own(at)).to_vec()
     }
 }
 
-/// The options with the path as the name, if no other was chosen.
+/// The options with the path as the name, unless another name is set.
 fn named(options: RegionOptions, path: &Path) -> RegionOptions {
     if options.name == RegionOptions::default().name {
         options.name(path.display().to_string())

@@ -1,4 +1,4 @@
-//! Regions in files: what is refused, and what is found again.
+//! Tests of regions in files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ struct TestFile {
     path: PathBuf,
 }
 
-fn place() -> TestFile {
+fn test_file() -> TestFile {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("000007.region");
     TestFile { _dir: dir, path }
@@ -24,10 +24,10 @@ fn options() -> RegionOptions {
 }
 
 #[test]
-fn a_file_system_that_does_not_map_synchronously_is_refused_with_advice() {
-    let place = place();
-    match Region::create_mapped(&place.path, options(), MappingMode::Dax) {
-        // On persistent memory there is nothing to refuse.
+fn a_file_system_without_synchronous_mappings_is_rejected_with_advice() {
+    let file = test_file();
+    match Region::create_mapped(&file.path, options(), MappingMode::Dax) {
+        // On persistent memory the mapping succeeds.
         Ok(region) => assert!(region.stats().reserved_bytes > 0),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -36,19 +36,19 @@ fn a_file_system_that_does_not_map_synchronously_is_refused_with_advice() {
                 "{error}"
             );
             assert!(error.message().contains("000007.region"), "{error}");
-            assert!(!place.path.exists(), "nothing is left behind");
+            assert!(!file.path.exists(), "no file is left");
         }
     }
 }
 
 #[test]
-fn a_mapped_region_is_found_again_and_grows() {
-    let place = place();
-    let open = || Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable);
+fn a_mapped_region_is_reopened_and_grows() {
+    let file = test_file();
+    let open = || Region::open_mapped(&file.path, options(), MappingMode::AssumeDurable);
     let block = vec![0x5a; 300_000];
     let mut places = Vec::new();
     {
-        let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
+        let region = Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap();
         assert_eq!(region.open_count(), 1);
         assert!(region.write_back().is_some());
         let writer = region.writer();
@@ -85,60 +85,60 @@ fn a_mapped_region_is_found_again_and_grows() {
     let region = open().unwrap();
     assert_eq!(region.stats().allocated_bytes, stats.allocated_bytes);
     assert_eq!(region.open_count(), 3);
-    let taken = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
-    assert_eq!(taken.kind(), ErrorKind::Conflict);
+    let existing = Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap_err();
+    assert_eq!(existing.kind(), ErrorKind::Conflict);
 }
 
 #[test]
-fn a_region_of_another_boot_is_refused() {
-    let place = place();
-    drop(Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap());
-    let mut bytes = fs::read(&place.path).unwrap();
+fn a_region_of_another_boot_is_rejected() {
+    let file = test_file();
+    drop(Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap());
+    let mut bytes = fs::read(&file.path).unwrap();
     bytes[48] ^= 1;
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let checksum = header_checksum(7, &[word(0), word(8), word(16), word(48), word(56)]);
     bytes[64..72].copy_from_slice(&checksum.to_le_bytes());
-    fs::write(&place.path, &bytes).unwrap();
-    let error = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
+    fs::write(&file.path, &bytes).unwrap();
+    let error = Region::open_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.message().contains("build the index again"), "{error}");
 }
 
 #[test]
-fn damaged_and_foreign_headers_are_refused() {
-    let place = place();
-    drop(Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap());
-    let whole = fs::read(&place.path).unwrap();
+fn damaged_and_foreign_headers_are_rejected() {
+    let file = test_file();
+    drop(Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap());
+    let whole = fs::read(&file.path).unwrap();
     for offset in (0..24).chain(48..72) {
         let mut bytes = whole.clone();
         bytes[offset] ^= 4;
-        fs::write(&place.path, &bytes).unwrap();
-        let error = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
+        fs::write(&file.path, &bytes).unwrap();
+        let error = Region::open_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{offset}: {error}");
         assert!(error.message().contains("000007.region"), "{error}");
     }
-    fs::write(&place.path, &whole[..100]).unwrap();
-    let cut = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap_err();
-    assert_eq!(cut.kind(), ErrorKind::Corruption);
-    fs::write(&place.path, &whole).unwrap();
-    let other = Region::open_mapped(&place.path, options().id(8), MappingMode::AssumeDurable).unwrap_err();
+    fs::write(&file.path, &whole[..100]).unwrap();
+    let truncated = Region::open_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap_err();
+    assert_eq!(truncated.kind(), ErrorKind::Corruption);
+    fs::write(&file.path, &whole).unwrap();
+    let other = Region::open_mapped(&file.path, options().id(8), MappingMode::AssumeDurable).unwrap_err();
     assert!(other.message().contains("another one"), "{other}");
-    let missing = place.path.with_extension("none");
+    let missing = file.path.with_extension("none");
     let error = Region::open_mapped(&missing, options(), MappingMode::AssumeDurable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-/// The file grew, and the program ended before the new extent was used.
+/// The file grew, and the process ended before it used the new extent.
 #[test]
 fn an_extent_without_a_bitmap_is_free() {
-    let place = place();
-    let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
+    let file = test_file();
+    let region = Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap();
     let at = region.writer().allocate(256).unwrap();
     region.save_free_space().unwrap();
     drop(region);
-    let file = fs::OpenOptions::new().write(true).open(&place.path).unwrap();
-    file.set_len(2 * EXTENT_BYTES as u64 + 100).unwrap();
-    let region = Region::open_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
+    let opened = fs::OpenOptions::new().write(true).open(&file.path).unwrap();
+    opened.set_len(2 * EXTENT_BYTES as u64 + 100).unwrap();
+    let region = Region::open_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap();
     assert_eq!(region.stats().reserved_bytes, 2 * EXTENT_BYTES as u64);
     assert_eq!(region.stats().allocated_bytes, 256);
     let writer = region.writer();
@@ -151,17 +151,17 @@ fn an_extent_without_a_bitmap_is_free() {
 
 #[test]
 fn a_copy_is_a_region_of_its_own() {
-    let place = place();
-    let region = Region::create_mapped(&place.path, options(), MappingMode::AssumeDurable).unwrap();
+    let file = test_file();
+    let region = Region::create_mapped(&file.path, options(), MappingMode::AssumeDurable).unwrap();
     let at = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
     let other = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
     region.writer().write(other, b"before").unwrap();
     region.save_free_space().unwrap();
-    let path = place.path.with_extension("copy");
+    let path = file.path.with_extension("copy");
     region.copy_mapped(&path).unwrap();
     assert_eq!(region.copy_mapped(&path).unwrap_err().kind(), ErrorKind::Conflict);
     region.writer().write(other, b"behind").unwrap();
-    // Whatever boot reads it.
+    // The copy does not depend on the boot.
     let bytes = fs::read(&path).unwrap();
     assert_eq!(bytes[48..64], [0; 16]);
     let copy = Region::open_mapped(&path, options(), MappingMode::AssumeDurable).unwrap();

@@ -1,8 +1,8 @@
 //! Regions: byte-addressable memory that may be persistent (Perseid §2.3).
 //!
-//! A [`Region`] is memory of 64-bit words that grows by extents. Words have offsets ([`Place`]) instead of addresses. The structures
-//! of an index refer to each other by offsets, so a region can be stored and loaded at any address. Reads take no locks; writes
-//! and allocations use a [`RegionWriter`].
+//! A [`Region`] is memory of 64-bit words that grows by extents. Words have offsets ([`Place`]) instead of addresses. The
+//! structures of an index refer to each other by offsets, so a region can be stored and loaded at any address. Reads take no
+//! locks; writes and allocations use a [`RegionWriter`].
 //!
 //! ```text
 //! layout          the format of a region

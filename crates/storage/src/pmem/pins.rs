@@ -52,7 +52,7 @@ impl Pins {
         let epoch = self.epoch.load(Ordering::Relaxed);
         match self.slots.get(home) {
             Some(slot) if self.used.load(Ordering::Relaxed) > home && slot.claim(epoch) => {
-                // Before all reads under the pin. A fence on every architecture, so that the model checker checks the shipped code.
+                // Before all reads under the pin. A fence on every architecture: the model checker checks the shipped code.
                 fence(Ordering::SeqCst);
                 PinLocation::Slot(home)
             }
@@ -127,7 +127,7 @@ impl PinSlot {
 
 #[derive(Debug, Clone, Copy)]
 enum PinLocation {
-    PinSlot(usize),
+    Slot(usize),
     Overflow(u64),
 }
 

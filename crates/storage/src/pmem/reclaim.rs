@@ -1,4 +1,4 @@
-//! Finding the space that nothing refers to, after a crash or to be sure.
+//! Reclamation of unreachable space, after a crash or as a check.
 
 use bolide_base::{Error, Result};
 
@@ -10,7 +10,7 @@ use super::layout::{
 use super::region::Region;
 use super::writer::RegionWriter;
 
-/// What a walk over the structures of a region has reached.
+/// The space that a walk over the structures of a region has reached.
 #[derive(Debug)]
 pub struct ReachableSet<'a> {
     region: &'a Region,
@@ -19,8 +19,8 @@ pub struct ReachableSet<'a> {
 }
 
 impl ReachableSet<'_> {
-    /// The space at `at`, allocated with `bytes` bytes, is reached. Says whether some of it was not before: a walk
-    /// may turn back else.
+    /// Marks the allocation of `bytes` bytes at `at` as reachable. Returns false if it was marked already: then the walk need not
+    /// descend.
     ///
     /// # Errors
     /// `Corruption` if there cannot be such an allocation.
@@ -32,14 +32,14 @@ impl ReachableSet<'_> {
             && granules <= EXTENT_BYTES / GRANULE_BYTES - first
             && at < self.end;
         let Some(bitmap) = self.bitmaps.get_mut(extent).filter(|_| fits) else {
-            // AllocatorState that was handed out since the walk began counts as reached anyway.
+            // Space that was allocated since the start of the walk counts as reachable anyway.
             return if fits || at >= self.end { Ok(false) } else { Err(self.region.out_of_bounds(at, bytes)) };
         };
         Ok(mark(bitmap, first, granules))
     }
 }
 
-/// Sets bits and says whether some were not set.
+/// Sets bits; returns whether some were not set.
 fn mark(bitmap: &mut [u64], first: usize, granules: usize) -> bool {
     let mut fresh = false;
     for (index, mask) in masks(first, granules) {
@@ -52,26 +52,25 @@ fn mark(bitmap: &mut [u64], first: usize, granules: usize) -> bool {
 }
 
 impl Region {
-    /// Puts on offer all space that `walk` does not mark, and returns how many bytes that is.
+    /// Frees all space that `walk` does not mark; returns its size in bytes.
     ///
-    /// After a crash a region that is durable by itself does not know which of its space is in use; its owner walks
-    /// its structures and marks what it reaches. Writers go on meanwhile: what is allocated after the walk began
-    /// counts as reached, and what is freed stays freed. The owner's walk must reach, under such changes, every
-    /// allocation that is linked throughout. Writers are kept out for a moment when the walk begins and when it
-    /// ends, so the calling thread must not hold one.
+    /// After a crash of a mapped region the used space is unknown. The owner walks its structures and marks the allocations it
+    /// reaches. Writers continue meanwhile: allocations after the start of the walk count as reachable, and frees stay effective.
+    /// Under such changes the walk must reach every allocation that is linked throughout. Writers are blocked for a short time at
+    /// the start and at the end of the walk, so the calling thread must not hold one.
     ///
     /// # Errors
-    /// Those of `walk`, and `Conflict` while another reclamation runs: nothing is put on offer then.
+    /// Errors of `walk`, and `Conflict` while another reclamation runs: then nothing is freed.
     pub fn reclaim(&self, walk: impl FnOnce(&mut ReachableSet<'_>) -> Result<()>) -> Result<u64> {
         let (end, extents) = {
-            // Whatever is allocated now is linked, or lost: no writer is between the two.
+            // Without active writers, every allocation is either linked or lost.
             let _gate = self.gate.write();
             let mut space = self.space.lock();
-            if space.since.is_some() {
+            if space.since_reclamation.is_some() {
                 let message = format!("{}: another reclamation runs", self.name());
                 return Err(Error::new(bolide_base::ErrorKind::Conflict, message));
             }
-            space.since = Some(Vec::new());
+            space.since_reclamation = Some(Vec::new());
             (space.next, self.table.len())
         };
         let bitmaps = (0..extents).map(|_| vec![0; BITMAP_WORDS].into_boxed_slice()).collect();
@@ -80,35 +79,35 @@ impl Region {
         let walked = walk(&mut reached);
         unwinding.unwinds = false;
         drop(unwinding);
-        // No writer is between unlinking something and freeing it.
+        // No writer is between an unlinking and its free.
         let gate = self.gate.write();
         let epoch = self.pins.retire();
         let mut space = self.space.lock();
-        let since = space.since.take().unwrap_or_default();
+        let allocations = space.since_reclamation.take().unwrap_or_default();
         walked?;
-        for (at, granules) in since {
+        for (at, granules) in allocations {
             if let Some(bitmap) = reached.bitmaps.get_mut(extent_of(at)) {
                 mark(bitmap, within_extent(at) / GRANULE_BYTES, granules);
             }
         }
-        let mut lost = Vec::new();
+        let mut unreachable = Vec::new();
         for (extent, bitmap) in reached.bitmaps.iter_mut().enumerate() {
             let start = (extent * EXTENT_BYTES) as Place;
-            // The extent's own head is reached, and so is all behind the end.
+            // The head of the extent is reachable, and so is all space behind the end.
             mark(bitmap, 0, within_extent(first_free_of(extent)) / GRANULE_BYTES);
             let used = space.free.bitmap(extent).unwrap_or_default();
             unreachable_runs(used, bitmap, |first, granules| {
                 let at = start + (first * GRANULE_BYTES) as Place;
                 if at < end {
                     let below = ((end - at) as usize / GRANULE_BYTES).min(granules);
-                    lost.push((at, below));
+                    unreachable.push((at, below));
                 }
             });
         }
         let writer = RegionWriter::alone(self, &gate);
         writer.invalidate_saved(&mut space)?;
         let mut bytes = 0;
-        for (at, granules) in lost {
+        for (at, granules) in unreachable {
             if space.free.free(at, granules, epoch, &mut |word| writer.note(word)) {
                 bytes += (granules * GRANULE_BYTES) as u64;
             }
@@ -117,18 +116,18 @@ impl Region {
         Ok(bytes)
     }
 
-    /// Writes down which space is in use, so that the next opening need not reclaim: the end of a clean close. The
-    /// next allocation or free takes it back. Regions with cuts always have it.
+    /// Stores the bitmaps at the end of a clean close, so that the next opening need not reclaim. The next allocation or free
+    /// invalidates them. Regions with checkpoints always have valid bitmaps.
     ///
     /// # Errors
-    /// `Corruption` if the region's own extents are not there, which is a bug; those of the mapped file.
+    /// `Corruption` if extents are missing, which is a bug; errors of the mapped file.
     pub fn save_free_space(&self) -> Result<()> {
         if self.pages.supports_checkpoints() {
             return Ok(());
         }
         let writer = self.writer();
         let mut space = self.space.lock();
-        // What readers still look at is nobody's at the next opening.
+        // Deferred frees count as free: the next opening has no readers of them.
         for extent in 0..self.table.len() {
             let bitmap = space.free.bitmap(extent).unwrap_or_default();
             for (index, &word) in bitmap.iter().enumerate() {
@@ -143,7 +142,7 @@ impl Region {
     }
 }
 
-/// A walk that panics ends its reclamation: without this, allocations would be noted for it from then on.
+/// Ends a reclamation whose walk panics; otherwise allocations would be recorded for it forever.
 struct ReclamationGuard<'a> {
     region: &'a Region,
     unwinds: bool,
@@ -152,19 +151,19 @@ struct ReclamationGuard<'a> {
 impl Drop for ReclamationGuard<'_> {
     fn drop(&mut self) {
         if self.unwinds {
-            self.region.space.lock().since = None;
+            self.region.space.lock().since_reclamation = None;
         }
     }
 }
 
-/// Calls `run` for the runs of granules that are used and not reached.
+/// Calls `run` for the runs of granules that are used and not reachable.
 fn unreachable_runs(used: &[u64], reached: &[u64], mut run: impl FnMut(usize, usize)) {
     let mut start = None;
     let granules = used.len().min(reached.len()) * 64;
     for granule in 0..=granules {
         let bit = |words: &[u64]| words.get(granule / 64).is_some_and(|word| word >> (granule % 64) & 1 == 1);
-        let lost = granule < granules && bit(used) && !bit(reached);
-        match (start, lost) {
+        let unreachable = granule < granules && bit(used) && !bit(reached);
+        match (start, unreachable) {
             (None, true) => start = Some(granule),
             (Some(first), false) => {
                 run(first, granule - first);

@@ -1,4 +1,4 @@
-//! Taking over a region that is durable by itself, as an earlier opening left it.
+//! Opening of an existing region: the header page and the free space.
 
 use bolide_base::{Error, Result};
 
@@ -10,14 +10,14 @@ use super::layout::{
 use super::region::Region;
 
 impl Region {
-    /// Checks the header page of the region whose words are in place, and makes it ready for use.
+    /// Checks the header page of a loaded region, and rebuilds its free space.
     ///
-    /// Where the bitmaps are true, all unused space is on offer. Else all space below the mark counts as in use
-    /// until it is reclaimed.
+    /// With valid bitmaps all unused space is free. Otherwise all space below the high-water mark counts as used until it is
+    /// reclaimed.
     pub(super) fn recover(&self, id: u64) -> Result<()> {
         let mark = self.checked_mark(id)?;
         let saved = self.own(STATE_AT) == 1;
-        // An extent that was added and never used may have no bitmap yet.
+        // An extent without allocations may have no bitmap yet.
         let is_saved = |extent: usize| saved && ((extent * EXTENT_BYTES) as Place) < mark;
         let bitmaps = (0..self.table.len()).map(|extent| match is_saved(extent) {
             true => self.bitmap_of(extent, mark),
@@ -37,7 +37,7 @@ impl Region {
         writer.store_own_durably(OPEN_COUNT_AT, self.own(OPEN_COUNT_AT).saturating_add(1))
     }
 
-    /// The mark, if the header page is that of the region `id` and agrees with its extents.
+    /// The high-water mark, if the header page is that of the region `id` and agrees with its extents.
     pub(super) fn checked_mark(&self, id: u64) -> Result<Place> {
         let damaged = |at: Place, what: &str| Error::corruption(self.name(), at, what);
         if self.own(MAGIC_AT) != MAGIC {
@@ -60,7 +60,7 @@ impl Region {
         Ok(mark)
     }
 
-    /// The bitmap of an extent as the region has it.
+    /// The stored bitmap of an extent.
     pub(super) fn bitmap_of(&self, extent: usize, mark: Place) -> Result<Box<[u64]>> {
         let at = bitmap_at(extent);
         let words = self.table.words(at, BITMAP_WORDS).ok_or_else(|| self.out_of_bounds(at, BITMAP_WORDS * 8))?;
@@ -79,7 +79,7 @@ impl Region {
     }
 }
 
-/// A bitmap with everything below the mark in use.
+/// A bitmap with all granules below the high-water mark used.
 fn all_used(extent: usize, mark: Place) -> Box<[u64]> {
     let mut bitmap = vec![0; BITMAP_WORDS].into_boxed_slice();
     for (index, mask) in masks(0, granules_below(extent, mark).max(head_granules(extent))) {
@@ -90,12 +90,12 @@ fn all_used(extent: usize, mark: Place) -> Box<[u64]> {
     bitmap
 }
 
-/// Granules that an extent keeps for itself.
+/// Granules of the metadata of an extent.
 fn head_granules(extent: usize) -> usize {
     within_extent(first_free_of(extent)) / GRANULE_BYTES
 }
 
-/// Granules of an extent below the mark.
+/// Granules of an extent below the high-water mark.
 fn granules_below(extent: usize, mark: Place) -> usize {
     let start = (extent * EXTENT_BYTES) as Place;
     mark.saturating_sub(start).min(EXTENT_BYTES as Place) as usize / GRANULE_BYTES

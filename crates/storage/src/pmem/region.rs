@@ -1,4 +1,4 @@
-//! A region: byte-addressable memory of 64-bit words, read without locks.
+//! A region: byte-addressable memory of 64-bit words with lock-free reads.
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -21,19 +21,18 @@ use super::sync::{AtomicU64, Mutex, Ordering, RwLock};
 use super::word::Word;
 use super::write_back::WriteBack;
 
-/// How a region is made.
+/// Options of a region.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RegionOptions {
     /// The region's name in messages. Default: `region`.
     pub name: String,
-    /// A number that tells regions apart; kept with the region and checked when it is read again.
-    /// Default: 0.
+    /// The identity of the region, stored in it and checked at each opening. Default: 0.
     pub id: u64,
-    /// How large the region may grow, in bytes, rounded up to whole extents. Default: 64 GiB. The table of
-    /// extents takes 16 bytes for each 4 MiB of it.
+    /// The maximum size of the region in bytes, rounded up to whole extents. Default: 64 GiB. The table of extents takes 16 bytes
+    /// for each 4 MiB of it.
     pub limit_bytes: u64,
-    /// Delays that make memory as slow as another kind. Default: none.
+    /// Delays that simulate slower memory. Default: none.
     pub latency: Option<LatencyModel>,
 }
 
@@ -68,14 +67,14 @@ impl RegionOptions {
         self
     }
 
-    /// Sets how large the region may grow, in bytes.
+    /// Sets the maximum size of the region, in bytes.
     #[must_use]
     pub fn limit_bytes(mut self, bytes: u64) -> Self {
         self.limit_bytes = bytes;
         self
     }
 
-    /// Sets delays.
+    /// Sets the delays.
     #[must_use]
     pub fn latency(mut self, model: LatencyModel) -> Self {
         self.latency = Some(model);
@@ -83,77 +82,76 @@ impl RegionOptions {
     }
 }
 
-/// Figures of a region at one moment.
+/// Statistics of a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionStats {
-    /// Bytes of address space that the region has taken, whole extents.
+    /// Address space of the region in bytes, whole extents.
     pub reserved_bytes: u64,
-    /// Bytes below which everything was handed out at some time.
+    /// The high-water mark: the space below it was allocated at some time.
     pub high_water_bytes: u64,
-    /// Bytes handed out and not freed.
+    /// Bytes allocated and not freed.
     pub allocated_bytes: u64,
-    /// Bytes that can be handed out without growing.
+    /// Bytes that can be allocated without growth.
     pub free_bytes: u64,
-    /// Bytes freed that wait until no reader can look at them any more.
+    /// Freed bytes that readers may still access.
     pub deferred_bytes: u64,
-    /// Frees that were refused because their range was not in use: damage, or a mistake of the owner.
+    /// Frees of a range that was not in use: damage, or a bug of the owner.
     pub refused_frees: u64,
-    /// Pages that the next cut would write.
+    /// Pages of the next checkpoint.
     pub dirty_pages: u64,
-    /// Calls of `RegionWriter::persist` on backings where it does something.
+    /// Calls of `RegionWriter::persist` on backings where it has an effect.
     pub persist_calls: u64,
-    /// Lines of 64 bytes that those calls covered.
+    /// Lines of 64 bytes that these calls persisted.
     pub persisted_lines: u64,
 }
 
-/// Where a region's words lie.
+/// The memory of a region's words.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// In memory; cuts make them durable.
+    /// In memory; checkpoints make them durable.
     Memory,
-    /// In memory, with a model of the lines that are not durable yet.
+    /// In memory, with a model of the durability of each line.
     Simulated(LineModel),
     /// In a mapped file.
     Mapped(MappedFile),
 }
 
-/// What changes with allocations.
+/// The state of the allocator.
 #[derive(Debug)]
 pub(super) struct AllocatorState {
     pub(super) free: FreeSpace,
-    /// Where the next fresh granule lies.
+    /// The next granule that was never allocated.
     pub(super) next: Place,
-    /// No byte at or above it was ever handed out: the header's word.
+    /// The high-water mark of the header: no byte at or above it was ever allocated.
     pub(super) mark: Place,
     pub(super) refused_frees: u64,
-    /// The bitmaps that were saved at a clean close are true.
+    /// The bitmaps of a clean close are valid.
     pub(super) saved: bool,
-    /// No space counts as in use without being it, as far as is known.
+    /// False after a crash: then unused space may count as used.
     pub(super) is_known: bool,
-    /// What was handed out since a reclamation began, while one runs.
-    pub(super) since: Option<Vec<(Place, usize)>>,
+    /// Allocations since the start of the running reclamation.
+    pub(super) since_reclamation: Option<Vec<(Place, usize)>>,
 }
 
 impl AllocatorState {
-    /// Takes note of an allocation for the reclamation that runs, if one does.
+    /// Records an allocation for the running reclamation, if there is one.
     pub(super) fn record_allocation(&mut self, at: Place, granules: usize) {
-        if let Some(since) = &mut self.since {
-            since.push((at, granules));
+        if let Some(allocations) = &mut self.since_reclamation {
+            allocations.push((at, granules));
         }
     }
 }
 
-/// Byte-addressable memory of 64-bit words, in extents of 4 MiB, that many threads read without locks while
-/// others write.
+/// Byte-addressable memory of 64-bit words in extents of 4 MiB, with lock-free reads beside concurrent writes.
 ///
-/// * Reading: any thread, at any time. A place out_of_bounds of the region is an error of kind
-///   [`ErrorKind::Corruption`], never a panic: places come from stored bytes.
-/// * Writing: through [`writer`](Self::writer). One logical change, with its allocations and frees, belongs
-///   under one writer: then no cut sees half of it.
-/// * ReclamationGuard: readers of a structure that frees memory hold a [`pin`](Self::pin).
+/// * Reads: any thread, at any time. An offset outside of the region is an error of kind [`ErrorKind::Corruption`], never a
+///   panic: offsets come from stored bytes.
+/// * Writes: through [`writer`](Self::writer). One logical change with its allocations and frees belongs under one writer, so
+///   that a checkpoint contains all or nothing of it.
+/// * Frees: readers of a structure that frees memory hold a [`pin`](Self::pin).
 ///
-/// Every access is one of an atomic word, so there are no data races whatever callers do.
+/// Every access uses atomic words, so no use can cause a data race.
 ///
 /// ```
 /// use bolide_storage::pmem::{Region, RegionOptions};
@@ -184,7 +182,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// A new, empty region in memory. What is to survive is written down by cuts.
+    /// A new, empty region in memory. Checkpoints make it durable.
     ///
     /// # Errors
     /// `NoSpace` if the system refuses 4 MiB of memory.
@@ -210,11 +208,11 @@ impl Region {
         writer.store_own(MARK_AT, first_free_of(0));
         writer.persist(0, PAGE_BYTES)?;
         writer.fence();
-        // Last: a region without it was never finished.
+        // Last: a region without it is incomplete.
         writer.store_own_durably(MAGIC_AT, MAGIC)
     }
 
-    /// A region that has no memory yet.
+    /// A region without memory.
     pub(super) fn without_extents(options: &RegionOptions, backing: Backing) -> Self {
         let limit = options.limit_bytes.div_ceil(EXTENT_BYTES as u64).clamp(1, 1 << 26) as usize;
         let supports_checkpoints = matches!(backing, Backing::Memory);
@@ -225,7 +223,7 @@ impl Region {
             refused_frees: 0,
             saved: false,
             is_known: true,
-            since: None,
+            since_reclamation: None,
         };
         Self {
             table: ExtentTable::new(limit),
@@ -242,9 +240,9 @@ impl Region {
         }
     }
 
-    /// Makes memory ready for as much as the region has grown since the last call, and one extent of 4 MiB at least: in
-    /// huge pages where the system has them. For background threads: it takes milliseconds for each extent. Does nothing for
-    /// small regions, for those in files, and where memory is short.
+    /// Preallocates as many extents of 4 MiB as the region has grown by since the last call, at least one, in huge pages if the
+    /// system has them. For background threads: milliseconds per extent. No effect for small regions, for regions in files, and
+    /// without memory.
     pub fn prepare_growth(&self) {
         if matches!(self.backing, Backing::Memory) {
             self.growth.prepare(self.table.len());
@@ -255,14 +253,14 @@ impl Region {
     pub(super) fn extent_memory(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         match &self.backing {
             Backing::Memory | Backing::Simulated(_) => match self.growth.take() {
-                Some(ready) => Ok(Box::new(ready)),
+                Some(prepared) => Ok(Box::new(prepared)),
                 None => Ok(Box::new(HeapExtent::new()?)),
             },
             Backing::Mapped(file) => file.extent(index),
         }
     }
 
-    /// The word at `at`, a multiple of 8, without an order among loads.
+    /// The word at `at`, a multiple of 8, relaxed.
     ///
     /// # Errors
     /// `Corruption` if there is no such word.
@@ -271,7 +269,7 @@ impl Region {
         self.word(at).map(Word::get)
     }
 
-    /// The word at `at`; all that its writer stored before with or ahead of a release is seen afterwards.
+    /// The word at `at`, with acquire order.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -291,11 +289,11 @@ impl Region {
         }
     }
 
-    /// The words of the `bytes` bytes from `at` on, a multiple of 8, rounded up to a whole word: one
-    /// resolution for a whole node or page. They must lie in one extent, as every allocation does.
+    /// The words of the `bytes` bytes from `at` on, a multiple of 8, rounded up to whole words: one lookup for a node or page.
+    /// They must be in one extent, as every allocation is.
     ///
     /// # Errors
-    /// `Corruption` if some of them are not there.
+    /// `Corruption` if some of them do not exist.
     #[inline]
     pub fn words(&self, at: Place, bytes: usize) -> Result<&[Word]> {
         match self.table.words(at, bytes.div_ceil(8)) {
@@ -307,8 +305,8 @@ impl Region {
         }
     }
 
-    /// As [`words`](Self::words), for who reads a part of them alone: a [latency model](LatencyModel) does not count
-    /// it, but for what [`note_read`](Self::note_read) is told.
+    /// As [`words`](Self::words), for partial reads: a [latency model](LatencyModel) delays only the bytes that
+    /// [`note_read`](Self::note_read) reports.
     ///
     /// # Errors
     /// As [`words`](Self::words).
@@ -318,14 +316,15 @@ impl Region {
         words.filter(|_| at >= FIRST_PLACE).ok_or_else(|| self.out_of_bounds(at, bytes))
     }
 
-    /// The `bytes` bytes from `at` on are read now: where there is a [latency model](LatencyModel), waits as it says.
+    /// Reports a read of the `bytes` bytes from `at` on to the [latency model](LatencyModel), if there is one; it delays the
+    /// call.
     #[inline]
     pub fn note_read(&self, at: Place, bytes: usize) {
         self.delay(at, bytes);
     }
 
-    /// Asks the processor for the cache lines of the `bytes` bytes from `at` on, which will be read soon: such lines
-    /// come from memory together. Reads nothing, and does nothing for a place that is not there.
+    /// Prefetches the cache lines of the `bytes` bytes from `at` on, so that they are loaded concurrently. No effect for an
+    /// offset that does not exist.
     #[inline]
     pub fn prefetch(&self, at: Place, bytes: usize) {
         if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
@@ -333,7 +332,7 @@ impl Region {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch), but the last line first: for who begins to read there.
+    /// As [`prefetch`](Self::prefetch), the last line first, for backward reads.
     #[inline]
     pub fn prefetch_backward(&self, at: Place, bytes: usize) {
         if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
@@ -341,13 +340,13 @@ impl Region {
         }
     }
 
-    /// [`prefetch`](Self::prefetch) for words that were looked up already.
+    /// As [`prefetch`](Self::prefetch), for resolved words.
     #[inline(always)]
     pub fn prefetch_words(words: &[Word]) {
         ExtentTable::prefetch(words);
     }
 
-    /// Waits as the latency model says, if there is one.
+    /// Waits for the delay of the latency model, if there is one.
     #[inline]
     fn delay(&self, at: Place, bytes: usize) {
         if let Some(latency) = &self.latency {
@@ -358,7 +357,7 @@ impl Region {
     /// Appends `len` bytes from `at` on to `out`. `at` need not be aligned.
     ///
     /// # Errors
-    /// `Corruption` if some of them are not there; `out` is as it was then.
+    /// `Corruption` if some of them do not exist; then `out` is unchanged.
     pub fn read(&self, at: Place, len: usize, out: &mut Vec<u8>) -> Result<()> {
         let (words, shift) = self.spanning(at, len)?;
         out.reserve(len + 8);
@@ -378,11 +377,10 @@ impl Region {
         Ok(())
     }
 
-    /// Compares the `len` bytes from `at` on with `with`, byte by byte, a prefix before what it begins.
-    /// Nothing is copied. `at` need not be aligned.
+    /// Compares the `len` bytes from `at` on with `with` lexicographically, without a copy. `at` need not be aligned.
     ///
     /// # Errors
-    /// `Corruption` if some of the bytes are not there.
+    /// `Corruption` if some of the bytes do not exist.
     pub fn compare(&self, at: Place, len: usize, with: &[u8]) -> Result<Order> {
         let (words, shift) = self.spanning(at, len)?;
         let common = with.get(..len).unwrap_or(with);
@@ -408,7 +406,7 @@ impl Region {
         Ok(len.cmp(&with.len()))
     }
 
-    /// The words over which `len` bytes from `at` on lie, and how many bits of the first come before them.
+    /// The words of the `len` bytes from `at` on, and the number of bits of the first word before `at`.
     #[inline]
     fn spanning(&self, at: Place, len: usize) -> Result<(&[Word], u32)> {
         let before = (at % 8) as usize;
@@ -416,7 +414,7 @@ impl Region {
         Ok((words, 8 * before as u32))
     }
 
-    /// The word of an entry point, with acquire order; 0 if it was never set.
+    /// The value of a root, with acquire order; 0 if it was never set.
     ///
     /// # Errors
     /// `InvalidInput` for a slot at or above [`ROOT_SLOTS`].
@@ -424,13 +422,12 @@ impl Region {
         self.table.word(root_at(slot)?).map(Word::acquire).ok_or_else(|| self.out_of_bounds(0, 8))
     }
 
-    /// How often the region was opened for writing, the first time counted. What a lock word or a mark says
-    /// that was left by an earlier opening, it says no more.
+    /// The number of openings for writing, including the first. A lock word or a mark of an earlier opening is void.
     pub fn open_count(&self) -> u64 {
         self.own(OPEN_COUNT_AT)
     }
 
-    /// The id given when the region was made.
+    /// The id of the region from its creation.
     pub fn id(&self) -> u64 {
         self.own(ID_AT)
     }
@@ -440,29 +437,29 @@ impl Region {
         &self.name
     }
 
-    /// While the pin lives, nothing that is freed after this call is handed out again.
+    /// A pin: while it exists, memory freed after this call is not reused.
     #[inline]
     pub fn pin(&self) -> Pin<'_> {
         Pin::new(&self.pins)
     }
 
-    /// The same without a borrow of the region, for cursors that are kept.
+    /// As [`pin`](Self::pin), without a borrow of the region, for long-lived cursors.
     pub fn pin_owned(&self) -> OwnedPin {
         OwnedPin::new(&self.pins)
     }
 
-    /// Figures of this moment.
+    /// The current statistics.
     pub fn stats(&self) -> RegionStats {
         let space = self.space.lock();
         let begun = (0..self.table.len()).filter(|&extent| first_free_of(extent) <= space.next);
         let heads: u64 = begun.map(|extent| within_extent(first_free_of(extent)) as u64).sum();
-        let (free, waiting) = (space.free.free_bytes(), space.free.deferred_bytes());
+        let (free, deferred) = (space.free.free_bytes(), space.free.deferred_bytes());
         RegionStats {
             reserved_bytes: (self.table.len() * EXTENT_BYTES) as u64,
             high_water_bytes: space.mark,
-            allocated_bytes: space.next.saturating_sub(heads + free + waiting),
+            allocated_bytes: space.next.saturating_sub(heads + free + deferred),
             free_bytes: free + space.mark.saturating_sub(space.next),
-            deferred_bytes: waiting,
+            deferred_bytes: deferred,
             refused_frees: space.refused_frees,
             dirty_pages: self.pages.len() as u64,
             persist_calls: self.persist_calls.load(Ordering::Relaxed),
@@ -470,13 +467,13 @@ impl Region {
         }
     }
 
-    /// Whether the region knows which of its space is in use. After a crash a region that is durable by itself does not:
-    /// all space below the mark counts as in use, until a [reclamation](Self::reclaim).
+    /// Whether the used space is known. After a crash of a mapped region it is not: all space below the high-water mark counts as
+    /// used until a [reclamation](Self::reclaim).
     pub fn is_free_space_known(&self) -> bool {
         self.space.lock().is_known
     }
 
-    /// How lines are written back to persistent memory; `None` for regions that are not mapped.
+    /// The instruction that writes lines back to persistent memory; `None` for regions that are not mapped.
     pub fn write_back(&self) -> Option<WriteBack> {
         match &self.backing {
             Backing::Mapped(file) => Some(file.write_back()),
@@ -505,7 +502,7 @@ impl Region {
     }
 }
 
-/// The eight bytes that begin `shift` bits into the word `index`. Bytes behind the last word are zeros.
+/// The eight bytes from bit `shift` of the word `index` on. Bytes behind the last word are zeros.
 #[inline]
 fn shifted(words: &[Word], index: usize, shift: u32) -> u64 {
     let low = words.get(index).map_or(0, Word::get);
@@ -516,7 +513,7 @@ fn shifted(words: &[Word], index: usize, shift: u32) -> u64 {
     (low >> shift) | (high << (64 - shift))
 }
 
-/// The place of a root.
+/// The offset of a root.
 pub(super) fn root_at(slot: usize) -> Result<Place> {
     if slot < ROOT_SLOTS {
         return Ok(ROOTS_AT + 8 * slot as Place);

@@ -1,7 +1,7 @@
 //! A simulated region as the content of a file in a simulated file system.
 //!
-//! A copy of the disk has the region frozen, with all contents that its lines may have; a power cut chooses among them,
-//! and the end of the process leaves the newest.
+//! A copy of the disk contains the frozen region with all possible contents of its lines. A power cut selects one content per
+//! line; the end of the process selects the newest.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use bolide_base::{Error, Result};
 use super::region::{Region, RegionOptions};
 use super::simulated::CrashImage;
 
-/// The region in a file, if the file is one.
+/// The region in a file, if the file contains one.
 #[derive(Debug, Default)]
 pub(crate) enum RegionContent {
     /// An ordinary file.
     #[default]
     None,
-    /// In use.
+    /// An open region.
     Live(Arc<Region>),
-    /// As somebody left it.
+    /// A closed region in its last state.
     Frozen(Arc<FrozenRegion>),
 }
 
-/// A region that nobody uses.
+/// A region that is not open.
 pub(crate) struct FrozenRegion {
     image: CrashImage,
-    /// Which of its contents each line has; the newest where it is not listed.
+    /// The selected content of each line; the newest for lines that are not listed.
     choice: Vec<usize>,
     options: RegionOptions,
 }
@@ -60,9 +60,9 @@ impl RegionContent {
             .map_or(Self::None, |image| Self::Frozen(Arc::new(FrozenRegion { image, choice: Vec::new(), options })))
     }
 
-    /// The region, as the next to open it finds it; `None` if the file is none. `options` has the id that it must
-    /// have. Unless it is only `looked_at`, it is the content from now on.
-    pub(crate) fn open(&mut self, options: &RegionOptions, looked_at: bool) -> Result<Option<Arc<Region>>> {
+    /// Opens the region; `None` if the file contains none. `options` has its expected id. Unless it is `read_only`, it is the
+    /// content of the file from now on.
+    pub(crate) fn open(&mut self, options: &RegionOptions, read_only: bool) -> Result<Option<Arc<Region>>> {
         let Self::Frozen(frozen) = self.clone() else { return Ok(None) };
         if frozen.options.id != options.id {
             return Err(Error::corruption(&options.name, 16, "the region is another one"));
@@ -70,17 +70,17 @@ impl RegionContent {
         let newest = |line: usize| frozen.image.lines.get(line).map_or(0, |(_, contents)| contents.len() - 1);
         let choice = |line: usize| frozen.choice.get(line).copied().unwrap_or_else(|| newest(line));
         let region = Arc::new(frozen.image.reopen(options, choice)?);
-        if !looked_at {
+        if !read_only {
             *self = Self::Live(Arc::clone(&region));
         }
         Ok(Some(region))
     }
 
-    /// What a power cut leaves of it: `choose` says which of so many contents a line has, the oldest being 0.
+    /// The region after a power cut: `choose` selects among the number of contents of a line; 0 is the oldest.
     pub(crate) fn after_power_cut(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
         let Self::Frozen(frozen) = self.clone() else { return Self::None };
         let lines = &frozen.image.lines;
-        // What was chosen by an earlier cut holds.
+        // The selection of an earlier power cut stays.
         let choice = lines.iter().enumerate().map(|(line, (_, contents))| {
             frozen.choice.get(line).copied().unwrap_or_else(|| choose(contents.len()))
         });

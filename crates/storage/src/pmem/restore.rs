@@ -1,4 +1,4 @@
-//! Filling a region with the pages of a cut.
+//! Restoring a region from the pages of checkpoints.
 
 use bolide_base::{Error, Result};
 
@@ -6,18 +6,18 @@ use super::layout::{PAGE_BYTES, STATE_AT, extent_of};
 use super::region::{Backing, Region, RegionOptions};
 use super::sync::{Mutex, Ordering};
 
-/// A region in memory that is being filled with pages which cuts have written.
+/// A region in memory under construction from the pages of checkpoints.
 ///
 /// ```
 /// use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 /// let region = Region::in_memory(RegionOptions::new())?;
 /// region.writer().set_root(3, 33)?;
 /// let restore = RegionRestore::new(RegionOptions::new());
-/// let mut cut = region.checkpoint()?;
-/// while let Some((page, bytes)) = cut.next_page() {
+/// let mut checkpoint = region.checkpoint()?;
+/// while let Some((page, bytes)) = checkpoint.next_page() {
 ///     restore.put_page(page, bytes)?;
 /// }
-/// cut.finish()?;
+/// checkpoint.finish()?;
 /// let again = restore.finish()?;
 /// assert_eq!(again.root(3)?, 33);
 /// assert_eq!(again.open_count(), 2);
@@ -26,24 +26,23 @@ use super::sync::{Mutex, Ordering};
 #[derive(Debug)]
 pub struct RegionRestore {
     region: Region,
-    /// PinLocation while an extent is added.
+    /// Held while an extent is added.
     growing: Mutex<()>,
     id: u64,
 }
 
 impl RegionRestore {
-    /// Begins with zeros everywhere. `options` has the id that the region must turn out to have.
+    /// A restore that begins with zeros. `options` has the expected id of the region.
     pub fn new(options: RegionOptions) -> Self {
         let id = options.id;
         Self { region: Region::without_extents(&options, Backing::Memory), growing: Mutex::new(()), id }
     }
 
-    /// Puts the page `page`, whose bytes were checked; zeros at its end may be missing, by whole words. A page may
-    /// come again; the last holds. Different pages may be put by different threads at once.
+    /// Stores the page `page`, whose bytes were checked; whole words of zeros at its end may be missing. A later call for the
+    /// same page replaces it. Threads may store different pages concurrently.
     ///
     /// # Errors
-    /// `Corruption` if `bytes` is no such page, `NoSpace` if the page lies behind the region's limit or memory
-    /// is short.
+    /// `Corruption` if `bytes` is no such page, `NoSpace` if the page is behind the region's limit or memory is short.
     pub fn put_page(&self, page: u64, bytes: &[u8]) -> Result<()> {
         let region = &self.region;
         let at = page.saturating_mul(PAGE_BYTES as u64);
@@ -69,15 +68,15 @@ impl RegionRestore {
         Ok(())
     }
 
-    /// The region, ready for use. All space that was not in use at the cut is on offer at once.
+    /// The restored region. All space that was unused at the checkpoint is free.
     ///
     /// # Errors
     /// `Corruption` if the header page or a bitmap contradicts itself or the region has another id;
-    /// `Unsupported` for a format version that this program does not know.
+    /// `Unsupported` for an unknown format version.
     pub fn finish(self) -> Result<Region> {
         let region = self.region;
         if region.own(STATE_AT) != 1 {
-            return Err(Error::corruption(region.name(), STATE_AT, "the bitmaps of the region are not true"));
+            return Err(Error::corruption(region.name(), STATE_AT, "the bitmaps of the region are not valid"));
         }
         region.recover(self.id)?;
         Ok(region)

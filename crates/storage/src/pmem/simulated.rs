@@ -1,4 +1,4 @@
-//! Regions that model what a power cut leaves of persistent memory.
+//! Simulated regions, which model the outcomes of a power cut on persistent memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::region::{Backing, Region, RegionOptions};
 use super::sync::Ordering;
 use crate::SimRng;
 
-/// With so many lines that are not durable, or fewer, all subsets of them are tried.
+/// With at most this many lines that are not durable, all subsets of them are enumerated.
 const ENUMERATED_LINES: usize = 12;
-/// Samples where there are more.
+/// The number of samples with more lines.
 const SAMPLES: u64 = 1_000;
 
 impl Region {
-    /// A new, empty region that behaves like persistent memory and can be asked what a power cut leaves. Slow.
+    /// A new, empty region that behaves like persistent memory and can report the outcomes of a power cut. Slow.
     ///
     /// ```
     /// use bolide_storage::pmem::{Region, RegionOptions};
@@ -28,13 +28,13 @@ impl Region {
     /// writer.persist(at, 8)?;
     /// writer.fence();
     /// writer.store(at, 2)?;
-    /// let mut seen: Vec<u64> = Vec::new();
-    /// for crash in region.crash_outcomes(1) {
-    ///     seen.push(crash.reopen()?.load(at)?);
+    /// let mut values: Vec<u64> = Vec::new();
+    /// for outcome in region.crash_outcomes(1) {
+    ///     values.push(outcome.reopen()?.load(at)?);
     /// }
-    /// seen.sort();
-    /// seen.dedup();
-    /// assert_eq!(seen, [1, 2]);
+    /// values.sort();
+    /// values.dedup();
+    /// assert_eq!(values, [1, 2]);
     /// # Ok::<(), bolide_base::Error>(())
     /// ```
     ///
@@ -44,20 +44,20 @@ impl Region {
         Self::new_with(&options, Backing::Simulated(LineModel::default()))
     }
 
-    /// Sets what is called before each fence of this simulated region, when most is in doubt; `None` for nothing. The
-    /// hook may read the region and call [`crash_outcomes`](Self::crash_outcomes); it must not write, nor ask for statistics. Other
-    /// regions never call it.
+    /// Sets the hook that runs before each fence of this simulated region, when the number of lines that are not durable is
+    /// largest; `None` removes it. The hook may read the region and call [`crash_outcomes`](Self::crash_outcomes); it must
+    /// neither write nor read statistics. No effect on other regions.
     pub fn set_fence_hook(&self, hook: Option<Arc<dyn Fn() + Send + Sync>>) {
         if let Backing::Simulated(model) = &self.backing {
             model.set_hook(hook);
         }
     }
 
-    /// What a power cut now may leave of this simulated region: with at most 12 lines that are not durable each
-    /// subset of them as written, the others as they were last durable; with more, 1,000 samples by the seed.
-    /// Half as many samples again, and at least 16, let lines have any content that they had meanwhile.
+    /// The outcomes of a power cut of this simulated region now. With at most 12 lines that are not durable, all subsets of them
+    /// survive in turn, the other lines having their last durable content. With more lines there are 1,000 samples by the seed.
+    /// If lines have intermediate contents, half as many samples again, and at least 16, use any of these contents.
     ///
-    /// Nothing for other regions.
+    /// Empty for other regions.
     pub fn crash_outcomes(&self, seed: u64) -> CrashOutcomes {
         let Some(image) = self.image() else { return CrashOutcomes::none() };
         let lines = &image.lines;
@@ -76,14 +76,14 @@ impl Region {
         }
     }
 
-    /// What a power cut may leave; `None` unless the region is simulated.
+    /// The possible contents after a power cut; `None` unless the region is simulated.
     pub(super) fn image(&self) -> Option<CrashImage> {
         let Backing::Simulated(model) = &self.backing else { return None };
         let (words, lines) = model.unflushed(|| self.words_below_mark());
         Some(CrashImage { words, lines })
     }
 
-    /// What it was made with.
+    /// The options of the region's creation.
     pub(super) fn creation_options(&self) -> RegionOptions {
         let limit = self.table.limit() as u64 * EXTENT_BYTES as u64;
         RegionOptions::new().id(self.id()).name(self.name()).limit_bytes(limit)
@@ -99,7 +99,7 @@ impl Region {
 pub(super) struct CrashImage {
     /// All words below the mark as the processor sees them.
     pub(super) words: Vec<u64>,
-    /// The lines that memory may have otherwise.
+    /// The lines with several possible contents.
     pub(super) lines: Vec<(Place, Vec<LineContent>)>,
 }
 
@@ -125,12 +125,12 @@ impl CrashOutcomes {
         }
     }
 
-    /// How many lines were not durable.
+    /// The number of lines that were not durable.
     pub fn lines(&self) -> usize {
         self.image.lines.len()
     }
 
-    /// An outcome by chance: every line has one of its contents.
+    /// A random outcome: every line has one of its contents.
     pub fn sample(&mut self) -> CrashOutcome {
         let lines = &self.image.lines;
         let choice =
@@ -159,11 +159,11 @@ impl Iterator for CrashOutcomes {
         let enumerated = lines.len() <= ENUMERATED_LINES;
         // Few, half or most of the lines survive.
         let one_in = 1 + number % 4;
-        let most = number % 8 >= 4;
+        let is_inverted = number % 8 >= 4;
         let choice = (0..).zip(lines).map(|(index, (_, contents))| {
             let written = match enumerated {
                 true => number >> index & 1 == 1,
-                false => self.rng.one_in(one_in) != most,
+                false => self.rng.one_in(one_in) != is_inverted,
             };
             if written { contents.len() - 1 } else { 0 }
         });
@@ -178,7 +178,7 @@ impl fmt::Debug for CrashOutcomes {
     }
 }
 
-/// One outcome of a power cut. Its `Debug` text names the content that each line in doubt has.
+/// One outcome of a power cut. Its `Debug` text contains the content index of each line that was not durable.
 pub struct CrashOutcome {
     image: Arc<CrashImage>,
     options: RegionOptions,
@@ -186,8 +186,8 @@ pub struct CrashOutcome {
 }
 
 impl CrashOutcome {
-    /// The region as the next boot finds it, simulated again. Its free space is unknown: nothing below the mark is
-    /// handed out before it is [reclaimed](Region::reclaim).
+    /// The region at the next boot, simulated again. Its free space is unknown: no space below the high-water mark is allocated
+    /// before it is [reclaimed](Region::reclaim).
     ///
     /// # Errors
     /// `Corruption` if the header page is damaged, which is a bug; `NoSpace` if memory is short.
@@ -197,7 +197,7 @@ impl CrashOutcome {
 }
 
 impl CrashImage {
-    /// The region with the content of each line that `choice` names by the line's index.
+    /// The region with the content of each line that `choice` selects by the line's index.
     pub(super) fn reopen(&self, options: &RegionOptions, choice: impl Fn(usize) -> usize) -> Result<Region> {
         let region = Region::without_extents(options, Backing::Simulated(LineModel::default()));
         let last = self.words.len().saturating_sub(1) as Place * 8;

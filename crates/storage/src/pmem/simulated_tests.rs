@@ -1,4 +1,4 @@
-//! The line model, and what is rebuilt after a power cut, on a list that keeps itself consistent.
+//! Tests of the line model, and of the recovery of a persistent list after a power cut.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ fn simulated() -> Region {
     Region::simulated(RegionOptions::new().id(4)).unwrap()
 }
 
-/// All contents that the words at `at` and `other` may have after a power cut now.
+/// All possible contents of the words at `at` and `other` after a power cut now.
 fn outcomes(region: &Region, at: Place, other: Place) -> BTreeSet<(u64, u64)> {
-    let seen = region.crash_outcomes(3).map(|crash| {
+    let contents = region.crash_outcomes(3).map(|crash| {
         let after = crash.reopen().unwrap();
         (after.load(at).unwrap(), after.load(other).unwrap())
     });
-    seen.collect()
+    contents.collect()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn lines_survive_in_any_subset_and_at_any_state() {
     writer.store(other, 1).unwrap();
     assert_eq!(outcomes(&region, at, other), [(0, 0), (0, 1), (1, 0), (1, 1)].into());
     writer.persist(at, 1).unwrap();
-    assert_eq!(outcomes(&region, at, other).len(), 4, "without a fence nothing is sure");
+    assert_eq!(outcomes(&region, at, other).len(), 4, "nothing is durable without a fence");
     // After the persist: not covered by it.
     writer.store(at, 2).unwrap();
     writer.fence();
@@ -69,17 +69,18 @@ fn many_lines_are_sampled() {
     writer.write(at, &[255; 40 * 64]).unwrap();
     let crash_outcomes = region.crash_outcomes(1);
     assert_eq!(crash_outcomes.lines(), 40);
-    let mut kept: Vec<usize> = Vec::new();
+    let mut survivors: Vec<usize> = Vec::new();
     for crash in crash_outcomes.take(200) {
         let after = crash.reopen().unwrap();
         let whole = (0..40).filter(|line| after.load(at + line * 64).unwrap() != 0).count();
-        kept.push(whole);
+        survivors.push(whole);
     }
-    assert!(kept.iter().any(|&count| count < 10) && kept.iter().any(|&count| count > 30), "{kept:?}");
+    let is_spread = survivors.iter().any(|&count| count < 10) && survivors.iter().any(|&count| count > 30);
+    assert!(is_spread, "{survivors:?}");
     assert!(Region::in_memory(RegionOptions::new()).unwrap().crash_outcomes(1).next().is_none());
 }
 
-/// Puts a node in front: its value in the first and the last word, the next node in the second.
+/// Prepends a node: its value in the first and the last word, the next node in the second.
 fn push(region: &Region, value: u64, persists: bool) -> Result<()> {
     let writer = region.writer();
     let node = writer.allocate(NODE_BYTES)?;
@@ -131,7 +132,7 @@ fn reclaim(region: &Region) -> Result<u64> {
     })
 }
 
-/// Every outcome at this moment is the list before or after the change at work, and can be lived on.
+/// Checks that every outcome now is the list before or after the current change, and that it stays usable.
 fn check_crashes(region: &Region, allowed: &[Vec<u64>], seed: u64, found: &AtomicBool) {
     for crash in region.crash_outcomes(seed) {
         let after = crash.reopen().unwrap();
@@ -156,7 +157,7 @@ fn check_crashes(region: &Region, allowed: &[Vec<u64>], seed: u64, found: &Atomi
     }
 }
 
-/// Runs pushes and pops, looks at every outcome at every fence, and says whether one was wrong.
+/// Runs pushes and pops, checks every outcome at every fence, and returns whether one was wrong.
 fn run(seed: u64, rounds: u64, persists: bool) -> bool {
     let region = Arc::new(simulated());
     let mut rng = SimRng::new(seed);
@@ -197,12 +198,12 @@ fn a_list_with_persists_survives_every_power_cut() {
 
 #[test]
 #[cfg_attr(miri, ignore = "thousands of regions")]
-fn a_forgotten_persist_is_found() {
+fn a_missing_persist_is_detected() {
     assert!(run(1, 10, false));
 }
 
 #[test]
-fn saved_free_space_is_there_at_the_next_opening_and_only_then() {
+fn saved_free_space_is_valid_for_one_opening() {
     let region = simulated();
     (0..20).for_each(|value| push(&region, value, true).unwrap());
     (0..15).for_each(|_| pop(&region).unwrap());
@@ -214,7 +215,7 @@ fn saved_free_space_is_there_at_the_next_opening_and_only_then() {
     assert_eq!(after.free_bytes, stats.free_bytes + stats.deferred_bytes);
     push(&again, 99, true).unwrap();
     assert_eq!(again.stats().high_water_bytes, stats.high_water_bytes);
-    // Not saved again: the next opening must not trust what was saved.
+    // Not saved again: the next opening must not use the saved free space.
     let third = again.crash_outcomes(1).next().unwrap().reopen().unwrap();
     assert!(third.stats().free_bytes < after.free_bytes);
     assert_eq!(values(&third).unwrap().len(), 6);
@@ -243,15 +244,15 @@ fn a_walk_that_panics_ends_its_reclamation() {
     let walk = || region.reclaim(|_| panic!("the walk is lost"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk)).is_err());
     assert_eq!(region.stats(), before);
-    // Later allocations are not noted for the walk that ended, and another reclamation may begin.
+    // Later allocations are not recorded for the ended walk, and another reclamation may begin.
     push(&region, 2, true).unwrap();
     assert_eq!(reclaim(&region).unwrap(), 0);
     assert_eq!(values(&region).unwrap(), [2, 1]);
 }
 
-/// Writers replace blocks in slots while the region is reclaimed again and again: nothing in use is lost.
+/// Writers replace blocks in slots beside repeated reclamations: no used space is freed.
 #[test]
-fn reclaiming_beside_writers_takes_nothing_away() {
+fn reclamations_beside_writers_free_no_used_space() {
     const SLOTS: u64 = 200;
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     let table = region.writer().allocate(SLOTS as usize * 8).unwrap();
@@ -279,7 +280,7 @@ fn reclaiming_beside_writers_takes_nothing_away() {
                         writer.free(old, size);
                     }
                     if rng.one_in(50) {
-                        // Lost: nobody will ever free it.
+                        // A leak: it is never freed.
                         writer.allocate(1024).unwrap();
                     }
                 }

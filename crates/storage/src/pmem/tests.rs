@@ -1,4 +1,4 @@
-//! A region against a plain model of memory.
+//! Tests of a region against a simple model of memory.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ fn region() -> Region {
 }
 
 #[test]
-fn bytes_come_back_at_any_alignment() {
+fn bytes_are_read_at_any_alignment() {
     let region = region();
     let writer = region.writer();
     let at = writer.allocate(64).unwrap();
@@ -32,7 +32,7 @@ fn bytes_come_back_at_any_alignment() {
 }
 
 #[test]
-fn comparisons_are_those_of_slices() {
+fn comparisons_equal_those_of_slices() {
     let region = region();
     let writer = region.writer();
     let mut rng = SimRng::new(7);
@@ -60,7 +60,7 @@ fn comparisons_are_those_of_slices() {
 }
 
 #[test]
-fn places_outside_are_errors_that_name_them() {
+fn offsets_outside_are_errors_with_the_offset() {
     let region = region();
     let writer = region.writer();
     let at = writer.allocate(8).unwrap();
@@ -99,7 +99,7 @@ fn places_outside_are_errors_that_name_them() {
 }
 
 #[test]
-fn words_change_as_the_calls_say() {
+fn writes_change_words() {
     let region = region();
     let writer = region.writer();
     let at = writer.allocate(256).unwrap();
@@ -118,7 +118,7 @@ fn words_change_as_the_calls_say() {
     assert_eq!((region.id(), region.open_count(), region.name()), (9, 1, "test"));
 }
 
-/// Random allocations and frees: no two overlap, all are zeros, figures add up.
+/// Random allocations and frees: allocations are disjoint and zeroed, and the statistics are correct.
 #[test]
 fn allocations_never_overlap() {
     for seed in 0..if cfg!(miri) { 2 } else { 20 } {
@@ -167,7 +167,7 @@ fn allocations_never_overlap() {
 }
 
 #[test]
-fn freed_space_waits_for_pins_and_is_used_again() {
+fn freed_space_is_reused_after_its_pins() {
     let region = region();
     let writer = region.writer();
     let first = writer.allocate(1000).unwrap();
@@ -176,7 +176,7 @@ fn freed_space_waits_for_pins_and_is_used_again() {
     writer.free(first, 1000);
     assert_eq!(region.stats().deferred_bytes, 1024);
     let second = writer.allocate(1000).unwrap();
-    assert_ne!(first, second, "a pinned reader may look at it");
+    assert_ne!(first, second, "a pinned reader may access it");
     drop(pin);
     let later = region.pin_owned();
     assert_eq!(writer.allocate(1000).unwrap(), first, "a later pin does not matter");
@@ -185,29 +185,29 @@ fn freed_space_waits_for_pins_and_is_used_again() {
 }
 
 #[test]
-fn a_region_ends_at_its_limit_and_lives_on() {
+fn a_region_at_its_limit_stays_usable() {
     let region = Region::in_memory(RegionOptions::new().limit_bytes(2 * EXTENT_BYTES as u64)).unwrap();
     let writer = region.writer();
-    let mut held = Vec::new();
+    let mut allocations = Vec::new();
     let error = loop {
         match writer.allocate(64 << 10) {
-            Ok(at) => held.push(at),
+            Ok(at) => allocations.push(at),
             Err(error) => break error,
         }
     };
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(error.message().contains(&format!("limit of {} bytes", 2 * EXTENT_BYTES)), "{error}");
-    assert_eq!(held.len(), 2 * EXTENT_BYTES / (64 << 10) - 2, "one place of each extent is cut");
+    assert_eq!(allocations.len(), 2 * EXTENT_BYTES / (64 << 10) - 2, "the head of each extent is smaller than an allocation");
     while let Ok(at) = writer.allocate(256) {
-        held.push(at);
+        allocations.push(at);
     }
     assert_eq!(region.stats().free_bytes, 0);
-    writer.free(held[0], 64 << 10);
-    assert_eq!(writer.allocate(64 << 10).unwrap(), held[0]);
+    writer.free(allocations[0], 64 << 10);
+    assert_eq!(writer.allocate(64 << 10).unwrap(), allocations[0]);
 }
 
 #[test]
-fn readers_see_what_a_release_published() {
+fn an_acquire_sees_the_stores_before_a_release() {
     let region = region();
     let rounds: u64 = if cfg!(miri) { 20 } else { 20_000 };
     std::thread::scope(|scope| {
@@ -244,7 +244,7 @@ fn readers_see_what_a_release_published() {
     let stats = region.stats();
     assert_eq!(stats.allocated_bytes, 256);
     assert_eq!(stats.refused_frees, 0);
-    // With the readers gone all that was freed can be handed out again, however long one of them slept.
+    // Without readers all freed space can be allocated again, no matter how long one of them was suspended.
     let writer = region.writer();
     for _ in 0..(stats.free_bytes + stats.deferred_bytes) / 256 / 2 {
         writer.allocate(256).unwrap();
@@ -252,9 +252,9 @@ fn readers_see_what_a_release_published() {
     assert_eq!(region.stats().high_water_bytes, stats.high_water_bytes, "{stats:?}");
 }
 
-/// Extents that were reserved ahead are used from their first place on, whatever the space before was filled with.
+/// Reserved extents are used from their first offset on, for any fill of the space before.
 #[test]
-fn reserved_space_is_there_when_it_is_needed() {
+fn reserved_space_can_be_allocated() {
     let memory = || Region::in_memory(RegionOptions::new().limit_bytes(8 * EXTENT_BYTES as u64)).unwrap();
     let simulated = || Region::simulated(RegionOptions::new().limit_bytes(8 * EXTENT_BYTES as u64)).unwrap();
     let regions: [&dyn Fn() -> Region; 2] = [&memory, &simulated];
@@ -266,38 +266,38 @@ fn reserved_space_is_there_when_it_is_needed() {
         assert_eq!(reserved, 3 * EXTENT_BYTES as u64);
         assert_eq!(region.stats().allocated_bytes, 0);
         let step = if index == 0 { 256 } else { 4096 };
-        let mut taken = 0;
+        let mut allocated = 0;
         let mut last = 0;
-        while taken < 2 * EXTENT_BYTES as u64 {
+        while allocated < 2 * EXTENT_BYTES as u64 {
             // Exactly to the end of the extent.
             let at = writer.allocate(step).unwrap();
-            assert!(at > last, "the head of an extent is nobody's");
+            assert!(at > last, "the head of an extent is never allocated");
             writer.write(at, &vec![0xff; step]).unwrap();
-            (last, taken) = (at, taken + step as u64);
+            (last, allocated) = (at, allocated + step as u64);
         }
         assert_eq!(region.stats().reserved_bytes, reserved);
-        assert_eq!(region.stats().allocated_bytes, taken);
+        assert_eq!(region.stats().allocated_bytes, allocated);
         assert_eq!(writer.reserve(8 * EXTENT_BYTES as u64).unwrap_err().kind(), ErrorKind::NoSpace);
         if index == 0 {
             drop(writer);
-            let mut cut = region.checkpoint().unwrap();
+            let mut checkpoint = region.checkpoint().unwrap();
             let restore = RegionRestore::new(RegionOptions::new());
-            while let Some((page, bytes)) = cut.next_page() {
+            while let Some((page, bytes)) = checkpoint.next_page() {
                 restore.put_page(page, bytes).unwrap();
             }
             let restored = restore.finish().unwrap();
-            assert_eq!(restored.stats().allocated_bytes, taken);
+            assert_eq!(restored.stats().allocated_bytes, allocated);
             assert!(restored.writer().allocate(256).unwrap() > last);
         }
     }
 }
 
 #[test]
-fn a_region_grows_into_what_was_made_ready() {
+fn a_region_grows_into_prepared_extents() {
     let region = Region::in_memory(RegionOptions::new()).unwrap();
-    let ready = || region.growth.ready();
+    let prepared = || region.growth.prepared();
     region.prepare_growth();
-    assert_eq!(ready(), 0, "a small region");
+    assert_eq!(prepared(), 0, "a small region");
     let writer = region.writer();
     let bytes = EXTENT_BYTES / 4;
     let mut places = Vec::new();
@@ -316,14 +316,14 @@ fn a_region_grows_into_what_was_made_ready() {
     };
     fill(2);
     region.prepare_growth();
-    assert_eq!(ready(), 1);
+    assert_eq!(prepared(), 1);
     region.prepare_growth();
-    assert_eq!(ready(), 1);
+    assert_eq!(prepared(), 1);
     fill(3);
-    assert_eq!(ready(), 0);
+    assert_eq!(prepared(), 0);
     fill(10);
     region.prepare_growth();
-    assert_eq!(ready(), 3);
+    assert_eq!(prepared(), 3);
     fill(14);
-    assert_eq!(ready(), 0);
+    assert_eq!(prepared(), 0);
 }

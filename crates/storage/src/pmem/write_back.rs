@@ -1,4 +1,4 @@
-//! Writing lines of the processor's caches back to memory.
+//! Write-back of cache lines to memory.
 #![allow(unsafe_code, reason = "instructions that have no safe wrapper")]
 
 use std::io;
@@ -6,16 +6,16 @@ use std::io;
 use super::layout::LINE_BYTES;
 use super::word::Word;
 
-/// How lines are written back, best first.
+/// The instruction for write-backs, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBack {
     /// `clwb`: the line stays in the cache.
     Clwb,
     /// `clflushopt`: the line leaves the cache.
     ClflushOpt,
-    /// `clflush`: the line leaves the cache, one after the other.
+    /// `clflush`: the line leaves the cache; the instructions are serialized.
     Clflush,
-    /// No such instruction is known here: the system is asked to write pages (`msync`).
+    /// No instruction on this processor: the system writes pages (`msync`).
     Msync,
 }
 
@@ -23,7 +23,7 @@ impl WriteBack {
     /// The best way of this processor.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     pub(super) fn of_this_machine() -> Self {
-        // Leaf 7 tells of both instructions; every x86-64 has `clflush`.
+        // Leaf 7 reports both instructions; every x86-64 has `clflush`.
         let features = match std::arch::x86_64::__cpuid(0).eax {
             0..7 => 0,
             _ => std::arch::x86_64::__cpuid_count(7, 0).ebx,
@@ -41,7 +41,7 @@ impl WriteBack {
         Self::Msync
     }
 
-    /// Writes back the lines that `words` lie in; they begin at one. Durable after [`fence`]. Only `msync` may fail.
+    /// Writes back the lines of `words`, which begin at a line. Durable after [`fence`]. Only `msync` may fail.
     pub(super) fn lines(self, words: &[Word]) -> io::Result<()> {
         let start = words.as_ptr().cast::<u8>();
         let bytes = size_of_val(words);
@@ -57,8 +57,8 @@ impl WriteBack {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn line(self, at: *const u8) {
         use std::arch::asm;
-        // SAFETY: the line is mapped, as the words were borrowed; writing it back changes nothing that a program can
-        // see. Each instruction was found among the processor's features.
+        // SAFETY: the line is mapped, as the words are borrowed; a write-back has no visible effect. The instruction is among the
+        // features of the processor.
         unsafe {
             match self {
                 Self::Clwb => asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags)),
@@ -85,7 +85,7 @@ pub(super) fn fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Has the system write the pages of a range.
+/// Makes the system write the pages of a range.
 fn msync(start: *const u8, bytes: usize) -> io::Result<()> {
     let before = start.addr() % super::layout::PAGE_BYTES;
     let page = start.wrapping_sub(before).cast_mut().cast();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_failed_msync_is_an_error() {
-        // No process has the last page of its half of the addresses.
+        // The last page of the user address space is never mapped.
         assert!(msync(std::ptr::without_provenance(0x7fff_ffff_f000), 64).is_err());
         let words: Vec<Word> = (0..64).map(|_| Word(std::sync::atomic::AtomicU64::new(0))).collect();
         WriteBack::Msync.lines(&words).unwrap();

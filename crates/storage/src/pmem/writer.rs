@@ -1,4 +1,4 @@
-//! Writing to a region.
+//! Writes to a region.
 
 use std::result::Result as StdResult;
 
@@ -11,36 +11,33 @@ use super::word::Word;
 use super::write_back;
 
 impl Region {
-    /// Leave to write. Many writers may be at work at once; a cut waits for all of them, and keeps new ones
-    /// out for a moment. A thread must not ask for a second one while it holds one: it might wait for a
-    /// cut that waits for it.
+    /// A writer. Several writers may be active at once; the start of a checkpoint waits for all of them and blocks new ones for a
+    /// short time. A thread must not create a second writer while it has one: it could wait for a checkpoint that waits for it.
     pub fn writer(&self) -> RegionWriter<'_> {
         RegionWriter::new(self, self.gate.read())
     }
 
-    /// Leave to write unless a cut is about to be fixed: for readers that would set a flag, and that can do
-    /// without.
+    /// A writer, or `None` while a checkpoint starts: for readers that set an optional flag.
     pub fn try_writer(&self) -> Option<RegionWriter<'_>> {
         self.gate.try_read().map(|gate| RegionWriter::new(self, gate))
     }
 
-    /// Calls `look` while nobody writes: waits for all writers, and keeps new ones out until `look` is done. For checks that
-    /// compare one part of a structure with another. The calling thread must hold no [`writer`](Self::writer) and ask
-    /// for none.
-    pub fn with_writers_blocked<T>(&self, look: impl FnOnce() -> T) -> T {
+    /// Calls `check` without active writers: waits for all writers, and blocks new ones until `check` returns. For checks that
+    /// compare parts of a structure. The calling thread must not hold or create a [`writer`](Self::writer).
+    pub fn with_writers_blocked<T>(&self, check: impl FnOnce() -> T) -> T {
         let _gate = self.gate.write();
-        look()
+        check()
     }
 }
 
-/// Leave to write to a region; see [`Region::writer`].
+/// A writer of a region; see [`Region::writer`].
 ///
-/// Before its first write to a page after a cut began, a writer puts the page's old content aside for the
-/// cut: this is part of every method here and cannot be forgotten.
+/// Before its first write to a page since the start of a checkpoint, a writer copies the page for the checkpoint. Every method
+/// does this.
 #[derive(Debug)]
 pub struct RegionWriter<'a> {
     region: &'a Region,
-    /// The epoch of writes: it stays while the gate is held.
+    /// The epoch of writes, constant while the gate is held.
     epoch: u64,
     _gate: Option<RwLockReadGuard<'a, ()>>,
 }
@@ -50,7 +47,7 @@ impl<'a> RegionWriter<'a> {
         Self { region, epoch: region.pages.epoch(), _gate: Some(gate) }
     }
 
-    /// For the holder of the gate's exclusive side.
+    /// A writer for the holder of the exclusive gate.
     pub(super) fn alone(region: &'a Region, _exclusive: &RwLockWriteGuard<'a, ()>) -> Self {
         Self { region, epoch: region.pages.epoch(), _gate: None }
     }
@@ -60,10 +57,10 @@ impl<'a> RegionWriter<'a> {
         self.region
     }
 
-    /// Stores a word, without an order among stores.
+    /// Stores a word, relaxed.
     ///
     /// # Errors
-    /// `Corruption` unless `at` is the place of a word.
+    /// `Corruption` unless `at` is the offset of a word.
     #[inline]
     pub fn store(&self, at: Place, value: u64) -> Result<()> {
         let word = self.word(at)?;
@@ -71,7 +68,7 @@ impl<'a> RegionWriter<'a> {
         Ok(())
     }
 
-    /// Stores a word; who loads it with acquire sees all that was stored before.
+    /// Stores a word, with release order.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -82,8 +79,7 @@ impl<'a> RegionWriter<'a> {
         Ok(())
     }
 
-    /// Replaces a word if it is `old`. The inner result is that of the exchange: the old value, or the
-    /// value that was found instead.
+    /// Replaces a word if it is `old`. The inner result is that of the exchange: the old value, or the different current value.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -93,7 +89,7 @@ impl<'a> RegionWriter<'a> {
         Ok(self.change(at, word, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)))
     }
 
-    /// Sets bits of a word and returns what it was.
+    /// Sets bits of a word; returns its previous value.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -103,8 +99,8 @@ impl<'a> RegionWriter<'a> {
         Ok(self.change(at, word, |word| word.fetch_or(bits, Ordering::AcqRel)))
     }
 
-    /// Stores `bytes` from `at` on, a multiple of 8; the last word is filled up with zeros. For bytes that
-    /// no reader can reach yet: they are stored without an order.
+    /// Stores `bytes` from `at` on, a multiple of 8, relaxed; the last word is padded with zeros. For bytes that no reader can
+    /// reach yet.
     ///
     /// # Errors
     /// `Corruption` unless all of the words are in one extent.
@@ -125,7 +121,7 @@ impl<'a> RegionWriter<'a> {
         Ok(())
     }
 
-    /// Sets an entry point, with release order, and persists it: durable by the next [`fence`](Self::fence).
+    /// Sets a root, with release order, and persists it: durable after the next [`fence`](Self::fence).
     ///
     /// # Errors
     /// `InvalidInput` for a slot that does not exist.
@@ -136,11 +132,11 @@ impl<'a> RegionWriter<'a> {
         self.persist(at, 8)
     }
 
-    /// What was stored in these bytes shall be durable by the next [`fence`](Self::fence) of this thread. Does
-    /// nothing on a region in memory, whose cuts see to that.
+    /// Persists stored bytes: they are durable after the next [`fence`](Self::fence) of this thread. No effect on a region in
+    /// memory, whose checkpoints make it durable.
     ///
     /// # Errors
-    /// `Corruption` if there are no such bytes.
+    /// `Corruption` if some of the bytes do not exist.
     #[inline]
     pub fn persist(&self, at: Place, bytes: usize) -> Result<()> {
         let region = self.region;
@@ -174,7 +170,7 @@ impl<'a> RegionWriter<'a> {
         }
     }
 
-    /// Waits until all that this thread persisted is durable. Does nothing on a region in memory.
+    /// Waits until all persisted bytes of this thread are durable. No effect on a region in memory.
     #[inline]
     pub fn fence(&self) {
         match &self.region.backing {
@@ -184,14 +180,14 @@ impl<'a> RegionWriter<'a> {
         }
     }
 
-    /// Stores a word of the region's own.
+    /// Stores a word, including those of the region's metadata.
     pub(super) fn store_own(&self, at: Place, value: u64) {
         if let Ok(word) = self.own_word(at) {
             self.change(at, word, |word| word.store(value, Ordering::Relaxed));
         }
     }
 
-    /// Stores a word of the region's own and makes it durable.
+    /// As [`store_own`](Self::store_own), durable on return.
     pub(super) fn store_own_durably(&self, at: Place, value: u64) -> Result<()> {
         self.store_own(at, value);
         self.persist(at, 8)?;
@@ -199,7 +195,7 @@ impl<'a> RegionWriter<'a> {
         Ok(())
     }
 
-    /// Changes the word at `at`. Where lines are modelled, the model sees it.
+    /// Changes the word at `at`, through the line model of a simulated region.
     #[inline]
     fn change<T>(&self, at: Place, word: &Word, change: impl FnOnce(&AtomicU64) -> T) -> T {
         match &self.region.backing {
@@ -208,7 +204,7 @@ impl<'a> RegionWriter<'a> {
         }
     }
 
-    /// A word to be written.
+    /// A word for a write.
     #[inline]
     fn word(&self, at: Place) -> Result<&'a Word> {
         if at < FIRST_PLACE {
@@ -217,16 +213,16 @@ impl<'a> RegionWriter<'a> {
         self.own_word(at)
     }
 
-    /// The same, the region's own words included.
+    /// As [`word`](Self::word), including the region's metadata.
     #[inline]
     fn own_word(&self, at: Place) -> Result<&'a Word> {
         let region = self.region;
         let word = region.table.word(at).ok_or_else(|| region.out_of_bounds(at, 8))?;
-        self.touch(at);
+        self.prepare_page(at);
         Ok(word)
     }
 
-    /// Words to be written, zeros from here on.
+    /// Stores zeros and persists them.
     pub(super) fn zero(&self, at: Place, bytes: usize) -> Result<()> {
         for (word, at) in self.words(at, bytes)?.iter().zip((at..).step_by(8)) {
             self.change(at, word, |word| word.store(0, Ordering::Relaxed));
@@ -234,20 +230,20 @@ impl<'a> RegionWriter<'a> {
         self.persist(at, bytes)
     }
 
-    /// Words to be written.
+    /// Words for a write.
     fn words(&self, at: Place, bytes: usize) -> Result<&'a [Word]> {
         let words = self.region.words(at, bytes)?;
         let mut page = at;
         while page < at + bytes as Place {
-            self.touch(page);
+            self.prepare_page(page);
             page = (page / PAGE_BYTES as Place + 1) * PAGE_BYTES as Place;
         }
         Ok(words)
     }
 
-    /// Makes sure that the page of `at` may be written.
+    /// Prepares the page of `at` for a write.
     #[inline]
-    fn touch(&self, at: Place) {
+    fn prepare_page(&self, at: Place) {
         let table = &self.region.table;
         if table.epoch(at).is_some_and(|epoch| epoch.load(Ordering::Acquire) != self.epoch) {
             self.region.pages.first_write(table, at);

@@ -121,8 +121,8 @@ impl SimVfs {
         self.machine.lock().faults.counters
     }
 
-    /// Turns the power off after `count` more sync points: every later call fails, and [`crash`](Self::crash) returns the surviving
-    /// disk.
+    /// Turns the power off after `count` more sync points: every later call fails, and [`crash`](Self::crash) returns the
+    /// surviving disk.
     pub fn power_off_after_syncs(&self, count: u64) {
         self.machine.lock().power_off_after_syncs(count);
     }

@@ -1,4 +1,4 @@
-//! The process ends at its n-th allocation: what it had acknowledged is there when the database is opened again.
+//! Process aborts at the n-th allocation: a reopened database has every acknowledged step.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,15 +13,17 @@ use bolide_storage::{DiskVfs, SimRng};
 use super::{AllocationOptions, Child, PlantedAllocation, Scratch, plan};
 use crate::kinds::KindChoice;
 use crate::panicking::{Site, Switch};
-use crate::panics::{Allowed, COLLECTION, DocStep, compare, declared, history, update_allowed, specs, run_step};
+use crate::panics::{
+    Allowed, COLLECTION, DocStep, compare, configured, history, run_step, specs, update_allowed,
+};
 use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 
-/// The signal that a process gets from `abort`.
+/// The signal of `abort`.
 const SIGABRT: i32 = 6;
 
-/// What a child does.
+/// The history of a child process.
 struct ChildHistory {
     seed: u64,
     setup: Setup,
@@ -44,13 +46,13 @@ impl ChildHistory {
         Db::open_with(dir.join("db"), self.setup.options(), components)
     }
 
-    /// Opens the database, creates the collection where it is not there.
+    /// Opens the database and creates the collection if it is missing.
     fn start(&self, dir: &Path) -> bolide::Result<(Db, Collection)> {
         let db = self.open(dir)?;
         let docs = match db.collection(COLLECTION) {
             Ok(docs) => docs,
             Err(_) => {
-                let mut options: CollectionOptions = declared(&self.setup, CollectionOptions::json());
+                let mut options: CollectionOptions = configured(&self.setup, CollectionOptions::json());
                 for spec in self.specs.iter().take(2) {
                     options = options.index(spec.parse()?);
                 }
@@ -61,17 +63,18 @@ impl ChildHistory {
     }
 }
 
-/// What a child writes for a step, before it takes the next.
+/// The byte that a child writes for a successful step before the next step.
 const DONE: u8 = b'+';
+/// The byte that a child writes for a failed step.
 const FAILED: u8 = b'-';
 
-/// A child: runs the history and notes each step that it has taken.
+/// Runs the history in a child process and records each completed step.
 pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -> Outcome {
     let plan = ChildHistory::new(seed, steps);
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     let mut acknowledged = fs::File::create(dir.join("steps")).map_err(failed)?;
     plan::fail_at(at);
-    // What returns an error ends a run that cannot go on.
+    // An error of an open or a close ends the run.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let (db, docs) = plan.start(dir)?;
         for step in &plan.steps {
@@ -95,7 +98,7 @@ pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -
     }
 }
 
-/// Runs the history of `seed` once, then again for each of some allocations, which then fail.
+/// Runs the history of `seed` once without a failure, then once for each of a sample of its allocations, which fails.
 pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Counts> {
     let plan = ChildHistory::new(seed, options.steps);
     let context =
@@ -113,7 +116,7 @@ pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Out
     Ok(counts)
 }
 
-/// One run; the result is the number of its allocations.
+/// Runs one child process and returns the number of its allocations.
 fn run(
     plan: &ChildHistory,
     options: AllocationOptions,
@@ -121,20 +124,20 @@ fn run(
     at: u64,
     counts: &mut Counts,
 ) -> Outcome<u64> {
-    let scratch = Scratch::new(plan.seed, "ends")?;
+    let scratch = Scratch::new(plan.seed, "aborts")?;
     let dir = &scratch.0;
     let early = options.planted == Some(PlantedAllocation::AcknowledgesEarly);
-    let task = format!("ends {} {} {at} {early} {}", plan.seed, options.steps, dir.display());
-    let (status, words) = child.run(&task)?;
+    let task = format!("aborts {} {} {at} {early} {}", plan.seed, options.steps, dir.display());
+    let (status, stderr) = child.run(&task)?;
     match (status.code(), status.signal()) {
         (Some(0), _) => counts.add("runs to the end"),
-        (_, Some(SIGABRT)) if words.contains("memory allocation of") => counts.add("ended processes"),
-        _ => return Err(format!("{status}: {words}")),
+        (_, Some(SIGABRT)) if stderr.contains("memory allocation of") => counts.add("ended processes"),
+        _ => return Err(format!("{status}: {stderr}")),
     }
     let acknowledged = fs::read(dir.join("steps")).unwrap_or_default();
     let mut allowed = Allowed::new();
     for (number, step) in plan.steps.iter().enumerate().take(acknowledged.len() + 1) {
-        // The step behind the last one was under way.
+        // The step after the last completed one was in progress.
         let is_done = acknowledged.get(number) == Some(&DONE);
         update_allowed(&mut allowed, step, is_done);
         counts.add(if is_done { "acknowledged steps" } else { "steps under way" });
@@ -142,7 +145,7 @@ fn run(
     let setup = Setup { threads: 0, ..plan.setup };
     let again = ChildHistory { setup, seed: plan.seed, specs: plan.specs.clone(), steps: Vec::new() };
     let (db, docs) =
-        again.start(dir).map_err(|error| format!("{} it does not open: {error:?}", Rule::Opens))?;
+        again.start(dir).map_err(|error| format!("{} the database does not open: {error:?}", Rule::Opens))?;
     let switch = Switch::new(Site::Files, None);
     compare(&docs, &allowed, &switch, counts)?;
     let report = db.check(true).map_err(|error| format!("{error:?}"))?;

@@ -1,15 +1,15 @@
-//! Allocations that fail.
+//! Allocation failures.
 //!
-//! Rust aborts the process where an allocation fails that has no error to return. So two rules must hold:
+//! Rust aborts the process if an infallible allocation fails. So two rules must hold:
 //!
-//! 1. Memory for a size that comes from a file or from a caller is bounded by what is there, or taken in a way that can
-//!    fail: no damaged file, no record with a good checksum and wrong contents, and no option has one allocation of more
-//!    than [`LIMIT_BYTES`] made. See [`sizes`].
-//! 2. A process that aborts because the n-th allocation failed, anywhere, leaves a database that opens and has every
-//!    acknowledged write. A call that returns an error instead did its work in full or not at all. See [`aborts`].
+//! 1. An allocation whose size comes from a file or a caller is bounded by the available data, or is fallible. No damaged
+//!    file, no corrupt record with a valid checksum, and no option causes one allocation of more than [`LIMIT_BYTES`].
+//!    See [`sizes`].
+//! 2. A process that aborts at its n-th allocation leaves a database that opens and has every acknowledged write. A call
+//!    that returns an error takes effect in full or not at all. See [`aborts`].
 //!
-//! Both run in child processes of the program that calls: [`run_as_child`] is to be the first thing that it does, and its
-//! global allocator calls [`plan::admits`].
+//! Both parts run in child processes of the calling program. The program must call [`run_as_child`] first, and its global
+//! allocator must call [`plan::admits`].
 
 pub mod aborts;
 pub mod plan;
@@ -21,23 +21,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::seeds::{Counts, Outcome};
 
-/// The most bytes that one allocation may have. The largest value that is stored has as many.
+/// The maximum size of one allocation in bytes: the size of the largest value that can be stored.
 pub const LIMIT_BYTES: usize = 64 << 20;
 
-/// The variable that makes a process a child, with its task: `aborts SEED STEPS AT PLANTED DIRECTORY` or
+/// The environment variable that holds the task of a child process: `aborts SEED STEPS AT PLANTED DIRECTORY` or
 /// `sizes SEED STRIDE PLANTED DIRECTORY`, where `PLANTED` is `true` or `false`.
 const CHILD_TASK_VARIABLE: &str = "BOLIDE_ALLOCATION_CHILD";
 
-/// How the proof runs.
+/// Options of the proof.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocationOptions {
-    /// Steps of a history.
+    /// Number of steps of a history.
     pub steps: usize,
-    /// How many allocations of a history fail, each in a run of its own. They are spread over all.
+    /// Number of failing allocations per history, each in its own run, spread over all allocations.
     pub failures: u64,
-    /// Out of this many positions of a file, one is damaged.
+    /// One of this many positions of a file is damaged.
     pub stride: usize,
-    /// A mistake that the proof must find.
+    /// A planted bug that the proof must find.
     pub planted: Option<PlantedAllocation>,
 }
 
@@ -47,17 +47,17 @@ impl Default for AllocationOptions {
     }
 }
 
-/// A mistake that the proof has to find.
+/// A planted bug that the proof must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedAllocation {
-    /// For each damaged file the child itself requests the memory that the damaged length names, up to 1 GiB. It shows that such
-    /// a request is noticed, not that each decoder is reached.
+    /// For each damaged file the child allocates the damaged length, up to 1 GiB. This proves that such a request is
+    /// detected, not that each decoder is reached.
     TrustsLength,
     /// A write is acknowledged before it is in the log.
     AcknowledgesEarly,
 }
 
-/// How a child process of the calling program is started.
+/// The command line of a child process.
 #[derive(Debug, Clone)]
 pub struct Child {
     program: PathBuf,
@@ -65,10 +65,10 @@ pub struct Child {
 }
 
 impl Child {
-    /// The running program with these arguments.
+    /// Creates the command line of the running program with these arguments.
     ///
     /// # Errors
-    /// In words, if the path of the program cannot be found.
+    /// Fails if the path of the program is unknown.
     pub fn new(arguments: &[&str]) -> Outcome<Self> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         Ok(Self { program, arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() })
@@ -83,16 +83,16 @@ impl Child {
             .stderr(Stdio::piped())
             .output()
             .map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Ok((output.status, words))
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Ok((output.status, stderr))
     }
 }
 
-/// Does the work of a child if the process is one. Returns whether it is.
+/// Runs the task of a child process. Returns whether this process is a child.
 pub fn run_as_child() -> bool {
     let Ok(task) = std::env::var(CHILD_TASK_VARIABLE) else { return false };
-    let words: Vec<&str> = task.splitn(6, ' ').collect();
-    let outcome = match words[..] {
+    let fields: Vec<&str> = task.splitn(6, ' ').collect();
+    let outcome = match fields[..] {
         ["aborts", seed, steps, at, planted, dir] => {
             let numbers = (seed.parse(), steps.parse(), at.parse());
             match numbers {
@@ -122,7 +122,7 @@ pub fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Co
     Ok(counts)
 }
 
-/// A directory for the databases of a run, removed when it goes.
+/// A temporary directory for the databases of a run, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

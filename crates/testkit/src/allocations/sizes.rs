@@ -1,8 +1,8 @@
-//! No size that a file or a caller names has much memory taken for it.
+//! Sizes from files and callers cause no large allocation.
 //!
-//! A child refuses allocations of more than [`LIMIT_BYTES`]. Then it opens and reads a small database in
-//! whose files lengths were made large; hands the decoders bytes with large lengths behind good checksums; and sets each
-//! option to its largest value. Errors are allowed; requests for so much memory are not.
+//! A child process refuses allocations of more than [`LIMIT_BYTES`]. It opens and reads a small database with oversized
+//! lengths in its files, passes oversized lengths behind valid checksums to the decoders, and sets each option to its
+//! maximum. Errors are allowed; oversized allocations are not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,7 +12,7 @@ use bolide::{CollectionOptions, Components, Db, Options, Query, WriteBatch};
 use bolide_storage::{SimRng, SimVfs};
 
 use super::{AllocationOptions, Child, LIMIT_BYTES, PlantedAllocation, Scratch, plan};
-use crate::history::{Change, Durability, Step};
+use crate::history::{Change, Durability, HistoryStep};
 use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
@@ -22,10 +22,10 @@ use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::observe;
 
-/// Inputs for each decoder and seed.
+/// Number of inputs for each decoder and seed.
 const INPUTS: usize = 400;
 
-/// Lengths that no file has, in the encodings of the formats: fixed, little endian, and varints.
+/// Lengths larger than any file, in the encodings of the formats: fixed little endian, and varints.
 const LENGTHS: [&[u8]; 6] = [
     &[0xff; 8],
     &[0xff, 0xff, 0xff, 0x7f],
@@ -35,47 +35,47 @@ const LENGTHS: [&[u8]; 6] = [
     &[0x80, 0x80, 0x80, 0x80, 0x10],
 ];
 
-/// Runs the child of `seed`.
+/// Runs the child process of `seed`.
 pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Counts> {
     let scratch = Scratch::new(seed, "sizes")?;
     let planted = options.planted == Some(PlantedAllocation::TrustsLength);
     let task = format!("sizes {seed} {} {planted} {}", options.stride, scratch.0.display());
-    let (status, words) = child.run(&task)?;
+    let (status, stderr) = child.run(&task)?;
     let read = |name: &str| std::fs::read_to_string(scratch.0.join(name)).unwrap_or_default();
     if !status.success() {
-        // The standard error of the process has the cause.
-        let broken = if words.contains("memory allocation of") { Rule::Memory.mark() } else { "" };
-        return Err(format!("{}: {broken} {status}: {words}", read("place")));
+        // The standard error of the child has the cause.
+        let broken = if stderr.contains("memory allocation of") { Rule::Memory.mark() } else { "" };
+        return Err(format!("{}: {broken} {status}: {stderr}", read("trial")));
     }
     let mut counts = Counts::default();
     counts.add_many("sizes tried", read("count").parse().unwrap_or(0));
     Ok(counts)
 }
 
-/// Tries things, each with a name.
+/// Runs named trials under the size limit.
 struct Trials<'d> {
     dir: &'d Path,
     count: u64,
 }
 
 impl Trials<'_> {
-    /// Tries `work`, which may fail, but not request much memory.
-    fn check(&mut self, place: &str, work: impl FnOnce()) -> Outcome {
+    /// Runs `work`, which may fail but must not request an oversized allocation.
+    fn check(&mut self, trial: &str, work: impl FnOnce()) -> Outcome {
         self.count += 1;
-        // If the process ends, the file has the place.
-        std::fs::write(self.dir.join("place"), place).map_err(|error| error.to_string())?;
+        // If the process aborts, the file has the name of the trial.
+        std::fs::write(self.dir.join("trial"), trial).map_err(|error| error.to_string())?;
         plan::limit(LIMIT_BYTES);
-        let ended = catch_unwind(AssertUnwindSafe(work));
+        let outcome = catch_unwind(AssertUnwindSafe(work));
         plan::limit(usize::MAX);
         let (refused, bytes) = plan::take_refused();
         if refused > 0 {
-            return Err(format!("{place}: {} an allocation of {bytes} bytes was requested", Rule::Memory));
+            return Err(format!("{trial}: {} an allocation of {bytes} bytes was requested", Rule::Memory));
         }
-        ended.map_err(|panic| format!("{place}: {}", crate::seeds::panic_text(&*panic)))
+        outcome.map_err(|panic| format!("{trial}: {}", crate::seeds::panic_text(&*panic)))
     }
 }
 
-/// A child.
+/// Runs all trials in a child process.
 pub(super) fn child(seed: u64, stride: usize, trusts_length: bool, dir: &Path) -> Outcome {
     let mut trials = Trials { dir, count: 0 };
     options(&mut trials)?;
@@ -84,7 +84,7 @@ pub(super) fn child(seed: u64, stride: usize, trusts_length: bool, dir: &Path) -
     std::fs::write(dir.join("count"), trials.count.to_string()).map_err(|error| error.to_string())
 }
 
-/// A small database with files of all kinds.
+/// Builds a small database with files of all kinds.
 fn sample(seed: u64) -> Outcome<(SimVfs, Setup)> {
     let mut rng = SimRng::new(seed);
     let setup = Setup { memtable_bytes: 64 << 10, max_open_files: 16, ..Setup::random(&mut rng) };
@@ -92,13 +92,13 @@ fn sample(seed: u64) -> Outcome<(SimVfs, Setup)> {
     let mut subject = Subject::open(Arc::new(disk.clone()), setup, seed, Model::default())
         .map_err(|error| format!("create: {error:?}"))?;
     let specs = kinds::random_specs(&mut rng, KindChoice::default(), 3);
-    let mut steps = vec![Step::ToggleCollection("posts", specs)];
+    let mut steps = vec![HistoryStep::ToggleCollection("posts", specs)];
     for number in 0..12 {
         let key = format!("k{number:04}").into_bytes();
         let changes = vec![Change::Put { collection: "posts", key, record: record(&mut rng) }];
-        steps.push(Step::Write { changes, durability: Durability::Always });
+        steps.push(HistoryStep::Write { changes, durability: Durability::Always });
         if number == 5 {
-            steps.push(Step::Flush);
+            steps.push(HistoryStep::Flush);
         }
     }
     for step in &steps {
@@ -110,7 +110,7 @@ fn sample(seed: u64) -> Outcome<(SimVfs, Setup)> {
     Ok((disk.clone_disk(), setup))
 }
 
-/// Each file with a length that is not true, at each of some places.
+/// Opens the database with an oversized length at each of a sample of offsets in each file.
 fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts_length: bool) -> Outcome {
     let (disk, setup) = sample(seed)?;
     let mut rng = SimRng::new(seed ^ 0x51ed);
@@ -124,11 +124,11 @@ fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts_lengt
                 bytes[offset..end].copy_from_slice(&wrong[..end - offset]);
             };
             damaged.damage(&path, put).map_err(|error| format!("{error:?}"))?;
-            let place = format!("seed {seed}, {} at {offset}, {wrong:x?}", path.display());
-            trials.check(&place, || {
+            let trial = format!("seed {seed}, {} at {offset}, {wrong:x?}", path.display());
+            trials.check(&trial, || {
                 if trusts_length {
-                    let named = u64::from_le_bytes(*wrong.first_chunk().unwrap_or(&[0xff; 8]));
-                    drop(Vec::<u8>::with_capacity((named as usize).min(1 << 30)));
+                    let length = u64::from_le_bytes(*wrong.first_chunk().unwrap_or(&[0xff; 8]));
+                    drop(Vec::<u8>::with_capacity((length as usize).min(1 << 30)));
                 }
                 let Ok(db) = setup.open(Arc::new(damaged.clone()), seed) else { return };
                 let _ = observe(&db);
@@ -139,7 +139,7 @@ fn damaged_files(trials: &mut Trials<'_>, seed: u64, stride: usize, trusts_lengt
     Ok(())
 }
 
-/// Random bytes, among them many that are lengths.
+/// Random bytes with oversized lengths among them.
 fn input(rng: &mut SimRng) -> Vec<u8> {
     let mut bytes = vec![0; rng.below(120) as usize];
     rng.fill(&mut bytes);
@@ -157,7 +157,7 @@ fn input(rng: &mut SimRng) -> Vec<u8> {
 /// A decoder with its name.
 type Decoder = (&'static str, fn(&[u8]));
 
-/// Each decoder with bytes that no checksum speaks against.
+/// Runs each decoder on bytes behind valid checksums.
 fn decoders(trials: &mut Trials<'_>, seed: u64) -> Outcome {
     let decoders: [Decoder; 12] = [
         ("data block", bolide_table::fuzzing::data_block),
@@ -177,14 +177,14 @@ fn decoders(trials: &mut Trials<'_>, seed: u64) -> Outcome {
     for (name, decode) in decoders {
         for number in 0..INPUTS {
             let bytes = input(&mut rng);
-            let place = format!("seed {seed}, {name}, input {number}: {}", bytes.escape_ascii());
-            trials.check(&place, || decode(&bytes))?;
+            let trial = format!("seed {seed}, {name}, input {number}: {}", bytes.escape_ascii());
+            trials.check(&trial, || decode(&bytes))?;
         }
     }
     Ok(())
 }
 
-/// Each option, and each number of a query, at its largest value.
+/// Sets each option to its maximum.
 fn options(trials: &mut Trials<'_>) -> Outcome {
     let max = usize::MAX;
     let of_database: [(&str, Options); 12] = [
@@ -209,8 +209,9 @@ fn options(trials: &mut Trials<'_>) -> Outcome {
         ("bloom_bits_per_key", CollectionOptions::json().bloom_bits_per_key(max)),
         ("target_file_bytes", CollectionOptions::json().target_file_bytes(u64::MAX)),
     ];
-    for (name, declared) in of_collection {
-        trials.check(name, || work(Options::default().background_threads(0), declared, "composite"))?;
+    for (name, collection_options) in of_collection {
+        let options = Options::default().background_threads(0);
+        trials.check(name, || work(options, collection_options, "composite"))?;
     }
     for kind in ["embedded:bloom_bits=", "next:block_bytes=", "next:delta=", "ps-tree:page_bytes="] {
         for number in ["4294967295", "18446744073709551615", "1000000000"] {
@@ -222,11 +223,11 @@ fn options(trials: &mut Trials<'_>) -> Outcome {
     Ok(())
 }
 
-/// A few calls of everything that takes a number.
-fn work(options: Options, declared: CollectionOptions, kind: &str) {
+/// Calls each operation that takes a size, with large values.
+fn work(options: Options, collection_options: CollectionOptions, kind: &str) {
     let Ok(spec) = format!("ix=a:{kind}").parse() else { return };
     let Ok(db) = Db::open_with("db", options, Components::in_memory()) else { return };
-    let Ok(docs) = db.create_collection("docs", declared.index(spec)) else { return };
+    let Ok(docs) = db.create_collection("docs", collection_options.index(spec)) else { return };
     let mut batch = WriteBatch::new();
     for number in 0..50_u8 {
         let _ = batch.put(&docs, &[number], format!("{{\"a\":{}}}", number % 3).as_bytes());

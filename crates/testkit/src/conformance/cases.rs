@@ -1,4 +1,4 @@
-//! The table of cases: what writes can do to the entries of an index.
+//! The table of cases: the effects of writes on index entries.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::history::Change;
 /// The collection of all cases.
 pub const COLLECTION: &str = "records";
 
-/// One thing that a case does.
+/// One step of a case.
 #[derive(Debug, Clone)]
 pub enum CaseStep {
     /// Applies changes in one batch.
@@ -20,14 +20,14 @@ pub enum CaseStep {
 /// A named history.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What it is about.
+    /// The name of the case.
     pub name: &'static str,
-    /// What happens, in order.
+    /// The steps in order.
     pub steps: Vec<CaseStep>,
 }
 
 impl Case {
-    /// All records that it puts at some time.
+    /// All records that the case puts.
     pub fn records(&self) -> Vec<Value> {
         let changes = self.steps.iter().flat_map(|step| match step {
             CaseStep::Write(changes) => changes.as_slice(),
@@ -60,8 +60,8 @@ fn put_record(key: &str, record: &Value) -> Change {
     Change::Put { collection: COLLECTION, key: key.into(), record: record.to_string().into_bytes() }
 }
 
-/// A record with this value, alone and as an element of an array, a second attribute, and one to include that no
-/// other record has.
+/// Puts a record with this value as a scalar and as an array element, a second attribute, and a unique attribute to
+/// include.
 fn put(key: &str, value: impl Into<Value>) -> Change {
     let value = value.into();
     let mut record =
@@ -71,14 +71,14 @@ fn put(key: &str, value: impl Into<Value>) -> Change {
     put_record(key, &record)
 }
 
-/// The place of a value: those of neighbouring numbers touch.
+/// The rectangle of a value. The rectangles of neighbouring numbers touch.
 fn area(value: &Value) -> [f64; 4] {
     let number = value.as_f64().filter(|number| number.abs() < 1e6);
     let x = number.unwrap_or_else(|| f64::from(value.to_string().len() as u32) * 0.1);
     [x, -x, x + 1.0, -x + 0.5]
 }
 
-/// A record without any of the attributes.
+/// Puts a record without the indexed attributes.
 fn bare(key: &str) -> Change {
     put_record(key, &json!({"w": 1, "pad": "bare"}))
 }
@@ -354,7 +354,7 @@ fn values() -> Vec<Case> {
             ],
         ),
         case(
-            "values and keys that are beginnings of others",
+            "values and keys that are prefixes of others",
             [
                 batch([put("k", ""), put("k0", "a"), put("k\u{0}", "a\u{0}")]),
                 batch([put("k00", "ab"), put("\u{0}", "a\u{0}b"), put("\u{10ffff}", "é")]),
@@ -366,10 +366,10 @@ fn values() -> Vec<Case> {
     ]
 }
 
-/// Many records, so that a limit cuts among equals and posting lists grow long.
+/// Many records, so that a limit applies among ties and posting lists grow long.
 fn crowds() -> Vec<Case> {
     let key = |number: usize| format!("key{number:03}");
-    // Far over 4 KiB of keys under one value.
+    // More than 4 KiB of keys under one value.
     let long_key = |number: usize| format!("{number:03}{}", "-long".repeat(12));
     vec![
         case(

@@ -1,11 +1,11 @@
-//! One suite that every kind of index passes.
+//! The conformance suite of index kinds.
 //!
-//! [`check`] takes a kind with its options, as a specification has them behind its attributes, declares indexes
-//! of it on a scalar, on the elements of an array, on two attributes, and where it keeps places on these, and runs a table of [`cases`] with
-//! them. Each case runs with the index made before the data, in their midst and after them, and with nothing,
-//! a flush, a compaction or a reopen after each of its writes; at its end all of these follow in turn. Each
-//! time the index itself must answer all [`queries`], at the latest state and at every snapshot of the case,
-//! exactly as the model does, which looks at every record; and the deep check must find nothing.
+//! [`check`] takes a kind with its options and declares indexes of it on a scalar, on the elements of an array, on two
+//! attributes, and on spatial attributes if the kind supports them. It runs a table of [`cases`] with these indexes.
+//!
+//! Each case runs with indexes created before, amid and after the data, and with nothing, a flush, a compaction or a reopen
+//! after each write. At the end of a case all of these follow in turn. At each stage every index must answer all
+//! [`queries`] exactly as the model, at the latest state and at every snapshot, and the deep check must find no problem.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bolide_storage::MemVfs;
 
 use crate::failure::StepFailure;
 use crate::flawed::Flaw;
-use crate::history::{Durability, Step};
+use crate::history::{Durability, HistoryStep};
 use crate::kinds::{can_be_on, is_available};
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
@@ -26,39 +26,39 @@ use crate::verify::QueryTarget;
 pub mod cases;
 pub mod queries;
 
-use cases::{CaseStep, COLLECTION, Case};
+use cases::{COLLECTION, Case, CaseStep};
 
-/// What the indexes of the suite are on.
+/// The attributes of the indexes.
 const ATTRIBUTES: [&str; 5] = ["v", "tags[*]", "v+w", "rect(areas)", "point(x,y)"];
 
-/// When the indexes are made.
+/// When the indexes are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexCreation {
     /// With the collection.
     Before,
-    /// AfterWrite the writes.
+    /// Between the writes.
     Midway,
     /// After the last write.
     After,
 }
 
-/// What follows each write of a case.
+/// The operation after each write of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterWrite {
-    /// Nothing: all of it is in memory at the end.
+    /// Nothing: all writes stay in memory.
     Nothing,
-    /// A flush: each write is in an sstable of its own.
+    /// A flush: each write has its own sstable.
     Flush,
     /// A compaction.
     Compaction,
-    /// A close and an open. Snapshots do not outlive it.
+    /// A close and an open. Snapshots do not survive it.
     Reopen,
 }
 
-/// One variant to run a case.
+/// One way to run a case.
 #[derive(Debug, Clone, Copy)]
 struct RunVariant {
-    made: IndexCreation,
+    creation: IndexCreation,
     after_write: AfterWrite,
     layout: Layout,
     fetch_threads: usize,
@@ -66,15 +66,17 @@ struct RunVariant {
 }
 
 impl RunVariant {
-    /// All variants; the layouts take turns, beginning with any, unless one is given, and so do the variants to fetch records.
+    /// All variants. The ways to fetch records vary by turn, and so do the layouts unless `layout` is set.
     fn all(turn: usize, layout: Option<Layout>) -> Vec<Self> {
         let mut variants = Vec::new();
-        for made in [IndexCreation::Before, IndexCreation::Midway, IndexCreation::After] {
-            for after_write in [AfterWrite::Nothing, AfterWrite::Flush, AfterWrite::Compaction, AfterWrite::Reopen] {
+        for creation in [IndexCreation::Before, IndexCreation::Midway, IndexCreation::After] {
+            for after_write in
+                [AfterWrite::Nothing, AfterWrite::Flush, AfterWrite::Compaction, AfterWrite::Reopen]
+            {
                 let layout = layout.unwrap_or(Layout::ALL[(turn + variants.len() + variants.len() / 4) % 4]);
                 let fetch = (turn / 2 + variants.len()) % 4;
                 variants.push(Self {
-                    made,
+                    creation,
                     after_write,
                     layout,
                     fetch_threads: if fetch.is_multiple_of(2) { 1 } else { 3 },
@@ -85,7 +87,7 @@ impl RunVariant {
         variants
     }
 
-    /// Little blocks and files, and a memtable that is full when the run requires it.
+    /// Small blocks and files, and a memtable that only a flush of the run empties.
     fn setup(self) -> Setup {
         Setup {
             layout: self.layout,
@@ -108,29 +110,30 @@ impl RunVariant {
 
 impl fmt::Display for RunVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let made = match self.made {
+        let creation = match self.creation {
             IndexCreation::Before => "before",
             IndexCreation::Midway => "amid",
             IndexCreation::After => "after",
         };
-        write!(f, "{:?}, index made {made} the data, {:?} after_write writes", self.layout, self.after_write)?;
+        let (layout, after_write) = (self.layout, self.after_write);
+        write!(f, "{layout:?}, index created {creation} the data, {after_write:?} after each write")?;
         let by = if self.fetch_by_sequence { "sequence" } else { "key" };
         write!(f, ", records fetched by {by} in {} thread(s)", self.fetch_threads)
     }
 }
 
-/// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library reports that it is not
-/// available in this version.
+/// Runs the suite with indexes of `kind`. Counts only `refused` if the library reports the kind as not available in this
+/// version.
 pub fn check(kind: &str) -> Outcome<Counts> {
     check_with(kind, None, None)
 }
 
-/// The same with all collections in `layout`.
+/// Runs the suite with all collections in `layout`.
 pub fn check_in(kind: &str, layout: Layout) -> Outcome<Counts> {
     check_with(kind, None, Some(layout))
 }
 
-/// Runs the suite, until it fails, with indexes of `kind` that have this flaw.
+/// Runs the suite with indexes of `kind` that have this flaw, until the first failure.
 pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
     check_with(kind, flaw, None)
 }
@@ -142,7 +145,7 @@ fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome
         return Ok(counts);
     }
     let mut cases: Vec<(usize, Case)> = cases::all().into_iter().enumerate().collect();
-    // Where a flaw is sought, its likely place comes first.
+    // The case in which the flaw is likely to show comes first.
     cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
     for (turn, case) in &cases {
         for variant in RunVariant::all(*turn, layout) {
@@ -165,81 +168,83 @@ fn run(kind: &str, case: &Case, variant: RunVariant, flaw: Option<Flaw>) -> Outc
         .collect();
     let subject = Subject::open_flawed(Arc::new(MemVfs::new()), variant.setup(), 1, Model::default(), flaw)
         .map_err(|error| format!("{error:?}"))?;
-    let mut run = CaseRun { subject, case, variant, turn: variant.made as usize, counts: Counts::default() };
-    run.play(specs)?;
+    let turn = variant.creation as usize;
+    let mut run = CaseRun { subject, case, variant, turn, counts: Counts::default() };
+    run.run_steps(specs)?;
     run.counts.add("runs");
     Ok(run.counts)
 }
 
-/// A case on its variant.
+/// A run of one case.
 struct CaseRun<'c> {
     subject: Subject,
     case: &'c Case,
     variant: RunVariant,
-    /// Which of the queries that take turns run.
+    /// Selects the queries that vary by turn.
     turn: usize,
     counts: Counts,
 }
 
 impl CaseRun<'_> {
-    fn play(&mut self, specs: Vec<Arc<str>>) -> Outcome {
-        let first = if self.variant.made == IndexCreation::Before { specs.clone() } else { Vec::new() };
-        self.step(&Step::ToggleCollection(COLLECTION, first))?;
+    fn run_steps(&mut self, specs: Vec<Arc<str>>) -> Outcome {
+        let first = if self.variant.creation == IndexCreation::Before { specs.clone() } else { Vec::new() };
+        self.step(&HistoryStep::ToggleCollection(COLLECTION, first))?;
         let midway = self.case.steps.len() / 2;
         let mut snapshots = 0;
         for (i, step) in self.case.steps.iter().enumerate() {
-            if self.variant.made == IndexCreation::Midway && i == midway {
+            if self.variant.creation == IndexCreation::Midway && i == midway {
                 self.create_indexes(&specs)?;
             }
             match step {
                 CaseStep::Write(changes) => {
-                    self.step(&Step::Write { changes: changes.clone(), durability: Durability::None })?;
+                    let (changes, durability) = (changes.clone(), Durability::None);
+                    self.step(&HistoryStep::Write { changes, durability })?;
                     self.run_after_write()?;
                 }
                 CaseStep::Snapshot if self.variant.after_write != AfterWrite::Reopen => {
-                    self.step(&Step::ToggleSnapshot(snapshots))?;
+                    self.step(&HistoryStep::ToggleSnapshot(snapshots))?;
                     snapshots += 1;
                 }
                 CaseStep::Snapshot => {}
             }
         }
-        if self.variant.made == IndexCreation::After {
+        if self.variant.creation == IndexCreation::After {
             self.create_indexes(&specs)?;
         }
         self.check_answers("at the end of the writes")?;
         if self.variant.after_write == AfterWrite::Nothing {
-            self.step(&Step::Flush)?;
+            self.step(&HistoryStep::Flush)?;
             self.check_answers("flushed")?;
-            self.step(&Step::Compact)?;
+            self.step(&HistoryStep::Compact)?;
             self.check_answers("compacted")?;
             for slot in 0..snapshots {
-                self.step(&Step::ToggleSnapshot(slot))?;
+                self.step(&HistoryStep::ToggleSnapshot(slot))?;
             }
-            self.step(&Step::Compact)?;
+            self.step(&HistoryStep::Compact)?;
             self.check_answers("compacted without snapshots")?;
         }
-        self.step(&Step::Reopen)?;
+        self.step(&HistoryStep::Reopen)?;
         self.check_answers("reopened")
     }
 
     fn create_indexes(&mut self, specs: &[Arc<str>]) -> Outcome {
-        specs.iter().try_for_each(|spec| self.step(&Step::ToggleIndex(COLLECTION, Arc::clone(spec))))
+        specs.iter().try_for_each(|spec| self.step(&HistoryStep::ToggleIndex(COLLECTION, Arc::clone(spec))))
     }
 
     fn run_after_write(&mut self) -> Outcome {
         match self.variant.after_write {
             AfterWrite::Nothing => Ok(()),
-            AfterWrite::Flush => self.step(&Step::Flush),
-            AfterWrite::Compaction => self.step(&Step::Compact),
-            AfterWrite::Reopen => self.step(&Step::Reopen),
+            AfterWrite::Flush => self.step(&HistoryStep::Flush),
+            AfterWrite::Compaction => self.step(&HistoryStep::Compact),
+            AfterWrite::Reopen => self.step(&HistoryStep::Reopen),
         }
     }
 
-    fn step(&mut self, step: &Step) -> Outcome {
+    fn step(&mut self, step: &HistoryStep) -> Outcome {
         self.subject.step(step).map_err(|failure| format!("{step}: {failure}"))
     }
 
-    /// Checks every answer of every index, now and at every snapshot.
+    /// Checks every answer of every index, at the latest state and at every snapshot.
     fn check_answers(&mut self, stage: &str) -> Outcome {
         let count = self.check_all_answers().map_err(|failure| format!("{stage}: {failure}"))?;
         self.counts.add_many("answers", count);
@@ -254,7 +259,7 @@ impl CaseRun<'_> {
         }
         let collection = db.collection(COLLECTION)?;
         let (mut count, records) = (0, self.case.records());
-        // A handful of pages, however many records.
+        // At most about eight pages.
         let page = (records.len() / 8).max(4);
         for (snapshot, model) in self.subject.read_points() {
             let Some(model) = model.collections.get(COLLECTION) else { continue };

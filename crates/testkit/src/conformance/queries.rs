@@ -1,15 +1,15 @@
-//! What the suite asks an index: everything that its records can tell apart.
+//! The queries of the suite: all that the records of a case can distinguish.
 
 use serde_json::{Value, json};
 
-use crate::model_query::{AnswerOrder, Condition, ModelQuery, AnswerContents};
+use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition};
 use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
-/// Most values of one path that points and ranges are made of.
+/// The maximum number of values per path for points and ranges.
 const VALUES: usize = 9;
 
-/// The queries for an index on these attributes, about records that are or were there. Those of all turns
-/// together cover everything.
+/// The queries for an index on these attributes, on current and former records. The queries of all turns together cover
+/// all forms.
 pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<ModelQuery> {
     let paths: Vec<&str> = attributes.split('+').collect();
     let conditions = match paths[..] {
@@ -17,13 +17,13 @@ pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<ModelQuery> 
         [first, second] => of_two(first, second, records),
         _ => of_one(attributes, records).into_iter().chain(with_included(attributes, records)).collect(),
     };
-    // Beyond the number of records all limits are one.
+    // All limits above the number of records are equivalent.
     let limits: Vec<usize> = [1, 2, 10, 100].into_iter().filter(|limit| *limit < records.len()).collect();
     let numbered = conditions.iter().enumerate();
-    numbered.flat_map(|(place, conditions)| forms(conditions, &limits, turn + place)).collect()
+    numbered.flat_map(|(position, conditions)| forms(conditions, &limits, turn + position)).collect()
 }
 
-/// A few queries for whatever the database chooses to answer them.
+/// A few queries whose index the database chooses.
 pub fn few(records: &[Value]) -> Vec<ModelQuery> {
     let newest = |conditions| ModelQuery {
         conditions,
@@ -36,7 +36,7 @@ pub fn few(records: &[Value]) -> Vec<ModelQuery> {
     ["v", "tags[*]"].into_iter().flat_map(|path| of_one(path, records)).map(newest).collect()
 }
 
-/// Queries whose answers are read page by page.
+/// The queries whose answers are read page by page.
 pub fn paged(attributes: &str, records: &[Value]) -> Vec<ModelQuery> {
     let path = attributes.split('+').next().unwrap_or(attributes);
     if is_spatial(path) {
@@ -44,11 +44,10 @@ pub fn paged(attributes: &str, records: &[Value]) -> Vec<ModelQuery> {
         return of_space.flat_map(|conditions| forms(&conditions, &[], 0).into_iter().take(2)).collect();
     }
     let of_one = of_one(path, records).into_iter().step_by(2);
-    let orders =
-        [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
-    let is_range = |conditions: &[Condition]| conditions.iter().any(Condition::is_range);
-    let query = |(conditions, order): (Vec<Condition>, _)| ModelQuery {
-        // A page knows what the pages before it had of each value.
+    let orders = [AnswerOrder::Newest, AnswerOrder::Oldest, AnswerOrder::Value, AnswerOrder::ValueDescending];
+    let is_range = |conditions: &[QueryCondition]| conditions.iter().any(QueryCondition::is_range);
+    let query = |(conditions, order): (Vec<QueryCondition>, _)| ModelQuery {
+        // The limit for each value spans pages.
         limit_per_value: is_range(&conditions).then_some(3),
         conditions,
         order,
@@ -64,12 +63,12 @@ pub fn paged(attributes: &str, records: &[Value]) -> Vec<ModelQuery> {
         .collect()
 }
 
-/// Each value, one that is not there, and ranges over some and over all values of a type.
-fn of_one(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
+/// Each value, an absent value, and ranges over some and over all values of a type.
+fn of_one(path: &str, records: &[Value]) -> Vec<Vec<QueryCondition>> {
     let values = values(path, records);
-    let equal = |value: &Value| vec![Condition::Equals(path.to_owned(), value.clone())];
-    let within = |low: Value, high: Value| vec![Condition::Within(path.to_owned(), low, high)];
-    let mut conditions: Vec<Vec<Condition>> = values.iter().map(equal).collect();
+    let equal = |value: &Value| vec![QueryCondition::Equals(path.to_owned(), value.clone())];
+    let within = |low: Value, high: Value| vec![QueryCondition::Within(path.to_owned(), low, high)];
+    let mut conditions: Vec<Vec<QueryCondition>> = values.iter().map(equal).collect();
     conditions.push(equal(&json!("nowhere")));
     conditions.push(within(json!(-1e308), json!(1e308)));
     conditions.push(within(json!(""), json!("\u{10ffff}")));
@@ -85,64 +84,65 @@ fn of_one(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
     conditions
 }
 
-/// The place of each rectangle and what only touches it, everything, nothing, two windows for one attribute, a window beside
-/// a value, and distances.
-fn of_space(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
+/// Windows equal to each rectangle and touching it, the whole plane, an empty window, two windows on one attribute, a window
+/// with a value, and distances.
+fn of_space(path: &str, records: &[Value]) -> Vec<Vec<QueryCondition>> {
     let mut rects: Vec<[f64; 4]> = records.iter().flat_map(|record| rects_at(record, path)).collect();
     rects.sort_by(|left, right| left.partial_cmp(right).unwrap_or(std::cmp::Ordering::Equal));
     rects.dedup();
     let every = rects.len().div_ceil(VALUES / 2).max(1);
-    let meets = |window: [f64; 4]| Condition::Intersects(path.to_owned(), window);
-    let near = |x: f64, y: f64| Condition::Near(path.to_owned(), [x, y]);
+    let meets = |window: [f64; 4]| QueryCondition::Intersects(path.to_owned(), window);
+    let near = |x: f64, y: f64| QueryCondition::Near(path.to_owned(), [x, y]);
     let everything = meets([-1e308, -1e308, 1e308, 1e308]);
     let mut conditions =
         vec![vec![everything.clone()], vec![meets([-7e5, 7e5, -7e5, 8e5])], vec![near(0.5, 0.25)]];
     for [a, b, c, d] in rects.into_iter().step_by(every) {
         conditions.push(vec![meets([a, b, c, d])]);
         conditions.push(vec![meets([c, d, c + 0.25, d + 0.25])]);
-        conditions.push(vec![meets([a, b, a, b]), Condition::Equals("v".to_owned(), json!(1))]);
+        conditions.push(vec![meets([a, b, a, b]), QueryCondition::Equals("v".to_owned(), json!(1))]);
         conditions.push(vec![everything.clone(), meets([c, b, c, d])]);
         conditions.push(vec![near(c, d), meets([a - 1.0, b - 1.0, c, d])]);
     }
     conditions
 }
 
-/// Conditions of one attribute joined with one on `pad`, which covering indexes include.
-fn with_included(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
-    let text = |from: &str, to: &str| Condition::Within("pad".to_owned(), json!(from), json!(to));
+/// Conditions on one attribute and on `pad`, which covering indexes include.
+fn with_included(path: &str, records: &[Value]) -> Vec<Vec<QueryCondition>> {
+    let text = |from: &str, to: &str| QueryCondition::Within("pad".to_owned(), json!(from), json!(to));
     let each = values(path, records).into_iter().take(2);
-    let mut conditions: Vec<Vec<Condition>> =
-        each.map(|value| vec![Condition::Equals(path.to_owned(), value), text("", "c")]).collect();
+    let mut conditions: Vec<Vec<QueryCondition>> =
+        each.map(|value| vec![QueryCondition::Equals(path.to_owned(), value), text("", "c")]).collect();
     let pads = values("pad", records).into_iter().take(2);
-    conditions.extend(pads.map(|pad| vec![Condition::Equals("pad".to_owned(), pad), every_number(path)]));
+    let equal = |pad| QueryCondition::Equals("pad".to_owned(), pad);
+    conditions.extend(pads.map(|pad| vec![equal(pad), every_number(path)]));
     conditions.push(vec![text("", "z"), every_number(path)]);
     conditions
 }
 
-/// The first attribute alone, and both with equality and range in all ways.
-fn of_two(first: &str, second: &str, records: &[Value]) -> Vec<Vec<Condition>> {
+/// Conditions on the first attribute alone, and on both with all combinations of equality and range.
+fn of_two(first: &str, second: &str, records: &[Value]) -> Vec<Vec<QueryCondition>> {
     let mut conditions = Vec::new();
     let seconds = values(second, records);
     for value in values(first, records).into_iter().take(3) {
-        let equal = Condition::Equals(first.to_owned(), value);
+        let equal = QueryCondition::Equals(first.to_owned(), value);
         conditions.push(vec![equal.clone()]);
         conditions.push(vec![equal.clone(), every_number(second)]);
         if let Some(other) = seconds.first() {
-            conditions.push(vec![Condition::Equals(second.to_owned(), other.clone()), equal]);
+            conditions.push(vec![QueryCondition::Equals(second.to_owned(), other.clone()), equal]);
         }
     }
     conditions.push(vec![every_number(first), every_number(second)]);
     if let Some(other) = seconds.last() {
-        conditions.push(vec![every_number(first), Condition::Equals(second.to_owned(), other.clone())]);
+        conditions.push(vec![every_number(first), QueryCondition::Equals(second.to_owned(), other.clone())]);
     }
     conditions
 }
 
-fn every_number(path: &str) -> Condition {
-    Condition::Within(path.to_owned(), json!(-1e308), json!(1e308))
+fn every_number(path: &str) -> QueryCondition {
+    QueryCondition::Within(path.to_owned(), json!(-1e308), json!(1e308))
 }
 
-/// The distinct values at `path`, ascending; some of them where there are many.
+/// The distinct values at `path`, ascending; an evenly spaced sample if there are many.
 fn values(path: &str, records: &[Value]) -> Vec<Value> {
     let mut values: Vec<&Value> = records.iter().flat_map(|record| values_at(record, path)).collect();
     values.sort_by(|left, right| compare(left, right));
@@ -151,32 +151,33 @@ fn values(path: &str, records: &[Value]) -> Vec<Value> {
     values.into_iter().step_by(every).cloned().collect()
 }
 
-/// The conditions in all orders, as records, with a limit and without; once each as keys, as a count and as values;
-/// those with a range also with a limit for each value. The limits and the less usual forms take turns, so that a
-/// run asks all of them.
-fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<ModelQuery> {
+/// The conditions in all orders as records, with and without a limit, and once each as keys, as a count and as values.
+/// Conditions with a range also get a limit for each value. Limits and rarer forms vary by turn, so that a run covers all of
+/// them.
+fn forms(conditions: &[QueryCondition], limits: &[usize], turn: usize) -> Vec<ModelQuery> {
     use AnswerOrder::{Nearest, Newest, Oldest, Value, ValueDescending};
     let mut queries = Vec::new();
     let mut add = |(order, limit, limit_per_value, contents)| {
         let conditions = conditions.to_vec();
         queries.push(ModelQuery { conditions, order, limit, limit_per_value, contents, pick: 0 });
     };
-    if conditions.iter().any(|condition| matches!(condition, Condition::Near(..))) {
+    if conditions.iter().any(|condition| matches!(condition, QueryCondition::Near(..))) {
         add((Nearest, None, None, AnswerContents::Records));
         add((Nearest, [Some(1), Some(10)][turn % 2], None, AnswerContents::Keys));
-        add((Nearest, [Some(2), None][turn % 2], None, [AnswerContents::Values, AnswerContents::Count][turn / 2 % 2]));
+        let contents = [AnswerContents::Values, AnswerContents::Count][turn / 2 % 2];
+        add((Nearest, [Some(2), None][turn % 2], None, contents));
         return queries;
     }
-    for (place, order) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
+    for (position, order) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
         add((order, None, None, AnswerContents::Records));
-        let limit = limits.iter().cycle().nth(turn + place);
+        let limit = limits.iter().cycle().nth(turn + position);
         limit.into_iter().for_each(|limit| add((order, Some(*limit), None, AnswerContents::Records)));
     }
     add((Newest, [Some(1), Some(10), None][turn % 3], None, AnswerContents::Keys));
     add((Value, [Some(2), None][turn % 2], None, AnswerContents::Keys));
     add((Newest, [None, Some(2)][turn % 2], None, AnswerContents::Count));
     add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, AnswerContents::Values));
-    if conditions.iter().any(Condition::is_range) {
+    if conditions.iter().any(QueryCondition::is_range) {
         let of_each_value = [
             (Newest, Some(10), Some(1), AnswerContents::Records),
             (Oldest, None, Some(2), AnswerContents::Keys),

@@ -1,4 +1,4 @@
-//! Candidates that are wrong in one way.
+//! Candidates with a planted bug.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use bolide_index::{Candidate, CandidateCursor, CandidateOrigin, TreeSource};
 
 use super::Flaw;
 
-/// A candidate that borrows nothing.
+/// An owned copy of a candidate.
 #[derive(Debug, Clone)]
 struct OwnedCandidate {
     primary_key: Vec<u8>,
@@ -49,24 +49,29 @@ impl OwnedCandidate {
     }
 }
 
-/// The candidates of a question, wrong in one way.
+/// The candidates of a query with a planted bug.
 pub(super) struct FlawedCursor<'v, T> {
     inner: Box<dyn CandidateCursor + 'v>,
     flaw: Flaw,
-    /// The order that the question wants.
+    /// The order of the query.
     query_order: Order,
-    /// The records.
+    /// The tree of the records.
     table: T,
-    /// Read from `inner`, wrong already, and not proposed yet.
+    /// Candidates read from `inner` and altered, but not yet returned.
     pending: VecDeque<OwnedCandidate>,
-    /// The candidate that is lent.
+    /// The candidate that the caller borrows.
     current: Option<OwnedCandidate>,
-    /// The last one as it was read from `inner`.
+    /// The last candidate as read from `inner`.
     previous: Option<OwnedCandidate>,
 }
 
 impl<'v, T: TreeSource> FlawedCursor<'v, T> {
-    pub(super) fn new(inner: Box<dyn CandidateCursor + 'v>, flaw: Flaw, query_order: Order, table: T) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn CandidateCursor + 'v>,
+        flaw: Flaw,
+        query_order: Order,
+        table: T,
+    ) -> Self {
         Self { inner, flaw, query_order, table, pending: VecDeque::new(), current: None, previous: None }
     }
 
@@ -74,7 +79,7 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
         Ok(self.inner.next()?.map(|candidate| OwnedCandidate::of(&candidate)))
     }
 
-    /// Reads on until a candidate can be proposed, or there are no more.
+    /// Reads from `inner` until a candidate is pending or `inner` is exhausted.
     fn fill_pending(&mut self) -> Result<()> {
         let is_first = self.previous.is_none();
         let Some(mut next) = self.read()? else {
@@ -116,7 +121,7 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
 
 impl<T: TreeSource> CandidateCursor for FlawedCursor<'_, T> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
-        // One stays behind where the last one is to be lost.
+        // One candidate stays pending, so that the last one can be dropped.
         let enough = if self.flaw == Flaw::DropsLast { 2 } else { 1 };
         if self.pending.len() < enough {
             self.fill_pending()?;

@@ -1,4 +1,4 @@
-//! An index that is wrong in one way.
+//! An index with a planted bug.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bolide_lsm::{ReadView, TreeView};
 use super::Flaw;
 use super::candidates::FlawedCursor;
 
-/// An index behind a layer that breaks it.
+/// An index behind a layer with a planted bug.
 pub(super) struct FlawedIndex {
     inner: Arc<dyn SecondaryIndex<ReadView>>,
     /// The tree of the records.
@@ -53,7 +53,7 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         match self.flaw {
-            // Only a build knows the number of a write previous its commit.
+            // Only a build has the sequence number of a write before its commit.
             Flaw::ForgetsBackFill if record.sequence.is_some() => Ok(()),
             Flaw::ForgetsLastEntry => {
                 let mut all_but_last = AllButLast { out, pending: None, count: 0 };
@@ -86,7 +86,7 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
                 .iter()
                 .map(|change| StagedChange { old: change.old.filter(|_| change.new.is_none()), ..*change })
                 .collect(),
-            // A build has the numbers of earlier writes.
+            // A build has the sequence numbers of earlier writes.
             Flaw::ForgetsBackFill => batch
                 .changes
                 .iter()
@@ -155,13 +155,13 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
         self.inner.origins(key, sequence, value, visit)
     }
 
-    /// Finds nothing, so that only the answers can differ.
+    /// Reports no problem, so that only the answers can differ.
     fn check(&self, _: &ReadView, _: &CheckedTable<'_>, _: &mut IndexCheck) -> Result<()> {
         Ok(())
     }
 }
 
-/// Gives every candidate the same verdict.
+/// Returns the same verdict for every candidate.
 #[derive(Debug)]
 struct ConstantValidator(Verdict);
 
@@ -175,7 +175,7 @@ impl<T: TreeSource> Validator<T> for ConstantValidator {
     }
 }
 
-/// An entry that waits to be written.
+/// A pending write of an entry.
 struct PendingWrite {
     tree: TreeId,
     key: Vec<u8>,
@@ -184,7 +184,7 @@ struct PendingWrite {
     is_merge: bool,
 }
 
-/// Passes writes on, but for the last of several entries.
+/// Forwards all writes except the last of several entries.
 struct AllButLast<'o> {
     out: &'o mut dyn IndexWrites,
     pending: Option<PendingWrite>,
@@ -218,7 +218,8 @@ impl IndexWrites for AllButLast<'_> {
     }
 
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
-        self.queue(PendingWrite { tree, key: key.to_vec(), value: value.to_vec(), sequence_at, is_merge: false })
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.queue(PendingWrite { tree, key, value, sequence_at, is_merge: false })
     }
 
     fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {

@@ -1,9 +1,9 @@
-//! Planted bugs of indexes: every index of a database behind a layer that breaks it in one way, to show that the
-//! [conformance suite](crate::conformance) notices.
+//! Planted bugs of indexes: a layer over every index of a database, which the [conformance suite](crate::conformance) must
+//! detect.
 //!
-//! A suite that cannot fail proves nothing. Each [`Flaw`] is a mistake that an index could have; the test
-//! `crates/testkit/tests/flaws.rs` demands of every kind that the suite fails with each flaw that can show in it.
-//! The deep check of a broken index finds nothing, whatever is wrong, so that it is the answers that give it away.
+//! Each [`Flaw`] is a possible bug of an index. The test `crates/testkit/tests/flaws.rs` requires that the suite fails with
+//! each flaw in every kind in which it is observable. The deep check of a flawed index reports no problem, so only the
+//! answers can reveal the flaw.
 
 mod candidates;
 mod index;
@@ -16,49 +16,49 @@ use bolide_index::EntryOrder;
 use crate::rule::Rule;
 use index::FlawedIndex;
 
-/// A mistake.
+/// A planted bug of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// The first candidate of each question is not proposed.
+    /// The first candidate of each query is dropped.
     DropsFirst,
-    /// The last candidate of each question is not proposed.
+    /// The last candidate of each query is dropped.
     DropsLast,
-    /// The records of one primary key, `b`, are never proposed.
+    /// Candidates with primary keys that end with `b` are dropped.
     DropsKey,
-    /// Each candidate comes twice, as if it were two.
+    /// Each candidate is returned twice, as two candidates.
     Repeats,
-    /// Candidates that come in order change places with their neighbours.
+    /// Neighbouring candidates in ordered output are swapped.
     SwapsNeighbours,
-    /// Candidates claim the order of the query, in whatever order they come.
+    /// The cursor claims the order of the query, independent of the actual order.
     ClaimsOrder,
-    /// Reports that nothing newer comes after the first candidate.
+    /// The sequence bound of the remaining candidates is 0.
     BoundTooLow,
-    /// Candidates have the sequence number before their own.
+    /// Candidates have their sequence number minus one.
     WrongSequence,
-    /// An obsolete candidate is proposed under the number of the newest write of its record.
+    /// Obsolete candidates have the sequence number of the newest write of their record.
     Resurrects,
-    /// Each candidate has the value of the one before it.
+    /// Each candidate has the value of the previous one.
     WrongValue,
-    /// Each candidate has the included attributes of the one before it.
+    /// Each candidate has the included attributes of the previous one.
     WrongIncluded,
-    /// Every candidate is called current.
+    /// The validator accepts every candidate as current.
     TrustsAll,
-    /// Every candidate is called obsolete.
+    /// The validator rejects every candidate as obsolete.
     TrustsNone,
-    /// Of several entries that a write has, the last is not written.
+    /// The last of several entries of a write is not written.
     ForgetsLastEntry,
-    /// A build writes no entries for the records that are there.
+    /// A build writes no entries for existing records.
     ForgetsBackFill,
-    /// Deletes leave the entries of the record.
+    /// Deletes do not remove the entries of the record.
     IgnoresDeletes,
-    /// Updates leave the entries of the record that they replace.
+    /// Updates do not remove the entries of the replaced record.
     IgnoresReplaced,
-    /// Of a batch with several records, the last alone is looked at inside the commit.
+    /// The commit stages only the last change of a batch.
     ForgetsBatchMates,
 }
 
 impl Flaw {
-    /// All of them.
+    /// All flaws.
     pub const EACH: [Self; 18] = [
         Self::DropsFirst,
         Self::DropsLast,
@@ -80,26 +80,26 @@ impl Flaw {
         Self::ForgetsBatchMates,
     ];
 
-    /// Whether an index of this declaration with the flaw can answer otherwise than one without.
-    pub fn can_show(self, spec: &IndexSpec) -> bool {
+    /// Whether the flaw can change an answer of an index with this specification.
+    pub fn is_observable(self, spec: &IndexSpec) -> bool {
         let kind = spec.kind();
         let synchronous = spec.maintenance() == Maintenance::Synchronous;
         let writes_entries = kind.is_standalone();
         match self {
-            // Where no order is promised the lookup sorts.
+            // Without a promised order the lookup sorts.
             Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
-            // Every request is answered in order, so that the bound is not used.
+            // These kinds return all candidates in order, so the bound is not used.
             Self::BoundTooLow => !matches!(kind, IndexKind::PsTree | IndexKind::Next),
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
-            // Blind writes leave entries behind by design.
+            // Blind writes leave obsolete entries by design.
             Self::IgnoresDeletes | Self::IgnoresReplaced => writes_entries && synchronous,
             Self::ForgetsBatchMates => kind == IndexKind::Eager || (writes_entries && synchronous),
             _ => true,
         }
     }
 
-    /// The rules of which it breaks at least one. Where a limit cuts, a record that is missing has another in its place.
+    /// The rules of which the flaw breaks at least one. Under a limit another record replaces a missing one.
     pub fn breaks(self) -> &'static [Rule] {
         match self {
             Self::DropsFirst
@@ -113,14 +113,14 @@ impl Flaw {
             Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => &[Rule::Ordered, Rule::Complete],
             Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
             Self::IgnoresDeletes => &[Rule::Exact],
-            // With a limit for each value, others are left out.
+            // With a limit for each value, other records are excluded.
             Self::WrongValue => &[Rule::Contents, Rule::Ordered, Rule::Complete],
             Self::WrongIncluded => &[Rule::Contents, Rule::Ordered],
             Self::ForgetsBatchMates => &[Rule::Exact, Rule::Complete],
         }
     }
 
-    /// The case of the suite in which it is likely to show, if not in the first.
+    /// The case of the suite that is likely to detect the flaw, if not the first.
     pub(crate) fn likely_case(self) -> Option<&'static str> {
         match self {
             Self::BoundTooLow | Self::Resurrects | Self::TrustsAll => Some("range deletes"),
@@ -129,7 +129,7 @@ impl Flaw {
         }
     }
 
-    /// What breaks every index of a database in this way.
+    /// The wrapper that adds the flaw to every index of a database.
     pub fn wrapper(self) -> IndexWrapper {
         Arc::new(move |index, table| Arc::new(FlawedIndex::new(index, table, self)))
     }

@@ -1,16 +1,17 @@
-//! Figure 8: what each kind of index adds to size, PUT and GET.
+//! Figure 8: the cost of each kind of index for size, PUT and GET.
 
-use super::subject::{
-    COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, EMBEDDED_SHORT, Kind, LAZY, NONE, Subject,
+use super::indexed_database::{
+    COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, EMBEDDED_SHORT, IndexVariant, IndexedDatabase,
+    LAZY, NONE,
 };
-use super::{TIME, USER, bars, listed, load, of, place, ratio, report, seed_set, tweets};
+use super::{TIME, USER, bars, listed, load, location, of, ratio, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::thread_cpu_nanos;
 
-const KINDS: [Kind; 8] =
+const KINDS: [IndexVariant; 8] =
     [NONE, EMBEDDED, EMBEDDED_SHORT, EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 
 pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
@@ -21,13 +22,13 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
     let mut base = 0.0;
     for kind in KINDS {
         let with_time = {
-            let subject = Subject::open(&place(scale), kind, &[TIME], true)?;
+            let subject = IndexedDatabase::open(&location(scale), kind, &[TIME], true)?;
             load(&subject, &rows)?
         };
         if kind == NONE {
             base = with_time;
         }
-        let subject = Subject::open(&place(scale), kind, &[TIME, USER], true)?;
+        let subject = IndexedDatabase::open(&location(scale), kind, &[TIME, USER], true)?;
         let with_both = load(&subject, &rows)?;
         subject.flush()?;
         sizes.push((kind, vec![subject.disk_bytes()? as f64 / 1e6]));
@@ -57,25 +58,27 @@ pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
 
 fn claims(
     report: &mut FigureReport,
-    size: &dyn Fn(Kind) -> f64,
-    put: &dyn Fn(Kind) -> f64,
-    get: &dyn Fn(Kind) -> f64,
+    size: &dyn Fn(IndexVariant) -> f64,
+    put: &dyn Fn(IndexVariant) -> f64,
+    get: &dyn Fn(IndexVariant) -> f64,
 ) {
-    let summary = |of: &dyn Fn(Kind) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
+    let summary = |of: &dyn Fn(IndexVariant) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
     let stand_alone = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
     report.claim(
-        "the embedded index with filters of the default length takes less space than every stand-alone index",
+        "the embedded index with filters of default length takes less space than every stand-alone index",
         stand_alone.iter().all(|kind| size(EMBEDDED_SHORT) < size(*kind)),
         summary(size),
     );
     report.departs(
-        "with filters as long as in the paper, 100 bits a value, it takes more space than lazy lists",
+        "the embedded index with filters of the paper's length, 100 bits a value, takes more space than \
+         lazy lists",
         size(EMBEDDED) > size(LAZY),
         summary(size),
-        "in the paper, a posting is a piece of JSON; here it is binary and compressed, and takes less than 100 bits.",
+        "in the paper, a posting is JSON. Here it is binary and compressed, and takes less than 100 bits.",
     );
     report.claim(
-        "the unsplit eager index has by far the dearest PUT (three times any other)",
+        "a PUT costs the most with the unsplit eager index (more than three times that of embedded, lazy \
+         and composite ones)",
         [EMBEDDED, LAZY, COMPOSITE].iter().all(|kind| put(EAGER) > 3.0 * put(*kind)),
         summary(put),
     );
@@ -85,42 +88,42 @@ fn claims(
         summary(put),
     );
     report.departs(
-        "lazy lists and composite keys add the same to a PUT (within a third)",
+        "lazy lists and composite keys add about the same to a PUT (within a third)",
         ratio(put(LAZY), put(COMPOSITE)) < 1.34,
         summary(put),
-        "in the paper, composite keys are ahead, since lazy lists are JSON that compactions parse; here, fragments \
-         are binary and merged as they are.",
+        "in the paper, composite keys cost less, since lazy lists are JSON that compactions parse. Here, \
+         fragments are binary and are merged without parsing.",
     );
     let gets = KINDS.map(get);
     let (low, high) =
         gets.iter().fold((f64::MAX, 0.0f64), |(low, high), get| (low.min(*get), high.max(*get)));
     report.claim(
-        "GET costs the same with every kind (within a half)",
+        "a GET costs about the same with every kind (within a half)",
         high < 1.5 * low,
-        listed(&[("least", low), ("most", high)]),
+        listed(&[("minimum", low), ("maximum", high)]),
     );
 }
 
-/// Mean CPU microseconds of a read of a random record with each kind. They take turns, and the least of five passes counts, since
-/// other programs slow some of them.
-fn mean_gets(subjects: &[(Kind, Subject)], scale: &Scale) -> Result<Vec<(Kind, Vec<f64>)>> {
-    let mut least: Vec<_> = subjects.iter().map(|(kind, _)| (*kind, vec![f64::MAX])).collect();
+/// Mean CPU microseconds of a read of a random record with each kind. The kinds run in turn, and the minimum of five passes
+/// counts, since other programs disturb some.
+fn mean_gets(subjects: &[(IndexVariant, IndexedDatabase)], scale: &Scale) -> Result<Vec<(IndexVariant, Vec<f64>)>> {
+    let mut minimum: Vec<_> = subjects.iter().map(|(kind, _)| (*kind, vec![f64::MAX])).collect();
     for pass in 0..5 {
-        for ((_, subject), (_, least)) in subjects.iter().zip(&mut least) {
+        for ((_, subject), (_, minimum)) in subjects.iter().zip(&mut minimum) {
             let mean = mean_get(subject, scale, scale.seed ^ (8 + pass))?;
-            least[0] = least[0].min(mean);
+            minimum[0] = minimum[0].min(mean);
         }
     }
-    Ok(least)
+    Ok(minimum)
 }
 
-fn mean_get(subject: &Subject, scale: &Scale, seed: u64) -> Result<f64> {
+fn mean_get(subject: &IndexedDatabase, scale: &Scale, seed: u64) -> Result<f64> {
     let reads = scale.queries * 20;
     let mut random = Random::new(seed);
     let before = thread_cpu_nanos();
     for _ in 0..reads {
         if !subject.get(random.below(scale.records))? {
-            return Err("a record that was put is not there".into());
+            return Err("a record is missing".into());
         }
     }
     Ok((thread_cpu_nanos() - before) as f64 / 1000.0 / reads as f64)

@@ -1,20 +1,20 @@
-//! Table 8: the length of the embedded Bloom filters against the reads that they save.
+//! Table 8: the length of the embedded Bloom filters and the reads that they save.
 
 use super::queries::{QueryCase, Values};
-use super::subject::{Kind, Subject};
-use super::{USER, bars, listed, load, place, report, seed_set, tweets};
+use super::indexed_database::{IndexVariant, IndexedDatabase};
+use super::{USER, bars, listed, load, location, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::{Cause, thread_cpu_nanos};
 
-const LENGTHS: [Kind; 5] = [
-    Kind { name: "5 bits", spec: Some("embedded:bloom_bits=5") },
-    Kind { name: "10 bits", spec: Some("embedded:bloom_bits=10") },
-    Kind { name: "20 bits", spec: Some("embedded:bloom_bits=20") },
-    Kind { name: "100 bits", spec: Some("embedded:bloom_bits=100") },
-    Kind { name: "200 bits", spec: Some("embedded:bloom_bits=200") },
+const LENGTHS: [IndexVariant; 5] = [
+    IndexVariant { name: "5 bits", spec: Some("embedded:bloom_bits=5") },
+    IndexVariant { name: "10 bits", spec: Some("embedded:bloom_bits=10") },
+    IndexVariant { name: "20 bits", spec: Some("embedded:bloom_bits=20") },
+    IndexVariant { name: "100 bits", spec: Some("embedded:bloom_bits=100") },
+    IndexVariant { name: "200 bits", spec: Some("embedded:bloom_bits=200") },
 ];
 
 pub(super) fn table_8(scale: &Scale) -> Result<FigureReport> {
@@ -25,7 +25,7 @@ pub(super) fn table_8(scale: &Scale) -> Result<FigureReport> {
     report.set("lookups", scale.queries);
     let (mut sizes, mut reads, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for kind in LENGTHS {
-        let subject = Subject::open(&place(scale), kind, &[USER], true)?;
+        let subject = IndexedDatabase::open(&location(scale), kind, &[USER], true)?;
         load(&subject, &rows)?;
         subject.flush()?;
         sizes.push((kind, vec![subject.disk_bytes()? as f64 / 1e6]));
@@ -38,14 +38,14 @@ pub(super) fn table_8(scale: &Scale) -> Result<FigureReport> {
         times.push((kind, vec![(thread_cpu_nanos() - cpu) as f64 / 1000.0 / queries]));
         reads.push((kind, vec![subject.io().of(Cause::Lookup).since(io).reads as f64 / queries]));
     }
-    let summary = |all: &[(Kind, Vec<f64>)]| {
+    let summary = |all: &[(IndexVariant, Vec<f64>)]| {
         listed(&all.iter().map(|(kind, values)| (kind.name, values[0])).collect::<Vec<_>>())
     };
-    let first = |all: &[(Kind, Vec<f64>)]| all.first().map_or(0.0, |(_, values)| values[0]);
-    let last = |all: &[(Kind, Vec<f64>)]| all.last().map_or(0.0, |(_, values)| values[0]);
+    let first = |all: &[(IndexVariant, Vec<f64>)]| all.first().map_or(0.0, |(_, values)| values[0]);
+    let last = |all: &[(IndexVariant, Vec<f64>)]| all.last().map_or(0.0, |(_, values)| values[0]);
     report.claim("longer filters take more space", first(&sizes) < last(&sizes), summary(&sizes));
     report.claim(
-        "longer filters save reads, ever fewer of them",
+        "longer filters save reads, with decreasing gain",
         first(&reads) > last(&reads) && reads[0].1[0] - reads[2].1[0] >= reads[2].1[0] - reads[4].1[0],
         summary(&reads),
     );

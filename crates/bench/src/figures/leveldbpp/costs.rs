@@ -1,20 +1,22 @@
-//! Tables 3 and 5: file accesses counted, beside the formulas of the paper.
+//! Tables 3 and 5: counted file accesses, compared with the formulas of the paper.
 //!
-//! The formulas count reads of blocks. Index blocks and filters stay in memory, as in the paper, and the
-//! block cache is too small to keep anything, so each read of a data block is one access to a file.
+//! The formulas count reads of blocks. Index blocks and filters stay in memory, as in the paper. The block cache is too
+//! small to cache blocks, so each read of a data block is a file access.
 
 use super::dataset::{Tweet, Tweets};
 use super::queries::{QueryCase, Values};
-use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, Kind, LAZY, Subject};
-use super::{TIME, USER, bars, listed, load, of, place, report, seed_set, tweets};
+use super::indexed_database::{
+    COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, IndexVariant, IndexedDatabase, LAZY,
+};
+use super::{TIME, USER, bars, listed, load, location, of, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::Cause;
 
-/// Records read in order before anything is counted: several in each file.
-const FIRST_LOOKS: usize = 2_000;
+/// Records that are read in order before the counts: several in each file.
+const WARM_UP_READS: usize = 2_000;
 
 /// Counted and expected accesses of one operation, on average.
 #[derive(Clone, Copy, Default)]
@@ -24,23 +26,23 @@ struct Accesses {
 }
 
 /// A database loaded and flushed, its files open.
-fn loaded(scale: &Scale, kind: Kind, values: &Values, rows: &[Tweet]) -> Result<Subject> {
-    let subject = Subject::open(&place(scale), kind, &[values.attribute()], true)?;
+fn loaded(scale: &Scale, kind: IndexVariant, values: &Values, rows: &[Tweet]) -> Result<IndexedDatabase> {
+    let subject = IndexedDatabase::open(&location(scale), kind, &[values.attribute()], true)?;
     load(&subject, rows)?;
     subject.flush()?;
-    // The first to look into a file reads its filters and its index: not counted.
-    for row in rows.iter().step_by(rows.len().div_ceil(FIRST_LOOKS)) {
+    // The first access to a file reads its filters and its index: not counted.
+    for row in rows.iter().step_by(rows.len().div_ceil(WARM_UP_READS)) {
         subject.get(row.number)?;
     }
     let mut random = Random::new(scale.seed ^ 6);
-    for _ in 0..FIRST_LOOKS / 10 {
+    for _ in 0..WARM_UP_READS / 10 {
         values.run_query(&subject, &mut random, QueryCase::Lookup, None)?;
     }
     Ok(subject)
 }
 
-/// Accesses of the GET of a record that is there.
-fn get(subject: &Subject, scale: &Scale) -> Result<f64> {
+/// Accesses of a GET of an existing record.
+fn get(subject: &IndexedDatabase, scale: &Scale) -> Result<f64> {
     let mut random = Random::new(scale.seed ^ 3);
     let before = subject.io().of(Cause::Get);
     for _ in 0..scale.queries {
@@ -49,9 +51,9 @@ fn get(subject: &Subject, scale: &Scale) -> Result<f64> {
     Ok(subject.io().of(Cause::Get).since(before).reads as f64 / scale.queries as f64)
 }
 
-/// Accesses of a query, beside what `expected` makes of the number of answers.
+/// Accesses of a query, and those that `expected` computes from the number of answers.
 fn run_query(
-    subject: &Subject,
+    subject: &IndexedDatabase,
     values: &Values,
     scale: &Scale,
     query: QueryCase,
@@ -69,8 +71,8 @@ fn run_query(
     Ok(Accesses { counted: accesses.counted / queries, expected: accesses.expected / queries })
 }
 
-/// Accesses that PUTs make in the thread that calls.
-fn put(subject: &Subject, tweets: &mut Tweets, scale: &Scale) -> Result<f64> {
+/// Accesses of a PUT in the calling thread.
+fn put(subject: &IndexedDatabase, tweets: &mut Tweets, scale: &Scale) -> Result<f64> {
     let before = subject.io().of(Cause::Put);
     for _ in 0..scale.queries {
         subject.put(&tweets.generate())?;
@@ -79,7 +81,7 @@ fn put(subject: &Subject, tweets: &mut Tweets, scale: &Scale) -> Result<f64> {
 }
 
 pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
-    const KINDS: [Kind; 5] = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+    const KINDS: [IndexVariant; 5] = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
     let seed_set = seed_set(scale)?;
     let (tweets, rows) = tweets(scale, &seed_set);
     let values = Values::new(USER, &tweets, &rows);
@@ -101,11 +103,11 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         puts.push((kind, vec![put(&subject, &mut tweets.clone(), scale)?, runs as f64]));
     }
     let cell =
-        |all: &[(Kind, Vec<f64>)], kind, column: usize| of(all, kind).get(column).copied().unwrap_or(0.0);
+        |all: &[(IndexVariant, Vec<f64>)], kind, column: usize| of(all, kind).get(column).copied().unwrap_or(0.0);
     let summary =
-        |all: &[(Kind, Vec<f64>)], column| listed(&KINDS.map(|kind| (kind.name, cell(all, kind, column))));
+        |all: &[(IndexVariant, Vec<f64>)], column| listed(&KINDS.map(|kind| (kind.name, cell(all, kind, column))));
     report.claim(
-        "GET reads one block (and a tenth more where a filter errs)",
+        "a GET reads one block (and a tenth more for false positives of filters)",
         KINDS.iter().all(|kind| cell(&gets, *kind, 0) <= 1.1),
         summary(&gets, 0),
     );
@@ -115,17 +117,18 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         summary(&puts, 0),
     );
     report.departs(
-        "a PUT reads a block of each sorted run of an eager index at most (one more where a flush adds a run)",
+        "with an eager index, a PUT reads at most a block of each sorted run (and one more if a flush adds \
+         a run)",
         [EAGER, EAGER_SPLIT]
             .iter()
             .all(|kind| (0.1..=cell(&puts, *kind, 1) + 1.0).contains(&cell(&puts, *kind, 0))),
         format!("counted: {}; runs: {}", summary(&puts, 0), summary(&puts, 1)),
-        "in the paper, a list is one key, which filters find with one read; here it is in pieces, of which a seek finds \
-         the right one, and filters cannot help a seek.",
+        "in the paper, a list is one key, which filters find with one read. Here it is split into parts, \
+         which need a seek, and a seek cannot use filters.",
     );
     report.claim(
-        "a LOOKUP of all records stays within K' + L (K' + 1 for eager), a tenth for filters and blocks that \
-         an answer straddles added",
+        "a LOOKUP of all records reads at most K' + L blocks (K' + 1 for eager), plus a tenth for false \
+         positives and records across two blocks",
         KINDS.iter().all(|kind| cell(&all_lookups, *kind, 0) <= 1.1 * cell(&all_lookups, *kind, 1) + 1.0),
         format!("counted: {}; formula: {}", summary(&all_lookups, 0), summary(&all_lookups, 1)),
     );
@@ -154,16 +157,16 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     let by_time = Values::new(TIME, &tweets, &rows);
     let subject = loaded(scale, EMBEDDED, &by_time, &rows)?;
     let time_range = run_query(&subject, &by_time, scale, QueryCase::Range(10), None, matches)?;
-    report.claim("GET reads one block", get <= 1.1, listed(&[("GET", get)]));
-    report.claim("PUT reads and writes nothing in the calling thread", put == 0.0, listed(&[("PUT", put)]));
+    report.claim("a GET reads one block", get <= 1.1, listed(&[("GET", get)]));
+    report.claim("a PUT reads and writes nothing in the calling thread", put == 0.0, listed(&[("PUT", put)]));
     report.claim(
-        "a LOOKUP of all records of a user reads at most K blocks, and one in ten more where a filter errs \
-         or the record is replaced",
+        "a LOOKUP of all records of a user reads at most K blocks, plus a tenth for false positives and \
+         replaced records",
         user.counted <= 1.1 * user.expected + 2.0,
         listed(&[("counted", user.counted), ("K", user.expected)]),
     );
     report.claim(
-        "a RANGELOOKUP over time reads no more than K blocks: neighbours share one",
+        "a RANGELOOKUP over time reads at most K blocks, since neighbours share blocks",
         time_range.counted <= time_range.expected,
         listed(&[("counted", time_range.counted), ("K", time_range.expected)]),
     );
@@ -177,8 +180,8 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     );
     let groups = ["LOOKUP user", "RANGE user", "RANGE time"];
     let all = [user, user_range, time_range];
-    let counted = Kind { name: "counted", spec: None };
-    let answers = Kind { name: "answers (K)", spec: None };
+    let counted = IndexVariant { name: "counted", spec: None };
+    let answers = IndexVariant { name: "answers (K)", spec: None };
     report.panels = vec![bars(
         "Reads of the embedded index",
         "file accesses a query",

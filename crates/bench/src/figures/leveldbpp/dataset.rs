@@ -1,12 +1,12 @@
-//! The synthetic tweets of LevelDB++ (§5.1), grown from a seed set of real records.
+//! The synthetic tweets of LevelDB++ (§5.1), generated from a seed set of real records.
 //!
 //! As in the paper, a generated record takes its user from the rank-frequency distribution of the seed
 //! set, the length of its body from a record of the seed set, and the second of its creation from a
 //! rate: the number of records per second is uniform between zero and twice the mean.
 //!
-//! The seed set is Reddit posts. They name no author, so the web site that a post links to stands for the
-//! user: its frequencies follow a power law as those of users do. Sites that more than one post in a
-//! thousand links to (image hosts) are left out: no user writes a fifth of all tweets.
+//! The seed set is Reddit posts without authors. The web site that a post links to represents the user, since frequencies of
+//! sites follow a power law as those of users do. Sites of more than one post in a thousand (image hosts) are excluded, since
+//! no user writes a fifth of all tweets.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ use crate::error::Result;
 /// 19,412 posts (see `crates/cli/data/README.md`).
 const BUNDLED: &[u8] = include_bytes!("../../../../cli/data/posts.ndjson.zst");
 
-/// Posts a site may have, of a thousand, to stand for a user.
+/// The maximum number of posts of a site, of a thousand.
 const MAX_OF_A_THOUSAND: usize = 1;
 
 /// Mean number of records a second, as in the paper's seed set.
@@ -31,7 +31,7 @@ pub const RECORDS_PER_SECOND: u64 = 35;
 /// The distributions that generated records follow.
 #[derive(Debug)]
 pub struct SeedSet {
-    /// Names, most frequent first, written as JSON strings, each with the number of posts up to and with it.
+    /// Names as JSON strings, the most frequent first, each with the cumulated number of posts.
     users: Vec<(String, u64)>,
     body_lengths: Vec<usize>,
     posts: usize,
@@ -46,8 +46,7 @@ struct Post {
 }
 
 impl SeedSet {
-    /// The bundled posts, or those of a file of newline-delimited JSON, compressed by zstd if it ends
-    /// in `.zst`.
+    /// Reads the bundled posts, or a file of newline-delimited JSON, compressed by zstd if its name ends in `.zst`.
     pub fn open(file: Option<&Path>) -> Result<Self> {
         let Some(file) = file else { return Self::read(zstd::stream::read::Decoder::new(BUNDLED)?) };
         let plain = std::fs::File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -83,7 +82,7 @@ impl SeedSet {
         Ok(Self { users, body_lengths, posts })
     }
 
-    /// Posts it was read from, and users it knows.
+    /// The numbers of posts and of users.
     pub fn size(&self) -> (usize, usize) {
         (self.posts, self.users.len())
     }
@@ -98,7 +97,7 @@ impl SeedSet {
 /// One generated record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tweet {
-    /// Its number, counted from 0; the primary key is made of it.
+    /// Its number from 0 on, which determines the primary key.
     pub number: u64,
     /// The rank of its user in the seed set.
     pub user: usize,
@@ -111,13 +110,13 @@ pub struct Tweet {
 /// The primary key of record `number`.
 pub fn primary_key(number: u64) -> [u8; 12] {
     let mut key = *b"t00000000000";
-    for (digit, place) in key[1..].iter_mut().rev().enumerate() {
-        *place = b'0' + (number / 10u64.pow(digit as u32) % 10) as u8;
+    for (digit, digit_byte) in key[1..].iter_mut().rev().enumerate() {
+        *digit_byte = b'0' + (number / 10u64.pow(digit as u32) % 10) as u8;
     }
     key
 }
 
-/// Generates records, the same for the same seed.
+/// Generates records, which depend on the seed alone.
 #[derive(Debug, Clone)]
 pub struct Tweets {
     seed_set: Arc<SeedSet>,
@@ -128,7 +127,7 @@ pub struct Tweets {
 }
 
 impl Tweets {
-    /// All records of `seed`, from the first on.
+    /// A generator at the first record of `seed`.
     pub fn new(seed_set: Arc<SeedSet>, seed: u64) -> Self {
         Self { seed_set, random: Random::new(seed), next: 0, time: 1_400_000_000, left_in_second: 0 }
     }
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_set_that_is_none_is_refused() {
+    fn an_invalid_seed_set_is_rejected() {
         assert!(SeedSet::read(&b""[..]).is_err());
         let error = SeedSet::read(&b"{}\n"[..]).unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");

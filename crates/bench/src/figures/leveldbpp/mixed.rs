@@ -2,27 +2,29 @@
 
 use super::dataset::{Tweet, Tweets};
 use super::queries::{QueryCase, Values};
-use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, NONE, Subject};
-use super::{USER, listed, named, of, place, ratio, report, seed_set};
+use super::indexed_database::{
+    COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, IndexVariant, IndexedDatabase, LAZY, NONE,
+};
+use super::{USER, listed, location, named, of, ratio, report, seed_set};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::{Content, FigureReport, Panel};
 use crate::measure::{Cause, process_cpu_nanos};
 
-/// Eager is left out, as in the paper.
-const KINDS: [Kind; 5] = [NONE, EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
-const INDEXED: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+/// The kinds without *eager*, as in the paper.
+const KINDS: [IndexVariant; 5] = [NONE, EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const INDEXED: [IndexVariant; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 const STEPS: u64 = 10;
 const LIMIT: usize = 10;
 
-/// Shares of the operations in percent; what is left are lookups.
+/// Shares of the operations in percent; the rest are lookups.
 #[derive(Clone, Copy)]
 struct Workload {
     name: &'static str,
     /// Puts of new records.
     put: u64,
-    /// Puts of records that are there.
+    /// Puts of existing records.
     update: u64,
     get: u64,
 }
@@ -38,9 +40,9 @@ const WRITE_HEAVY: Workload = Workload { name: "write heavy", put: 80, update: 0
 const READ_HEAVY: Workload = Workload { name: "read heavy", put: 20, update: 0, get: 70 };
 const UPDATE_HEAVY: Workload = Workload { name: "update heavy", put: 40, update: 40, get: 15 };
 
-/// What was read off after each tenth of the operations.
+/// The costs after each tenth of the operations.
 #[derive(Default)]
-struct Course {
+struct WorkloadTrace {
     /// CPU microseconds for an operation, background threads included.
     micros: Vec<f64>,
     /// Thousand file accesses so far, by cause.
@@ -50,14 +52,14 @@ struct Course {
 }
 
 /// Runs `workload` over a fresh database.
-fn run(scale: &Scale, kind: Kind, workload: Workload, mut tweets: Tweets) -> Result<Course> {
-    let subject = Subject::open(&place(scale), kind, &[USER], true)?;
+fn run(scale: &Scale, kind: IndexVariant, workload: Workload, mut tweets: Tweets) -> Result<WorkloadTrace> {
+    let subject = IndexedDatabase::open(&location(scale), kind, &[USER], true)?;
     let mut random = Random::new(scale.seed ^ 12);
-    // Something has to be there to be read.
+    // Reads need initial records.
     let mut rows: Vec<Tweet> = (0..scale.records / 10).map(|_| tweets.generate()).collect();
     super::load(&subject, &rows)?;
     let base = [Cause::Compaction, Cause::Get, Cause::Lookup].map(|cause| subject.io().of(cause));
-    let mut course = Course::default();
+    let mut trace = WorkloadTrace::default();
     for _ in 0..STEPS {
         let values = Values::new(USER, &tweets, &rows);
         let before = process_cpu_nanos();
@@ -76,24 +78,24 @@ fn run(scale: &Scale, kind: Kind, workload: Workload, mut tweets: Tweets) -> Res
             }
         }
         subject.settle();
-        course.micros.push((process_cpu_nanos() - before) as f64 / 1000.0 / (scale.records / STEPS) as f64);
+        trace.micros.push((process_cpu_nanos() - before) as f64 / 1000.0 / (scale.records / STEPS) as f64);
         let calls = |cause, base: crate::measure::IoCount| {
             let count = subject.io().of(cause).since(base);
-            // Pages for what runs in bulk, calls for single blocks.
+            // Pages for bulk accesses, calls for single blocks.
             if cause == Cause::Compaction {
                 (count.read_bytes + count.written_bytes) as f64 / 4096.0 / 1000.0
             } else {
                 count.calls() as f64 / 1000.0
             }
         };
-        course.compaction.push(calls(Cause::Compaction, base[0]));
-        course.get.push(calls(Cause::Get, base[1]));
-        course.lookup.push(calls(Cause::Lookup, base[2]));
+        trace.compaction.push(calls(Cause::Compaction, base[0]));
+        trace.get.push(calls(Cause::Get, base[1]));
+        trace.lookup.push(calls(Cause::Lookup, base[2]));
     }
-    Ok(course)
+    Ok(trace)
 }
 
-fn run_all(scale: &Scale, workload: Workload, tweets: &Tweets) -> Result<Vec<(Kind, Course)>> {
+fn run_all(scale: &Scale, workload: Workload, tweets: &Tweets) -> Result<Vec<(IndexVariant, WorkloadTrace)>> {
     KINDS.iter().map(|kind| Ok((*kind, run(scale, *kind, workload, tweets.clone())?))).collect()
 }
 
@@ -101,8 +103,8 @@ fn lines(
     title: &str,
     y_label: &str,
     scale: &Scale,
-    courses: &[(Kind, Course)],
-    values: impl Fn(&Course) -> &Vec<f64>,
+    traces: &[(IndexVariant, WorkloadTrace)],
+    values: impl Fn(&WorkloadTrace) -> &Vec<f64>,
 ) -> Panel {
     let step = scale.records as f64 / STEPS as f64 / 1000.0;
     Panel {
@@ -112,7 +114,7 @@ fn lines(
         log: false,
         content: Content::Lines {
             x: (1..=STEPS).map(|position| position as f64 * step).collect(),
-            series: named(courses.iter().map(|(kind, course)| (*kind, values(course).clone())).collect()),
+            series: named(traces.iter().map(|(kind, trace)| (*kind, values(trace).clone())).collect()),
         },
     }
 }
@@ -127,26 +129,27 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("leveldbpp-12", "Figure 12", scale, &seed_set);
     report.set("operations", scale.records);
     for workload in [WRITE_HEAVY, READ_HEAVY, UPDATE_HEAVY] {
-        let courses = run_all(scale, workload, &tweets)?;
-        let micros: Vec<(Kind, Vec<f64>)> =
-            courses.iter().map(|(kind, course)| (*kind, course.micros.clone())).collect();
+        let traces = run_all(scale, workload, &tweets)?;
+        let micros: Vec<(IndexVariant, Vec<f64>)> =
+            traces.iter().map(|(kind, trace)| (*kind, trace.micros.clone())).collect();
         mean_claims(&mut report, workload, &micros);
         let title = format!("{}, lookups of the newest {LIMIT}", workload.name);
-        report.panels.push(lines(&title, "CPU µs an operation, whole process", scale, &courses, |course| {
-            &course.micros
+        report.panels.push(lines(&title, "CPU µs an operation, whole process", scale, &traces, |trace| {
+            &trace.micros
         }));
     }
     Ok(report)
 }
 
-/// What `workload` shows by the CPU time of an operation, after each tenth of them.
-fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, Vec<f64>)]) {
+/// Adds the claims about the CPU time of an operation under `workload`, after each tenth of them.
+fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(IndexVariant, Vec<f64>)]) {
     let cost = |kind| mean(&of(micros, kind));
     let summary = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
     let name = workload.name;
     if workload.update > 0 {
         report.claim(
-            &format!("{name}: composite keys in the paper's order are ahead of lazy lists"),
+            &format!("{name}: operations cost less with composite keys in the paper's order than with lazy \
+             lists"),
             cost(COMPOSITE) < cost(LAZY),
             summary.clone(),
         );
@@ -156,33 +159,38 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
             mean(&steps[steps.len() - fifth..]) / mean(&steps[..fifth])
         };
         report.claim(
-            &format!("{name}: the embedded index grows dearer faster than lazy lists as updates add up"),
+            &format!("{name}: the cost of the embedded index grows faster with the number of updates than \
+             that of lazy lists"),
             growth(EMBEDDED) > growth(LAZY),
             format!("last fifth by first fifth: {}", listed(&INDEXED.map(|kind| (kind.name, growth(kind))))),
         );
     } else {
         report.departs(
             &format!(
-                "{name}: lazy lists and composite keys in the paper's order cost the same (within a third)"
+                "{name}: operations cost about the same with lazy lists and composite keys in the paper's \
+                 order (within a third)"
             ),
             ratio(cost(LAZY), cost(COMPOSITE)) < 1.34,
             summary.clone(),
-            "in the paper, lazy is ahead, since lookups with composite keys fetch the record of every candidate to \
-             find the newest; here their entries hold sequence numbers, and only the newest are fetched.",
+            "in the paper, lazy lists cost less, since lookups with composite keys fetch the record of \
+             every candidate to find the newest. Here their entries have sequence numbers, and only the \
+             newest are fetched.",
         );
     }
     if workload.lookups() < 10 {
         report.departs(
-            &format!("{name}: the embedded index keeps up with lazy lists (costs a third more at most)"),
+            &format!("{name}: operations cost at most a third more with the embedded index than with lazy \
+             lists"),
             cost(EMBEDDED) < 1.34 * cost(LAZY),
             summary,
-            "in the paper, lazy is ahead. A lookup in the embedded index reads the filters of all blocks, so it costs \
-             the more the more there are: there millions, here some thousand. For few lookups and many \
-             writes the paper, too, advises the embedded index (its Figure 2).",
+            "in the paper, lazy lists cost less. A lookup in the embedded index reads the filters of all \
+             blocks, so its cost grows with their number: millions in the paper, some thousand here. For \
+             few lookups and many writes, the paper also recommends the embedded index (its Figure 2).",
         );
     } else {
         report.claim(
-            &format!("{name}: lazy is ahead of the embedded index, whose attribute is not time-correlated"),
+            &format!("{name}: operations cost less with lazy lists than with the embedded index, whose \
+             attribute is not time-correlated"),
             cost(LAZY) < cost(EMBEDDED),
             summary,
         );
@@ -194,67 +202,70 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
     let tweets = Tweets::new(seed_set.clone(), scale.seed);
     let mut report = report(name, what, scale, &seed_set);
     report.set("operations", scale.records);
-    let courses = run_all(scale, workload, &tweets)?;
-    let last = |kind: Kind, values: fn(&Course) -> &Vec<f64>| {
-        courses
+    let traces = run_all(scale, workload, &tweets)?;
+    let last = |kind: IndexVariant, values: fn(&WorkloadTrace) -> &Vec<f64>| {
+        traces
             .iter()
             .find(|(other, _)| *other == kind)
-            .and_then(|(_, course)| values(course).last().copied())
+            .and_then(|(_, trace)| values(trace).last().copied())
             .unwrap_or(0.0)
     };
-    let lookup = |kind| last(kind, |course| &course.lookup);
-    let get = |kind| last(kind, |course| &course.get);
-    let compaction = |kind| last(kind, |course| &course.compaction);
-    let summary = |of: &dyn Fn(Kind) -> f64| listed(&INDEXED.map(|kind| (kind.name, of(kind))));
+    let lookup = |kind| last(kind, |trace| &trace.lookup);
+    let get = |kind| last(kind, |trace| &trace.get);
+    let compaction = |kind| last(kind, |trace| &trace.compaction);
+    let summary = |of: &dyn Fn(IndexVariant) -> f64| listed(&INDEXED.map(|kind| (kind.name, of(kind))));
     if workload.put > 50 {
         report.claim(
-            "lookups of lazy read less than those of composite keys in the paper's order",
+            "lookups read less with lazy lists than with composite keys in the paper's order",
             lookup(LAZY) < lookup(COMPOSITE),
             summary(&lookup),
         );
     } else {
         report.departs(
-            "lookups of lazy and of composite keys in the paper's order read the same (within a fifth)",
+            "lookups read about the same with lazy lists and composite keys in the paper's order (within a \
+             fifth)",
             ratio(lookup(LAZY), lookup(COMPOSITE)) < 1.2,
             summary(&lookup),
-            "in the paper, lazy is ahead, since lookups with composite keys fetch the record of every candidate to find \
-             the newest; here their entries hold sequence numbers, and only the newest are fetched. What is left \
-             are the blocks of the index, and the stale entries that its compactions have not yet met.",
+            "in the paper, lazy lists read less, since lookups with composite keys fetch the record of \
+             every candidate to find the newest. Here their entries have sequence numbers, and only the \
+             newest are fetched. The remaining reads are those of index blocks and of stale entries before \
+             their compaction.",
         );
     }
-    let least_moved =
+    let embedded_moves_fewest =
         [LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| compaction(EMBEDDED) < compaction(*kind));
     if workload.update > 0 {
         report.claim(
-            "lookups of lazy read less than those of the embedded index",
+            "lookups read less with lazy lists than with the embedded index",
             lookup(LAZY) < lookup(EMBEDDED),
             summary(&lookup),
         );
         report.claim(
-            "compactions move more pages with lazy lists than with composite keys",
+            "compactions read and write more pages with lazy lists than with composite keys",
             compaction(LAZY) > compaction(COMPOSITE),
             summary(&compaction),
         );
         report.departs(
-            "compactions move fewer pages with the embedded index than with stand-alone ones",
-            least_moved,
+            "compactions read and write fewer pages with the embedded index than with stand-alone ones",
+            embedded_moves_fewest,
             summary(&compaction),
-            "in the paper, updates cost the embedded index more compactions. Here its filters add little to those of \
-             the records alone, and compactions of stand-alone indexes look up which entries are stale.",
+            "in the paper, updates cause more compactions with the embedded index. Here its filters add \
+             little to the compactions of the records, and compactions of stand-alone indexes look up stale \
+             entries.",
         );
     } else {
         report.departs(
-            "lookups of the embedded index read less than those of lazy",
+            "lookups read less with the embedded index than with lazy lists",
             lookup(EMBEDDED) < lookup(LAZY),
             summary(&lookup),
-            "by the formulas of the paper's tables 3 and 5, the embedded index reads the blocks of the answers and \
-             those for which a filter errs, lazy those of the answers and of its own levels; there, filters \
-             of millions of blocks err often enough to tip this, here those of some thousand blocks do not. \
-             What the filters cost is CPU time: see leveldbpp-12.",
+            "by tables 3 and 5 of the paper, the embedded index reads the blocks of answers and of false \
+             positives, lazy lists those of answers and of their levels. In the paper, filters of millions \
+             of blocks have more false positives; here those of some thousand blocks have few. The filters \
+             cost CPU time: see leveldbpp-12.",
         );
         report.claim(
-            "compactions move fewer pages with the embedded index than with stand-alone ones",
-            least_moved,
+            "compactions read and write fewer pages with the embedded index than with stand-alone ones",
+            embedded_moves_fewest,
             summary(&compaction),
         );
     }
@@ -262,15 +273,15 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
     let (low, high) =
         gets.iter().fold((f64::MAX, 0.0f64), |(low, high), get| (low.min(*get), high.max(*get)));
     report.claim(
-        "gets read the same with every kind (within a third)",
+        "GETs read about the same with every kind (within a third)",
         high <= 1.34 * low,
-        listed(&[("least", low), ("most", high)]),
+        listed(&[("minimum", low), ("maximum", high)]),
     );
-    const CALLS: &str = "thousand file accesses, in all";
+    const CALLS: &str = "thousand file accesses, cumulated";
     report.panels = vec![
-        lines("Compactions", "thousand pages of 4 KiB, in all", scale, &courses, |course| &course.compaction),
-        lines("GET", CALLS, scale, &courses, |course| &course.get),
-        lines("LOOKUP", CALLS, scale, &courses, |course| &course.lookup),
+        lines("Compactions", "thousand pages of 4 KiB, cumulated", scale, &traces, |trace| &trace.compaction),
+        lines("GET", CALLS, scale, &traces, |trace| &trace.get),
+        lines("LOOKUP", CALLS, scale, &traces, |trace| &trace.lookup),
     ];
     Ok(report)
 }

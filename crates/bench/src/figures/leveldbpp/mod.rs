@@ -5,15 +5,15 @@ mod bloom;
 mod costs;
 mod dataset;
 mod growth;
+mod indexed_database;
 mod mixed;
 mod queries;
-mod subject;
 mod threads;
 
 use std::sync::Arc;
 
 use dataset::{SeedSet, Tweet, Tweets};
-use subject::{Kind, Place, Subject};
+use indexed_database::{DatabaseLocation, IndexVariant, IndexedDatabase};
 
 use super::report::{Content, FigureReport, Panel, Series};
 use super::{Figure, Scale};
@@ -28,7 +28,7 @@ const TIME: &str = "time";
 /// All figures of this paper.
 pub const FIGURES: &[Figure] = &[
     Figure { name: "leveldbpp-8", title: "Basic operations: size, PUT, GET", run: basics::figure_8 },
-    Figure { name: "leveldbpp-9", title: "PUT as the database grows", run: growth::figure_9 },
+    Figure { name: "leveldbpp-9", title: "PUT in a growing database", run: growth::figure_9 },
     Figure { name: "leveldbpp-10", title: "LOOKUP and RANGELOOKUP by user", run: queries::figure_10 },
     Figure {
         name: "leveldbpp-11",
@@ -58,15 +58,15 @@ fn report(name: &str, what: &str, scale: &Scale, seed_set: &SeedSet) -> FigureRe
     report.set("seed set", format!("{posts} posts, {users} users"));
     report.set("seed", scale.seed);
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
-    report.set("memtables", kib(subject::MEMTABLE_BYTES));
-    report.set("sstables", kib(subject::FILE_BYTES as usize));
-    report.set("block cache", kib(subject::CACHE_BYTES));
+    report.set("memtables", kib(indexed_database::MEMTABLE_BYTES));
+    report.set("sstables", kib(indexed_database::FILE_BYTES as usize));
+    report.set("block cache", kib(indexed_database::CACHE_BYTES));
     report
 }
 
-/// Where the databases of a figure are made.
-fn place(scale: &Scale) -> Place {
-    Place { directory: scale.directory.clone() }
+/// The location of the databases of a figure.
+fn location(scale: &Scale) -> DatabaseLocation {
+    DatabaseLocation { directory: scale.directory.clone() }
 }
 
 fn seed_set(scale: &Scale) -> Result<Arc<SeedSet>> {
@@ -80,9 +80,8 @@ fn tweets(scale: &Scale, seed_set: &Arc<SeedSet>) -> (Tweets, Vec<Tweet>) {
     (tweets, rows)
 }
 
-/// Loads `rows` and waits for the work they leave behind. Returns microseconds of CPU time for each
-/// record, that of background threads included.
-fn load(subject: &Subject, rows: &[Tweet]) -> Result<f64> {
+/// Loads `rows` and waits for the background work. Returns CPU microseconds of a record, background threads included.
+fn load(subject: &IndexedDatabase, rows: &[Tweet]) -> Result<f64> {
     let before = process_cpu_nanos();
     for row in rows {
         subject.put(row)?;
@@ -91,8 +90,8 @@ fn load(subject: &Subject, rows: &[Tweet]) -> Result<f64> {
     Ok((process_cpu_nanos() - before) as f64 / 1000.0 / rows.len().max(1) as f64)
 }
 
-/// One figure a kind and group, measured kind by kind.
-fn bars(title: &str, y_label: &str, log: bool, groups: &[&str], series: Vec<(Kind, Vec<f64>)>) -> Panel {
+/// A panel with one bar for each kind and group.
+fn bars(title: &str, y_label: &str, log: bool, groups: &[&str], series: Vec<(IndexVariant, Vec<f64>)>) -> Panel {
     Panel {
         title: title.to_owned(),
         x_label: String::new(),
@@ -105,23 +104,23 @@ fn bars(title: &str, y_label: &str, log: bool, groups: &[&str], series: Vec<(Kin
     }
 }
 
-fn named<T>(series: Vec<(Kind, Vec<T>)>) -> Vec<Series<T>> {
+fn named<T>(series: Vec<(IndexVariant, Vec<T>)>) -> Vec<Series<T>> {
     series.into_iter().map(|(kind, values)| Series { name: kind.name.to_owned(), values }).collect()
 }
 
 /// The figures of `kind` in `all`.
-fn of<T: Clone>(all: &[(Kind, Vec<T>)], kind: Kind) -> Vec<T> {
+fn of<T: Clone>(all: &[(IndexVariant, Vec<T>)], kind: IndexVariant) -> Vec<T> {
     all.iter().find(|(other, _)| *other == kind).map(|(_, values)| values.clone()).unwrap_or_default()
 }
 
-/// "name 1.2, name 3.4": the figures that a claim is judged by.
+/// Named figures, such as `name 1.2, name 3.4`, for the text of a claim.
 fn listed(values: &[(&str, f64)]) -> String {
     let parts: Vec<String> =
         values.iter().map(|(name, value)| format!("{name} {}", super::report::number(*value))).collect();
     parts.join(", ")
 }
 
-/// How many times the larger of two figures is the smaller.
+/// The larger of two figures divided by the smaller.
 fn ratio(left: f64, right: f64) -> f64 {
     (left / right).max(right / left)
 }

@@ -2,8 +2,8 @@
 //! that is; Figure 18: the same with and without compression.
 
 use super::dataset::{Tweet, Tweets};
-use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, Subject};
-use super::{TIME, USER, listed, load, named, of, place, ratio, report, seed_set, tweets};
+use super::indexed_database::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, IndexVariant, IndexedDatabase, LAZY};
+use super::{TIME, USER, listed, load, location, named, of, ratio, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -11,8 +11,8 @@ use crate::figures::quartiles::Quartiles;
 use crate::figures::report::{Content, FigureReport, Panel};
 use crate::measure::thread_cpu_nanos;
 
-/// Eager is left out, as in the paper: its load takes too long.
-const KINDS: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+/// The kinds without *eager*, as in the paper, since its load takes too long.
+const KINDS: [IndexVariant; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 /// The number of runs of each query.
 const PASSES: usize = 3;
 const LIMITS: [Option<usize>; 3] = [Some(10), Some(100), None];
@@ -25,11 +25,11 @@ const WIDTHS: [usize; 2] = [10, 100];
 pub(super) enum QueryCase {
     /// The records of one user, or of one second.
     Lookup,
-    /// Those of so many neighbouring users, or seconds.
+    /// The records of so many neighbouring users, or seconds.
     Range(usize),
 }
 
-/// The values that queries are about.
+/// The values of queries.
 pub(super) struct Values {
     attribute: &'static str,
     /// Names of all users of the data set as JSON, in order.
@@ -51,7 +51,7 @@ impl Values {
         }
     }
 
-    /// What the queries are about.
+    /// The queried attribute.
     pub(super) fn attribute(&self) -> &'static str {
         self.attribute
     }
@@ -59,7 +59,7 @@ impl Values {
     /// Queries the value of a random record. Returns the number of answers.
     pub(super) fn run_query(
         &self,
-        subject: &Subject,
+        subject: &IndexedDatabase,
         random: &mut Random,
         query: QueryCase,
         limit: Option<usize>,
@@ -83,10 +83,10 @@ impl Values {
     }
 }
 
-/// Microseconds of CPU time of the calling thread for each of many queries: of each, the least of
-/// [`PASSES`] that are a whole pass apart, so that neither the block cache nor other programs have a part.
+/// CPU microseconds of the calling thread for each of many queries: the minimum of [`PASSES`]. A whole pass lies between
+/// two runs of a query, which excludes effects of the block cache and of other programs.
 fn times(
-    subject: &Subject,
+    subject: &IndexedDatabase,
     values: &Values,
     scale: &Scale,
     query: QueryCase,
@@ -95,18 +95,18 @@ fn times(
     let mut micros = vec![f64::MAX; scale.queries as usize];
     for _ in 0..PASSES {
         let mut random = Random::new(scale.seed ^ 10);
-        for least in &mut micros {
+        for minimum in &mut micros {
             let before = thread_cpu_nanos();
             if values.run_query(subject, &mut random, query, limit)? == 0 {
-                return Err("a query about a value that is there has no answer".into());
+                return Err("a query for an existing value has no answer".into());
             }
-            *least = least.min((thread_cpu_nanos() - before) as f64 / 1000.0);
+            *minimum = minimum.min((thread_cpu_nanos() - before) as f64 / 1000.0);
         }
     }
     Ok(Quartiles::of(micros))
 }
 
-type Boxes = Vec<(Kind, Vec<Quartiles>)>;
+type Boxes = Vec<(IndexVariant, Vec<Quartiles>)>;
 
 /// The three panels of a figure: LOOKUP, and RANGELOOKUP over both widths.
 fn measure(scale: &Scale, attribute: &'static str, all: &(Tweets, Vec<Tweet>)) -> Result<[Boxes; 3]> {
@@ -114,7 +114,7 @@ fn measure(scale: &Scale, attribute: &'static str, all: &(Tweets, Vec<Tweet>)) -
     let values = Values::new(attribute, tweets, rows);
     let mut panels = [Vec::new(), Vec::new(), Vec::new()];
     for kind in KINDS {
-        let subject = Subject::open(&place(scale), kind, &[attribute], true)?;
+        let subject = IndexedDatabase::open(&location(scale), kind, &[attribute], true)?;
         load(&subject, rows)?;
         let queries = [QueryCase::Lookup, QueryCase::Range(WIDTHS[0]), QueryCase::Range(WIDTHS[1])];
         for (panel, query) in panels.iter_mut().zip(queries) {
@@ -139,7 +139,7 @@ fn panel(title: &str, boxes: Boxes) -> Panel {
     }
 }
 
-fn mean(boxes: &Boxes, kind: Kind, limit: usize) -> f64 {
+fn mean(boxes: &Boxes, kind: IndexVariant, limit: usize) -> f64 {
     of(boxes, kind).get(limit).map_or(0.0, |boxed: &Quartiles| boxed.mean)
 }
 
@@ -153,34 +153,37 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     report.set("queries of each kind", scale.queries);
     let [lookup, narrow, wide] = measure(scale, USER, &tweets(scale, &seed_set))?;
     report.departs(
-        "lazy costs a LOOKUP of the top 10 no more than composite keys in the paper's order, a tenth aside: these \
-         read every sorted run, however many compactions have left",
+        "a LOOKUP of the top 10 costs at most as much with lazy lists as with composite keys in the paper's \
+         order (within a tenth), which read every sorted run",
         mean(&lookup, LAZY, 0) < 1.1 * mean(&lookup, COMPOSITE, 0),
         summary(&lookup, 0),
-        "in the paper, lazy is well ahead, since composite keys fetch the record of every candidate to find the newest; \
-         here their entries hold sequence numbers, and only the newest are fetched. What is left are blocks of \
-         the index: see leveldbpp-13.",
+        "in the paper, lazy lists cost much less, since composite keys fetch the record of every candidate \
+         to find the newest. Here their entries have sequence numbers, and only the newest are fetched. The \
+         remaining reads are those of index blocks: see leveldbpp-13.",
     );
     report.departs(
-        "without a limit, lazy lists and composite keys in the paper's order cost a LOOKUP the same (within a third)",
+        "a LOOKUP without a limit costs about the same with lazy lists and composite keys in the paper's \
+         order (within a third)",
         ratio(mean(&lookup, LAZY, 2), mean(&lookup, COMPOSITE, 2)) < 1.34,
         summary(&lookup, 2),
-        "in the paper, composite keys are ahead, since lazy lists are JSON that a query parses; here they are binary.",
+        "in the paper, composite keys cost less, since lazy lists are JSON that a query parses. Here they \
+         are binary.",
     );
     report.departs(
-        "the embedded index costs a LOOKUP of the top 10 more than composite keys in the paper's order",
+        "a LOOKUP of the top 10 costs more with the embedded index than with composite keys in the paper's \
+         order",
         mean(&lookup, EMBEDDED, 0) > mean(&lookup, COMPOSITE, 0),
         summary(&lookup, 0),
-        "in the paper, composite keys fetch the record of every candidate to find the newest; here their entries hold \
-         sequence numbers, and only the newest are fetched.",
+        "in the paper, composite keys fetch the record of every candidate to find the newest. Here their \
+         entries have sequence numbers, and only the newest are fetched.",
     );
     report.claim(
-        "stand-alone indexes beat the embedded one in RANGELOOKUPs without a limit",
+        "RANGELOOKUPs without a limit cost less with stand-alone indexes than with the embedded index",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, *kind, 2) < mean(&narrow, EMBEDDED, 2)),
         summary(&narrow, 2),
     );
     report.claim(
-        "the embedded index comes closer the wider the range and the fewer records are wanted",
+        "the disadvantage of the embedded index is smaller with a wider range and a lower limit",
         mean(&wide, EMBEDDED, 0) / mean(&wide, COMPOSITE, 0)
             < mean(&narrow, EMBEDDED, 2) / mean(&narrow, COMPOSITE, 2),
         format!("wide, top 10: {}; narrow, all: {}", summary(&wide, 0), summary(&narrow, 2)),
@@ -199,22 +202,24 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     report.set("queries of each kind", scale.queries);
     let [lookup, narrow, wide] = measure(scale, TIME, &tweets(scale, &seed_set))?;
     report.claim(
-        "lazy lists beat composite keys in the paper's order and the embedded index for the top 10 of a second",
+        "a LOOKUP of the top 10 of a second costs less with lazy lists than with composite keys in the \
+         paper's order and the embedded index",
         [COMPOSITE, EMBEDDED].iter().all(|kind| mean(&lookup, LAZY, 0) < mean(&lookup, *kind, 0)),
         summary(&lookup, 0),
     );
     report.claim(
-        "zone maps make the embedded index win RANGELOOKUPs over 100 seconds without a limit",
+        "RANGELOOKUPs over 100 seconds without a limit cost the least with the embedded index, by its zone \
+         maps",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&wide, EMBEDDED, 2) < mean(&wide, *kind, 2)),
         summary(&wide, 2),
     );
     report.claim(
-        "and those over 10 seconds",
+        "RANGELOOKUPs over 10 seconds without a limit cost the least with the embedded index",
         [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, EMBEDDED, 2) < mean(&narrow, *kind, 2)),
         summary(&narrow, 2),
     );
     report.claim(
-        "the embedded LOOKUP stays within reach of the stand-alone ones (ten times)",
+        "a LOOKUP of the top 10 costs less than ten times as much with the embedded index as with lazy lists",
         mean(&lookup, EMBEDDED, 0) < 10.0 * mean(&lookup, LAZY, 0),
         summary(&lookup, 0),
     );
@@ -236,7 +241,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     for kind in KINDS {
         let (mut lookup, mut range) = (Vec::new(), Vec::new());
         for compressed in [true, false] {
-            let subject = Subject::open(&place(scale), kind, &[USER], compressed)?;
+            let subject = IndexedDatabase::open(&location(scale), kind, &[USER], compressed)?;
             load(&subject, &rows)?;
             for limit in [Some(10), None] {
                 lookup.push(times(&subject, &values, scale, QueryCase::Lookup, limit)?);
@@ -247,7 +252,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
         ranges.push((kind, range));
     }
     let order = |boxes: &Boxes, column: usize| {
-        let mut kinds: Vec<Kind> = [EMBEDDED, LAZY, COMPOSITE].to_vec();
+        let mut kinds: Vec<IndexVariant> = [EMBEDDED, LAZY, COMPOSITE].to_vec();
         kinds.sort_by(|left, right| mean(boxes, *left, column).total_cmp(&mean(boxes, *right, column)));
         kinds.last().map_or("", |kind| kind.name)
     };

@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use super::queries::{QueryCase, Values};
-use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, Subject};
-use super::{USER, listed, load, named, of, place, report, seed_set, tweets};
+use super::indexed_database::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, IndexVariant, IndexedDatabase, LAZY};
+use super::{USER, listed, load, location, named, of, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::{Content, FigureReport, Panel};
 
-const KINDS: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const KINDS: [IndexVariant; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const LIMIT: usize = 10;
 const WIDTH: usize = 10;
 /// The duration of the queries of each number of threads.
-const TIME: Duration = Duration::from_millis(700);
+const ROUND_TIME: Duration = Duration::from_millis(700);
 
 pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
     let seed_set = seed_set(scale)?;
@@ -25,7 +25,7 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
     report.set("top", LIMIT);
     let (mut lookups, mut ranges) = (Vec::new(), Vec::new());
     for kind in KINDS {
-        let subject = Subject::open(&place(scale), kind, &[USER], true)?;
+        let subject = IndexedDatabase::open(&location(scale), kind, &[USER], true)?;
         load(&subject, &rows)?;
         for (query, all) in [(QueryCase::Lookup, &mut lookups), (QueryCase::Range(WIDTH), &mut ranges)] {
             let rates: Result<Vec<f64>> =
@@ -34,11 +34,12 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
         }
     }
     let at =
-        |all: &[(Kind, Vec<f64>)], kind, position: usize| of(all, kind).get(position).copied().unwrap_or(0.0);
+        |all: &[(IndexVariant, Vec<f64>)], kind, position: usize| of(all, kind).get(position).copied().unwrap_or(0.0);
     let summary =
-        |all: &[(Kind, Vec<f64>)], position| listed(&KINDS.map(|kind| (kind.name, at(all, kind, position))));
+        |all: &[(IndexVariant, Vec<f64>)], position| listed(&KINDS.map(|kind| (kind.name, at(all, kind, position))));
     report.claim(
-        "stand-alone indexes answer more LOOKUPs than the embedded one, from one thread and from eight",
+        "the rate of LOOKUPs is higher with stand-alone indexes than with the embedded one, with one thread \
+         and with eight",
         [0, 3].into_iter().all(|position| {
             [LAZY, COMPOSITE]
                 .iter()
@@ -47,7 +48,7 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
         format!("one: {}; eight: {}", summary(&lookups, 0), summary(&lookups, 3)),
     );
     report.claim(
-        "more threads than cores do not lower the rate of any kind (by more than a third)",
+        "with eight threads, the rate of every kind is at least two thirds of that of one thread",
         KINDS.iter().all(|kind| at(&lookups, *kind, 3) > 0.66 * at(&lookups, *kind, 0)),
         format!("one: {}; eight: {}", summary(&lookups, 0), summary(&lookups, 3)),
     );
@@ -62,26 +63,26 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
     Ok(report)
 }
 
-/// Queries a second that so many threads get answered together.
-fn rate(subject: &Subject, values: &Values, scale: &Scale, query: QueryCase, threads: usize) -> Result<f64> {
+/// Queries a second of so many threads together.
+fn rate(subject: &IndexedDatabase, values: &Values, scale: &Scale, query: QueryCase, threads: usize) -> Result<f64> {
     let started = Instant::now();
-    let query_row = |thread: usize| -> Result<u64> {
+    let run_queries = |thread: usize| -> Result<u64> {
         let mut random = Random::new(scale.seed ^ (20 + thread as u64));
-        let mut queried = 0;
-        while started.elapsed() < TIME {
+        let mut count = 0;
+        while started.elapsed() < ROUND_TIME {
             values.run_query(subject, &mut random, query, Some(LIMIT))?;
-            queried += 1;
+            count += 1;
         }
-        Ok(queried)
+        Ok(count)
     };
-    let queried: Result<u64> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_query(thread))).collect();
+    let count: Result<u64> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_queries(thread))).collect();
         handles
             .into_iter()
             .map(|handle| {
-                handle.join().map_err(|_| crate::error::Error::from("a thread of queries panicked"))?
+                handle.join().map_err(|_| crate::error::Error::from("a query thread panicked"))?
             })
             .sum()
     });
-    Ok(queried? as f64 / started.elapsed().as_secs_f64())
+    Ok(count? as f64 / started.elapsed().as_secs_f64())
 }

@@ -1,15 +1,15 @@
-//! What is written: real data, and numbers made up by a distribution (§6.1, §6.5).
+//! The data sets: real data, and numbers of a distribution (§6.1, §6.5).
 //!
 //! ```text
-//! stands for        data set   numbers                       space
-//! OSM Buildings     areas      perimeter_m                   rect(bbox)      written in no order
-//! tweets            posts      user (see below)                              written in the order of time
-//! tweets            vehicles   route                         point(lon,lat)  written in the order of time
+//! in the paper      data set   numbers                       space           order of the writes
+//! OSM Buildings     areas      perimeter_m                   rect(bbox)      random
+//! tweets            posts      user (see below)                              time
+//! tweets            vehicles   route                         point(lon,lat)  time
 //! ```
 //!
-//! Posts have no numbered users, so the web site that a post links to stands for the user, as in the figures of LevelDB++:
-//! its hash is the number. A site with more than one post in a thousand stands for as many users as it takes. Where more
-//! records are wanted than there are lines, lines are taken again with other coordinates and numbers nearby.
+//! Posts have no user numbers. The number of a user is the hash of the web site that the post links to, as in the figures of
+//! LevelDB++. A site with more than one post in a thousand is divided into several users. If there are more records than
+//! lines, lines are repeated with slightly changed coordinates and numbers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use crate::data::positions::{BESIDE, BUNDLED as VEHICLES, open};
+use crate::data::positions::{BUNDLED as VEHICLES, SHARED_DATA, open};
 use crate::data::random::{Random, mix};
 use crate::error::Result;
 use crate::figures::Scale;
@@ -26,12 +26,12 @@ use crate::next_baselines::{Attribute, with_cell};
 const AREAS: &[u8] = include_bytes!("../../../data/areas.ndjson.zst");
 const POSTS: &[u8] = include_bytes!("../../../../cli/data/posts.ndjson.zst");
 
-/// Users are numbered up to here.
+/// User numbers are below this.
 const USERS: u64 = 100_000_000;
 
 /// A data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum DataSource {
     /// Rectangles of areas.
     Areas,
     /// Positions of buses.
@@ -42,31 +42,31 @@ pub enum Source {
 
 /// A record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct DataRecord {
     /// The primary key.
     pub key: [u8; 12],
     /// The record.
     pub json: Vec<u8>,
     /// Its number.
     pub value: f64,
-    /// Its rectangle, of a point without extent.
+    /// Its rectangle; that of a point has no extent.
     pub rect: [f64; 4],
 }
 
 /// Records of one data set, by primary key.
 #[derive(Debug, Clone)]
-pub struct Data {
-    /// Where they are from.
-    pub source: Source,
+pub struct DataSet {
+    /// Their data set.
+    pub source: DataSource,
     /// The records.
-    pub rows: Vec<Row>,
-    /// In words: what they are, and how many lines they were made from.
+    pub rows: Vec<DataRecord>,
+    /// A description: the number of records and of lines.
     pub summary: String,
-    /// Positions in `rows` as they are written.
+    /// Positions in `rows` in the order of the writes.
     order: Vec<u32>,
 }
 
-impl Source {
+impl DataSource {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Source {
         }
     }
 
-    /// The attribute of numbers.
+    /// The attribute with numbers.
     pub fn number(self) -> Attribute {
         Attribute {
             path: match self {
@@ -87,20 +87,20 @@ impl Source {
         }
     }
 
-    /// The attribute of space. Posts have none.
+    /// The attribute with points or rectangles. Posts have none.
     pub fn space(self) -> Attribute {
         Attribute { path: if self == Self::Areas { "rect(bbox)" } else { "point(lon,lat)" } }
     }
 
-    /// So many records.
+    /// The data set with so many records.
     ///
     /// # Errors
-    /// Where a file does not read, or a line is not of the data set.
-    pub fn rows(self, scale: &Scale, records: u64) -> Result<Data> {
+    /// An unreadable file, and a line that is not of the data set.
+    pub fn rows(self, scale: &Scale, records: u64) -> Result<DataSet> {
         let name = format!("{}.ndjson.zst", self.name());
-        let given = scale.data.as_ref().map(|directory| directory.join(&name));
-        let beside = Some(PathBuf::from(BESIDE).join(&name)).filter(|file| file.exists());
-        let file = given.or(beside);
+        let explicit = scale.data.as_ref().map(|directory| directory.join(&name));
+        let shared = Some(PathBuf::from(SHARED_DATA).join(&name)).filter(|file| file.exists());
+        let file = explicit.or(shared);
         let lines = match &file {
             Some(file) => self.lines(open(file)?, records)?,
             None => self.lines(zstd::stream::read::Decoder::new(self.bundled())?, records)?,
@@ -115,7 +115,7 @@ impl Source {
                 order.swap(position, random.below(position as u64 + 1) as usize);
             }
         }
-        Ok(Data { source: self, rows, summary, order })
+        Ok(DataSet { source: self, rows, summary, order })
     }
 
     fn bundled(self) -> &'static [u8] {
@@ -126,10 +126,10 @@ impl Source {
         }
     }
 
-    /// The first lines, as many as there are up to `most`.
-    fn lines(self, from: impl Read, most: u64) -> Result<Vec<Map<String, Value>>> {
+    /// The first `max_lines` lines, or all if there are fewer.
+    fn lines(self, from: impl Read, max_lines: u64) -> Result<Vec<Map<String, Value>>> {
         let mut lines = Vec::new();
-        for (number, line) in BufReader::new(from).lines().take(most as usize).enumerate() {
+        for (number, line) in BufReader::new(from).lines().take(max_lines as usize).enumerate() {
             let parsed = serde_json::from_str(&line?);
             lines.push(parsed.map_err(|error| format!("{}, line {}: {error}", self.name(), number + 1))?);
         }
@@ -139,18 +139,18 @@ impl Source {
         Ok(lines)
     }
 
-    /// Records from lines, again and again with other values.
-    fn grow(self, lines: Vec<Map<String, Value>>, records: u64, seed: u64) -> Result<Vec<Row>> {
+    /// Records from the lines, which are repeated with changed values.
+    fn grow(self, lines: Vec<Map<String, Value>>, records: u64, seed: u64) -> Result<Vec<DataRecord>> {
         let mut random = Random::new(seed ^ 78);
         let users = if self == Self::Posts { users_of(&lines) } else { Vec::new() };
         let mut rows = Vec::with_capacity(records as usize);
         for number in 0..records {
             let at = number as usize % lines.len();
-            let is_again = number as usize >= lines.len();
+            let is_repeated = number as usize >= lines.len();
             let mut record = lines[at].clone();
             let (value, rect) = match self {
-                Self::Areas => area(&mut record, is_again, &mut random)?,
-                Self::Vehicles => vehicle(&mut record, is_again, &mut random)?,
+                Self::Areas => area(&mut record, is_repeated, &mut random)?,
+                Self::Vehicles => vehicle(&mut record, is_repeated, &mut random)?,
                 Self::Posts => {
                     let sharing = mix(users[at].1 ^ random.below(users[at].0));
                     let user = sharing % USERS;
@@ -160,31 +160,31 @@ impl Source {
             };
             let json = serde_json::to_vec(&record)?;
             let json = if self == Self::Posts { json } else { with_cell(&json, rect) };
-            rows.push(Row { key: key_of(number), json, value, rect });
+            rows.push(DataRecord { key: key_of(number), json, value, rect });
         }
         Ok(rows)
     }
 }
 
-impl Data {
-    /// These records, written in their order.
+impl DataSet {
+    /// These records, written in this order.
     #[cfg(test)]
-    pub fn of(source: Source, rows: Vec<Row>) -> Self {
+    pub fn of(source: DataSource, rows: Vec<DataRecord>) -> Self {
         let order = (0..rows.len() as u32).collect();
         Self { source, rows, summary: String::new(), order }
     }
 
-    /// The records as they are written.
-    pub fn in_writing_order(&self) -> impl Iterator<Item = &Row> {
+    /// The records in the order of the writes.
+    pub fn in_write_order(&self) -> impl Iterator<Item = &DataRecord> {
         self.order.iter().map(|at| &self.rows[*at as usize])
     }
 
-    /// The attribute of numbers, or that of space.
+    /// The attribute with space if `is_spatial`, else with numbers.
     pub fn attribute(&self, is_spatial: bool) -> Attribute {
         if is_spatial { self.source.space() } else { self.source.number() }
     }
 
-    /// The same records with one more number each, `name`, drawn by `draw`.
+    /// The same records with a further field `name`, whose number `draw` returns.
     pub fn with_number(&self, name: &str, mut draw: impl FnMut() -> u64) -> Self {
         let mut data = self.clone();
         for row in &mut data.rows {
@@ -211,8 +211,8 @@ fn number(record: &Map<String, Value>, field: &str) -> Result<f64> {
     number.ok_or_else(|| format!("a line has no number `{field}`").into())
 }
 
-/// About `by` up or down.
-fn around(random: &mut Random, by: f64) -> f64 {
+/// A random number from `-by` to `by`.
+fn offset(random: &mut Random, by: f64) -> f64 {
     (random.unit() * 2.0 - 1.0) * by
 }
 
@@ -221,32 +221,32 @@ fn rounded(degrees: f64) -> f64 {
     (degrees * 1e7).round() / 1e7
 }
 
-fn area(record: &mut Map<String, Value>, is_again: bool, random: &mut Random) -> Result<(f64, [f64; 4])> {
+fn area(record: &mut Map<String, Value>, is_repeated: bool, random: &mut Random) -> Result<(f64, [f64; 4])> {
     let corners = record.get("bbox").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let corners: Vec<f64> = corners.iter().filter_map(Value::as_f64).collect();
     let mut rect = <[f64; 4]>::try_from(corners).map_err(|_| "a line has no `bbox` of four numbers")?;
     let mut perimeter = number(record, "perimeter_m")?;
-    if is_again {
-        let by = [around(random, 0.2), around(random, 0.1)];
+    if is_repeated {
+        let by = [offset(random, 0.2), offset(random, 0.1)];
         rect = [0, 1, 2, 3].map(|at| rounded(rect[at] + by[at % 2]));
-        perimeter = (perimeter * (1.0 + around(random, 0.2)) * 100.0).round() / 100.0;
+        perimeter = (perimeter * (1.0 + offset(random, 0.2)) * 100.0).round() / 100.0;
         record.insert("bbox".into(), rect.to_vec().into());
         record.insert("perimeter_m".into(), perimeter.into());
     }
     Ok((perimeter, rect))
 }
 
-fn vehicle(record: &mut Map<String, Value>, is_again: bool, random: &mut Random) -> Result<(f64, [f64; 4])> {
+fn vehicle(record: &mut Map<String, Value>, is_repeated: bool, random: &mut Random) -> Result<(f64, [f64; 4])> {
     let (mut lon, mut lat) = (number(record, "lon")?, number(record, "lat")?);
-    if is_again {
-        (lon, lat) = (rounded(lon + around(random, 0.02)), rounded(lat + around(random, 0.02)));
+    if is_repeated {
+        (lon, lat) = (rounded(lon + offset(random, 0.02)), rounded(lat + offset(random, 0.02)));
         record.insert("lon".into(), lon.into());
         record.insert("lat".into(), lat.into());
     }
     Ok((number(record, "route")?, [lon, lat, lon, lat]))
 }
 
-/// Of each line the number of users that its site stands for, and the hash of the site.
+/// For each line the number of users of its site, and the hash of the site.
 fn users_of(lines: &[Map<String, Value>]) -> Vec<(u64, u64)> {
     let site = |line: &Map<String, Value>| {
         let name = line.get("domain").and_then(Value::as_str).unwrap_or_default();
@@ -255,8 +255,8 @@ fn users_of(lines: &[Map<String, Value>]) -> Vec<(u64, u64)> {
     let sites: Vec<u64> = lines.iter().map(site).collect();
     let mut counts: HashMap<u64, u64> = HashMap::new();
     sites.iter().for_each(|site| *counts.entry(*site).or_default() += 1);
-    let most = (lines.len() as u64 / 1000).max(1);
-    sites.into_iter().map(|site| (counts.get(&site).map_or(1, |count| count.div_ceil(most)), site)).collect()
+    let max_posts = (lines.len() as u64 / 1000).max(1);
+    sites.into_iter().map(|site| (counts.get(&site).map_or(1, |count| count.div_ceil(max_posts)), site)).collect()
 }
 
 #[cfg(test)]
@@ -277,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_parts_grow_and_are_the_same_for_the_same_seed() {
-        for source in [Source::Areas, Source::Vehicles, Source::Posts] {
+    fn records_from_the_bundled_parts_depend_on_the_seed_alone() {
+        for source in [DataSource::Areas, DataSource::Vehicles, DataSource::Posts] {
             let lines = || source.lines(zstd::stream::read::Decoder::new(source.bundled()).unwrap(), 1_500);
             let rows = source.grow(lines().unwrap(), 4_000, 7).unwrap();
             assert_eq!(rows, source.grow(lines().unwrap(), 4_000, 7).unwrap());
@@ -287,21 +287,21 @@ mod tests {
                 let record: Value = serde_json::from_slice(&row.json).unwrap();
                 let field = source.number().path;
                 assert_eq!(record[field].as_f64(), Some(row.value), "{record}");
-                assert_eq!(record.get("cell").is_some(), source != Source::Posts);
+                assert_eq!(record.get("cell").is_some(), source != DataSource::Posts);
             }
         }
         assert_eq!(&key_of(120), b"r00000000120");
     }
 
     #[test]
-    fn no_user_writes_much_of_the_posts_and_areas_are_written_in_no_order() {
-        let posts = Source::Posts.rows(&scale(), 15_000).unwrap();
+    fn posts_have_many_users_and_areas_are_written_in_random_order() {
+        let posts = DataSource::Posts.rows(&scale(), 15_000).unwrap();
         let mut counts: HashMap<u64, usize> = HashMap::new();
         posts.rows.iter().for_each(|row| *counts.entry(row.value as u64).or_default() += 1);
-        let most = counts.values().copied().max().unwrap_or(0);
-        assert!(most < 60 && counts.len() > 1_000, "{most} of {}", counts.len());
-        let areas = Source::Areas.rows(&scale(), 1_000).unwrap();
-        let written: Vec<&[u8; 12]> = areas.in_writing_order().map(|row| &row.key).collect();
+        let max_posts = counts.values().copied().max().unwrap_or(0);
+        assert!(max_posts < 60 && counts.len() > 1_000, "{max_posts} of {}", counts.len());
+        let areas = DataSource::Areas.rows(&scale(), 1_000).unwrap();
+        let written: Vec<&[u8; 12]> = areas.in_write_order().map(|row| &row.key).collect();
         assert!(!written.is_sorted());
         let mut sorted = written.clone();
         sorted.sort_unstable();
@@ -313,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_none_is_refused() {
-        assert!(Source::Areas.lines(&b""[..], 5).is_err());
-        let error = Source::Areas.lines(&b"{}\n["[..], 5).unwrap_err().to_string();
+    fn invalid_data_is_rejected() {
+        assert!(DataSource::Areas.lines(&b""[..], 5).is_err());
+        let error = DataSource::Areas.lines(&b"{}\n["[..], 5).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
-        let lines = Source::Areas.lines(&b"{}\n"[..], 5).unwrap();
-        assert!(Source::Areas.grow(lines, 5, 1).unwrap_err().to_string().contains("bbox"));
+        let lines = DataSource::Areas.lines(&b"{}\n"[..], 5).unwrap();
+        assert!(DataSource::Areas.grow(lines, 5, 1).unwrap_err().to_string().contains("bbox"));
         let missing = Scale { data: Some("/nonexistent".into()), ..scale() };
-        assert!(Source::Posts.rows(&missing, 5).unwrap_err().to_string().contains("posts.ndjson.zst"));
+        assert!(DataSource::Posts.rows(&missing, 5).unwrap_err().to_string().contains("posts.ndjson.zst"));
     }
 }

@@ -1,7 +1,7 @@
 //! Figures 8 and 9: workloads in which records arrive while queries run (§6.3, table 2).
 
-use super::dataset::{Data, Row, Source};
-use super::windows::{around_records, count};
+use super::dataset::{DataRecord, DataSet, DataSource};
+use super::query_sets::{around_records, count};
 use super::{EMBEDDED, NEXT, OnDisk, SETTLE_LIMIT, STANDALONE, half, judged, report};
 use crate::data::random::Random;
 use crate::error::Result;
@@ -9,15 +9,15 @@ use crate::figures::Scale;
 use crate::figures::perseid::{lines, listed, mean};
 use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle};
-use crate::next_baselines::{Contender, QueryFigures};
+use crate::next_baselines::{Contender, Selection};
 
-/// Eager is left out, as in the paper.
+/// The contenders without *eager*, as in the paper.
 const CONTENDERS: [Contender; 3] = [EMBEDDED, STANDALONE, NEXT];
 const STEPS: usize = 5;
-/// Answers of a query among the records that are there at first.
+/// Answers of a query among the initial records.
 const ANSWERS: f64 = 100.0;
 
-/// Shares of the operations in percent (table 2); what is left are queries.
+/// Shares of the operations in percent (table 2); the rest are queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mix {
     name: &'static str,
@@ -31,82 +31,82 @@ const UPDATE_HEAVY: Mix = Mix { name: "update heavy", insert: 40, update: 40 };
 const MIXES: [Mix; 3] = [WRITE_HEAVY, READ_HEAVY, UPDATE_HEAVY];
 
 /// CPU microseconds of an operation in each part of the workload, background threads included.
-type Course = Vec<f64>;
+type StepTimes = Vec<f64>;
 
-/// Runs a mix over a table of its own, and those of the other contenders side by side: they take turns, part by part.
-fn run(scale: &Scale, mix: Mix, data: &Data, is_spatial: bool) -> Result<Vec<Course>> {
+/// Runs a mix over a table of each contender. The contenders run in turn, part by part.
+fn run(scale: &Scale, mix: Mix, data: &DataSet, is_spatial: bool) -> Result<Vec<StepTimes>> {
     let attribute = data.attribute(is_spatial);
-    let at_first = data.rows.len() * 4 / 5;
-    let operations = (data.rows.len() - at_first) / STEPS;
-    let before: Vec<&Row> = data.rows.iter().take(at_first).collect();
-    let queried = around_records(data, is_spatial, ANSWERS, operations * STEPS, scale.seed ^ 8).queried;
+    let initial_records = data.rows.len() * 4 / 5;
+    let operations = (data.rows.len() - initial_records) / STEPS;
+    let initial: Vec<&DataRecord> = data.rows.iter().take(initial_records).collect();
+    let selections = around_records(data, is_spatial, ANSWERS, operations * STEPS, scale.seed ^ 8).selections;
     let mut runs = Vec::new();
     for contender in CONTENDERS {
         let disk = OnDisk::create(scale, &[contender], &[attribute], data.rows.len())?;
-        disk.load(before.iter().copied())?;
-        // All draw the same operations.
-        runs.push(Running {
+        disk.load(initial.iter().copied())?;
+        // Each contender runs the same operations.
+        runs.push(RunState {
             contender,
             disk,
             random: Random::new(scale.seed ^ 9),
-            written: at_first,
-            queried: 0,
+            written: initial_records,
+            next_query: 0,
         });
     }
-    let mut courses = vec![Course::new(); runs.len()];
+    let mut step_times = vec![StepTimes::new(); runs.len()];
     for _ in 0..STEPS {
-        for (run, course) in runs.iter_mut().zip(&mut courses) {
+        for (run, times) in runs.iter_mut().zip(&mut step_times) {
             let started = process_cpu_nanos();
             for _ in 0..operations {
-                run.step(mix, data, &queried)?;
+                run.step(mix, data, &selections)?;
             }
             settle(SETTLE_LIMIT);
-            course.push((process_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64);
+            times.push((process_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64);
         }
     }
-    Ok(courses)
+    Ok(step_times)
 }
 
-/// One contender under way.
-struct Running {
+/// The state of the run of one contender.
+struct RunState {
     contender: Contender,
     disk: OnDisk,
     random: Random,
-    /// Records that are there.
+    /// The number of written records.
     written: usize,
-    /// Queries so far.
-    queried: usize,
+    /// The number of queries so far.
+    next_query: usize,
 }
 
-impl Running {
-    fn step(&mut self, mix: Mix, data: &Data, queried: &[QueryFigures]) -> Result<()> {
+impl RunState {
+    fn step(&mut self, mix: Mix, data: &DataSet, selections: &[Selection]) -> Result<()> {
         let dice = self.random.below(100);
         if dice < mix.insert {
             let row = &data.rows[self.written % data.rows.len()];
             self.written += 1;
             self.disk.table.insert(&row.key, &row.json)
         } else if dice < mix.insert + mix.update {
-            // Another record under the key of one that is there.
+            // A different record under an existing key.
             let key = data.rows[self.random.below(self.written as u64) as usize].key;
             let other = &data.rows[self.random.below(data.rows.len() as u64) as usize];
             self.disk.table.update(&key, &other.json)
         } else {
-            let one = queried[self.queried % queried.len()];
-            self.queried += 1;
+            let one = selections[self.next_query % selections.len()];
+            self.next_query += 1;
             count(&self.disk.table, self.contender, 0, one).map(drop)
         }
     }
 }
 
 pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
-    figure(scale, "next-8", "Figure 8", Source::Vehicles, true)
+    figure(scale, "next-8", "Figure 8", DataSource::Vehicles, true)
 }
 
 pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
-    figure(scale, "next-9", "Figure 9", Source::Posts, false)
+    figure(scale, "next-9", "Figure 9", DataSource::Posts, false)
 }
 
-fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: bool) -> Result<FigureReport> {
+fn figure(scale: &Scale, name: &str, what: &str, source: DataSource, is_spatial: bool) -> Result<FigureReport> {
     let mut report = report(name, what, scale, half(scale));
     let data = source.rows(scale, half(scale))?;
     report.set("data", &data.summary);
@@ -118,9 +118,9 @@ fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: boo
         all.push((mix, run(scale, mix, &data, is_spatial)?));
     }
     let cost = |mix: Mix, contender: Contender| {
-        let course = all.iter().find(|(of, _)| *of == mix).map(|(_, courses)| courses);
+        let times = all.iter().find(|(of, _)| *of == mix).map(|(_, step_times)| step_times);
         let at = CONTENDERS.iter().position(|other| *other == contender).unwrap_or_default();
-        course.map_or(0.0, |courses| mean(&courses[at]))
+        times.map_or(0.0, |step_times| mean(&step_times[at]))
     };
     let summary = |mixes: &[Mix]| {
         let each = mixes.iter().map(|mix| {
@@ -131,26 +131,28 @@ fn figure(scale: &Scale, name: &str, what: &str, source: Source, is_spatial: boo
     let within =
         |more: f64, other: Contender| MIXES.iter().all(|mix| cost(*mix, NEXT) < more * cost(*mix, other));
     report.departs(
-        "under each mix an operation costs no more with NEXT than with a composite index (within a half)",
+        "under each mix, an operation costs at most as much with NEXT as with a composite index (within a \
+         half)",
         within(1.5, STANDALONE),
         summary(&MIXES),
-        "in the paper, it costs less. Here records found by a composite index are fetched in the order of their keys, \
-         each block once: see next-table4.",
+        "in the paper, it costs less. Here the records of a composite index are fetched in the order of \
+         their keys, each block once: see next-table4.",
     );
     report.claim(
-        "§6.3: and no more than with index blocks without a global index (within a third)",
+        "§6.3: under each mix, an operation costs at most as much with NEXT as with index blocks without a \
+         global index (within a third)",
         within(1.34, EMBEDDED),
         summary(&MIXES),
     );
     let step = data.rows.len() as f64 / 5.0 / STEPS as f64 / 1000.0;
-    for (mix, courses) in &all {
-        let series = CONTENDERS.iter().zip(courses);
+    for (mix, step_times) in &all {
+        let series = CONTENDERS.iter().zip(step_times);
         report.panels.push(lines(
             &format!("Operations, {}", mix.name),
             ("thousand operations", "CPU µs an operation, whole process"),
             false,
             (1..=STEPS).map(|position| position as f64 * step).collect(),
-            series.map(|(one, course)| (one.name, course.clone())),
+            series.map(|(one, times)| (one.name, times.clone())),
         ));
     }
     Ok(judged(report, scale))

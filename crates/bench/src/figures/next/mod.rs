@@ -1,15 +1,15 @@
 //! The figures of NEXT (Shi, Yang, Cong and Li, SIGMOD 2025), repeated.
 //!
 //! ```text
-//! dataset     what is written: areas, vehicles, posts, synthetic numbers (§6.1, §6.5)
-//! windows     the queries: ranges and windows of three sizes, and how they are timed
-//! costs       table 1: I/O counted beside the formulas (§3.4)
+//! dataset     the records: areas, vehicles, posts, synthetic numbers (§6.1, §6.5)
+//! query_sets  the queries: ranges and windows of three sizes, and their times
+//! costs       table 1: counted I/O, compared with the formulas (§3.4)
 //! queries     tables 3 and 4, figure 5 (§6.2.1)
 //! puts        figures 6 and 7 (§6.2.2)
 //! mixed       figures 8 and 9 (§6.3)
 //! delta       figure 10 (§6.4)
 //! skew        figure 11 (§6.5)
-//! several     table 5 (§6.6)
+//! two_indexes table 5 (§6.6)
 //! memory      figure 12 (§6.7)
 //! ```
 
@@ -20,9 +20,9 @@ mod memory;
 mod mixed;
 mod puts;
 mod queries;
-mod several;
+mod query_sets;
 mod skew;
-mod windows;
+mod two_indexes;
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ use super::report::FigureReport;
 use super::{Figure, Scale};
 use crate::error::Result;
 use crate::measure::{CountingVfs, IoCounters, process_cpu_nanos, settle, thread_cpu_nanos};
-use crate::next_baselines::{Attribute, Contender, Kind, Setting, Table};
-use dataset::{Data, Row};
+use crate::next_baselines::{Attribute, Contender, ContenderKind, Table, TableSettings};
+use dataset::{DataRecord, DataSet};
 
 /// All figures of this paper.
 pub const FIGURES: &[Figure] = &[
-    Figure { name: "next-table1", title: "I/O beside the formulas", run: costs::table_1 },
+    Figure { name: "next-table1", title: "I/O compared with the formulas", run: costs::table_1 },
     Figure { name: "next-table3", title: "Queries to areas", run: queries::table_3 },
     Figure { name: "next-table4", title: "Queries to vehicles and posts", run: queries::table_4 },
     Figure { name: "next-5", title: "Queries by the number of answers", run: queries::figure_5 },
@@ -47,43 +47,43 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "next-7", title: "Size", run: puts::figure_7 },
     Figure { name: "next-8", title: "Mixed workloads, points", run: mixed::figure_8 },
     Figure { name: "next-9", title: "Mixed workloads, numbers", run: mixed::figure_9 },
-    Figure { name: "next-table5", title: "Two indexes at once", run: several::table_5 },
+    Figure { name: "next-table5", title: "Two indexes of a table", run: two_indexes::table_5 },
     Figure { name: "next-10", title: "The threshold of the split", run: delta::figure_10 },
     Figure { name: "next-11", title: "Skewed numbers", run: skew::figure_11 },
-    Figure { name: "next-12", title: "Memory, and how long writers wait", run: memory::figure_12 },
+    Figure { name: "next-12", title: "Memory and write stalls", run: memory::figure_12 },
 ];
 
 const PAPER: &str = "NEXT (SIGMOD 2025)";
 
 /// A tree in memory.
-const EAGER: Contender = Contender { name: "eager", kind: Kind::Eager };
+const EAGER: Contender = Contender { name: "eager", kind: ContenderKind::Eager };
 /// Index blocks in the sstables, without a global index.
 const EMBEDDED: Contender =
-    Contender { name: "in sstables, no global index", kind: Kind::InSstables("next:global=off") };
+    Contender { name: "in sstables, no global index", kind: ContenderKind::InSstables("next:global=off") };
 /// Composite keys in an LSM tree, with an update memo.
-const STANDALONE: Contender = Contender { name: "composite, memo", kind: Kind::Composite };
-/// NEXT as it comes.
-const NEXT: Contender = Contender { name: "next", kind: Kind::InSstables("next") };
-/// NEXT without splitting the ranges of index blocks: no gap is so wide.
+const STANDALONE: Contender = Contender { name: "composite, memo", kind: ContenderKind::Composite };
+/// NEXT with default options.
+const NEXT: Contender = Contender { name: "next", kind: ContenderKind::InSstables("next") };
+/// NEXT without split ranges of index blocks: no gap exceeds the threshold.
 const NEXT_WHOLE: Contender =
-    Contender { name: "next, not split", kind: Kind::InSstables("next:delta=1e300") };
-/// Those of the paper.
+    Contender { name: "next, not split", kind: ContenderKind::InSstables("next:delta=1e300") };
+/// The contenders of the paper.
 const CONTENDERS: [Contender; 4] = [EAGER, EMBEDDED, STANDALONE, NEXT];
 
-/// Small beside the data, as in the paper (64 MB beside 13 and 26 GB), so that nearly all of it lies in files: some
-/// twenty sstables, however many records there are, each with several index blocks.
-fn setting(records: usize) -> Setting {
+/// Memtables and cache in the proportion of the paper (64 MB for 13 and 26 GB of data), so that nearly all data is in files.
+/// Any number of records makes some twenty sstables, each with several index blocks.
+fn setting(records: usize) -> TableSettings {
     let file_bytes = (records as u64 * 12).max(32 << 10);
-    Setting { cache_bytes: file_bytes as usize / 4, memtable_bytes: file_bytes as usize, file_bytes }
+    TableSettings { cache_bytes: file_bytes as usize / 4, memtable_bytes: file_bytes as usize, file_bytes }
 }
 
-/// Of fewer records the sstables have an index block or two: claims about many are not judged.
-const ENOUGH: u64 = 50_000;
+/// Records from which on claims are judged: with fewer, sstables have one or two index blocks.
+const MIN_RECORDS: u64 = 50_000;
 
-/// `report`, its claims only if there are records enough for them.
+/// `report`, without its claims if `--records` is below [`MIN_RECORDS`].
 fn judged(mut report: FigureReport, scale: &Scale) -> FigureReport {
-    if scale.records < ENOUGH {
-        report.set("claims", format!("not judged of fewer than {ENOUGH} records"));
+    if scale.records < MIN_RECORDS {
+        report.set("claims", format!("not judged with fewer than {MIN_RECORDS} records"));
         report.shapes.clear();
     }
     report
@@ -101,20 +101,20 @@ fn report(name: &str, what: &str, scale: &Scale, records: u64) -> FigureReport {
     report.set("memtables", kib(setting.memtable_bytes));
     report.set("sstables", kib(setting.file_bytes as usize));
     report.set("block cache", kib(setting.cache_bytes));
-    report.set("load average when it was measured", load_average());
+    report.set("load average", load_average());
     report
 }
 
-/// A table on disk, below a folder that goes with it.
+/// A table on disk in a temporary folder.
 struct OnDisk {
-    // Before the folder, which goes when it is dropped.
+    // Declared before the folder, which is removed at its drop.
     table: Table,
     io: Arc<IoCounters>,
     _folder: tempfile::TempDir,
 }
 
 impl OnDisk {
-    /// An empty one for so many records.
+    /// An empty table for so many records.
     fn create(
         scale: &Scale,
         contenders: &[Contender],
@@ -133,22 +133,22 @@ impl OnDisk {
         Ok(Self { table, io, _folder: folder })
     }
 
-    /// One with all of `rows`, written to sstables.
+    /// A table with all records of `data`, flushed to sstables.
     fn loaded(
         scale: &Scale,
         contenders: &[Contender],
         attributes: &[Attribute],
-        data: &Data,
-    ) -> Result<(Self, Took)> {
-        let made = Self::create(scale, contenders, attributes, data.rows.len())?;
-        let took = made.load(data.in_writing_order())?;
-        made.table.db().flush()?;
+        data: &DataSet,
+    ) -> Result<(Self, PutTime)> {
+        let loaded = Self::create(scale, contenders, attributes, data.rows.len())?;
+        let put_time = loaded.load(data.in_write_order())?;
+        loaded.table.db().flush()?;
         settle(SETTLE_LIMIT);
-        Ok((made, took))
+        Ok((loaded, put_time))
     }
 
-    /// Inserts rows and waits for the work that they leave behind.
-    fn load<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Result<Took> {
+    /// Inserts rows and waits for the background work that follows.
+    fn load<'r>(&self, rows: impl Iterator<Item = &'r DataRecord>) -> Result<PutTime> {
         let (whole, calling) = (process_cpu_nanos(), thread_cpu_nanos());
         let mut count = 0;
         for row in rows {
@@ -158,20 +158,20 @@ impl OnDisk {
         let calling = thread_cpu_nanos() - calling;
         settle(SETTLE_LIMIT);
         let each = |nanos: u64| nanos as f64 / 1000.0 / f64::from(count.max(1));
-        Ok(Took { calling: each(calling), whole: each(process_cpu_nanos() - whole) })
+        Ok(PutTime { calling: each(calling), whole: each(process_cpu_nanos() - whole) })
     }
 }
 
 /// CPU microseconds of a put.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
+struct PutTime {
     /// Of the calling thread.
     calling: f64,
     /// Of all threads.
     whole: f64,
 }
 
-/// What indexes of kind `next` take of the memory, in KiB, and how many ranges and index blocks they have.
+/// The memory of indexes of kind `next` in KiB, and their numbers of ranges and of index blocks.
 fn global_index(table: &Table) -> (f64, f64, f64) {
     let stats = table.db().stats();
     let figures = stats.collections.iter().flat_map(|of| &of.indexes).filter_map(|index| index.next);
@@ -180,7 +180,7 @@ fn global_index(table: &Table) -> (f64, f64, f64) {
     (all.resident_bytes() as f64 / 1024.0, all.ranges as f64, all.index_blocks.max(1) as f64)
 }
 
-/// Half the records, where many databases are made.
+/// Half the records, for figures with many databases.
 fn half(scale: &Scale) -> u64 {
     (scale.records / 2).max(1000)
 }

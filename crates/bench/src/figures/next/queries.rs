@@ -1,9 +1,9 @@
-//! Tables 3 and 4, and figure 5: queries with few, some and many answers (§6.2.1).
+//! Tables 3 and 4, and figure 5: queries by the number of answers (§6.2.1).
 
 use std::sync::{Mutex, PoisonError};
 
-use super::dataset::Source;
-use super::windows::{Size, around_records, times};
+use super::dataset::DataSource;
+use super::query_sets::{QuerySize, around_records, times};
 use super::{CONTENDERS, EAGER, EMBEDDED, NEXT, OnDisk, STANDALONE, judged, report};
 use crate::error::Result;
 use crate::figures::Scale;
@@ -12,83 +12,83 @@ use crate::figures::quartiles::Quartiles;
 use crate::figures::report::{Content, FigureReport, Panel, Series, number};
 use crate::next_baselines::Contender;
 
-/// The queries and their data: with space or without.
-const PLACES: [(Source, bool); 4] =
-    [(Source::Areas, true), (Source::Areas, false), (Source::Vehicles, true), (Source::Posts, false)];
+/// The queried attributes: a data set, and whether the attribute is spatial.
+const CASES: [(DataSource, bool); 4] =
+    [(DataSource::Areas, true), (DataSource::Areas, false), (DataSource::Vehicles, true), (DataSource::Posts, false)];
 
-/// The queries of three sizes to one attribute.
+/// The queries of three sizes on one attribute, and their times.
 #[derive(Debug, Clone)]
-struct QueryFigures {
-    source: Source,
+struct AttributeTimes {
+    source: DataSource,
     is_spatial: bool,
-    /// What the data is, in words.
+    /// The description of the data set.
     summary: String,
-    /// Of each size, the width and the answers on average.
-    windows: Vec<(f64, f64)>,
+    /// For each size the width and the mean number of answers.
+    sets: Vec<(f64, f64)>,
     /// `micros[size][contender][query]`.
     micros: Vec<Vec<Vec<f64>>>,
 }
 
-impl QueryFigures {
+impl AttributeTimes {
     fn name(&self) -> String {
         format!("{}, {}", self.source.name(), if self.is_spatial { "space" } else { "numbers" })
     }
 
-    /// CPU microseconds of a query, on average.
-    fn mean(&self, size: Size, contender: Contender) -> f64 {
+    /// Mean CPU microseconds of a query.
+    fn mean(&self, size: QuerySize, contender: Contender) -> f64 {
         let at = CONTENDERS.iter().position(|other| *other == contender).unwrap_or_default();
         mean(&self.micros[size as usize][at])
     }
 
-    fn summary(&self, size: Size) -> String {
+    fn summary(&self, size: QuerySize) -> String {
         let of = CONTENDERS.map(|contender| (contender.name, self.mean(size, contender)));
         format!("{}: {}", self.name(), listed(of))
     }
 
     fn groups(&self) -> Vec<String> {
         let group = |(name, (_, answers)): (&str, &(f64, f64))| format!("{name} ({})", number(*answers));
-        Size::NAMES.into_iter().zip(&self.windows).map(group).collect()
+        QuerySize::NAMES.into_iter().zip(&self.sets).map(group).collect()
     }
 }
 
-/// Measures all places, the first time: the tables and the figure show the same queries.
-fn measured(scale: &Scale) -> Result<Vec<QueryFigures>> {
-    static ONCE: Mutex<Option<Vec<QueryFigures>>> = Mutex::new(None);
+/// Measures all cases once: the tables and the figure share the queries.
+fn measured(scale: &Scale) -> Result<Vec<AttributeTimes>> {
+    static ONCE: Mutex<Option<Vec<AttributeTimes>>> = Mutex::new(None);
     let mut once = ONCE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(all) = &*once {
         return Ok(all.clone());
     }
     let mut all = Vec::new();
-    for (source, is_spatial) in PLACES {
+    for (source, is_spatial) in CASES {
         all.push(measure(scale, source, is_spatial)?);
     }
     *once = Some(all.clone());
     Ok(all)
 }
 
-fn measure(scale: &Scale, source: Source, is_spatial: bool) -> Result<QueryFigures> {
+fn measure(scale: &Scale, source: DataSource, is_spatial: bool) -> Result<AttributeTimes> {
     let data = source.rows(scale, scale.records)?;
     let attribute = data.attribute(is_spatial);
     eprintln!("  {}, {}", data.summary, attribute.path);
     let (disk, _) = OnDisk::loaded(scale, &CONTENDERS, &[attribute], &data)?;
-    let (mut windows, mut micros) = (Vec::new(), Vec::new());
-    for size in Size::ALL {
+    let (mut sets, mut micros) = (Vec::new(), Vec::new());
+    for size in QuerySize::ALL {
         let queries = size.queries(scale.queries);
         let answers = size.answers(data.rows.len());
-        let queried = around_records(&data, is_spatial, answers, queries, scale.seed);
-        windows.push((queried.width, queried.answers));
-        micros.push(times(&CONTENDERS.map(|contender| (&disk.table, contender, 0)), &queried.queried)?);
+        let set = around_records(&data, is_spatial, answers, queries, scale.seed);
+        sets.push((set.width, set.answers));
+        micros.push(times(&CONTENDERS.map(|contender| (&disk.table, contender, 0)), &set.selections)?);
     }
-    Ok(QueryFigures { source, is_spatial, summary: data.summary, windows, micros })
+    Ok(AttributeTimes { source, is_spatial, summary: data.summary, sets, micros })
 }
 
-fn report_of(name: &str, what: &str, scale: &Scale, printed: &[&QueryFigures]) -> FigureReport {
+fn report_of(name: &str, what: &str, scale: &Scale, cases: &[&AttributeTimes]) -> FigureReport {
     let mut report = report(name, what, scale, scale.records);
-    for queried in printed {
-        let widths = queried.windows.iter().zip(Size::NAMES).map(|((width, _), name)| (name, *width));
-        report.set(&queried.name(), format!("{}; widths: {}", queried.summary, listed(widths)));
+    for case in cases {
+        let widths = case.sets.iter().zip(QuerySize::NAMES).map(|((width, _), name)| (name, *width));
+        report.set(&case.name(), format!("{}; widths: {}", case.summary, listed(widths)));
     }
-    report.set("queries", Size::ALL.map(|size| size.queries(scale.queries).to_string()).join(", "));
+    report.set("queries", QuerySize::ALL.map(|size| size.queries(scale.queries).to_string()).join(", "));
     report
 }
 
@@ -100,16 +100,16 @@ pub(super) fn table_4(scale: &Scale) -> Result<FigureReport> {
     table("next-table4", "Table 4", scale, &measured(scale)?[2..])
 }
 
-fn table(name: &str, what: &str, scale: &Scale, all: &[QueryFigures]) -> Result<FigureReport> {
-    let printed: Vec<&QueryFigures> = all.iter().collect();
-    let mut report = report_of(name, what, scale, &printed);
-    claims(&mut report, &printed);
-    for queried in all {
-        let groups = queried.groups();
+fn table(name: &str, what: &str, scale: &Scale, all: &[AttributeTimes]) -> Result<FigureReport> {
+    let cases: Vec<&AttributeTimes> = all.iter().collect();
+    let mut report = report_of(name, what, scale, &cases);
+    claims(&mut report, &cases);
+    for case in all {
+        let groups = case.groups();
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let of = |contender| Size::ALL.map(|size| queried.mean(size, contender)).to_vec();
+        let of = |contender| QuerySize::ALL.map(|size| case.mean(size, contender)).to_vec();
         report.panels.push(bars(
-            &queried.name(),
+            &case.name(),
             "CPU µs a query, calling thread",
             true,
             &groups,
@@ -119,115 +119,121 @@ fn table(name: &str, what: &str, scale: &Scale, all: &[QueryFigures]) -> Result<
     Ok(judged(report, scale))
 }
 
-/// Whether `holds` for all of `printed`.
-fn every(printed: &[&QueryFigures], holds: impl Fn(&QueryFigures) -> bool) -> bool {
-    printed.iter().all(|queried| holds(queried))
+/// True if `holds` for all of `cases`.
+fn every(cases: &[&AttributeTimes], holds: impl Fn(&AttributeTimes) -> bool) -> bool {
+    cases.iter().all(|case| holds(case))
 }
 
-fn summary(printed: &[&QueryFigures], size: Size) -> String {
-    printed.iter().map(|queried| queried.summary(size)).collect::<Vec<_>>().join("; ")
+fn summary(cases: &[&AttributeTimes], size: QuerySize) -> String {
+    cases.iter().map(|case| case.summary(size)).collect::<Vec<_>>().join("; ")
 }
 
-fn claims(report: &mut FigureReport, printed: &[&QueryFigures]) {
+fn claims(report: &mut FigureReport, cases: &[&AttributeTimes]) {
     report.claim(
-        "§6.2.1: with few answers NEXT takes no more than index blocks without a global index (within a fifth), and \
-         of numbers, less by a fifth: it does not read every sstable for its directory",
-        every(printed, |queried| {
-            let of = if queried.is_spatial { 1.2 } else { 0.8 };
-            queried.mean(Size::Small, NEXT) < of * queried.mean(Size::Small, EMBEDDED)
+        "§6.2.1: with few answers, NEXT takes at most as long as index blocks without a global index \
+         (within a fifth), and for numbers a fifth less, since it does not read the directory of every \
+         sstable",
+        every(cases, |case| {
+            let of = if case.is_spatial { 1.2 } else { 0.8 };
+            case.mean(QuerySize::Small, NEXT) < of * case.mean(QuerySize::Small, EMBEDDED)
         }),
-        summary(printed, Size::Small),
+        summary(cases, QuerySize::Small),
     );
     report.departs(
-        "with few answers of numbers NEXT takes up to four times what a composite index does",
-        every(printed, |queried| {
-            queried.is_spatial || queried.mean(Size::Small, NEXT) < 4.0 * queried.mean(Size::Small, STANDALONE)
+        "with few answers for numbers, NEXT takes up to four times as long as a composite index",
+        every(cases, |case| {
+            case.is_spatial || case.mean(QuerySize::Small, NEXT) < 4.0 * case.mean(QuerySize::Small, STANDALONE)
         }),
-        summary(printed, Size::Small),
-        "in the paper, NEXT is ahead, with 100 answers or more. Numbers that are not correlated with the primary key \
-         lie in an index block of nearly every sstable; in a composite index they lie side by side in a few runs.",
+        summary(cases, QuerySize::Small),
+        "in the paper, NEXT is faster, with 100 answers or more. Here the numbers are not correlated with \
+         the primary key: a value has index blocks in nearly every sstable, but neighbouring entries of a \
+         composite index in few runs.",
     );
     report.departs(
-        "with some answers NEXT takes at most twice what the better of eager and composite indexes does",
-        every(printed, |queried| {
-            let better = queried.mean(Size::Medium, EAGER).min(queried.mean(Size::Medium, STANDALONE));
-            queried.mean(Size::Medium, NEXT) < 2.0 * better
+        "with a medium number of answers, NEXT takes at most twice as long as the faster of eager and \
+         composite indexes",
+        every(cases, |case| {
+            let better = case.mean(QuerySize::Medium, EAGER).min(case.mean(QuerySize::Medium, STANDALONE));
+            case.mean(QuerySize::Medium, NEXT) < 2.0 * better
         }),
-        summary(printed, Size::Medium),
-        "in the paper, it is ahead, since the others look keys up one by one through all levels. Here the driver fetches the \
-         records of all indexes in the order of their keys, by sequence number, each block once.",
+        summary(cases, QuerySize::Medium),
+        "in the paper, it is faster, since the other indexes look up each key through all levels. Here the \
+         lookup driver fetches the records of all indexes in the order of their keys, by sequence number, \
+         each block once.",
     );
     report.claim(
-        "§6.2.1: with many answers it takes less than an eager index, by an eighth at least",
-        every(printed, |queried| queried.mean(Size::Large, NEXT) < 0.875 * queried.mean(Size::Large, EAGER)),
-        summary(printed, Size::Large),
+        "§6.2.1: with many answers, NEXT takes less than an eager index, by an eighth at least",
+        every(cases, |case| case.mean(QuerySize::Large, NEXT) < 0.875 * case.mean(QuerySize::Large, EAGER)),
+        summary(cases, QuerySize::Large),
     );
     report.claim(
-        "§6.2.1: with many answers of space it takes less than a composite index, by a third at least",
-        every(printed, |queried| {
-            !queried.is_spatial
-                || queried.mean(Size::Large, NEXT) < 0.67 * queried.mean(Size::Large, STANDALONE)
+        "§6.2.1: with many answers for space, NEXT takes less than a composite index, by a third at least",
+        every(cases, |case| {
+            !case.is_spatial
+                || case.mean(QuerySize::Large, NEXT) < 0.67 * case.mean(QuerySize::Large, STANDALONE)
         }),
-        summary(printed, Size::Large),
+        summary(cases, QuerySize::Large),
     );
     report.departs(
-        "with many answers of numbers it takes no more than a composite index (within a quarter)",
-        every(printed, |queried| {
-            queried.is_spatial || queried.mean(Size::Large, NEXT) < 1.25 * queried.mean(Size::Large, STANDALONE)
+        "with many answers for numbers, NEXT takes at most as long as a composite index (within a quarter)",
+        every(cases, |case| {
+            case.is_spatial || case.mean(QuerySize::Large, NEXT) < 1.25 * case.mean(QuerySize::Large, STANDALONE)
         }),
-        summary(printed, Size::Large),
-        "in the paper, it takes less than half. Numbers that are not correlated with the primary key have nearly each answer \
-         in a block of its own, which both read once: here look-ups of many keys are in order, and share blocks too.",
+        summary(cases, QuerySize::Large),
+        "in the paper, it takes less than half. Here the numbers are not correlated with the primary key: \
+         nearly each answer is in a block of its own. Both indexes read it once, since lookups of many keys \
+         are sorted and share blocks.",
     );
     report.claim(
-        "§6.2.1: with many answers it is about as fast as index blocks without a global index, or faster (within a \
-         quarter)",
-        every(printed, |queried| queried.mean(Size::Large, NEXT) < 1.25 * queried.mean(Size::Large, EMBEDDED)),
-        summary(printed, Size::Large),
+        "§6.2.1: with many answers, NEXT is as fast as index blocks without a global index or faster \
+         (within a quarter)",
+        every(cases, |case| case.mean(QuerySize::Large, NEXT) < 1.25 * case.mean(QuerySize::Large, EMBEDDED)),
+        summary(cases, QuerySize::Large),
     );
 }
 
 pub(super) fn figure_5(scale: &Scale) -> Result<FigureReport> {
     let all = measured(scale)?;
-    let printed: Vec<&QueryFigures> = all.iter().collect();
-    let mut report = report_of("next-5", "Figure 5", scale, &printed);
-    let growth = |queried: &QueryFigures, contender| {
-        let answers = |size: Size| queried.windows[size as usize].1.max(1.0);
-        let micros = |size| queried.mean(size, contender);
-        (micros(Size::Large) - micros(Size::Medium)) / (answers(Size::Large) - answers(Size::Medium)).max(1.0)
+    let cases: Vec<&AttributeTimes> = all.iter().collect();
+    let mut report = report_of("next-5", "Figure 5", scale, &cases);
+    let growth = |case: &AttributeTimes, contender| {
+        let answers = |size: QuerySize| case.sets[size as usize].1.max(1.0);
+        let micros = |size| case.mean(size, contender);
+        let further = answers(QuerySize::Large) - answers(QuerySize::Medium);
+        (micros(QuerySize::Large) - micros(QuerySize::Medium)) / further.max(1.0)
     };
-    let each = |queried: &&QueryFigures| {
-        let of = CONTENDERS.map(|contender| (contender.name, growth(queried, contender)));
-        format!("{}: {}", queried.name(), listed(of))
+    let each = |case: &&AttributeTimes| {
+        let of = CONTENDERS.map(|contender| (contender.name, growth(case, contender)));
+        format!("{}: {}", case.name(), listed(of))
     };
     report.claim(
-        "§6.2.1: one more answer costs NEXT less than an eager index (by a fifth at least), and no more than a composite \
-         one (within a quarter)",
-        every(&printed, |queried| {
-            growth(queried, NEXT) < 0.8 * growth(queried, EAGER) && growth(queried, NEXT) < 1.25 * growth(queried, STANDALONE)
+        "§6.2.1: a further answer costs less with NEXT than with an eager index (by a fifth at least), and \
+         at most as much as with a composite index (within a quarter)",
+        every(&cases, |case| {
+            growth(case, NEXT) < 0.8 * growth(case, EAGER) && growth(case, NEXT) < 1.25 * growth(case, STANDALONE)
         }),
-        format!("CPU µs: {}", printed.iter().map(each).collect::<Vec<_>>().join("; ")),
+        format!("CPU µs: {}", cases.iter().map(each).collect::<Vec<_>>().join("; ")),
     );
     report.claim(
-        "§6.2.1: index blocks without a global index cost most where there are few answers: more than an eager index, and of \
-         numbers more than a composite one",
-        every(&printed, |queried| {
-            let embedded = queried.mean(Size::Small, EMBEDDED);
-            let composite = queried.mean(Size::Small, STANDALONE);
-            embedded > queried.mean(Size::Small, EAGER) && (queried.is_spatial || embedded > composite)
+        "§6.2.1: with few answers, index blocks without a global index cost more than an eager index, and \
+         for numbers more than a composite index",
+        every(&cases, |case| {
+            let embedded = case.mean(QuerySize::Small, EMBEDDED);
+            let composite = case.mean(QuerySize::Small, STANDALONE);
+            embedded > case.mean(QuerySize::Small, EAGER) && (case.is_spatial || embedded > composite)
         }),
-        summary(&printed, Size::Small),
+        summary(&cases, QuerySize::Small),
     );
-    for queried in &all {
-        let of = |at: usize| queried.micros.iter().map(|sizes| Quartiles::of(sizes[at].clone())).collect();
+    for case in &all {
+        let of = |at: usize| case.micros.iter().map(|sizes| Quartiles::of(sizes[at].clone())).collect();
         let series = CONTENDERS.iter().enumerate();
         report.panels.push(Panel {
-            title: queried.name(),
+            title: case.name(),
             x_label: "answers".to_owned(),
             y_label: "CPU µs a query, calling thread".to_owned(),
             log: true,
             content: Content::Boxes {
-                groups: queried.groups(),
+                groups: case.groups(),
                 series: series
                     .map(|(at, one)| Series { name: one.name.to_owned(), values: of(at) })
                     .collect(),

@@ -1,8 +1,8 @@
 //! Figure 7: index-only queries for the newest 10 and 200 records of a secondary key (§5.2.2).
 
 use super::index_only::{
-    COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, LIMITS, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY, Measured,
-    PS_BTREE, PS_DATABASE, PS_TRIE, SUBJECTS, Subject, latency, measured, records,
+    COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, IndexSubject, LIMITS, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY,
+    MicroBenchmarks, PS_BTREE, PS_DATABASE, PS_TRIE, SUBJECTS, latency, measured, records,
 };
 use super::workload::Workload;
 use super::{bars, listed, report};
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::{FigureReport, number};
 
-const TEN: usize = 0;
+const NEWEST_10: usize = 0;
 const ALL: usize = 1;
 
 pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
@@ -35,11 +35,11 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
         ));
     }
     let shares = SUBJECTS.map(|subject| {
-        let took = measured.of(subject, Workload::Uniform);
-        (subject.name, vec![took.newest[ALL] - took.validation[ALL], took.validation[ALL]])
+        let costs = measured.of(subject, Workload::Uniform);
+        (subject.name, vec![costs.newest[ALL] - costs.validation[ALL], costs.validation[ALL]])
     });
     report.panels.push(bars(
-        "The newest 200 by stage, uniform upserts (a PS-Tree in a database validates while it reads)",
+        "The newest 200 by stage, uniform upserts (a PS-Tree in a database validates during the read)",
         "CPU µs a query",
         true,
         &["index", "validation"],
@@ -55,9 +55,9 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
     ));
     if let Some(model) = latency(scale) {
         report.set("delays of modelled memory", format!("{} / {} ns", model.read_nanos, model.write_nanos));
-        let of = |subject| measured.modelled(subject).map_or(vec![0.0; 2], |took| took.newest.to_vec());
+        let of = |subject| measured.with_delays(subject).map_or(vec![0.0; 2], |costs| costs.newest.to_vec());
         report.panels.push(bars(
-            "Where reading 256 bytes has a delay, uniform upserts",
+            "With a delay of reading 256 bytes, uniform upserts",
             "CPU µs a query",
             true,
             &["newest 10", "newest 200"],
@@ -67,98 +67,97 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
     Ok(report)
 }
 
-fn against_lsm(report: &mut FigureReport, measured: &Measured) {
+fn against_lsm(report: &mut FigureReport, measured: &MicroBenchmarks) {
     let newest = |subject, workload, position: usize| measured.of(subject, workload).newest[position];
     let summary = |workload, position| {
         listed(SUBJECTS.map(|subject| (subject.name, newest(subject, workload, position))))
     };
     let every = |holds: &dyn Fn(Workload, usize) -> bool| {
-        Workload::ALL.iter().all(|workload| [TEN, ALL].iter().all(|position| holds(*workload, *position)))
+        Workload::ALL.iter().all(|workload| [NEWEST_10, ALL].iter().all(|position| holds(*workload, *position)))
     };
     report.claim(
-        "§5.2.2: every structure in memory answers faster than LSM trees",
+        "§5.2.2: queries to every structure in memory are faster than to LSM trees",
         every(&|workload, position| {
             IN_REGIONS
                 .iter()
                 .all(|subject| newest(*subject, workload, position) < newest(LSM, workload, position))
         }),
-        format!("newest 10, uniform: {}", summary(Workload::Uniform, TEN)),
+        format!("newest 10, uniform: {}", summary(Workload::Uniform, NEWEST_10)),
     );
-    let least = |ps: Subject| {
-        let gains = Workload::ALL.map(|w| [TEN, ALL].map(|at| newest(LSM, w, at) / newest(ps, w, at)));
+    let min_gain = |ps: IndexSubject| {
+        let gains = Workload::ALL.map(|w| [NEWEST_10, ALL].map(|at| newest(LSM, w, at) / newest(ps, w, at)));
         gains.into_iter().flatten().fold(f64::MAX, f64::min)
     };
     report.departs(
-        "a PS-Tree at least four times as fast",
-        least(PS_BTREE) > 4.0 && least(PS_TRIE) > 4.0,
-        format!("least: {}", listed([PS_BTREE, PS_TRIE].map(|ps| (ps.name, least(ps))))),
-        "in the paper, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys \
-         alone, and these are a thousand times as many. Here the driver reads that tree for all \
-         candidates of a query together, in a few small files.",
+        "queries to a PS-Tree are at least four times as fast as to LSM trees",
+        min_gain(PS_BTREE) > 4.0 && min_gain(PS_TRIE) > 4.0,
+        format!("minimum: {}", listed([PS_BTREE, PS_TRIE].map(|ps| (ps.name, min_gain(ps))))),
+        "in the paper, about two orders of magnitude: each candidate is a separate lookup in a tree of \
+         primary keys with a thousand times as many keys. Here the driver looks up all candidates of a \
+         query together, in a few small files.",
     );
     let average =
         |subject, position| super::mean(&Workload::ALL.map(|workload| newest(subject, workload, position)));
     report.claim(
-        "§5.2.2: an LSM index gains little from having its files in memory (less than a half, over all \
-         workloads)",
-        [TEN, ALL].iter().all(|at| average(LSM, *at) < 1.5 * average(LSM_MEMORY, *at)),
+        "§5.2.2: queries to an LSM index gain less than a half from files in memory, over all workloads",
+        [NEWEST_10, ALL].iter().all(|at| average(LSM, *at) < 1.5 * average(LSM_MEMORY, *at)),
         listed([
-            ("newest 10", average(LSM, TEN)),
-            ("in memory", average(LSM_MEMORY, TEN)),
+            ("newest 10", average(LSM, NEWEST_10)),
+            ("in memory", average(LSM_MEMORY, NEWEST_10)),
             ("newest 200", average(LSM, ALL)),
             ("in memory", average(LSM_MEMORY, ALL)),
         ]),
     );
     report.claim(
-        "as an index of a database, with the driver of all queries, a PS-Tree is at least three times as \
-         fast as LSM trees",
+        "as an index of a database, with the lookup driver, a PS-Tree is at least three times as fast as \
+         LSM trees",
         every(&|workload, position| {
             3.0 * newest(PS_DATABASE, workload, position) < newest(LSM, workload, position)
         }),
         Workload::ALL
             .map(|workload| {
-                let of = |subject: Subject| number(newest(subject, workload, TEN));
+                let of = |subject: IndexSubject| number(newest(subject, workload, NEWEST_10));
                 format!("newest 10, {}: {} against {}", workload.name(), of(PS_DATABASE), of(LSM))
             })
             .join("; "),
     );
 }
 
-fn against_structures(report: &mut FigureReport, measured: &Measured) {
+fn against_structures(report: &mut FigureReport, measured: &MicroBenchmarks) {
     let newest = |subject, workload, position: usize| measured.of(subject, workload).newest[position];
     let summary = |workload, position| {
         listed(IN_REGIONS.map(|subject| (subject.name, newest(subject, workload, position))))
     };
     let gain =
         |ps, other, workload, position| newest(other, workload, position) / newest(ps, workload, position);
-    let most = |ps, other| {
-        let gains = Workload::ALL.map(|workload| [TEN, ALL].map(|at| gain(ps, other, workload, at)));
+    let max_gain = |ps, other| {
+        let gains = Workload::ALL.map(|workload| [NEWEST_10, ALL].map(|at| gain(ps, other, workload, at)));
         gains.into_iter().flatten().fold(0.0, f64::max)
     };
     let pairs =
         [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE), (PS_BTREE, LOG_BTREE), (PS_TRIE, LOG_TRIE)];
     report.claim(
-        "§5.2.2: a PS-Tree answers the newest 200 faster than composite keys and than a log, however keys \
-         are distributed",
+        "§5.2.2: queries for the newest 200 are faster with a PS-Tree than with composite keys and with a \
+         log, under every distribution of keys",
         pairs
             .iter()
             .all(|(ps, other)| Workload::ALL.iter().all(|workload| gain(*ps, *other, *workload, ALL) > 1.0)),
         format!(
-            "uniform: {}; most gained: {}",
+            "uniform: {}; maximum gain: {}",
             summary(Workload::Uniform, ALL),
-            listed(pairs.map(|(ps, other)| (other.name, most(ps, other))))
+            listed(pairs.map(|(ps, other)| (other.name, max_gain(ps, other))))
         ),
     );
     report.claim(
-        "§5.2.2: composite keys fall behind most where a query has many answers: more for the newest \
+        "§5.2.2: the gain over composite keys grows with the number of answers: it is larger for the newest \
          200 than for the newest 10 of popular secondary keys",
         [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE)].iter().all(|(ps, composite)| {
             gain(*ps, *composite, Workload::SkewedSecondary, ALL)
-                > gain(*ps, *composite, Workload::SkewedSecondary, TEN)
+                > gain(*ps, *composite, Workload::SkewedSecondary, NEWEST_10)
         }),
         format!(
             "newest 10: {}; newest 200: {}",
-            summary(Workload::SkewedSecondary, TEN),
+            summary(Workload::SkewedSecondary, NEWEST_10),
             summary(Workload::SkewedSecondary, ALL)
         ),
     );
@@ -169,68 +168,68 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
         listed(IN_REGIONS.map(|subject| (subject.name, bytes(subject)))),
     );
     report.claim(
-        "§5.2.2: the newest 10 of popular secondary keys are found faster than of random ones: they are in \
-         the cache",
+        "§5.2.2: queries for the newest 10 are faster with popular secondary keys than with random ones, \
+         since their entries are cached",
         [PS_BTREE, PS_TRIE]
             .iter()
-            .all(|ps| newest(*ps, Workload::SkewedSecondary, TEN) < newest(*ps, Workload::Uniform, TEN)),
+            .all(|ps| newest(*ps, Workload::SkewedSecondary, NEWEST_10) < newest(*ps, Workload::Uniform, NEWEST_10)),
         format!(
             "uniform: {}; skewed-sec: {}",
-            summary(Workload::Uniform, TEN),
-            summary(Workload::SkewedSecondary, TEN)
+            summary(Workload::Uniform, NEWEST_10),
+            summary(Workload::SkewedSecondary, NEWEST_10)
         ),
     );
     let trie =
         newest(COMPOSITE_TRIE, Workload::Uniform, ALL) / newest(COMPOSITE_BTREE, Workload::Uniform, ALL);
     report.departs(
-        "composite keys are read through in a trie about as fast as in a B+-tree (within a third)",
+        "scans of composite keys are about as fast in a trie as in a B+-tree (within a third)",
         (0.75..1.34).contains(&trie),
         summary(Workload::Uniform, ALL),
-        "in the paper, a trie is slower. Here its nodes hold what distinguishes neighbouring keys beside the way to each of them, as \
-         those of the B+-tree do, and the keys of one secondary key lie in nodes of their own.",
+        "in the paper, a trie is slower. Here its nodes store the distinguishing bytes of neighbouring \
+         keys, as those of the B+-tree do, and the keys of one secondary key have nodes of their own.",
     );
 }
 
-fn stages(report: &mut FigureReport, measured: &Measured) {
+fn stages(report: &mut FigureReport, measured: &MicroBenchmarks) {
     let share = |subject, workload| {
-        let took = measured.of(subject, workload);
-        took.validation[ALL] / took.newest[ALL]
+        let costs = measured.of(subject, workload);
+        costs.validation[ALL] / costs.newest[ALL]
     };
     let summary = |workload| {
-        listed([PS_BTREE, PS_TRIE, LSM].map(|subject: Subject| (subject.name, share(subject, workload))))
+        listed([PS_BTREE, PS_TRIE, LSM].map(|subject: IndexSubject| (subject.name, share(subject, workload))))
     };
     let upserts = [Workload::Uniform, Workload::SkewedPrimary, Workload::SkewedSecondary];
     let shares =
         upserts.map(|workload| format!("share, {}: {}", workload.name(), summary(workload))).join("; ");
-    let most = |workload| share(PS_BTREE, workload).max(share(PS_TRIE, workload));
+    let max_share = |workload| share(PS_BTREE, workload).max(share(PS_TRIE, workload));
     report.claim(
-        "§5.2.2: validating by the version table takes less than half of a query to a PS-Tree where \
-         secondary keys are uniform",
-        upserts[..2].iter().all(|workload| most(*workload) < 0.5),
+        "§5.2.2: validation by the version table takes less than half of a query to a PS-Tree with uniform \
+         secondary keys",
+        upserts[..2].iter().all(|workload| max_share(*workload) < 0.5),
         shares.clone(),
     );
     report.departs(
-        "and no more than two thirds where they are skewed",
-        most(upserts[2]) < 0.67,
+        "validation by the version table takes less than two thirds of a query to a PS-Tree with skewed \
+         secondary keys",
+        max_share(upserts[2]) < 0.67,
         shares,
-        "in the paper, it is less than half here too. Here the many entries of a popular key are read one after \
-         the other from a few pages, each in less time than it takes to look it up.",
+        "in the paper, less than half here too. Here the entries of a popular key are read in sequence from \
+         few pages, in less time for each than its lookup in the version table.",
     );
     let validation = |subject| measured.of(subject, Workload::Uniform).validation[ALL];
     report.claim(
-        "§5.2.2: validating by a tree of primary keys takes an LSM index at least five times as long as \
-         the version table takes a PS-Tree",
+        "§5.2.2: validation by a tree of primary keys (LSM) takes at least five times as long as by the \
+         version table (PS-Tree)",
         validation(LSM) > 5.0 * validation(PS_BTREE) && validation(LSM) > 5.0 * validation(PS_TRIE),
-        listed([PS_BTREE, PS_TRIE, LSM].map(|subject: Subject| (subject.name, validation(subject)))),
+        listed([PS_BTREE, PS_TRIE, LSM].map(|subject: IndexSubject| (subject.name, validation(subject)))),
     );
     let lsm = |workload| measured.of(LSM, workload).newest[ALL];
     let (uniform, skewed) = (lsm(Workload::Uniform), lsm(Workload::SkewedPrimary));
     report.departs(
-        "an LSM index answers about as fast where primary keys are skewed as where they are uniform \
-         (within a half)",
+        "queries to an LSM index are about as fast with skewed as with uniform primary keys (within a half)",
         skewed < 1.5 * uniform && uniform < 1.5 * skewed,
         listed(upserts.map(|workload| (workload.name(), lsm(workload)))),
-        "in the paper, it is faster with skewed keys, which the tree of primary keys finds in the cache. Here \
-         that tree is small, and how many runs the trees happen to have weighs as much.",
+        "in the paper, they are faster with skewed keys, which are cached in the tree of primary keys. Here \
+         that tree is small, and the number of runs of the trees has an equal effect.",
     );
 }

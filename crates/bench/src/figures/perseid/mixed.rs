@@ -1,10 +1,10 @@
-//! Figure 12 and table 1: writes, reads and queries side by side (§5.3).
+//! Figure 12 and table 1: mixed workloads of writes, reads and queries (§5.3).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bolide_index::ps_tree::SkeyKind;
 
-use super::records::Fetch;
+use super::records::FetchMode;
 use super::workload::{Draws, Workload};
 use super::{RECORD_BYTES, bars, lines, listed, load_average, mean, report, table};
 use crate::error::Result;
@@ -12,7 +12,7 @@ use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle, thread_cpu_nanos};
 use crate::pm_baselines::{
-    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, primary_key, queried_by_driver,
+    EntrySource, LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, primary_key, with_substitute_index,
 };
 
 const STEPS: u64 = 10;
@@ -37,9 +37,9 @@ const COMPOSITE: &str = "composite (trie)";
 const LSM: &str = "LSM";
 const SUBJECTS: [&str; 3] = [PS, COMPOSITE, LSM];
 
-/// What one subject did with one mix.
+/// The costs of one subject under one mix.
 #[derive(Debug, Clone, Default)]
-struct Course {
+struct MixCosts {
     /// CPU microseconds of an operation in each tenth, background threads included.
     micros: Vec<f64>,
     /// Operations, and CPU nanoseconds of the calling thread, of each kind.
@@ -47,38 +47,38 @@ struct Course {
     nanos: [u64; 4],
 }
 
-/// What all subjects did, and the load average when it was measured.
+/// The costs of all subjects, and the load average at the time of the measurement.
 #[derive(Debug, Clone, Default)]
-struct Courses {
+struct AllMixCosts {
     load: String,
-    all: Vec<(Mix, &'static str, Course)>,
+    all: Vec<(Mix, &'static str, MixCosts)>,
 }
 
-/// Runs all mixes, the first time: figure and table show the same runs.
-fn measured(scale: &Scale) -> Result<Courses> {
-    static ONCE: Mutex<Option<Courses>> = Mutex::new(None);
+/// Runs all mixes once: figure and table share the runs.
+fn measured(scale: &Scale) -> Result<AllMixCosts> {
+    static ONCE: Mutex<Option<AllMixCosts>> = Mutex::new(None);
     let mut once = ONCE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(courses) = &*once {
-        return Ok(courses.clone());
+    if let Some(all_costs) = &*once {
+        return Ok(all_costs.clone());
     }
-    let mut courses = Courses { load: load_average(), ..Courses::default() };
+    let mut all_costs = AllMixCosts { load: load_average(), ..AllMixCosts::default() };
     for mix in MIXES {
         for subject in SUBJECTS {
             eprintln!("  {}, {subject}", mix.name);
-            courses.all.push((mix, subject, run(scale, mix, subject)?));
+            all_costs.all.push((mix, subject, run(scale, mix, subject)?));
         }
     }
-    *once = Some(courses.clone());
-    Ok(courses)
+    *once = Some(all_costs.clone());
+    Ok(all_costs)
 }
 
-fn course<'c>(courses: &'c Courses, mix: Mix, subject: &str) -> &'c Course {
-    static NONE: Course = Course { micros: Vec::new(), counts: [0; 4], nanos: [0; 4] };
-    courses
+fn costs<'c>(all_costs: &'c AllMixCosts, mix: Mix, subject: &str) -> &'c MixCosts {
+    static NONE: MixCosts = MixCosts { micros: Vec::new(), counts: [0; 4], nanos: [0; 4] };
+    all_costs
         .all
         .iter()
         .find(|(of, name, _)| *of == mix && *name == subject)
-        .map_or(&NONE, |(.., course)| course)
+        .map_or(&NONE, |(.., costs)| costs)
 }
 
 fn report_of(name: &str, what: &str, scale: &Scale, load: &str) -> FigureReport {
@@ -90,30 +90,29 @@ fn report_of(name: &str, what: &str, scale: &Scale, load: &str) -> FigureReport 
 }
 
 pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
-    let courses = measured(scale)?;
-    let mut report = report_of("perseid-12", "Figure 12", scale, &courses.load);
-    let micros = |mix, subject| mean(&course(&courses, mix, subject).micros);
+    let all_costs = measured(scale)?;
+    let mut report = report_of("perseid-12", "Figure 12", scale, &all_costs.load);
+    let micros = |mix, subject| mean(&costs(&all_costs, mix, subject).micros);
     let summary = |mix: Mix| {
         format!("{}: {}", mix.name, listed(SUBJECTS.map(|subject| (subject, micros(mix, subject)))))
     };
     report.claim(
-        "§5.3: under each mix, operations take less with a PS-Tree than with an LSM index",
+        "§5.3: under each mix, operations cost less with a PS-Tree than with an LSM index",
         MIXES.iter().all(|mix| micros(*mix, PS) < micros(*mix, LSM)),
         MIXES.map(summary).join("; "),
     );
     let query = |subject| {
-        let course = course(&courses, MIXES[2], subject);
-        course.nanos[2] as f64 / 1000.0 / course.counts[2].max(1) as f64
+        let costs = costs(&all_costs, MIXES[2], subject);
+        costs.nanos[2] as f64 / 1000.0 / costs.counts[2].max(1) as f64
     };
     report.claim(
-        "§5.3: index-only queries are where the difference is: three times as fast with a PS-Tree as \
-         with an LSM index",
+        "§5.3: index-only queries are at least three times as fast with a PS-Tree as with an LSM index",
         3.0 * query(PS) < query(LSM),
         listed(SUBJECTS.map(|subject| (subject, query(subject)))),
     );
     report.claim(
-        "§5.3: the table takes most of the time, so a PS-Tree and composite keys in a trie are within a \
-         half of each other",
+        "§5.3: operations with a PS-Tree and with composite keys in a trie cost about the same (within a \
+         half), since the table dominates",
         MIXES.iter().all(|mix| {
             let (ps, composite) = (micros(*mix, PS), micros(*mix, COMPOSITE));
             ps < 1.5 * composite && composite < 1.5 * ps
@@ -127,21 +126,21 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
             ("thousand operations", "CPU µs an operation, whole process"),
             false,
             (1..=STEPS).map(|position| position as f64 * step).collect(),
-            SUBJECTS.map(|subject| (subject, course(&courses, mix, subject).micros.clone())),
+            SUBJECTS.map(|subject| (subject, costs(&all_costs, mix, subject).micros.clone())),
         ));
     }
     Ok(report)
 }
 
 pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
-    let courses = measured(scale)?;
-    let mut report = report_of("perseid-table1", "Table 1", scale, &courses.load);
+    let all_costs = measured(scale)?;
+    let mut report = report_of("perseid-table1", "Table 1", scale, &all_costs.load);
     let share = |mix, kind: usize| {
-        let counts = course(&courses, mix, PS).counts;
+        let counts = costs(&all_costs, mix, PS).counts;
         100.0 * counts[kind] as f64 / counts.iter().sum::<u64>().max(1) as f64
     };
     report.claim(
-        "table 1: the operations that were run are in the paper's shares (within one of a hundred)",
+        "table 1: the shares of the operations are those of the paper (within one percent of all operations)",
         MIXES.iter().all(|mix| {
             (0..OPERATIONS.len()).all(|kind| (share(*mix, kind) - mix.shares[kind] as f64).abs() < 1.0)
         }),
@@ -153,7 +152,7 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
             .join("; "),
     );
     report.panels.push(bars(
-        "Operations that were run",
+        "Shares of the operations",
         "percent",
         false,
         &OPERATIONS,
@@ -161,8 +160,8 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     ));
     for mix in MIXES {
         let each = |subject| {
-            let course = course(&courses, mix, subject);
-            let micros = |kind: usize| course.nanos[kind] as f64 / 1000.0 / course.counts[kind].max(1) as f64;
+            let costs = costs(&all_costs, mix, subject);
+            let micros = |kind: usize| costs.nanos[kind] as f64 / 1000.0 / costs.counts[kind].max(1) as f64;
             (0..OPERATIONS.len()).map(micros).collect()
         };
         report.panels.push(bars(
@@ -176,23 +175,23 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     Ok(report)
 }
 
-/// A database, with the entries of an index that stands in for its own.
-struct Store {
+/// A database, and the entries of its substituted index for the subject of composite keys.
+struct MixedStore {
     database: LsmIndex,
     entries: Option<Arc<PmIndex>>,
     filler: Vec<u8>,
 }
 
-impl Store {
+impl MixedStore {
     fn open(scale: &Scale, subject: &str) -> Result<Self> {
         let kind = |index| LsmKind { index: Some(index), ..table(true) };
         let directory = scale.directory.as_deref();
         let filler = vec![b'm'; RECORD_BYTES - 8];
         if subject == COMPOSITE {
             let settings = PmSettings { kind: PmKind::Composite, skey: SkeyKind::Trie, latency: None };
-            let (entries, stand) = (Arc::new(PmIndex::create(settings)?), Stand::default());
-            stand.answer_from(&entries, LIMIT);
-            let components = queried_by_driver(LsmIndex::ATTRIBUTE, &stand);
+            let (entries, source) = (Arc::new(PmIndex::create(settings)?), EntrySource::default());
+            source.set_entries(&entries, LIMIT);
+            let components = with_substitute_index(LsmIndex::ATTRIBUTE, &source);
             let database = LsmIndex::create(kind("composite"), directory, components)?;
             return Ok(Self { database, entries: Some(entries), filler });
         }
@@ -209,7 +208,7 @@ impl Store {
         }
     }
 
-    /// Runs an operation of a kind.
+    /// Runs an operation of this kind.
     fn run(&self, kind: usize, draws: &mut Draws) -> Result<()> {
         match kind {
             0 => {
@@ -218,28 +217,28 @@ impl Store {
             }
             1 => match self.database.records().get_pinned(&primary_key(draws.record()))? {
                 Some(_) => Ok(()),
-                None => Err("a record that was put is not there".into()),
+                None => Err("a record is missing".into()),
             },
             2 => self.database.keys(LsmIndex::newest_of(draws.secondary(), LIMIT), &mut |_| {}),
             _ => {
                 let query = LsmIndex::newest_of(draws.secondary(), LIMIT);
-                self.database.records().find_with(&query, &Fetch::Parallel.options())?;
+                self.database.records().find_with(&query, &FetchMode::Parallel.options())?;
                 Ok(())
             }
         }
     }
 }
 
-fn run(scale: &Scale, mix: Mix, subject: &str) -> Result<Course> {
-    let store = Store::open(scale, subject)?;
-    // Both are skewed, by turns.
+fn run(scale: &Scale, mix: Mix, subject: &str) -> Result<MixCosts> {
+    let store = MixedStore::open(scale, subject)?;
+    // Operations alternate between skewed primary keys and skewed secondary keys.
     let mut draws = [Workload::SkewedPrimary, Workload::SkewedSecondary]
         .map(|workload| Draws::new(workload, scale.records, scale.seed ^ 12));
     for write in Draws::new(Workload::Insert, scale.records, scale.seed).writes() {
         store.put(write.secondary, write.record)?;
     }
     settle(std::time::Duration::from_secs(60));
-    let mut course = Course::default();
+    let mut costs = MixCosts::default();
     for _ in 0..STEPS {
         let operations = scale.records / STEPS;
         let before = process_cpu_nanos();
@@ -247,18 +246,18 @@ fn run(scale: &Scale, mix: Mix, subject: &str) -> Result<Course> {
             let draws = &mut draws[(number % 2) as usize];
             let mut dice = draws.below(100);
             let kind = mix.shares.iter().position(|share| {
-                let is_it = dice < *share;
+                let is_chosen = dice < *share;
                 dice = dice.wrapping_sub(*share);
-                is_it
+                is_chosen
             });
             let kind = kind.unwrap_or_default();
             let started = thread_cpu_nanos();
             store.run(kind, draws)?;
-            course.nanos[kind] += thread_cpu_nanos() - started;
-            course.counts[kind] += 1;
+            costs.nanos[kind] += thread_cpu_nanos() - started;
+            costs.counts[kind] += 1;
         }
         settle(std::time::Duration::from_secs(20));
-        course.micros.push((process_cpu_nanos() - before) as f64 / 1000.0 / operations as f64);
+        costs.micros.push((process_cpu_nanos() - before) as f64 / 1000.0 / operations as f64);
     }
-    Ok(course)
+    Ok(costs)
 }

@@ -1,8 +1,8 @@
 //! The figures of Perseid (Wang, Lu, Wang, Zhang and Shu, USENIX ATC 2023), repeated.
 //!
 //! ```text
-//! workload     writes and queries (§5.1)
-//! index_only   measures figures 6 to 8: indexes alone (§5.2.1 to §5.2.3)
+//! workload     the writes and queries (§5.1)
+//! index_only   the measurements of figures 6 to 8: indexes alone (§5.2.1 to §5.2.3)
 //! inserts, lookups, ranges, threads   figures 6, 7, 8, 9
 //! records      figures 10 and 11: queries for records (§5.2.5)
 //! mixed        figure 12 and table 1 (§5.3)
@@ -48,7 +48,7 @@ const PAPER: &str = "Perseid (USENIX ATC 2023)";
 /// Bytes of a record, where queries return records (§5.1).
 const RECORD_BYTES: usize = 1024;
 
-/// Databases of such records as much larger than cache and memtables as in the paper.
+/// Databases of such records, with cache and memtables in the proportion of the paper.
 fn table(tiered: bool) -> LsmKind {
     LsmKind { index: None, in_memory: false, cache_bytes: 16 << 20, memtable_bytes: 2 << 20, tiered }
 }
@@ -58,13 +58,13 @@ fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> Fi
     let title = FIGURES.iter().find(|figure| figure.name == name).map_or("", |figure| figure.title);
     let mut report = FigureReport::new(name, title, &format!("{PAPER}, {what}"));
     report.set("records", records);
-    report.set("records a secondary key", workload::RECORDS_A_KEY);
+    report.set("records a secondary key", workload::RECORDS_PER_KEY);
     report.set("seed", scale.seed);
-    report.set("load average when it was measured", load);
+    report.set("load average", load);
     report
 }
 
-/// Programs that ran or waited for a processor in the last minute; empty where the system does not report it.
+/// The load average of the last minute; empty if the system does not report it.
 pub(super) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
@@ -111,7 +111,7 @@ fn named(series: impl IntoIterator<Item = (&'static str, Vec<f64>)>) -> Vec<Seri
     series.into_iter().map(|(name, values)| Series { name: name.to_owned(), values }).collect()
 }
 
-/// "name 1.2, name 3.4": the figures that a claim is judged by.
+/// Named figures, such as `name 1.2, name 3.4`, for the text of a claim.
 pub(super) fn listed<'n>(values: impl IntoIterator<Item = (&'n str, f64)>) -> String {
     let parts: Vec<String> =
         values.into_iter().map(|(name, value)| format!("{name} {}", super::report::number(value))).collect();

@@ -1,7 +1,7 @@
-//! Figures 10 and 11: queries for whole records, with the two ways to fetch them faster (§4.4, §5.2.5).
+//! Figures 10 and 11: queries for whole records, with sequence ranges and parallel fetches (§4.4, §5.2.5).
 //!
-//! One table has all indexes, so that all fetch the same records from the same files: a PS-Tree and an LSM index of
-//! the database, and composite keys and a log that stand in for a third one.
+//! One table has all indexes, so that all fetch the same records from the same files: a PS-Tree and an LSM index of the
+//! database, and composite keys and a log that substitute a third index.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,89 +17,89 @@ use crate::figures::Scale;
 use crate::figures::report::{FigureReport, Panel};
 use crate::measure::{settle, thread_cpu_nanos};
 use crate::pm_baselines::{
-    LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, Stand, primary_key, queried_by_driver,
+    EntrySource, LsmIndex, LsmKind, PmIndex, PmKind, PmSettings, primary_key, with_substitute_index,
 };
 
 /// Threads of a parallel fetch, as in the paper.
 pub(super) const FETCH_THREADS: usize = 4;
 const LIMITS: [usize; 2] = [10, 200];
 const PASSES: usize = 5;
-/// A cache that holds next to none of the records, in bytes.
+/// Bytes of a block cache that caches nearly no records.
 const UNCACHED_BYTES: usize = 64 << 10;
 
-/// How records are fetched.
+/// The fetch of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fetch {
-    /// As any record is found.
+pub(super) enum FetchMode {
+    /// By a lookup of the primary key.
     Plain,
-    /// From what can hold the known write alone.
+    /// From the memtables and files with the sequence number of the entry alone.
     BySequence,
-    /// The same, in parallel.
+    /// By sequence, in parallel.
     Parallel,
 }
 
-impl Fetch {
+impl FetchMode {
     const ALL: [Self; 3] = [Self::Plain, Self::BySequence, Self::Parallel];
     const NAMES: [&'static str; 3] = ["plain", "+SEQ", "+SEQ +PAR"];
 
-    /// The settings of queries.
+    /// The options of queries.
     pub(super) fn options(self) -> FindOptions {
         let threads = if self == Self::Parallel { FETCH_THREADS } else { 1 };
         FindOptions::default().fetch_by_sequence(self != Self::Plain).fetch_threads(threads)
     }
 }
 
-/// What is compared: its name, and its index.
+/// A compared index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Subject {
+struct RecordSubject {
     name: &'static str,
     index: &'static str,
     entries: Option<PmKind>,
 }
 
-const PS: Subject = Subject { name: "PS-Tree (trie)", index: "ps", entries: None };
-const COMPOSITE: Subject =
-    Subject { name: "composite (trie)", index: STOOD_FOR, entries: Some(PmKind::Composite) };
-const LOG: Subject = Subject { name: "log (trie)", index: STOOD_FOR, entries: Some(PmKind::Log) };
-const LSM: Subject = Subject { name: "LSM", index: "lsm", entries: None };
-const SUBJECTS: [Subject; 4] = [PS, COMPOSITE, LOG, LSM];
-/// The index that others answer for.
-const STOOD_FOR: &str = "pm";
+const PS: RecordSubject = RecordSubject { name: "PS-Tree (trie)", index: "ps", entries: None };
+const COMPOSITE: RecordSubject =
+    RecordSubject { name: "composite (trie)", index: SUBSTITUTED, entries: Some(PmKind::Composite) };
+const LOG: RecordSubject = RecordSubject { name: "log (trie)", index: SUBSTITUTED, entries: Some(PmKind::Log) };
+const LSM: RecordSubject = RecordSubject { name: "LSM", index: "lsm", entries: None };
+const SUBJECTS: [RecordSubject; 4] = [PS, COMPOSITE, LOG, LSM];
+/// The name of the substituted index.
+const SUBSTITUTED: &str = "pm";
 
-/// Microseconds of a timed.
+/// Microseconds of a query.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
-    /// By the clock.
+struct QueryTime {
+    /// Wall time.
     all: f64,
-    /// Of that, fetching records.
+    /// Wall time of the fetch.
     fetch: f64,
     /// CPU time of the calling thread.
     cpu: f64,
 }
 
-/// What queries took over one table: `took[limit][subject][fetch]`.
-struct QueryFigures {
+/// The times of queries over one table: `query_time[limit][subject][fetch]`.
+struct FetchTimes {
     workload: Workload,
-    took: [[[Took; 3]; 4]; 2],
+    query_time: [[[QueryTime; 3]; 4]; 2],
 }
 
-impl QueryFigures {
-    fn of(&self, subject: Subject, limit: usize, fetch: Fetch) -> Took {
+impl FetchTimes {
+    fn of(&self, subject: RecordSubject, limit: usize, fetch: FetchMode) -> QueryTime {
         let position = SUBJECTS.iter().position(|other| *other == subject).unwrap_or_default();
-        self.took[limit][position][fetch as usize]
+        self.query_time[limit][position][fetch as usize]
     }
 
-    /// How many times as fast sequence ranges make queries to `subject`, by CPU time.
-    fn gain(&self, subject: Subject, limit: usize) -> f64 {
-        self.of(subject, limit, Fetch::Plain).cpu / self.of(subject, limit, Fetch::BySequence).cpu
+    /// The gain of sequence ranges for queries to `subject`, as a factor of CPU time.
+    fn gain(&self, subject: RecordSubject, limit: usize) -> f64 {
+        self.of(subject, limit, FetchMode::Plain).cpu / self.of(subject, limit, FetchMode::BySequence).cpu
     }
 
-    /// How many times as fast further threads make them, by the clock.
-    fn parallel_gain(&self, subject: Subject, limit: usize) -> f64 {
-        self.of(subject, limit, Fetch::BySequence).all / self.of(subject, limit, Fetch::Parallel).all
+    /// The gain of parallel fetches, as a factor of wall time.
+    fn parallel_gain(&self, subject: RecordSubject, limit: usize) -> f64 {
+        self.of(subject, limit, FetchMode::BySequence).all / self.of(subject, limit, FetchMode::Parallel).all
     }
 
-    fn summary(&self, limit: usize, fetch: Fetch) -> String {
+    fn summary(&self, limit: usize, fetch: FetchMode) -> String {
         listed(SUBJECTS.map(|subject| (subject.name, self.of(subject, limit, fetch).cpu)))
     }
 
@@ -107,41 +107,41 @@ impl QueryFigures {
         listed(SUBJECTS.map(|subject| (subject.name, self.gain(subject, limit))))
     }
 
-    /// The CPU time of a query to a PS-Tree, where one to an LSM index takes 1.
-    fn against_lsm(&self, limit: usize, fetch: Fetch) -> f64 {
+    /// The CPU time of a query to a PS-Tree, divided by that of one to an LSM index.
+    fn against_lsm(&self, limit: usize, fetch: FetchMode) -> f64 {
         self.of(PS, limit, fetch).cpu / self.of(LSM, limit, fetch).cpu
     }
 
     fn panels(&self) -> Vec<Panel> {
         let mut panels = Vec::new();
         for (position, limit) in LIMITS.iter().enumerate() {
-            let of = |subject| Fetch::ALL.map(|fetch| self.of(subject, position, fetch).all).to_vec();
+            let of = |subject| FetchMode::ALL.map(|fetch| self.of(subject, position, fetch).all).to_vec();
             panels.push(bars(
                 &format!("The newest {limit} records, {}", self.workload.name()),
-                "µs a query, by the clock",
+                "µs a query, wall time",
                 false,
-                &Fetch::NAMES,
+                &FetchMode::NAMES,
                 SUBJECTS.map(|subject| (subject.name, of(subject))),
             ));
             let of = |subject| {
-                Fetch::ALL[..2].iter().map(|fetch| self.of(subject, position, *fetch).cpu).collect()
+                FetchMode::ALL[..2].iter().map(|fetch| self.of(subject, position, *fetch).cpu).collect()
             };
             panels.push(bars(
                 &format!("The newest {limit} records, {}", self.workload.name()),
                 "CPU µs a query, calling thread",
                 false,
-                &Fetch::NAMES[..2],
+                &FetchMode::NAMES[..2],
                 SUBJECTS.map(|subject| (subject.name, of(subject))),
             ));
         }
         let stages = SUBJECTS.map(|subject| {
             let of = |fetch| self.of(subject, 1, fetch);
-            let parts = Fetch::ALL.map(|fetch| [of(fetch).all - of(fetch).fetch, of(fetch).fetch]);
+            let parts = FetchMode::ALL.map(|fetch| [of(fetch).all - of(fetch).fetch, of(fetch).fetch]);
             (subject.name, parts.into_iter().flatten().collect())
         });
         panels.push(bars(
             &format!("The newest 200 by stage, {}", self.workload.name()),
-            "µs a query, by the clock",
+            "µs a query, wall time",
             false,
             &["index", "fetch", "+SEQ: index", "fetch", "+PAR: index", "fetch"],
             stages,
@@ -154,77 +154,80 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     let mut report = report_of("perseid-10", "Figure 10", scale);
     let all =
         [measure(scale, Workload::SkewedPrimary, true)?, measure(scale, Workload::SkewedSecondary, true)?];
-    let each = |summary: &dyn Fn(&QueryFigures) -> String| {
+    let each = |summary: &dyn Fn(&FetchTimes) -> String| {
         all.iter()
-            .map(|queried| format!("{}: {}", queried.workload.name(), summary(queried)))
+            .map(|times| format!("{}: {}", times.workload.name(), summary(times)))
             .collect::<Vec<_>>()
             .join("; ")
     };
-    let every = |holds: &dyn Fn(&QueryFigures, usize) -> bool| {
-        all.iter().all(|queried| (0..2).all(|at| holds(queried, at)))
+    let every = |holds: &dyn Fn(&FetchTimes, usize) -> bool| {
+        all.iter().all(|times| (0..2).all(|at| holds(times, at)))
     };
     claim_against_lsm(&mut report, &all);
     report.claim(
-        "§4.4: with a PS-Tree most of the time of the newest 200 is the table's",
+        "§4.4: with a PS-Tree, the fetch of records takes more than half of the time of the newest 200",
         all.iter()
-            .all(|queried| queried.of(PS, 1, Fetch::Plain).fetch > 0.5 * queried.of(PS, 1, Fetch::Plain).all),
-        each(&|queried| {
-            let took = queried.of(PS, 1, Fetch::Plain);
-            listed([("all", took.all), ("fetch", took.fetch)])
+            .all(|times| times.of(PS, 1, FetchMode::Plain).fetch > 0.5 * times.of(PS, 1, FetchMode::Plain).all),
+        each(&|times| {
+            let query_time = times.of(PS, 1, FetchMode::Plain);
+            listed([("all", query_time.all), ("fetch", query_time.fetch)])
         }),
     );
     report.claim(
-        "§5.2.5: sequence ranges make queries to a PS-Tree over a tiered table faster",
-        every(&|queried, limit| queried.gain(PS, limit) > 1.0),
-        each(&|queried| {
-            format!("times as fast, newest 10: {}; newest 200: {}", queried.gains(0), queried.gains(1))
+        "§5.2.5: queries to a PS-Tree over a tiered table are faster with sequence ranges",
+        every(&|times, limit| times.gain(PS, limit) > 1.0),
+        each(&|times| {
+            format!("times as fast, newest 10: {}; newest 200: {}", times.gains(0), times.gains(1))
         }),
     );
     report.claim(
         "§5.2.5: an LSM index gains less from sequence ranges than a PS-Tree, for the newest 200",
-        all.iter().all(|queried| queried.gain(LSM, 1) < queried.gain(PS, 1)),
-        each(&|queried| queried.gains(1)),
+        all.iter().all(|times| times.gain(LSM, 1) < times.gain(PS, 1)),
+        each(&|times| times.gains(1)),
     );
-    let files = from_files(scale, Workload::SkewedSecondary)?;
+    let files = uncached_times(scale, Workload::SkewedSecondary)?;
     report.claim(
-        "§5.2.5: fetching in parallel makes the newest 200 of popular secondary keys faster still, where records are \
-         read from files",
+        "§5.2.5: with records in files, parallel fetches make the newest 200 of popular secondary keys \
+         still faster",
         files[0] > files[1],
         listed([("one thread", files[0]), ("+PAR", files[1])]),
     );
-    let gain = |queried: &QueryFigures| queried.parallel_gain(PS, 1);
+    let gain = |times: &FetchTimes| times.parallel_gain(PS, 1);
     report.departs(
-        "that of records in the cache makes no difference (within a third)",
-        all.iter().all(|queried| gain(queried) > 0.75 && gain(queried) < 1.34),
-        listed(all.iter().map(|queried| (queried.workload.name(), gain(queried)))),
-        "in the paper, threads share every timed. Here one thread fetches what needs no file: over two processors that \
-         share their caches, several took longer.",
+        "with records in the cache, parallel fetches make no difference (within a third)",
+        all.iter().all(|times| gain(times) > 0.75 && gain(times) < 1.34),
+        listed(all.iter().map(|times| (times.workload.name(), gain(times)))),
+        "in the paper, threads share every query. Here one thread fetches cached records, since several \
+         threads on two processors with shared caches are slower.",
     );
-    report.panels = all.iter().flat_map(QueryFigures::panels).collect();
+    report.panels = all.iter().flat_map(FetchTimes::panels).collect();
     Ok(report)
 }
 
-fn claim_against_lsm(report: &mut FigureReport, all: &[QueryFigures]) {
+fn claim_against_lsm(report: &mut FigureReport, all: &[FetchTimes]) {
     let every =
-        |fetch, most| all.iter().all(|queried| (0..2).all(|limit| queried.against_lsm(limit, fetch) < most));
+        |fetch, factor| all.iter().all(|times| (0..2).all(|limit| times.against_lsm(limit, fetch) < factor));
     let summary = |fetch| {
-        let each = all.iter().map(|queried| {
-            let (ten, more) = (queried.summary(0, fetch), queried.summary(1, fetch));
-            format!("{}, newest 10: {ten}; newest 200: {more}", queried.workload.name())
+        let each = all.iter().map(|times| {
+            let (ten, more) = (times.summary(0, fetch), times.summary(1, fetch));
+            format!("{}, newest 10: {ten}; newest 200: {more}", times.workload.name())
         });
         each.collect::<Vec<_>>().join("; ")
     };
     report.claim(
-        "§5.2.5: with sequence ranges, a PS-Tree brings records from a tiered table faster than an LSM index",
-        every(Fetch::BySequence, 1.0),
-        summary(Fetch::BySequence),
+        "§5.2.5: with sequence ranges, queries for records of a tiered table are faster with a PS-Tree than \
+         with an LSM index",
+        every(FetchMode::BySequence, 1.0),
+        summary(FetchMode::BySequence),
     );
     report.departs(
-        "without them it is faster too, or about as fast (within a quarter)",
-        every(Fetch::Plain, 1.25),
-        summary(Fetch::Plain),
-        "in the paper, it is faster by up to 62 %: an LSM index validates every candidate in another tree before \
-         it fetches. Here it fetches at once, since the record itself shows whether it is current.",
+        "without sequence ranges, queries for records of a tiered table are as fast with a PS-Tree as with \
+         an LSM index or faster (within a quarter)",
+        every(FetchMode::Plain, 1.25),
+        summary(FetchMode::Plain),
+        "in the paper, they are faster by up to 62 %: an LSM index validates every candidate in another \
+         tree before the fetch. Here it fetches at once, since the record shows whether its entry is \
+         current.",
     );
 }
 
@@ -232,7 +235,7 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
     let mut report = report_of("perseid-11", "Figure 11", scale);
     let leveled = measure(scale, Workload::SkewedSecondary, false)?;
     let tiered = measure(scale, Workload::SkewedSecondary, true)?;
-    let gain = |queried: &QueryFigures, limit| queried.gain(PS, limit);
+    let gain = |times: &FetchTimes, limit| times.gain(PS, limit);
     let summary = listed([
         ("leveled, newest 10", gain(&leveled, 0)),
         ("leveled, newest 200", gain(&leveled, 1)),
@@ -240,26 +243,26 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         ("tiered, newest 200", gain(&tiered, 1)),
     ]);
     report.claim(
-        "§5.2.5: sequence ranges gain no more over a leveled table than over a tiered one, for the newest \
-         200 (but for one in twenty)",
+        "§5.2.5: for the newest 200, sequence ranges gain at most as much over a leveled table as over a \
+         tiered one (within a twentieth)",
         gain(&leveled, 1) < 1.05 * gain(&tiered, 1),
         summary.clone(),
     );
     report.claim(
-        "§5.2.5: over a leveled table they still make the newest 10 no slower (by more than a tenth)",
+        "§5.2.5: over a leveled table, sequence ranges do not slow down the newest 10 (within a tenth)",
         gain(&leveled, 0) > 0.9,
         summary,
     );
     report.departs(
-        "over a leveled table a PS-Tree brings records about as fast as an LSM index, or faster (within a \
-         third)",
+        "over a leveled table, queries for records are as fast with a PS-Tree as with an LSM index or \
+         faster (within a third)",
         (0..2).all(|limit| {
-            [Fetch::Plain, Fetch::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
+            [FetchMode::Plain, FetchMode::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
         }),
-        format!("plain {}; +SEQ {}", leveled.summary(1, Fetch::Plain), leveled.summary(1, Fetch::BySequence)),
-        "in the paper, an LSM index validates every candidate in another tree before it fetches. Here it fetches \
-         at once, since the record itself shows whether it is current; compactions of its tree have \
-         dropped most entries that are not; and the records take most of the time.",
+        format!("plain {}; +SEQ {}", leveled.summary(1, FetchMode::Plain), leveled.summary(1, FetchMode::BySequence)),
+        "in the paper, an LSM index validates every candidate in another tree before the fetch. Here it \
+         fetches at once, since the record shows whether its entry is current. Compactions of its tree \
+         dropped most stale entries, and the fetch takes most of the time.",
     );
     report.panels = leveled.panels();
     Ok(report)
@@ -274,26 +277,26 @@ fn report_of(name: &str, what: &str, scale: &Scale) -> FigureReport {
     report
 }
 
-fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<QueryFigures> {
+fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<FetchTimes> {
     eprintln!("  {}, {}", workload.name(), if tiered { "tiered" } else { "leveled" });
     let folder = match &scale.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
         None => tempfile::tempdir()?,
     };
-    let stand = Stand::default();
+    let source = EntrySource::default();
     let attribute = LsmIndex::ATTRIBUTE;
     let declared = [
         format!("{}={attribute}:ps-tree:skey=trie", PS.index),
         format!("{}={attribute}:composite:validation=key-index", LSM.index),
-        format!("{STOOD_FOR}={attribute}:composite"),
+        format!("{SUBSTITUTED}={attribute}:composite"),
     ];
-    let components = queried_by_driver(STOOD_FOR, &stand);
+    let components = with_substitute_index(SUBSTITUTED, &source);
     let database = LsmIndex::create_with(table(tiered), &folder.path().join("db"), components, &declared)?;
-    let stood_for = [PmKind::Composite, PmKind::Log].map(|kind| {
+    let substitutes = [PmKind::Composite, PmKind::Log].map(|kind| {
         PmIndex::create(PmSettings { kind, skey: SkeyKind::Trie, latency: None })
             .map(|index| (kind, Arc::new(index)))
     });
-    let stood_for = stood_for.into_iter().collect::<Result<Vec<_>>>()?;
+    let substitutes = substitutes.into_iter().collect::<Result<Vec<_>>>()?;
     let draws = Draws::new(workload, scale.records, scale.seed);
     let filler = vec![b'r'; RECORD_BYTES - 8];
     for write in draws.writes() {
@@ -301,43 +304,43 @@ fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<QueryFigur
         let key = primary_key(write.record);
         let sequence = database.records().get_pinned(&key)?.map_or(0, |(sequence, _)| sequence);
         let secondary_key = LsmIndex::index_key(write.secondary)?;
-        stood_for.iter().try_for_each(|(_, index)| index.put_at(&secondary_key, &key, sequence))?;
+        substitutes.iter().try_for_each(|(_, index)| index.put_at(&secondary_key, &key, sequence))?;
     }
     settle(std::time::Duration::from_secs(60));
-    let mut queried = QueryFigures { workload, took: Default::default() };
-    for (took, limit) in queried.took.iter_mut().zip(LIMITS) {
+    let mut times = FetchTimes { workload, query_time: Default::default() };
+    for (query_time, limit) in times.query_time.iter_mut().zip(LIMITS) {
         let queries = scale.queries as usize;
-        let mut least = SUBJECTS.map(|_| Fetch::ALL.map(|_| Least::new(queries)));
-        let answer = |subject: Subject| {
-            if let Some((_, entries)) = stood_for.iter().find(|(kind, _)| Some(*kind) == subject.entries) {
-                stand.answer_from(entries, limit);
+        let mut minimum = SUBJECTS.map(|_| FetchMode::ALL.map(|_| MinimumTimes::new(queries)));
+        let query_of = |subject: RecordSubject| {
+            if let Some((_, entries)) = substitutes.iter().find(|(kind, _)| Some(*kind) == subject.entries) {
+                source.set_entries(entries, limit);
             }
             RecordQuery { database: &database, subject, limit, draws: &draws, scale }
         };
-        // All take turns, so that what slows the machine for a while slows all of them.
+        // The subjects run in turn, so that a disturbance by other programs affects all of them.
         for _ in 0..PASSES {
-            for (subject, least) in SUBJECTS.into_iter().zip(&mut least) {
-                let timed = answer(subject);
-                for (fetch, least) in Fetch::ALL.into_iter().zip(least) {
-                    timed.time(fetch, least)?;
+            for (subject, minimum) in SUBJECTS.into_iter().zip(&mut minimum) {
+                let query = query_of(subject);
+                for (fetch, minimum) in FetchMode::ALL.into_iter().zip(minimum) {
+                    query.time(fetch, minimum)?;
                 }
             }
         }
-        for ((subject, least), took) in SUBJECTS.into_iter().zip(&least).zip(took) {
-            let timed = answer(subject);
-            for ((fetch, least), took) in Fetch::ALL.into_iter().zip(least).zip(took) {
-                let all = super::mean(&least.all);
-                *took =
-                    Took { all, fetch: all * timed.share_of_fetching(fetch)?, cpu: super::mean(&least.cpu) };
+        for ((subject, minimum), query_time) in SUBJECTS.into_iter().zip(&minimum).zip(query_time) {
+            let query = query_of(subject);
+            for ((fetch, minimum), query_time) in FetchMode::ALL.into_iter().zip(minimum).zip(query_time) {
+                let all = super::mean(&minimum.all);
+                *query_time =
+                    QueryTime { all, fetch: all * query.share_of_fetching(fetch)?, cpu: super::mean(&minimum.cpu) };
             }
         }
     }
-    Ok(queried)
+    Ok(times)
 }
 
-/// What the newest 200 records of a PS-Tree take where nearly all are read from files, by one thread and by several:
-/// microseconds by the clock.
-fn from_files(scale: &Scale, workload: Workload) -> Result<[f64; 2]> {
+/// Wall time in microseconds of the newest 200 records of a PS-Tree that are read from files, fetched by one thread and by
+/// several.
+fn uncached_times(scale: &Scale, workload: Workload) -> Result<[f64; 2]> {
     eprintln!("  {}, from files", workload.name());
     let folder = match &scale.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
@@ -352,35 +355,35 @@ fn from_files(scale: &Scale, workload: Workload) -> Result<[f64; 2]> {
         database.put(write.secondary, write.record, &filler)?;
     }
     settle(std::time::Duration::from_secs(60));
-    let timed = RecordQuery { database: &database, subject: PS, limit: LIMITS[1], draws: &draws, scale };
-    let ways = [Fetch::BySequence, Fetch::Parallel];
-    let mut least = ways.map(|_| Least::new(scale.queries as usize));
+    let query = RecordQuery { database: &database, subject: PS, limit: LIMITS[1], draws: &draws, scale };
+    let modes = [FetchMode::BySequence, FetchMode::Parallel];
+    let mut minimum = modes.map(|_| MinimumTimes::new(scale.queries as usize));
     for _ in 0..PASSES {
-        for (fetch, least) in ways.into_iter().zip(&mut least) {
-            timed.time(fetch, least)?;
+        for (fetch, minimum) in modes.into_iter().zip(&mut minimum) {
+            query.time(fetch, minimum)?;
         }
     }
-    Ok(least.map(|least| super::mean(&least.all)))
+    Ok(minimum.map(|minimum| super::mean(&minimum.all)))
 }
 
-/// The least microseconds that each query took in any pass.
-struct Least {
-    /// By the clock.
+/// The minimum microseconds of each query over all passes.
+struct MinimumTimes {
+    /// Wall time.
     all: Vec<f64>,
     /// CPU time of the calling thread.
     cpu: Vec<f64>,
 }
 
-impl Least {
+impl MinimumTimes {
     fn new(queries: usize) -> Self {
         Self { all: vec![f64::MAX; queries], cpu: vec![f64::MAX; queries] }
     }
 }
 
-/// Queries one index of a table for the newest records of secondary keys.
+/// Queries to one index for the newest records of secondary keys.
 struct RecordQuery<'q> {
     database: &'q LsmIndex,
-    subject: Subject,
+    subject: RecordSubject,
     limit: usize,
     draws: &'q Draws,
     scale: &'q Scale,
@@ -392,9 +395,9 @@ impl RecordQuery<'_> {
     }
 
     /// Runs all queries once.
-    fn time(&self, fetch: Fetch, least: &mut Least) -> Result<()> {
+    fn time(&self, fetch: FetchMode, minimum: &mut MinimumTimes) -> Result<()> {
         let mut draws = self.draws.reseeded(self.scale.seed ^ 10);
-        for (all, cpu) in least.all.iter_mut().zip(&mut least.cpu) {
+        for (all, cpu) in minimum.all.iter_mut().zip(&mut minimum.cpu) {
             let query = self.query(draws.secondary());
             let (started, before) = (Instant::now(), thread_cpu_nanos());
             self.database.records().find_with(&query, &fetch.options())?;
@@ -404,17 +407,17 @@ impl RecordQuery<'_> {
         Ok(())
     }
 
-    /// The share of fetching, of whole queries with their stages measured.
-    fn share_of_fetching(&self, fetch: Fetch) -> Result<f64> {
+    /// The share of the fetch in the wall time of queries, by their measured stages.
+    fn share_of_fetching(&self, fetch: FetchMode) -> Result<f64> {
         let (mut draws, options) = (self.draws.reseeded(self.scale.seed ^ 10), fetch.options().measure(true));
-        let (mut fetching, mut query_path) = (0, 0);
+        let (mut fetching, mut total) = (0, 0);
         for _ in 0..self.scale.queries {
             let (query, started) = (self.query(draws.secondary()), Instant::now());
             let explain =
                 self.database.records().find_each(&query, &options, |_| Ok(ControlFlow::Continue(())))?;
-            query_path += started.elapsed().as_nanos() as u64;
+            total += started.elapsed().as_nanos() as u64;
             fetching += explain.fetch_nanos;
         }
-        Ok(fetching as f64 / query_path.max(1) as f64)
+        Ok(fetching as f64 / total.max(1) as f64)
     }
 }

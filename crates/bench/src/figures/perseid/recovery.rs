@@ -1,7 +1,6 @@
-//! Recovery (§5.4): how long a database takes to open after a crash, and after a close.
+//! Recovery (§5.4): the time to open a database after a crash and after a close.
 //!
-//! A crash is a copy of all files of the open database, taken between two writes: what a process that is killed leaves
-//! behind.
+//! A crash is a copy of all files of the open database between two writes, which equals the state after a killed process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle};
 use crate::pm_baselines::{LsmIndex, LsmKind};
 
-/// What stands in a database beside its records.
+/// The index of a database.
 const KINDS: [(&str, Option<&str>); 5] = [
     ("no index", None),
     ("PS-Tree (B+-tree)", Some("ps-tree")),
@@ -27,13 +26,13 @@ const KINDS: [(&str, Option<&str>); 5] = [
     ("LSM", Some("composite")),
     ("LSM with primary-key index", Some("composite:validation=key-index")),
 ];
-const TIMES: usize = 3;
-/// As in the paper.
+const ROUNDS: usize = 3;
+/// The memtable size of the paper.
 const MEMTABLE_BYTES: usize = 64 << 20;
 
 /// Milliseconds to open, and CPU milliseconds.
 #[derive(Clone, Copy)]
-struct Opened {
+struct OpenTimes {
     crashed: f64,
     crashed_cpu: f64,
     closed: f64,
@@ -44,60 +43,61 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     let records = micro_records(scale);
     let mut report = report("perseid-recovery", "§5.4", scale, records, &load_average());
     report.set("upserts", 2 * records);
-    report.set("upserts since the last flush", redone(records));
+    report.set("upserts since the last flush", writes_after_flush(records));
     report.set("memtables", format!("{} MiB", MEMTABLE_BYTES >> 20));
     let mut all = Vec::new();
     for (name, index) in KINDS {
         eprintln!("  {name}");
         all.push((name, measure(scale, index, records)?));
     }
-    let of = |name: &str, value: fn(&Opened) -> f64| {
-        all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, opened)| value(opened))
+    let of = |name: &str, value: fn(&OpenTimes) -> f64| {
+        all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, open_times)| value(open_times))
     };
-    let summary = |value: fn(&Opened) -> f64| listed(all.iter().map(|(name, opened)| (*name, value(opened))));
+    let summary = |value: fn(&OpenTimes) -> f64| listed(all.iter().map(|(name, open_times)| (*name, value(open_times))));
     let each = |milliseconds: f64| milliseconds * 1e3 / records as f64;
     let trees = [KINDS[1].0, KINDS[2].0];
     report.departs(
-        "a database with a PS-Tree opens in less than two microseconds of processor time for each record, \
-         after a crash and after a close",
+        "a database with a PS-Tree opens in less than two microseconds of CPU time for each record, after a \
+         crash and after a close",
         trees
             .iter()
             .all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
         format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
-        "in the paper, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in \
-         persistent memory as it was and only the durable table is read. Here the region is read from \
-         disk, all of it, and verified; the files of LSM trees are opened and not read.",
+        "in the paper, it opens about as fast as LSM trees, 13 ns for each upsert: the tree stays in \
+         persistent memory, and only the durable table is read. Here the whole region is read from disk and \
+         verified; files of LSM trees are opened without reading them.",
     );
     report.departs(
-        "after a close it takes no longer than after a crash (by more than a fifth)",
+        "opening a database with a PS-Tree takes at most as long after a close as after a crash (within a \
+         fifth)",
         trees.iter().all(|name| of(name, |o| o.closed_cpu) < 1.2 * of(name, |o| o.crashed_cpu)),
         format!("crash: {}; close: {}", summary(|o| o.crashed_cpu), summary(|o| o.closed_cpu)),
-        "in the paper, the volatile table is built from the durable one after a close too. Here it is in the \
-         region with the entries, which is read as it was left.",
+        "in the paper, the volatile table is built from the durable one after a close too. Here the region \
+         contains it beside the entries, and an opening reads both.",
     );
     report.panels.push(bars(
-        "Opening",
+        "Opening, wall time",
         "ms",
         false,
         &["after a crash", "after a close"],
-        all.iter().map(|(name, opened)| (*name, vec![opened.crashed, opened.closed])),
+        all.iter().map(|(name, open_times)| (*name, vec![open_times.crashed, open_times.closed])),
     ));
     report.panels.push(bars(
-        "Opening, processor time",
+        "Opening, CPU time",
         "CPU ms, whole process",
         false,
         &["after a crash", "after a close"],
-        all.iter().map(|(name, opened)| (*name, vec![opened.crashed_cpu, opened.closed_cpu])),
+        all.iter().map(|(name, open_times)| (*name, vec![open_times.crashed_cpu, open_times.closed_cpu])),
     ));
     Ok(report)
 }
 
 /// Writes since the last flush.
-fn redone(records: u64) -> u64 {
+fn writes_after_flush(records: u64) -> u64 {
     records / 4
 }
 
-fn measure(scale: &Scale, index: Option<&'static str>, records: u64) -> Result<Opened> {
+fn measure(scale: &Scale, index: Option<&'static str>, records: u64) -> Result<OpenTimes> {
     let folder = match &scale.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
         None => tempfile::tempdir()?,
@@ -116,37 +116,37 @@ fn measure(scale: &Scale, index: Option<&'static str>, records: u64) -> Result<O
         database.put(write.secondary, write.record, b"")?;
     }
     settle(std::time::Duration::from_secs(60));
-    // What is redone after a crash: the same writes with each kind.
+    // The replay after a crash: the same writes with each index.
     database.db().flush()?;
-    for write in draws.reseeded(scale.seed ^ 5).writes().iter().take(redone(records) as usize) {
+    for write in draws.reseeded(scale.seed ^ 5).writes().iter().take(writes_after_flush(records) as usize) {
         database.put(write.secondary, write.record, b"")?;
     }
-    let expected = answers(database.records(), &draws)?;
-    let mut opened =
-        Opened { crashed: f64::MAX, crashed_cpu: f64::MAX, closed: f64::MAX, closed_cpu: f64::MAX };
-    for _ in 0..TIMES {
+    let expected = query_keys(database.records(), &draws)?;
+    let mut open_times =
+        OpenTimes { crashed: f64::MAX, crashed_cpu: f64::MAX, closed: f64::MAX, closed_cpu: f64::MAX };
+    for _ in 0..ROUNDS {
         copy_files(&live, &copy)?;
         let (wall, cpu) = open(&copy, &draws, &expected)?;
-        opened.crashed = opened.crashed.min(wall);
-        opened.crashed_cpu = opened.crashed_cpu.min(cpu);
+        open_times.crashed = open_times.crashed.min(wall);
+        open_times.crashed_cpu = open_times.crashed_cpu.min(cpu);
         std::fs::remove_dir_all(&copy)?;
     }
     database.close()?;
-    for _ in 0..TIMES {
+    for _ in 0..ROUNDS {
         let (wall, cpu) = open(&live, &draws, &expected)?;
-        opened.closed = opened.closed.min(wall);
-        opened.closed_cpu = opened.closed_cpu.min(cpu);
+        open_times.closed = open_times.closed.min(wall);
+        open_times.closed_cpu = open_times.closed_cpu.min(cpu);
     }
-    Ok(opened)
+    Ok(open_times)
 }
 
-/// The keys that some queries bring.
-fn answers(records: &bolide::Collection, draws: &Draws) -> Result<Vec<Vec<u8>>> {
+/// The keys of the answers to some queries.
+fn query_keys(records: &bolide::Collection, draws: &Draws) -> Result<Vec<Vec<u8>>> {
     let mut draws = draws.reseeded(3);
     let mut keys = Vec::new();
     for _ in 0..100 {
         let query: Query = LsmIndex::newest_of(draws.secondary(), 10).keys_only();
-        // Without an index a query reads all records.
+        // Without an index a query would scan all records.
         if records.indexes().is_empty() {
             break;
         }
@@ -155,7 +155,7 @@ fn answers(records: &bolide::Collection, draws: &Draws) -> Result<Vec<Vec<u8>>> 
     Ok(keys)
 }
 
-/// Milliseconds, and CPU milliseconds, until the database in `path` is open. It answers as before, or that is an error.
+/// Opens the database in `path` and checks its answers. Returns wall and CPU milliseconds of the opening.
 fn open(path: &Path, draws: &Draws, expected: &[Vec<u8>]) -> Result<(f64, f64)> {
     let components = Components::system().extractor(LsmIndex::RECORDS, Arc::new(SecondaryKey));
     let options =
@@ -164,8 +164,8 @@ fn open(path: &Path, draws: &Draws, expected: &[Vec<u8>]) -> Result<(f64, f64)> 
     let db = Db::open_with(path, options, components)?;
     let records = db.collection(LsmIndex::RECORDS)?;
     let took = (started.elapsed().as_secs_f64() * 1e3, (process_cpu_nanos() - before) as f64 / 1e6);
-    if answers(&records, draws)? != expected {
-        return Err("a database that was opened again answers otherwise than before".into());
+    if query_keys(&records, draws)? != expected {
+        return Err("a reopened database returns different answers".into());
     }
     drop(records);
     db.close()?;

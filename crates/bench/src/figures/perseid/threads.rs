@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::index_only::{
-    COMPOSITE_TRIE, LOG_TRIE, LSM, Make, PS_TRIE, Subject, lsm_kind, records as micro_records,
+    COMPOSITE_TRIE, IndexSubject, LOG_TRIE, LSM, PS_TRIE, SubjectKind, lsm_kind, records as micro_records,
 };
 use super::workload::{Draws, Workload};
 use super::{lines, listed, load_average, report};
@@ -13,20 +13,20 @@ use crate::figures::report::FigureReport;
 use crate::measure::{process_cpu_nanos, settle};
 use crate::pm_baselines::{LsmIndex, PmIndex, PmSettings, primary_key, secondary_key};
 
-const SUBJECTS: [Subject; 4] = [PS_TRIE, COMPOSITE_TRIE, LOG_TRIE, LSM];
+const SUBJECTS: [IndexSubject; 4] = [PS_TRIE, COMPOSITE_TRIE, LOG_TRIE, LSM];
 const THREADS: [usize; 3] = [1, 2, 4];
 const COUNTS: [&str; 3] = ["one thread", "two", "four"];
 const WORKLOADS: [Workload; 2] = [Workload::SkewedPrimary, Workload::SkewedSecondary];
-/// How long each number of threads works at a time, and how often: the best time counts, since other
-/// programs slow some.
-const TIME: Duration = Duration::from_millis(250);
-const TIMES: u64 = 3;
-/// Operations between two looks at the clock.
+/// The duration and the number of rounds of each number of threads. The fastest round counts, since other programs disturb
+/// some.
+const ROUND_TIME: Duration = Duration::from_millis(250);
+const ROUNDS: u64 = 3;
+/// Operations between two reads of the clock.
 const BURST: usize = 16;
 
 /// Operations a second, for each number of threads.
-struct Rates {
-    subject: Subject,
+struct ThreadRates {
+    subject: IndexSubject,
     workload: Workload,
     upserts: Vec<f64>,
     queries: Vec<f64>,
@@ -47,7 +47,7 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
     claims(&mut report, &all);
     let x = THREADS.map(|threads| threads as f64).to_vec();
     for workload in WORKLOADS {
-        let of = |values: fn(&Rates) -> &Vec<f64>| {
+        let of = |values: fn(&ThreadRates) -> &Vec<f64>| {
             let rates = all.iter().filter(move |rates| rates.workload == workload);
             rates.map(move |rates| (rates.subject.name, values(rates).clone())).collect::<Vec<_>>()
         };
@@ -60,13 +60,13 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
     Ok(report)
 }
 
-/// As in the paper: the longer queries where secondary keys are popular.
+/// The limit of the queries: 200 with skewed secondary keys, as in the paper.
 fn limit_of(workload: Workload) -> usize {
     if workload == Workload::SkewedSecondary { 200 } else { 10 }
 }
 
-fn claims(report: &mut FigureReport, all: &[Rates]) {
-    let rates = |subject: Subject, workload| {
+fn claims(report: &mut FigureReport, all: &[ThreadRates]) {
+    let rates = |subject: IndexSubject, workload| {
         all.iter().find(|rates| rates.subject == subject && rates.workload == workload)
     };
     let query = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.queries[at]);
@@ -74,8 +74,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
     let last = THREADS.len() - 1;
     let popular = Workload::SkewedSecondary;
     report.claim(
-        "§5.2.4: with any number of threads a PS-Tree answers more queries for 200 records of popular \
-         secondary keys than composite keys, a log and LSM trees",
+        "§5.2.4: with every number of threads, the rate of queries for 200 records of popular secondary \
+         keys is higher with a PS-Tree than with composite keys, a log and LSM trees",
         (0..=last).all(|at| {
             SUBJECTS[1..].iter().all(|other| query(PS_TRIE, popular, at) > query(*other, popular, at))
         }),
@@ -88,8 +88,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
     );
     let cost = |workload, at: usize| rates(PS_TRIE, workload).map_or(0.0, |of| of.query_cpu[at]);
     report.claim(
-        "§5.2.4: readers of a PS-Tree take no locks: with any number of threads a query takes as much \
-         processor time as with one (within a half)",
+        "§5.2.4: readers of a PS-Tree take no locks: with every number of threads, a query takes as much \
+         CPU time as with one thread (within a half)",
         WORKLOADS.iter().all(|workload| (1..=last).all(|at| cost(*workload, at) < 1.5 * cost(*workload, 0))),
         WORKLOADS
             .map(|workload| {
@@ -108,8 +108,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         WORKLOADS.iter().all(|w| (0..=last).all(|at| holds(*w, at)))
     };
     report.claim(
-        "§5.2.4: with any number of threads a PS-Tree takes more upserts than LSM trees, and fewer than a \
-         log that is never collected",
+        "§5.2.4: with every number of threads, the rate of upserts of a PS-Tree is above that of LSM trees, \
+         and below that of a log without garbage collection",
         every(&|workload, at| {
             let ps = upsert(PS_TRIE, workload, at);
             ps > upsert(LSM, workload, at) && ps < upsert(LOG_TRIE, workload, at)
@@ -117,33 +117,33 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         upsert_summary.clone(),
     );
     report.departs(
-        "a PS-Tree takes at least half of the upserts that composite keys take",
+        "the rate of upserts of a PS-Tree is at least half of that of composite keys",
         every(&|workload, at| upsert(PS_TRIE, workload, at) > 0.5 * upsert(COMPOSITE_TRIE, workload, at)),
         upsert_summary,
-        "in the paper, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast \
-         memory, where adding a key costs as little as appending to a page and splitting it now and then.",
+        "in the paper, it is up to 2.8 times as high, with 24 threads on slow memory. Here both are in fast \
+         memory, where an insert of a key costs as little as an append to a page, splits included.",
     );
     report.departs(
-        "more threads do not lower the rate of upserts to a PS-Tree below half of one thread's",
+        "with every number of threads, the rate of upserts of a PS-Tree is at least half of that of one thread",
         WORKLOADS.iter().all(|workload| {
             (1..=last).all(|at| upsert(PS_TRIE, *workload, at) > 0.5 * upsert(PS_TRIE, *workload, 0))
         }),
         listed(WORKLOADS.map(|workload| {
             (workload.name(), upsert(PS_TRIE, workload, last) / upsert(PS_TRIE, workload, 0))
         })),
-        "in the paper, upserts scale to 24 threads. Here writes are noted in the version table one after the \
-         other, in the order of the log, as the leader of a commit does it in a database; and there are \
-         few processors.",
+        "in the paper, upserts scale to 24 threads. Here updates of the version table are serial, in the \
+         order of the log, as by the leader of a commit group in a database; and the machine has few \
+         processors.",
     );
 }
 
 /// An index under load.
-enum Loaded {
+enum LoadedIndex {
     Pm(Box<PmIndex>),
     Lsm(LsmIndex),
 }
 
-impl Loaded {
+impl LoadedIndex {
     fn put(&self, secondary: u64, record: u64) -> Result<()> {
         match self {
             Self::Pm(index) => index.put(&secondary_key(secondary), &primary_key(record)),
@@ -159,14 +159,14 @@ impl Loaded {
     }
 }
 
-fn measure(scale: &Scale, subject: Subject, workload: Workload, records: u64) -> Result<Rates> {
+fn measure(scale: &Scale, subject: IndexSubject, workload: Workload, records: u64) -> Result<ThreadRates> {
     eprintln!("  {}, {}", workload.name(), subject.name);
     let draws = Draws::new(workload, records, scale.seed);
-    let index = match subject.make {
-        Make::Pm(kind, skey) => {
-            Loaded::Pm(Box::new(PmIndex::create(PmSettings { kind, skey, latency: None })?))
+    let index = match subject.kind {
+        SubjectKind::Pm(kind, skey) => {
+            LoadedIndex::Pm(Box::new(PmIndex::create(PmSettings { kind, skey, latency: None })?))
         }
-        Make::Lsm(index, in_memory) => Loaded::Lsm(LsmIndex::create(
+        SubjectKind::Lsm(index, in_memory) => LoadedIndex::Lsm(LsmIndex::create(
             lsm_kind(Some(index), in_memory),
             scale.directory.as_deref(),
             bolide::Components::system(),
@@ -176,7 +176,7 @@ fn measure(scale: &Scale, subject: Subject, workload: Workload, records: u64) ->
         index.put(write.secondary, write.record)?;
     }
     let (upserts, queries, query_cpu) = Default::default();
-    let mut rates = Rates { subject, workload, upserts, queries, query_cpu };
+    let mut rates = ThreadRates { subject, workload, upserts, queries, query_cpu };
     for threads in THREADS {
         settle(Duration::from_secs(20));
         let (rate, cpu) =
@@ -195,20 +195,20 @@ fn measure(scale: &Scale, subject: Subject, workload: Workload, records: u64) ->
     Ok(rates)
 }
 
-/// The highest of several [rates](rate), and the least processor time.
+/// The highest of several [rates](rate), and the minimum CPU time.
 fn best(
     threads: usize,
     draws: &Draws,
     seed: u64,
     act: &(dyn Fn(&mut Draws) -> Result<()> + Sync),
 ) -> Result<(f64, f64)> {
-    (0..TIMES).try_fold((0.0f64, f64::MAX), |(best, least), time| {
-        let (rate, cpu) = rate(threads, draws, seed ^ (time << 16), act)?;
-        Ok((best.max(rate), least.min(cpu)))
+    (0..ROUNDS).try_fold((0.0f64, f64::MAX), |(best, fastest), round| {
+        let (rate, cpu) = rate(threads, draws, seed ^ (round << 16), act)?;
+        Ok((best.max(rate), fastest.min(cpu)))
     })
 }
 
-/// Thousand operations a second of so many threads together, and CPU microseconds of an operation.
+/// Thousand operations a second of all threads, and CPU microseconds of an operation.
 fn rate(
     threads: usize,
     draws: &Draws,
@@ -219,7 +219,7 @@ fn rate(
     let work = |thread: usize| -> Result<u64> {
         let mut draws = draws.reseeded(seed ^ (900 + thread as u64));
         let mut done = 0;
-        while started.elapsed() < TIME {
+        while started.elapsed() < ROUND_TIME {
             (0..BURST).try_for_each(|_| act(&mut draws))?;
             done += BURST as u64;
         }

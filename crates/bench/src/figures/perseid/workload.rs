@@ -1,5 +1,5 @@
-//! The workloads of Perseid (§5.1): random 64-bit keys, 25 records a secondary key, uniform or skewed by Zipf's
-//! law with exponent 0.99.
+//! The workloads of Perseid (§5.1): random 64-bit keys, 25 records a secondary key, uniform or by a Zipf distribution with
+//! exponent 0.99.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use crate::data::random::{Random, mix};
 use crate::data::zipf::Zipf;
 
 /// Records of one secondary key, on average.
-pub const RECORDS_A_KEY: u64 = 25;
+pub const RECORDS_PER_KEY: u64 = 25;
 
-/// How records are written before the queries run.
+/// The writes before the queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Each record once.
     Insert,
     /// As many updates as inserts, shuffled; both keys uniform.
     Uniform,
-    /// The same; primary keys by Zipf's law.
+    /// As [`Uniform`](Self::Uniform), with primary keys by a Zipf distribution.
     SkewedPrimary,
-    /// The same; secondary keys by Zipf's law.
+    /// As [`Uniform`](Self::Uniform), with secondary keys by a Zipf distribution.
     SkewedSecondary,
 }
 
 impl Workload {
-    /// All, in the order of the paper's panels.
+    /// All workloads, in the order of the paper's panels.
     pub const ALL: [Self; 4] = [Self::Insert, Self::Uniform, Self::SkewedPrimary, Self::SkewedSecondary];
 
     /// The name in figures.
@@ -37,7 +37,7 @@ impl Workload {
     }
 }
 
-/// A record that is put: its number, and that of its secondary key.
+/// A put of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Write {
     /// The number of the record.
@@ -46,21 +46,21 @@ pub struct Write {
     pub secondary: u64,
 }
 
-/// Draws writes and queries, the same for the same seed.
+/// Draws writes and queries, which depend on the seed alone.
 #[derive(Debug, Clone)]
 pub struct Draws {
     workload: Workload,
     records: u64,
     secondaries: u64,
-    /// Over records or secondary keys, whichever is skewed.
+    /// The distribution of the skewed keys; `None` if both are uniform.
     zipf: Option<Arc<Zipf>>,
     random: Random,
 }
 
 impl Draws {
-    /// Over so many records.
+    /// Draws over so many records.
     pub fn new(workload: Workload, records: u64, seed: u64) -> Self {
-        let secondaries = (records / RECORDS_A_KEY).max(1);
+        let secondaries = (records / RECORDS_PER_KEY).max(1);
         let ranks = match workload {
             Workload::SkewedPrimary => Some(records),
             Workload::SkewedSecondary => Some(secondaries),
@@ -70,17 +70,17 @@ impl Draws {
         Self { workload, records, secondaries, zipf, random: Random::new(seed) }
     }
 
-    /// The same distributions with other choices.
+    /// The same distributions with another seed.
     pub fn reseeded(&self, seed: u64) -> Self {
         Self { random: Random::new(seed), ..self.clone() }
     }
 
-    /// How many secondary keys there are.
+    /// The number of secondary keys.
     pub fn secondaries(&self) -> u64 {
         self.secondaries
     }
 
-    /// A number below `limit` by Zipf's law: popular ones lie anywhere.
+    /// A number below `limit` by the Zipf distribution, scattered over all numbers.
     fn skewed(&mut self, limit: u64) -> u64 {
         match &self.zipf {
             Some(zipf) => mix(zipf.rank(&mut self.random)) % limit,
@@ -88,7 +88,7 @@ impl Draws {
         }
     }
 
-    /// The number of a record.
+    /// Draws the number of a record.
     pub fn record(&mut self) -> u64 {
         match self.workload {
             Workload::SkewedPrimary => self.skewed(self.records),
@@ -96,7 +96,7 @@ impl Draws {
         }
     }
 
-    /// The number of a secondary key: queries follow the distribution of the data.
+    /// Draws the number of a secondary key; queries have the distribution of the data.
     pub fn secondary(&mut self) -> u64 {
         match self.workload {
             Workload::SkewedSecondary => self.skewed(self.secondaries),
@@ -114,7 +114,7 @@ impl Draws {
         Write { record: self.record(), secondary: self.secondary() }
     }
 
-    /// All writes of the workload: each record once, and for upserts as many again that are drawn, shuffled.
+    /// All writes of the workload, shuffled: each record once, and for upserts an equal number of drawn ones.
     pub fn writes(&self) -> Vec<Write> {
         let mut draws = self.clone();
         let mut records: Vec<u64> = (0..self.records).collect();
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn most_frequent(numbers: impl Iterator<Item = u64>) -> usize {
+    fn max_frequency(numbers: impl Iterator<Item = u64>) -> usize {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         numbers.for_each(|number| *counts.entry(number).or_default() += 1);
         counts.values().copied().max().unwrap_or(0)
@@ -147,8 +147,8 @@ mod tests {
             let writes = draws.writes();
             assert_eq!(writes, draws.writes());
             assert!(writes.iter().all(|write| write.record < 20_000 && write.secondary < 800));
-            let records = most_frequent(writes.iter().map(|write| write.record));
-            let secondaries = most_frequent(writes.iter().map(|write| write.secondary));
+            let records = max_frequency(writes.iter().map(|write| write.record));
+            let secondaries = max_frequency(writes.iter().map(|write| write.secondary));
             match workload {
                 Workload::Insert => assert_eq!((writes.len(), records), (20_000, 1)),
                 Workload::Uniform => assert!(records < 20 && secondaries < 150, "{records} {secondaries}"),

@@ -2,7 +2,8 @@
 
 use super::report;
 use super::stores::{
-    LAYOUTS, LEVELED, PARTITIONED, AccessPattern, Records, SubjectStore, StoreSubject, TIERED, TIERED_MERGED, scan, subjects,
+    AccessPattern, LAYOUTS, LEVELED, PARTITIONED, Records, StoreSubject, SubjectStore, TIERED, TIERED_MERGED,
+    scan, subjects,
 };
 use crate::data::random::Random;
 use crate::error::Result;
@@ -40,8 +41,8 @@ fn rounds(
                     AccessPattern::Sequential(_) => AccessPattern::Sequential(random.below(records.count)),
                     other => other.clone(),
                 };
-                let queried = (operations, length);
-                let took = scan(&mut **connection, records, &mut pattern, &mut random, queried)?;
+                let size = (operations, length);
+                let took = scan(&mut **connection, records, &mut pattern, &mut random, size)?;
                 if round > 0 {
                     minimum[at] = minimum[at].min(took);
                 }

@@ -45,11 +45,11 @@ struct Sizes {
     index: f64,
     filter: f64,
     views: [f64; 3],
-    /// Of the view with D = 32 and tags.
+    /// The view with D = 32 and tags.
     tagged: f64,
-    /// Of keys and values.
+    /// Keys and values.
     data: f64,
-    /// Of the keys alone.
+    /// Keys alone.
     key: f64,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::data::keys::{KEY_BYTES, hexadecimal};
 use crate::data::random::{Random, mix};
 use crate::data::zipf::Zipf;
-use crate::engine::{Access, Arrangement, Connection, Engine, Layout, Session, Setting, Views};
+use crate::engine::{Access, Arrangement, Connection, Engine, Layout, Session, StoreSettings, Views};
 use crate::engines;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -186,13 +186,13 @@ impl SubjectStore {
     pub fn create(scale: &Scale, subject: StoreSubject, records: &Records, cache_bytes: u64) -> Result<Self> {
         let folder = super::folder(scale)?;
         let memtable_bytes = (records.bytes() / DATA_PER_MEMTABLE).max(64 << 10);
-        let setting = Setting {
+        let settings = StoreSettings {
             arrangement: subject.arrangement,
             cache_bytes: cache_bytes as usize,
             memtable_bytes: memtable_bytes as usize,
             file_bytes: Some(memtable_bytes / MEMTABLE_PER_FILE),
         };
-        let engine = engines::open_store(subject.engine, folder.path(), &setting)?;
+        let engine = engines::open_store(subject.engine, folder.path(), &settings)?;
         Ok(Self { engine, _folder: folder })
     }
 
@@ -258,7 +258,8 @@ impl SubjectStore {
 /// Seconds that `settle` needs to detect an idle process.
 const IDLE_SECONDS: f64 = 0.36;
 
-/// Seeks to records by `pattern` and reads `length` records from each. Returns CPU microseconds of an operation, calling thread.
+/// Seeks to records by `pattern` and reads `length` records from each. Returns CPU microseconds of an operation, calling
+/// thread.
 ///
 /// # Errors
 /// Those of the store, and a wrong answer.

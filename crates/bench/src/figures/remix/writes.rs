@@ -2,7 +2,8 @@
 
 use super::report;
 use super::stores::{
-    FRAGMENTED, LAYOUTS, LEVELED, PARTITIONED, AccessPattern, Records, SubjectStore, StoreSubject, TIERED, WriteCosts, subjects,
+    AccessPattern, FRAGMENTED, LAYOUTS, LEVELED, PARTITIONED, Records, StoreSubject, SubjectStore, TIERED,
+    WriteCosts, subjects,
 };
 use crate::data::random::Random;
 use crate::error::Result;

@@ -1,7 +1,9 @@
 //! Figure 18: YCSB over every layout (§5.2, table 2).
 
 use super::report;
-use super::stores::{LAYOUTS, LEVELED, PARTITIONED, Records, SubjectStore, StoreSubject, TIERED_MERGED, subjects};
+use super::stores::{
+    LAYOUTS, LEVELED, PARTITIONED, Records, StoreSubject, SubjectStore, TIERED_MERGED, subjects,
+};
 use crate::data::keys::{KEY_BYTES, VALUE_BYTES};
 use crate::engine::Connection;
 use crate::error::Result;
@@ -10,7 +12,7 @@ use crate::figures::perseid::{bars, listed};
 use crate::figures::report::FigureReport;
 use crate::measure::thread_cpu_nanos;
 use crate::workloads::rows::{Ranks, Row, Ycsb};
-use crate::workloads::worker::{Shared, Worker};
+use crate::workloads::worker::{RowContext, Worker};
 
 /// Rounds in which the stores run in turn; the minimum counts.
 const PASSES: u64 = 5;
@@ -25,17 +27,17 @@ const WORKLOADS: [(Ycsb, &str); 6] =
 
 /// Runs `operations` operations of a row. Returns CPU microseconds of an operation, calling thread, and the number of inserted
 /// records.
-fn drive(connection: &mut dyn Connection, shared: &Shared, seed: u64, operations: u64) -> Result<(f64, u64)> {
-    let mut worker = Worker::new(shared, 0, seed);
+fn drive(connection: &mut dyn Connection, context: &RowContext, seed: u64, operations: u64) -> Result<(f64, u64)> {
+    let mut worker = Worker::new(context, 0, seed);
     let (mut nanos, mut left) = (0, operations);
     while left > 0 {
-        let drawn = left.min(shared.row.drawn());
+        let drawn = left.min(context.row.drawn());
         left -= drawn;
         worker.draw(drawn);
         let started = thread_cpu_nanos();
         while !worker.is_done() {
-            let batch = shared.row.batch();
-            connection.batch(shared.row.access(), &mut |session| worker.run(session, batch))?;
+            let batch = context.row.batch();
+            connection.batch(context.row.access(), &mut |session| worker.run(session, batch))?;
         }
         nanos += thread_cpu_nanos() - started;
     }
@@ -55,10 +57,10 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     for subject in &subjects {
         eprintln!("  {}: load", subject.name);
         let store = SubjectStore::create(scale, *subject, &records, cache_bytes)?;
-        let shared = Shared::new(Row::Load, records.count, 1, Ranks::Ycsb);
+        let context = RowContext::new(Row::Load, records.count, 1, Ranks::Ycsb);
         let bytes = records.count * (KEY_BYTES + VALUE_BYTES) as u64;
         store.measure_writes(records.count, bytes, |connection| {
-            drive(connection, &shared, scale.seed, records.count).map(drop)
+            drive(connection, &context, scale.seed, records.count).map(drop)
         })?;
         stores.push(store);
     }
@@ -70,11 +72,11 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
         let factor = if workload == Ycsb::E { OPERATIONS_FACTOR / 10 } else { OPERATIONS_FACTOR };
         let mut minimum = vec![f64::MAX; stores.len()];
         for round in 0..=PASSES {
-            let shared = Shared::new(Row::Ycsb(workload), population, 1, Ranks::Ycsb);
+            let context = RowContext::new(Row::Ycsb(workload), population, 1, Ranks::Ycsb);
             let seed = scale.seed + (round << 20);
             let mut inserted = 0;
             for (connection, minimum) in connections.iter_mut().zip(&mut minimum) {
-                let (micros, more) = drive(&mut **connection, &shared, seed, scale.queries * factor)?;
+                let (micros, more) = drive(&mut **connection, &context, seed, scale.queries * factor)?;
                 // Each store runs the same operations.
                 inserted = more;
                 if round > 0 {

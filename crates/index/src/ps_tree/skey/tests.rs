@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bolide_storage::pmem::{Crash, Region, RegionOptions};
+use bolide_storage::pmem::{CrashOutcome, Region, RegionOptions};
 
 use super::btree::BTree;
 use super::record::{self, KeyHeap};
@@ -47,7 +47,7 @@ fn keys(region: &Region, layer: &dyn SkeyLayer, direction: Direction) -> Vec<Vec
 /// Removes `victim` after a power cut and then reads all keys through the affected node. With `beyond`, a key above all
 /// others was inserted first, through the new node.
 fn verify_removal(
-    crash: &Crash,
+    crash: &CrashOutcome,
     kind: SkeyKind,
     present: &[Vec<u8>],
     in_progress: &[u8],

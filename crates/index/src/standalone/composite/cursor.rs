@@ -1,4 +1,4 @@
-//! Reads the candidates of one query from a composite index.
+//! The candidate cursor of a composite index.
 
 use std::borrow::Cow;
 
@@ -13,25 +13,25 @@ use crate::source::EntryCursor;
 use crate::spec::{EntryOrder, IndexSpec};
 use crate::standalone::{covering, secondary_key};
 
-/// How the cursor goes over the entries of an access.
+/// The order in which the cursor reads the entries of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walk {
+pub(super) enum CompositeScanOrder {
     /// In key order: of one secondary key newest first (or by primary key), of several by value.
     Forward,
-    /// Against key order: of one secondary key oldest first.
+    /// In reverse key order: of one secondary key oldest first.
     Backward,
-    /// From the largest secondary key to the smallest, each newest first: two seeks a secondary key.
+    /// From the largest secondary key to the smallest, each newest first. Cost: two seeks for each secondary key.
     GroupsDescending,
 }
 
-impl Walk {
-    /// The walk that delivers `order` within `access`, if one does; else the cheapest.
+impl CompositeScanOrder {
+    /// The scan order that yields `order` within `access`, if there is one; else the cheapest.
     pub(super) fn choose(access: &Access, order: Order, spec: &IndexSpec) -> Self {
         match order {
             _ if spec.entry_order() == EntryOrder::PrimaryKey => Self::Forward,
             Order::Oldest if access.point => Self::Backward,
-            // Of the entries with one value of the order's attribute, the newest must come first, so
-            // nothing may stand between that value and the sequence number.
+            // The newest entry of a value must come first, so the order attribute must be the last one of the key, before
+            // the sequence number.
             Order::ValueDescending
                 if access.order_attribute.is_some_and(|at| at + 1 == spec.attributes().len()) =>
             {
@@ -41,8 +41,7 @@ impl Walk {
         }
     }
 
-    /// The keys to walk over: those of `access`, without what comes before the candidate that the answers go on
-    /// behind.
+    /// The range of keys to read: that of `access`, from the candidate of the cursor token on.
     pub(super) fn bounds(self, access: &Access, layout: EntryLayout) -> (Cow<'_, [u8]>, Cow<'_, [u8]>) {
         let (low, end) = (Cow::Borrowed(&access.low[..]), Cow::Borrowed(&access.end[..]));
         let Some(sequence) = access.resume.filter(|_| access.point && layout.is_newest_first()) else {
@@ -53,7 +52,7 @@ impl Walk {
         match self {
             Self::Forward => (Cow::Owned(at), end),
             Self::Backward => {
-                // The entry itself stays, so that nothing depends on its primary key.
+                // The range includes the entry itself, so it does not depend on the primary key.
                 attribute::make_successor(&mut at);
                 (low, Cow::Owned(at))
             }
@@ -62,51 +61,51 @@ impl Walk {
     }
 }
 
-/// The candidates of one query; see [`Walk`].
+/// The candidates of one query; see [`CompositeScanOrder`].
 pub(super) struct CompositeCursor<'v, C> {
     entries: C,
-    walk: Walk,
+    scan_order: CompositeScanOrder,
     access: &'v Access,
     spec: &'v IndexSpec,
     layout: EntryLayout,
     started: bool,
-    /// Sequence number of the candidate given last, or of the view.
+    /// Sequence number of the last candidate, or of the view.
     last_sequence: SequenceNumber,
-    /// The secondary key that a descending walk is in.
+    /// The current secondary key of a descending scan.
     group: Vec<u8>,
-    /// What the candidate brings, where that is more than its entry has.
-    brought: Vec<u8>,
+    /// The covering of the candidate with the attributes of its key, if these are needed.
+    with_key: Vec<u8>,
 }
 
 impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
     pub(super) fn new(
         entries: C,
-        walk: Walk,
+        scan_order: CompositeScanOrder,
         access: &'v Access,
         spec: &'v IndexSpec,
         view_sequence: SequenceNumber,
     ) -> Self {
         let layout = EntryLayout::of(spec);
-        let (started, group, brought) = (false, Vec::new(), Vec::new());
-        Self { entries, walk, access, spec, layout, started, last_sequence: view_sequence, group, brought }
+        let (started, group, with_key) = (false, Vec::new(), Vec::new());
+        Self { entries, scan_order, access, spec, layout, started, last_sequence: view_sequence, group, with_key }
     }
 
     fn advance(&mut self) -> Result<()> {
-        match (self.walk, std::mem::replace(&mut self.started, true)) {
-            (Walk::Forward, false) => self.entries.seek_to_first(),
-            (Walk::Forward, true) => self.entries.next(),
-            (Walk::Backward, false) => self.entries.seek_to_last(),
-            (Walk::Backward, true) => self.entries.prev(),
-            (Walk::GroupsDescending, false) => {
+        match (self.scan_order, std::mem::replace(&mut self.started, true)) {
+            (CompositeScanOrder::Forward, false) => self.entries.seek_to_first(),
+            (CompositeScanOrder::Forward, true) => self.entries.next(),
+            (CompositeScanOrder::Backward, false) => self.entries.seek_to_last(),
+            (CompositeScanOrder::Backward, true) => self.entries.prev(),
+            (CompositeScanOrder::GroupsDescending, false) => {
                 self.entries.seek_to_last()?;
                 self.enter_group()
             }
-            (Walk::GroupsDescending, true) => {
+            (CompositeScanOrder::GroupsDescending, true) => {
                 self.entries.next()?;
                 if self.entries.valid() && self.entries.key().starts_with(&self.group) {
                     return Ok(());
                 }
-                // Back to the group's first entry, and from there into the group below.
+                // Seek to the first entry of the group, and step back into the next smaller group.
                 self.entries.seek(&self.group)?;
                 if self.entries.valid() {
                     self.entries.prev()?;
@@ -116,8 +115,8 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
         }
     }
 
-    /// From the last entry of a secondary key to its first. Encoded keys are prefix-free, so the entries
-    /// that start with the secondary key are exactly its own.
+    /// Moves from the last entry of a secondary key to its first. Encoded keys are prefix-free, so exactly its own entries
+    /// start with the secondary key.
     fn enter_group(&mut self) -> Result<()> {
         if !self.entries.valid() {
             return Ok(());
@@ -158,27 +157,27 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             Some(position) => secondary_key::component(entry.secondary_key, position),
             None => &[],
         };
-        let is_alone = value.first() != Some(&1);
+        let is_only_key = value.first() != Some(&1);
         let mut included = value.get(1..).unwrap_or_default();
         if self.access.includes_key_attributes {
-            self.brought.clear();
-            covering::put_key(self.spec, entry.secondary_key, is_alone, &mut self.brought);
-            self.brought.extend_from_slice(included);
-            included = &self.brought;
+            self.with_key.clear();
+            covering::put_key(self.spec, entry.secondary_key, is_only_key, &mut self.with_key);
+            self.with_key.extend_from_slice(included);
+            included = &self.with_key;
         }
         Ok(Some(Candidate {
             primary_key: entry.primary_key,
             sequence: entry.sequence,
             order_value,
-            // Within one secondary key a write has one entry.
-            repeated: !self.access.point && !is_alone,
+            // A write has one entry under a secondary key.
+            repeated: !self.access.point && !is_only_key,
             included,
             origin: CandidateOrigin::default(),
         }))
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        if self.access.point && self.walk == Walk::Forward && self.layout.is_newest_first() {
+        if self.access.point && self.scan_order == CompositeScanOrder::Forward && self.layout.is_newest_first() {
             self.last_sequence.saturating_sub(u64::from(self.started))
         } else {
             SequenceNumber::MAX
@@ -187,13 +186,13 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
 
     fn order(&self) -> Option<Order> {
         let by_value = self.access.order_attribute.is_some_and(|at| at + 1 == self.spec.attributes().len());
-        match self.walk {
+        match self.scan_order {
             _ if !self.layout.is_newest_first() => None,
-            Walk::Forward if self.access.point => Some(Order::Newest),
-            Walk::Forward if by_value => Some(Order::Value),
-            Walk::Forward => None,
-            Walk::Backward => Some(Order::Oldest),
-            Walk::GroupsDescending => Some(Order::ValueDescending),
+            CompositeScanOrder::Forward if self.access.point => Some(Order::Newest),
+            CompositeScanOrder::Forward if by_value => Some(Order::Value),
+            CompositeScanOrder::Forward => None,
+            CompositeScanOrder::Backward => Some(Order::Oldest),
+            CompositeScanOrder::GroupsDescending => Some(Order::ValueDescending),
         }
     }
 }

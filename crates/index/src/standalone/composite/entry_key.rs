@@ -8,14 +8,14 @@ use crate::spec::{EntryOrder, IndexSpec};
 /// Bytes of the inverted sequence number.
 const SEQUENCE_BYTES: usize = 8;
 
-/// How the keys of an index are laid out.
+/// The layout of the entry keys of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLayout {
     attributes: usize,
     order: EntryOrder,
 }
 
-/// An entry's key taken apart.
+/// A parsed entry key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryKey<'k> {
     /// The encoded values.
@@ -32,12 +32,12 @@ impl EntryLayout {
         Self { attributes: spec.attributes().len(), order: spec.entry_order() }
     }
 
-    /// Whether keys hold the sequence number, so that those of one secondary key come newest first.
+    /// Whether keys contain the sequence number, so that those of one secondary key are sorted newest first.
     pub(super) fn is_newest_first(self) -> bool {
         self.order == EntryOrder::Newest
     }
 
-    /// Takes apart the key of an entry that was written at `own`; `None` where it is malformed.
+    /// Parses the key of an entry with the sequence number `own` in the tree; `None` if it is malformed.
     pub fn parse(self, key: &[u8], own: SequenceNumber) -> Option<EntryKey<'_>> {
         let mut len = 0;
         for _ in 0..self.attributes {
@@ -46,7 +46,7 @@ impl EntryLayout {
         self.split(key, len, own)
     }
 
-    /// Takes apart a key whose secondary key has `len` bytes.
+    /// Parses a key whose secondary key has `len` bytes.
     #[inline]
     pub(super) fn split(self, key: &[u8], len: usize, own: SequenceNumber) -> Option<EntryKey<'_>> {
         let (secondary_key, rest) = key.split_at_checked(len)?;

@@ -1,21 +1,19 @@
-//! Drops stale entries while the index's tree is compacted.
+//! Drops stale entries in compactions of the index's tree.
 //!
-//! # What is provable, and at what cost
-//! An entry of sequence number `s` at or below `oldest`, the oldest number that a view still reads at, is stale
-//! for every reader from now on if the newest write of its primary key at `oldest` is not `s`: a reader at or
-//! above `oldest` sees that newer write, or the delete or range tombstone behind it. If it is `s`, some
-//! reader may still want the entry, and it stays. An entry above `oldest` always stays.
+//! # Criterion and cost
+//! Let `s` be the sequence number of an entry, at or below `oldest`, the oldest number at which a view reads. The entry is
+//! stale for every reader if the newest write of its primary key at `oldest` is not `s`: a reader at or above `oldest` sees
+//! that newer write, or the delete or range tombstone above it. If it is `s`, a reader may need the entry, and it is
+//! retained. An entry above `oldest` is always retained.
 //!
-//! The proof takes one lookup of a sequence number in the table, which reads no value: a Bloom filter and a
-//! block for most keys. Thousands of entries are looked up together, in the order of the table, which is a few
-//! times cheaper than one after the other; still, not every entry is looked at. The filter
-//! samples one entry in [`SAMPLE`], and all of them while more than about one in [`WORTHWHILE`] of the last
-//! ones, or of the sample of the current group, were stale. A stale entry that stays costs space and a validation,
-//! never a wrong answer.
+//! The check takes one lookup of a sequence number in the table, which reads no value: a Bloom filter and a block for most
+//! keys. Thousands of entries are looked up together in the order of the table, which is a few times cheaper than single
+//! lookups. Still, not every entry is checked. The filter samples one entry in [`SAMPLE`], and checks all of them while
+//! more than about one in [`WORTHWHILE`] of the last ones, or of the sample of the current group, were stale. A retained
+//! stale entry costs space and a validation, never a wrong answer.
 //!
-//! It is safe though the table is compacted at the same time: a version that is gone from the table is one
-//! that no reader at or above `oldest` sees, so its entry may go as well; and the version that such a reader does see is
-//! never gone.
+//! Concurrent compactions of the table are safe: they drop only versions that no reader at or above `oldest` sees, whose
+//! entries may be dropped too.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,13 +23,13 @@ use bolide_lsm::compaction::FilteredEntry;
 
 use super::entry_key::EntryLayout;
 
-/// Without much staleness, one entry in so many is looked at.
+/// The filter checks one entry in so many if few are stale.
 const SAMPLE: u64 = 16;
-/// All entries are looked at while one in so many is stale.
+/// The filter checks all entries while one in so many is stale.
 const WORTHWHILE: u32 = 20;
-/// Stands for "all were stale".
+/// The share 1 in fixed point.
 const ALL: u32 = 1 << 16;
-/// The estimate moves by a part of this of each new observation.
+/// The divisor of the exponential moving average.
 const INERTIA: u32 = 64;
 
 /// The newest writes of a collection's primary keys.
@@ -40,11 +38,11 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
     /// absent, deleted, or in a deleted range.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from the files below; the compaction is then given up and repeated later.
+    /// `Corruption` or `Io` from reading; the compaction is then aborted and repeated later.
     fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>>;
 
-    /// [`newest_write`](Self::newest_write) for each of `primary_keys`, which ascend, equal ones next to each other: appended to `out` in their
-    /// order.
+    /// Appends [`newest_write`](Self::newest_write) for each of `primary_keys` to `out`, in their order. The keys are
+    /// sorted and may repeat.
     ///
     /// # Errors
     /// As [`newest_write`](Self::newest_write).
@@ -61,25 +59,25 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
     }
 }
 
-/// Recognises stale entries of a composite index.
+/// Detects stale entries of a composite index.
 #[derive(Debug)]
 pub struct StaleEntryFilter<W> {
     layout: EntryLayout,
     table: W,
     calls: AtomicU64,
-    /// The share of stale entries among those looked at lately, of [`ALL`].
+    /// The moving average of the share of stale entries, in units of 1/[`ALL`].
     stale_share: AtomicU32,
 }
 
 impl<W: NewestWrites> StaleEntryFilter<W> {
-    /// For an index with entries in `layout` of the collection whose writes are `table`.
+    /// A filter for an index with entries in `layout`, over the collection with the writes in `table`.
     pub fn new(layout: EntryLayout, table: W) -> Self {
-        // Looks at all entries at first, until it knows better.
+        // It checks all entries until the average falls.
         let stale_share = AtomicU32::new(ALL / WORTHWHILE * 2);
         Self { layout, table, calls: AtomicU64::new(0), stale_share }
     }
 
-    /// True if no reader at or above `oldest_in_use` needs this entry. Not every stale entry is found.
+    /// True if no reader at or above `oldest_in_use` needs this entry. Not every stale entry is detected.
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
@@ -89,7 +87,7 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         Ok(verdict.pop().unwrap_or(false))
     }
 
-    /// [`is_stale`](Self::is_stale) for each of `entries`: appended to `out` in their order.
+    /// Appends [`is_stale`](Self::is_stale) for each of `entries` to `out`, in their order.
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
@@ -103,16 +101,16 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
             .iter()
             .map(|one| match self.layout.parse(one.key, one.sequence) {
                 Some(entry) => (entry.primary_key, entry.sequence),
-                // A malformed entry stays, for the check to report.
+                // A malformed entry is retained; the index check reports it.
                 None => (&[][..], SequenceNumber::MAX),
             })
             .collect();
         self.are_stale_writes(&writes, oldest_in_use, out)
     }
 
-    /// For each of `writes`, a primary key and a sequence number, whether no reader at or above `oldest_in_use` needs
-    /// an entry of it: appended to `out` in their order. Primary keys are looked up in the order of the table,
-    /// whatever that of the writes: neighbours then share its blocks, and the searches wait for memory together.
+    /// Appends to `out`, for each of `writes`, a primary key and a sequence number, whether no reader at or above
+    /// `oldest_in_use` needs an entry of it. Primary keys are looked up in the order of the table, so that neighbours share
+    /// blocks and cache misses overlap.
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
@@ -129,15 +127,15 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         if self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE {
             return self.look_up(writes, |_| true, oldest_in_use, verdicts).map(drop);
         }
-        let is_sample = |place: usize| (call + place as u64).is_multiple_of(SAMPLE);
-        let (looked_at, stale) = self.look_up(writes, is_sample, oldest_in_use, verdicts)?;
-        if stale > 0 && stale * WORTHWHILE as usize >= looked_at {
-            self.look_up(writes, |place| !is_sample(place), oldest_in_use, verdicts)?;
+        let is_sample = |position: usize| (call + position as u64).is_multiple_of(SAMPLE);
+        let (checked, stale) = self.look_up(writes, is_sample, oldest_in_use, verdicts)?;
+        if stale > 0 && stale * WORTHWHILE as usize >= checked {
+            self.look_up(writes, |position| !is_sample(position), oldest_in_use, verdicts)?;
         }
         Ok(())
     }
 
-    /// Looks at the writes whose places `chosen` likes; how many they were, and how many of them stale.
+    /// Checks the writes at the positions that `chosen` selects. Returns the number of checked and of stale writes.
     fn look_up(
         &self,
         writes: &[(&[u8], SequenceNumber)],
@@ -145,10 +143,10 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         oldest_in_use: SequenceNumber,
         verdicts: &mut [bool],
     ) -> Result<(usize, usize)> {
-        let looked_at = writes.iter().enumerate().filter(|(place, _)| chosen(*place));
-        let mut checked: Vec<_> = looked_at
+        let selected = writes.iter().enumerate().filter(|(position, _)| chosen(*position));
+        let mut checked: Vec<_> = selected
             .filter(|(_, (_, sequence))| *sequence <= oldest_in_use)
-            .map(|(place, (primary_key, sequence))| (*primary_key, *sequence, place))
+            .map(|(position, (primary_key, sequence))| (*primary_key, *sequence, position))
             .collect();
         checked.sort_unstable();
         let primary_keys: Vec<&[u8]> = checked.iter().map(|(primary_key, ..)| *primary_key).collect();
@@ -156,9 +154,9 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         self.table.newest_writes(&primary_keys, oldest_in_use, &mut newest)?;
         let count = checked.len();
         let mut stale = 0;
-        for ((_, sequence, place), newest) in checked.into_iter().zip(newest) {
+        for ((_, sequence, position), newest) in checked.into_iter().zip(newest) {
             let is_stale = newest != Some(sequence);
-            if let Some(verdict) = verdicts.get_mut(place) {
+            if let Some(verdict) = verdicts.get_mut(position) {
                 *verdict = is_stale;
             }
             stale += usize::from(is_stale);
@@ -218,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_reader_needs_is_dropped() {
+    fn only_entries_that_no_reader_needs_are_dropped() {
         let mut collection = ModelCollection::new(&["a"]);
         collection.put("replaced", r#"{"a":1}"#);
         collection.put("deleted", r#"{"a":1}"#);
         collection.put("ranged", r#"{"a":1}"#);
-        collection.put("kept", r#"{"a":1}"#);
+        collection.put("current", r#"{"a":1}"#);
         collection.put("replaced", r#"{"a":1}"#);
         collection.delete("deleted");
         collection.write(&[ModelWrite::DeleteRange("ra".to_owned(), "rb".to_owned())]).unwrap();
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lookups_are_spent_where_much_is_stale() {
+    fn all_entries_are_checked_while_many_are_stale() {
         let mut collection = ModelCollection::new(&["a"]);
         collection.put("k", r#"{"a":1}"#);
         let view = collection.view();

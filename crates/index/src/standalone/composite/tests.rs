@@ -21,7 +21,7 @@ fn entries(collection: &ModelCollection) -> (usize, usize) {
     (collection.view().count(TABLE + 1), collection.view().count(TABLE + 2))
 }
 
-/// The keys that both indexes find for `a` = `value`, which must be the same.
+/// The keys that both indexes return for `a` = `value`, which must be equal.
 fn find(collection: &ModelCollection, value: impl Into<Value> + Clone) -> Vec<String> {
     let run = |only: usize| {
         let query = Query::new().eq("a", value.clone()).keys_only();
@@ -64,7 +64,7 @@ fn case_put_of_another_value() {
     assert_eq!(entries(&collection), (2, 1));
     assert!(find(&collection, 1).is_empty());
     assert_eq!(find(&collection, 2), ["k"]);
-    // Back again: the first entry of this value stays stale.
+    // The old value again: its first entry stays stale.
     collection.put("k", r#"{"a":1}"#);
     assert_eq!(find(&collection, 1), ["k"]);
 }
@@ -143,7 +143,7 @@ fn case_deleted_range() {
 }
 
 #[test]
-fn a_key_that_another_starts_with_is_another_key() {
+fn a_key_that_is_a_prefix_of_another_is_distinct() {
     let mut collection = both();
     for key in ["", "k", "k\0", "kk"] {
         collection.put(key, r#"{"a":"x"}"#);
@@ -155,7 +155,7 @@ fn a_key_that_another_starts_with_is_another_key() {
 }
 
 #[test]
-fn several_attributes_need_the_first_alone() {
+fn only_the_first_of_several_attributes_is_required() {
     let mut collection = ModelCollection::new(&["a+b"]);
     collection.put("none", r#"{"b":1}"#);
     collection.put("first", r#"{"a":1}"#);
@@ -175,7 +175,7 @@ fn several_attributes_need_the_first_alone() {
 }
 
 #[test]
-fn values_are_limited_at_their_edges() {
+fn limits_of_values_are_exact() {
     for over in [0, 1] {
         let mut collection = both();
         // The tag and the end of the string take three bytes.
@@ -198,7 +198,7 @@ fn values_are_limited_at_their_edges() {
 }
 
 #[test]
-fn a_back_fill_writes_what_the_commits_would_have() {
+fn a_back_fill_writes_the_same_entries_as_commits() {
     let mut collection = both();
     for number in 0..20 {
         collection.put(&format!("k{number}"), &format!("{{\"a\":[{},7]}}", number % 3));
@@ -235,7 +235,7 @@ fn a_back_fill_writes_what_the_commits_would_have() {
 }
 
 #[test]
-fn the_check_finds_what_does_not_belong() {
+fn the_check_reports_wrong_entries() {
     let mut collection = both();
     collection.put("k", r#"{"a":1}"#);
     collection.put("l", r#"{"a":2}"#);
@@ -289,7 +289,7 @@ fn malformed_entries_are_errors_and_not_answers() {
 }
 
 #[test]
-fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
+fn in_primary_key_order_a_new_entry_replaces_the_previous_one() {
     let mut collection = ModelCollection::new(&[
         "a:composite:order=primary-key",
         "a:composite:order=primary-key,maintenance=synchronous",
@@ -298,7 +298,7 @@ fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
     collection.write(&[put("b", r#"{"a":1}"#), put("a", r#"{"a":[1,2]}"#), put("c", r#"{"a":1}"#)]).unwrap();
     let before = collection.view();
     assert_eq!(entries(&collection), (4, 4));
-    // Newest first though the entries are in another order.
+    // The result is newest first although the entries are in another order.
     assert_eq!(find(&collection, 1), ["c", "a", "b"]);
     collection.put("b", r#"{"a":1}"#);
     collection.put("a", r#"{"a":[2,3]}"#);
@@ -308,7 +308,7 @@ fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
     collection.write(&[ModelWrite::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
     assert_eq!(find(&collection, 1), ["c"]);
     assert_eq!(collection.check(1).stale, 1);
-    // A reader of old sees the old versions of the entries.
+    // An older view contains the old versions of the entries.
     for index in 0..2 {
         let query = Query::new().eq("a", 1).keys_only().limit(2);
         let (answers, _) =

@@ -1,12 +1,12 @@
-//! Reads the posting lists that lie in pieces, newest piece first.
+//! The reader of posting lists in pieces, newest piece first.
 
 use bolide_base::{Result, SequenceNumber};
 
 use super::piece_key;
 use crate::source::EntryCursor;
-use crate::standalone::posting_list::{ListReader, Malformed, OpenFragment, Posting, Step};
+use crate::standalone::posting_list::{ListReader, ListStep, Malformed, OpenFragment, Posting};
 
-/// Walks over the lists that `C` has the pieces of. Pieces of one list do not overlap, so one is open at a time.
+/// Reads the lists whose pieces `C` iterates over. Pieces of one list do not overlap, so one is open at a time.
 #[derive(Debug)]
 pub(super) struct PieceReader<C> {
     pieces: C,
@@ -14,23 +14,23 @@ pub(super) struct PieceReader<C> {
     started: bool,
     /// The secondary key of the current list.
     key: Vec<u8>,
-    /// The piece that is read, if one is.
+    /// The open piece, if `is_open`.
     open: OpenFragment,
     is_open: bool,
-    /// The numbers that its postings may have: from the first on, and below the second.
+    /// The valid sequence numbers of its postings: from `from` on, and below `below`.
     from: SequenceNumber,
     below: SequenceNumber,
 }
 
 impl<C: EntryCursor> PieceReader<C> {
-    /// Reads the pieces of `pieces`, each posting of which holds `included` attributes.
+    /// A reader of `pieces`, whose postings have `included` included attributes.
     pub(super) fn new(pieces: C, included: usize) -> Self {
         let (key, open) = (Vec::new(), OpenFragment::default());
         let below = SequenceNumber::MAX;
         Self { pieces, included, started: false, key, open, is_open: false, from: 0, below }
     }
 
-    /// Opens the piece that the cursor is on; true if it is on a posting then.
+    /// Opens the current piece of the cursor on its first posting; false if it is empty.
     fn open_piece(&mut self) -> std::result::Result<bool, Malformed> {
         let (list, from) = piece_key::split(self.pieces.key()).ok_or(Malformed)?;
         if self.key != list {
@@ -38,14 +38,14 @@ impl<C: EntryCursor> PieceReader<C> {
             self.key.extend_from_slice(list);
             self.below = SequenceNumber::MAX;
         } else {
-            // Behind the piece before, which was the next newer one.
+            // The previous piece is the next newer one.
             self.below = self.from;
         }
         self.from = from;
         self.open.open(self.pieces.value(), self.pieces.sequence(), self.included)
     }
 
-    /// Closes the piece that is read and goes to the next one.
+    /// Closes the open piece and moves to the next one.
     fn close(&mut self) -> Result<()> {
         self.is_open = false;
         self.pieces.next()
@@ -53,7 +53,7 @@ impl<C: EntryCursor> PieceReader<C> {
 }
 
 impl<C: EntryCursor> ListReader for PieceReader<C> {
-    fn step(&mut self) -> Result<Step> {
+    fn step(&mut self) -> Result<ListStep> {
         if !std::mem::replace(&mut self.started, true) {
             self.pieces.seek_to_first()?;
         }
@@ -64,21 +64,21 @@ impl<C: EntryCursor> ListReader for PieceReader<C> {
                 self.is_open = true;
                 self.open_piece()
             } else {
-                return Ok(Step::End);
+                return Ok(ListStep::End);
             };
             match on_posting {
                 Ok(true) => {
                     let sequence = self.open.sequence;
                     if !self.open.removal && (self.from..self.below).contains(&sequence) {
-                        return Ok(Step::Posting);
+                        return Ok(ListStep::Posting);
                     }
                     self.close()?;
-                    return Ok(Step::Malformed);
+                    return Ok(ListStep::Malformed);
                 }
                 Ok(false) => self.close()?,
                 Err(Malformed) => {
                     self.close()?;
-                    return Ok(Step::Malformed);
+                    return Ok(ListStep::Malformed);
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Changes posting lists inside a commit.
 //!
 //! # Algorithm
-//! The changes of one list go newest first. A seek finds the piece that the first of them falls into; all that
-//! fall into the same piece are made at once, and the seek for the next one goes on from there. A piece that
-//! grows beyond [`PIECE_BYTES`] is cut. Where all that is new stands in front, as with ordinary writes, it is
-//! cut from the oldest posting on: full pieces remain that no new posting rewrites. Where
-//! a back-fill put postings in between, more of them will come, and the piece is cut into equal parts.
+//! The edits of one list are applied newest first. A seek finds the piece of the first edit; all edits of that piece are
+//! applied at once, and the next seek continues from there. A piece that grows beyond [`PIECE_BYTES`] is split. If all new
+//! postings are the newest ones, as in ordinary writes, it is split from the oldest posting on: the full pieces are not
+//! rewritten by newer postings. If a back-fill inserts postings between others, more of them will follow, and the piece is
+//! split into equal parts.
 
 use std::collections::HashMap;
 
@@ -20,14 +20,14 @@ use crate::source::{EntryCursor, ForwardCursor, TreeSource};
 use crate::spec::{IndexSpec, Split};
 use crate::standalone::posting_list::{FragmentWriter, Posting, decode_fragment};
 
-/// Bytes that a posting takes besides its key and its covering, about.
+/// Estimated bytes of a posting besides its key and its covering.
 const HEAD_BYTES: usize = 5;
 
-/// What happens to the posting of one write in one list.
+/// The change of the posting of one write in one list.
 #[derive(Debug, Clone)]
 pub(super) struct Edit<'b> {
     pub(super) sequence: SequenceNumber,
-    /// The posting that is added; `None` for one that goes.
+    /// The posting to add; `None` to remove it.
     added: Option<AddedPosting<'b>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Rewriter<'r, 'b, T> {
 }
 
 impl<T: TreeSource> Rewriter<'_, '_, T> {
-    /// Makes `edits`, newest first, in `list`.
+    /// Applies `edits`, newest first, to `list`.
     pub(super) fn rewrite(&mut self, list: &[u8], edits: &[Edit<'_>]) -> Result<()> {
         let Some(newest) = edits.first() else { return Ok(()) };
         let mut end = list.to_vec();
@@ -100,7 +100,7 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         }
     }
 
-    /// Makes `edits` in the piece of `list` from `from` on: an entry with its own number, or none yet.
+    /// Applies `edits` to the piece of `list` from `from` on. `piece` is its entry with its sequence number, if it exists.
     fn rewrite_piece(
         &mut self,
         list: &[u8],
@@ -130,7 +130,7 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         let retained = postings.len();
         postings.extend(edits.iter().filter_map(Edit::posting));
         if postings.len() == retained && retained == before {
-            // What is to go was not there: the back-fill did not come to it yet.
+            // The postings to remove do not exist: the back-fill has not written them yet.
             return Ok(());
         }
         let grows_in_front = postings.iter().skip(retained).all(|added| added.sequence > newest_before);
@@ -139,7 +139,7 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         } else {
             postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
         }
-        // What a back-fill puts in between stands among the oldest postings, however many of these there are.
+        // Postings of a back-fill may be anywhere among the oldest postings.
         let untouched = if grows_in_front && retained == before { retained } else { 0 };
         self.write(list, from, &postings, grows_in_front, untouched)?;
         if postings.is_empty() && piece.is_some() {
@@ -148,8 +148,8 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         Ok(())
     }
 
-    /// Writes `postings` as pieces, the oldest of them from `from` on. The oldest `untouched` postings are what that
-    /// piece holds already.
+    /// Writes `postings` as pieces, the oldest from `from` on. The oldest `untouched` postings are the stored content of that
+    /// piece.
     fn write(
         &mut self,
         list: &[u8],
@@ -187,7 +187,7 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         Ok(())
     }
 
-    /// The size of the pieces to cut `postings` into.
+    /// The target size of the pieces of `postings`.
     fn target(&self, postings: &[Posting<'_>], grows_in_front: bool) -> usize {
         let total: usize = postings.iter().map(size).sum();
         if self.spec.split() == Split::Off || total <= PIECE_BYTES {
@@ -206,15 +206,15 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
     }
 }
 
-/// Which keys get a newer posting by the edits of a piece.
+/// The primary keys that get a newer posting by the edits of a piece.
 enum Replacements<'e> {
-    /// Of a few edits, as most batches make them: looked through for each posting.
+    /// A few edits, as in most batches: scanned for each posting.
     Few(&'e [Edit<'e>]),
     Many(HashMap<&'e [u8], SequenceNumber>),
 }
 
 impl<'e> Replacements<'e> {
-    /// Up to so many edits are looked through sooner than a key is hashed.
+    /// Scanning up to so many edits is faster than hashing a key.
     const FEW: usize = 4;
 
     fn of(edits: &'e [Edit<'e>]) -> Self {
@@ -236,13 +236,13 @@ impl<'e> Replacements<'e> {
     }
 }
 
-/// Where in `postings`, newest first, the oldest piece of about `target` bytes begins.
+/// The position in `postings`, newest first, at which the oldest piece of about `target` bytes begins.
 fn newest_of_piece(postings: &[Posting<'_>], target: usize) -> usize {
     let mut bytes = 0;
-    for (place, posting) in postings.iter().enumerate().rev() {
+    for (position, posting) in postings.iter().enumerate().rev() {
         bytes += size(posting);
         if bytes >= target {
-            return place;
+            return position;
         }
     }
     0

@@ -1,13 +1,12 @@
-//! Leaves dead postings out of the pieces that compactions meet.
+//! Drops dead postings from pieces in compactions.
 //!
-//! A write changes the piece that its posting falls into, as a rule the newest of its list. Postings of full
-//! pieces that have become stale since would stay there; a compaction, which writes the piece again anyway, leaves
-//! them out.
+//! A write changes the piece of its posting, usually the newest of its list. So commits do not drop the stale postings of
+//! full pieces. A compaction, which rewrites the piece anyway, does.
 //!
-//! The piece keeps its key and its sequence number. A view that sees it reads at its number or above, and at the
-//! oldest number in use or above: what is dead for every such view is missed by none. A piece of which nothing is
-//! left stays as an empty one, since an older version of it may lie below. A commit that meanwhile read the piece
-//! as it was writes a newer version of it, with what was left out here: that is found again later.
+//! The piece keeps its key and its sequence number. A view that contains it reads at its number or above, and at the oldest
+//! number in use or above, so it needs none of the dropped postings. A piece without postings is retained as an empty one,
+//! because an older version of it may exist below. A concurrent commit that read the piece before writes a newer version
+//! with the dropped postings; a later compaction drops them again.
 
 use bolide_base::{Result, SequenceNumber};
 
@@ -16,7 +15,7 @@ use crate::spec::IndexSpec;
 use crate::standalone::lazy::PostingFilter;
 use crate::standalone::posting_list::{FragmentWriter, decode_fragment};
 
-/// Makes the pieces of an eager index smaller.
+/// Drops dead postings from the pieces of an eager index.
 #[derive(Debug)]
 pub struct StalePieces<F> {
     included: usize,
@@ -24,13 +23,13 @@ pub struct StalePieces<F> {
 }
 
 impl<F: PostingFilter> StalePieces<F> {
-    /// For the index that `spec` declares, over the records behind `filter`.
+    /// For the index that `spec` declares, with the dead postings that `filter` reports.
     pub fn new(spec: &IndexSpec, filter: F) -> Self {
         Self { included: spec.included().len(), filter }
     }
 
-    /// The piece of the entry `key`, `piece`, written at `sequence`, without the postings that no view at `read_from`
-    /// or above needs; `None` where it needs all, or is malformed, which the check reports.
+    /// The content of the entry `key`, `piece`, written at `sequence`, without the postings that no view at `read_from` or
+    /// above needs; `None` if no posting is dropped, or if the entry is malformed, which the index check reports.
     ///
     /// # Errors
     /// Those of [`PostingFilter::are_dead`].

@@ -1,4 +1,4 @@
-//! Lists under random batches against plain maps, at every snapshot.
+//! Lists under random batches, compared with a model at every snapshot.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::attribute_plan::{AttributePlan, AttributeValues};
 use crate::model::{ModelView, ModelWrites, TABLE};
 use crate::secondary_index::{DeletedRange, StagedChange, slots_of};
 use crate::source::{EntryCursor, ForwardCursor};
-use crate::standalone::posting_list::{ListReader, Step};
+use crate::standalone::posting_list::{ListReader, ListStep};
 
 const TREE: TreeId = TABLE + 1;
 
@@ -23,19 +23,19 @@ impl Random {
     }
 }
 
-/// What a record has: one value.
+/// The value and the sequence number of each record.
 type Records = BTreeMap<Vec<u8>, (SequenceNumber, u64)>;
 
 struct Lists {
     index: EagerIndex,
     view: ModelView,
     last: SequenceNumber,
-    /// The records at every number that a view may have.
+    /// The records at every possible view.
     history: BTreeMap<SequenceNumber, Records>,
     records: Records,
 }
 
-/// A change of one batch: the key, and the value that is put if one is.
+/// A change of one batch: the key, and the value of a put.
 type Change = (Vec<u8>, Option<u64>);
 
 impl Lists {
@@ -45,10 +45,10 @@ impl Lists {
         Self { index, view: ModelView::default(), last: 0, history, records }
     }
 
-    /// Commits a batch of changes of distinct keys, behind which a range may be deleted.
+    /// Commits a batch of changes of distinct keys, after an optional deletion of a range.
     fn commit(&mut self, changes: &[Change], deleted: Option<(&[u8], &[u8])>) -> Result<()> {
         let before = self.view.at(self.last);
-        let spec = self.index.own.spec.clone();
+        let spec = self.index.base.spec.clone();
         let plan = AttributePlan::new(spec.paths().cloned());
         let slots = slots_of(&spec, &plan).unwrap();
         let values = |value: Option<u64>| {
@@ -57,7 +57,7 @@ impl Lists {
             values.finish();
             values
         };
-        // A range comes first, so that what the batch puts stays.
+        // The deletion comes first, so that it does not cover the puts.
         let first = self.last + 1 + u64::from(deleted.is_some());
         let deleted: Vec<DeletedRange> = deleted
             .iter()
@@ -113,23 +113,23 @@ impl Lists {
         let mut lists: BTreeMap<Vec<u8>, Vec<_>> = BTreeMap::new();
         loop {
             match reader.step().unwrap() {
-                Step::Posting => {
+                ListStep::Posting => {
                     let posting = reader.posting();
                     let list = lists.entry(reader.secondary_key().to_vec()).or_default();
                     list.push((posting.sequence, posting.primary_key.to_vec()));
                 }
-                Step::End => return lists,
+                ListStep::End => return lists,
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Compares what validation leaves of the lists with the records, at every number.
-    fn assert_right(&self, what: &str) {
+    /// Compares the validated postings of the lists with the records, at every number.
+    fn assert_matches_model(&self, what: &str) {
         for (sequence, records) in &self.history {
             let view = self.view.at(*sequence);
             let table = view.tree(TABLE).unwrap();
-            let validator: &dyn Validator<_> = self.index.own.validator();
+            let validator: &dyn Validator<_> = self.index.base.validator();
             let mut found = BTreeMap::new();
             for (key, list) in self.read(&view) {
                 assert!(list.is_sorted_by(|newer, older| newer.0 > older.0), "{what}");
@@ -161,7 +161,7 @@ impl Lists {
 fn random_batches(seed: u64, options: &str) {
     let mut random = Random(seed);
     let mut lists = Lists::new(options);
-    // Long keys fill pieces soon.
+    // Long keys fill pieces fast.
     let key = |number: u64| format!("{number:0>300}").into_bytes();
     for _ in 0..60 {
         let mut changes: BTreeMap<Vec<u8>, Option<u64>> = BTreeMap::new();
@@ -173,11 +173,11 @@ fn random_batches(seed: u64, options: &str) {
         let deleted = (random.below(8) == 0).then_some((&start[..], &end[..]));
         lists.commit(&changes.into_iter().collect::<Vec<_>>(), deleted).unwrap();
     }
-    lists.assert_right(&format!("{options}, seed {seed}"));
+    lists.assert_matches_model(&format!("{options}, seed {seed}"));
 }
 
 #[test]
-fn random_batches_read_as_they_were_written() {
+fn random_batches_match_the_model() {
     for seed in 0..20 {
         for options in ["", ":split=off", ":maintenance=synchronous", ":split=off,maintenance=synchronous"] {
             random_batches(seed, options);
@@ -186,7 +186,7 @@ fn random_batches_read_as_they_were_written() {
 }
 
 #[test]
-fn full_pieces_are_not_written_again() {
+fn full_pieces_are_not_rewritten() {
     let mut lists = Lists::new("");
     for number in 0..2_000_u64 {
         lists.commit(&[(number.to_be_bytes().to_vec(), Some(1))], None).unwrap();
@@ -194,7 +194,7 @@ fn full_pieces_are_not_written_again() {
     let pieces = lists.pieces();
     assert!(pieces.len() > 4 && pieces.iter().all(|bytes| *bytes < PIECE_BYTES + 100), "{pieces:?}");
     assert!(pieces[1..].iter().all(|bytes| *bytes > PIECE_BYTES / 2), "{pieces:?}");
-    // The oldest was written last when it was full.
+    // The oldest piece was last written when it became full.
     let mut cursor = lists.view.at(lists.last).tree(TREE).unwrap().cursor(&[], None).unwrap();
     cursor.seek_to_last().unwrap();
     assert!(cursor.sequence() < 500);
@@ -210,25 +210,25 @@ fn full_pieces_are_not_written_again() {
 }
 
 #[test]
-fn a_back_fill_goes_between_what_is_there() {
+fn a_back_fill_inserts_between_existing_postings() {
     back_fill(8);
 }
 
 #[test]
-fn a_back_fill_goes_between_what_is_there_where_few_postings_fill_a_piece() {
+fn a_back_fill_inserts_into_pieces_of_few_postings() {
     back_fill(1_200);
 }
 
-/// Fills a list with records whose keys have so many bytes.
+/// Back-fills a list with records whose keys have `key_bytes` bytes.
 fn back_fill(key_bytes: usize) {
     let mut random = Random(1);
     let mut lists = Lists::new("");
-    let plan = AttributePlan::new(lists.index.own.spec.paths().cloned());
-    let slots = slots_of(&lists.index.own.spec, &plan).unwrap();
+    let plan = AttributePlan::new(lists.index.base.spec.paths().cloned());
+    let slots = slots_of(&lists.index.base.spec, &plan).unwrap();
     let mut values = AttributeValues::new();
     values.push(0, &Value::Int(1)).unwrap();
     values.finish();
-    // Records of old, in an order that has nothing to do with their numbers, while new ones come.
+    // Old records in random order, with concurrent new ones.
     let mut old: Vec<u64> = (1..1_500).collect();
     (1..old.len()).rev().for_each(|at| old.swap(at, random.below(at as u64 + 1) as usize));
     lists.last = 1_500;
@@ -254,7 +254,7 @@ fn back_fill(key_bytes: usize) {
                 }),
             })
             .collect();
-        // Twice at times, as by a build that was cut off.
+        // Sometimes twice, as after an interrupted build.
         for _ in 0..=u64::from(random.below(5) == 0) {
             let view = lists.view.at(lists.last);
             lists.last += 1;
@@ -282,16 +282,16 @@ fn malformed_pieces_are_reported_and_skipped() {
     let mut list = Vec::new();
     Value::Int(1).encode(&mut list).unwrap();
     let broken = |from: u64| piece_key::piece_key(&list, from);
-    // A removal, a posting that belongs into another piece, a key without a number.
+    // A removal, a posting of another piece, a key without a number.
     lists.view.write(TREE, &broken(9), Some(&[1]), 10);
     lists.view.write(TREE, &broken(8), Some(&[2 << 2, 1, b'k']), 9);
     lists.view.write(TREE, b"x", Some(&[]), 8);
     let view = lists.view.at(20);
     let mut reader = lists.index.reader(&view, &[], None).unwrap();
-    for expected in [Step::Malformed, Step::Malformed, Step::Posting, Step::Malformed, Step::End] {
+    for expected in [ListStep::Malformed, ListStep::Malformed, ListStep::Posting, ListStep::Malformed, ListStep::End] {
         assert_eq!(reader.step().unwrap(), expected);
     }
-    // What cannot be read is not changed.
+    // A commit does not change a malformed list.
     lists.last = 20;
     let changed = lists.commit(&[(b"l".to_vec(), Some(1))], None);
     assert_eq!(changed.unwrap_err().kind(), bolide_base::ErrorKind::Corruption);

@@ -1,16 +1,16 @@
-//! Reads posting lists whose fragments lie one by one under their secondary key, newest first.
+//! The reader of posting lists in fragments, which are versions of their secondary key, newest first.
 //!
-//! The sequence number of a fragment's entry bounds all that is in it. So the reader opens a fragment only
-//! when the newest posting of those that are open is not newer than it: postings come newest first, and the
-//! newest K of a hot key cost the first fragments alone (LevelDB++ §4.1.2 stops at a level likewise).
-//! Fragments may overlap, since back-fills bring old postings late; then a few are open at once.
+//! The sequence number of a fragment's entry bounds those of its postings. So the reader opens a fragment only if no open
+//! one has a newer posting: postings come newest first, and the newest K of a hot key cost only the first fragments
+//! (LevelDB++ §4.1.2 stops at a level in the same way). Back-fills write old postings late, so fragments may overlap, and
+//! several may be open at once.
 
 use bolide_base::{Result, SequenceNumber};
 
 use crate::source::ForwardCursor;
-use crate::standalone::posting_list::{ListReader, OpenFragment, Posting, Step};
+use crate::standalone::posting_list::{ListReader, ListStep, OpenFragment, Posting};
 
-/// Walks over the lists that `C` has the fragments of.
+/// Reads the lists whose fragments `C` iterates over.
 #[derive(Debug)]
 pub(super) struct FragmentReader<C> {
     fragments: C,
@@ -19,14 +19,14 @@ pub(super) struct FragmentReader<C> {
     /// The secondary key of the current list.
     key: Vec<u8>,
     open: Vec<OpenFragment>,
-    /// Fragments that were read to their end, for their memory.
+    /// Finished fragments, whose memory is reused.
     spare: Vec<OpenFragment>,
-    /// The posting given last.
-    given: Option<SequenceNumber>,
+    /// The current posting.
+    current: Option<SequenceNumber>,
 }
 
 impl<C: ForwardCursor> FragmentReader<C> {
-    /// Reads the fragments of `fragments`, each posting of which holds `included` attributes.
+    /// A reader of `fragments`, whose postings have `included` included attributes.
     pub(super) fn new(fragments: C, included: usize) -> Self {
         Self {
             fragments,
@@ -35,7 +35,7 @@ impl<C: ForwardCursor> FragmentReader<C> {
             key: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
-            given: None,
+            current: None,
         }
     }
 
@@ -43,7 +43,7 @@ impl<C: ForwardCursor> FragmentReader<C> {
         self.open.iter().map(|fragment| fragment.sequence).max()
     }
 
-    /// Opens the fragments that may hold something as new as what is open. False where one is malformed.
+    /// Opens the fragments that may contain a posting as new as the newest open one. False if one is malformed.
     fn open_due(&mut self) -> Result<bool> {
         if self.open.is_empty() && self.fragments.valid() {
             self.key.clear();
@@ -64,8 +64,8 @@ impl<C: ForwardCursor> FragmentReader<C> {
         Ok(readable)
     }
 
-    /// Passes over all that is about the write `sequence`. False where a fragment turns out malformed.
-    fn pass(&mut self, sequence: SequenceNumber) -> bool {
+    /// Skips all postings and removals of the write `sequence`. False if a fragment is malformed.
+    fn skip(&mut self, sequence: SequenceNumber) -> bool {
         let mut readable = true;
         for index in (0..self.open.len()).rev() {
             if self.open[index].sequence != sequence {
@@ -83,51 +83,51 @@ impl<C: ForwardCursor> FragmentReader<C> {
 }
 
 impl<C: ForwardCursor> ListReader for FragmentReader<C> {
-    fn step(&mut self) -> Result<Step> {
+    fn step(&mut self) -> Result<ListStep> {
         if !std::mem::replace(&mut self.started, true) {
             self.fragments.seek_to_first()?;
         }
-        if let Some(given) = self.given.take()
-            && !self.pass(given)
+        if let Some(current) = self.current.take()
+            && !self.skip(current)
         {
-            return Ok(Step::Malformed);
+            return Ok(ListStep::Malformed);
         }
         loop {
             if !self.open_due()? {
-                return Ok(Step::Malformed);
+                return Ok(ListStep::Malformed);
             }
             let Some(newest) = self.newest() else {
                 if self.fragments.valid() {
                     continue;
                 }
-                return Ok(Step::End);
+                return Ok(ListStep::End);
             };
             let same = || self.open.iter().filter(|fragment| fragment.sequence == newest);
             if same().any(|fragment| fragment.removal) {
-                if !self.pass(newest) {
-                    return Ok(Step::Malformed);
+                if !self.skip(newest) {
+                    return Ok(ListStep::Malformed);
                 }
                 continue;
             }
             if same().count() > 1 {
-                // Keep one of them; the others are one step each.
+                // One of the duplicates is returned; each of the others is skipped by one step.
                 if let Some(index) = self.open.iter().rposition(|fragment| fragment.sequence == newest) {
                     let advanced = self.open[index].advance();
                     if advanced != Ok(true) {
                         let ended = self.open.swap_remove(index);
                         self.spare.push(ended);
                     }
-                    return Ok(if advanced.is_ok() { Step::Duplicate } else { Step::Malformed });
+                    return Ok(if advanced.is_ok() { ListStep::Duplicate } else { ListStep::Malformed });
                 }
             }
-            self.given = Some(newest);
-            return Ok(Step::Posting);
+            self.current = Some(newest);
+            return Ok(ListStep::Posting);
         }
     }
 
     fn posting(&self) -> Posting<'_> {
-        let given = self.given.and_then(|given| self.open.iter().find(|one| one.sequence == given));
-        given.map_or_else(|| Posting::removal(0), OpenFragment::posting)
+        let current = self.current.and_then(|current| self.open.iter().find(|one| one.sequence == current));
+        current.map_or_else(|| Posting::removal(0), OpenFragment::posting)
     }
 
     fn secondary_key(&self) -> &[u8] {

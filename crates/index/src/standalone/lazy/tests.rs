@@ -1,4 +1,4 @@
-//! The merge of fragments against the plain list of what was written.
+//! Merges of fragments, compared with a model list.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use bolide_lsm::compaction::{MergeContext, MergedOperands, Operand};
 use super::merge::FRAGMENT_BYTES;
 use super::*;
 use crate::source::ForwardCursor;
-use crate::standalone::posting_list::{ListReader, Step, decode_fragment};
+use crate::standalone::posting_list::{ListReader, ListStep, decode_fragment};
 
 struct Random(u64);
 
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// Knows nothing of any record.
+/// A filter that retains all postings.
 #[derive(Debug)]
 struct AllAlive;
 
@@ -37,7 +37,7 @@ impl PostingFilter for AllAlive {
     }
 }
 
-/// The fragments of one list, as a tree would show them.
+/// The fragments of one list, in the order of a tree.
 struct Fragments(Vec<(SequenceNumber, Vec<u8>)>, usize);
 
 impl ForwardCursor for Fragments {
@@ -73,26 +73,26 @@ fn read(fragments: &[(SequenceNumber, Vec<u8>)]) -> Vec<(SequenceNumber, Vec<u8>
     let mut postings = Vec::new();
     loop {
         match reader.step().unwrap() {
-            Step::Posting => {
+            ListStep::Posting => {
                 let posting = reader.posting();
                 postings.push((posting.sequence, posting.primary_key.to_vec()));
             }
-            Step::Duplicate => {}
-            Step::End => return postings,
+            ListStep::Duplicate => {}
+            ListStep::End => return postings,
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// A write's fragment: its posting, and the number whose posting it takes back.
+/// The fragment of a write: its posting, and the number of a removed posting.
 fn written(sequence: SequenceNumber, key: Option<&[u8]>, removed: Option<SequenceNumber>) -> Vec<u8> {
     let mut change = ListChange::new();
     if let Some(key) = key {
-        let added = Added::Posting { primary_key: key.to_vec(), repeated: false, covering: Vec::new() };
+        let added = ListOperation::Posting { primary_key: key.to_vec(), repeated: false, covering: Vec::new() };
         change.insert(Reverse(sequence), added);
     }
     if let Some(removed) = removed {
-        change.insert(Reverse(removed), Added::Removal);
+        change.insert(Reverse(removed), ListOperation::Removal);
     }
     fragment(sequence, &change)
 }
@@ -101,13 +101,13 @@ fn index(maintenance: &str) -> LazyIndex {
     LazyIndex::new(format!("i=a:lazy:maintenance={maintenance}").parse().unwrap(), 1)
 }
 
-/// A list with postings, removals under synchronous maintenance, and merges of neighbours in between, as
-/// components of a tree do it: newer ones first, back-fills coming late.
+/// A list with postings, removals with synchronous maintenance, merges of adjacent components as in a tree, and late
+/// back-fills.
 fn random_list(seed: u64, synchronous: bool) {
     let mut random = Random(seed);
     let index = index(if synchronous { "synchronous" } else { "validation" });
-    let operator = LazyMerge::new(&index.own.spec, AllAlive);
-    // What there is, as (number, fragment), newest component first; each component sorted.
+    let operator = LazyMerge::new(&index.base.spec, AllAlive);
+    // The components as sorted (number, fragment) lists, newest first.
     let mut components: Vec<MergedOperands> = vec![Vec::new()];
     let mut expected: BTreeMap<SequenceNumber, Vec<u8>> = BTreeMap::new();
     let mut skipped = Vec::new();
@@ -151,7 +151,7 @@ fn random_list(seed: u64, synchronous: bool) {
         match random.below(12) {
             0 => components.insert(0, Vec::new()),
             1 => {
-                // Merges some neighbours; those at the end are the bottom.
+                // Merges some adjacent components; the last one is the bottom.
                 let first = random.below(components.len() as u64) as usize;
                 let last = first + random.below((components.len() - first) as u64) as usize;
                 let bottom = last + 1 == components.len();
@@ -187,7 +187,7 @@ fn random_list(seed: u64, synchronous: bool) {
 }
 
 #[test]
-fn random_lists_read_as_they_were_written() {
+fn random_lists_match_the_model() {
     for seed in 0..40 {
         random_list(seed, false);
         random_list(seed, true);
@@ -195,9 +195,9 @@ fn random_lists_read_as_they_were_written() {
 }
 
 #[test]
-fn a_merged_list_is_cut_into_fragments_of_bounded_size() {
+fn a_merged_list_is_split_into_fragments_of_bounded_size() {
     let index = index("validation");
-    let operator = LazyMerge::new(&index.own.spec, AllAlive);
+    let operator = LazyMerge::new(&index.base.spec, AllAlive);
     let write = |sequence: u64| {
         (sequence, written(sequence, Some(format!("primary key {sequence}").as_bytes()), None))
     };
@@ -209,11 +209,11 @@ fn a_merged_list_is_cut_into_fragments_of_bounded_size() {
     operator.merge(b"list", &operands, &context, &mut merged).unwrap();
     assert!(merged.len() > 2 && merged.iter().all(|(_, bytes)| bytes.len() < FRAGMENT_BYTES + 100));
     assert_eq!(read(&merged), read(&written));
-    // The number of an entry is that of its first posting, so the newest cost the first fragment alone.
+    // The number of an entry is that of its first posting, so the newest postings cost only the first fragment.
     for (sequence, fragment) in &merged {
         assert_eq!(decode_fragment(fragment, *sequence, 0).unwrap()[0].sequence, *sequence);
     }
-    // Above a bound nothing begins, and what is malformed stays as it is.
+    // No fragment starts at or below the bound, and malformed operands are retained unchanged.
     merged.clear();
     operator.merge(b"list", &operands, &MergeContext { above: 1_900, ..context }, &mut merged).unwrap();
     assert!(merged.iter().all(|(sequence, _)| *sequence > 1_900));
@@ -228,8 +228,8 @@ fn a_merged_list_is_cut_into_fragments_of_bounded_size() {
 fn a_malformed_fragment_is_reported_and_skipped() {
     let good = written(5, Some(b"k"), None);
     let mut reader = FragmentReader::new(Fragments(vec![(9, vec![0, 9]), (5, good)], 0), 0);
-    assert_eq!(reader.step().unwrap(), Step::Malformed);
-    assert_eq!(reader.step().unwrap(), Step::Posting);
+    assert_eq!(reader.step().unwrap(), ListStep::Malformed);
+    assert_eq!(reader.step().unwrap(), ListStep::Posting);
     assert_eq!((reader.posting().primary_key, reader.posting().sequence), (&b"k"[..], 5));
-    assert_eq!(reader.step().unwrap(), Step::End);
+    assert_eq!(reader.step().unwrap(), ListStep::End);
 }

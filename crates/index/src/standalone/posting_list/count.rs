@@ -1,19 +1,19 @@
-//! How many postings the sstables of a posting-list index hold, estimated without reading them.
+//! The number of postings in the sstables of a posting-list index, for estimates without reading data.
 //!
 //! ```text
-//! attachment   postings varint      of an sstable, in the manifest: the postings in all its entries
+//! attachment   postings varint      in the manifest, for each sstable: the postings in all its entries
 //! ```
 //!
 //! # The estimate
-//! How many entries of an sstable lie in a range is read from its block index. Entries are fragments or pieces of one to
-//! some hundred postings, so that number is multiplied by the average of the sstable. As blocks are about equally
-//! long, and long entries are few in a block, this comes to the blocks in the range times the postings of a block: it
-//! is off by the postings of two blocks a sorted run, as the estimate of entries is by their entries. In a
-//! memtable an entry counts as one posting: of a lazy index it is one as a rule; of an eager index it is a
-//! version of a piece, and each version adds about one to the one before.
+//! The block index gives the number of entries of an sstable in a range. Entries are fragments or pieces of one to some
+//! hundred postings, so the number is multiplied by the average of the sstable. Blocks have about the same length, and a
+//! block has fewer entries if they are longer, so the result is the number of blocks in the range times the postings of a
+//! block. Its error is the postings of two blocks for each sorted run, as that of the estimate of entries. In a memtable an
+//! entry counts as one posting: in a lazy index it usually is one; in an eager index it is a version of a piece, and each
+//! version has about one posting more than the previous one.
 //!
-//! Counted are old versions too: of an eager list the pieces that are younger than the last compaction, once for each
-//! run that has a version of them. Removals do not count.
+//! The count includes old versions: a piece of an eager list counts once for each run with a version of it. Removals do not
+//! count.
 
 use bolide_base::coding::{Decoder, put_varint};
 use bolide_base::{EntryKind, Result, Trailer};
@@ -42,23 +42,23 @@ impl PostingCounts {
 
 impl CollectorFactory for PostingCounts {
     fn collectors(&self) -> Vec<Box<dyn MetaCollector>> {
-        vec![Box::new(Counter { included: self.included, postings: 0 })]
+        vec![Box::new(PostingCounter { included: self.included, postings: 0 })]
     }
 }
 
-/// Counts those of one sstable.
-struct Counter {
+/// Counts the postings of one sstable.
+struct PostingCounter {
     included: usize,
     postings: u64,
 }
 
-impl MetaCollector for Counter {
+impl MetaCollector for PostingCounter {
     fn add(&mut self, _key: &[u8], trailer: Trailer, value: &[u8], _block: u64) {
         if trailer.kind() == Some(EntryKind::Delete) {
             return;
         }
         let mut position = FragmentPosition::start(trailer.sequence());
-        // What cannot be read has no postings.
+        // A malformed rest has no postings.
         while let Ok(Some(posting)) = position.read(value, self.included) {
             self.postings += u64::from(!posting.removal);
         }
@@ -77,7 +77,7 @@ impl MetaCollector for Counter {
     }
 }
 
-/// How many postings an entry of the sstable holds, on average.
+/// The average number of postings in an entry of the sstable.
 pub(crate) fn postings_per_entry(meta: &TableMeta) -> f64 {
     let mut attachment = Decoder::new(&meta.attachment);
     let entries = meta.entries.max(1) as f64;

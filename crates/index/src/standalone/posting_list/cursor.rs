@@ -1,4 +1,4 @@
-//! The candidates of one query, from whatever reads posting lists.
+//! The candidate cursor of posting lists.
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
@@ -9,50 +9,50 @@ use crate::query::Order;
 use crate::spec::IndexSpec;
 use crate::standalone::{covering, secondary_key};
 
-/// What a step over posting lists came to.
+/// The result of a step over posting lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// On a posting that was not taken back.
+pub(crate) enum ListStep {
+    /// The reader is on a posting without a removal.
     Posting,
-    /// The posting before stands in the list once more; that was passed over.
+    /// A duplicate of the last posting was skipped.
     Duplicate,
-    /// A fragment cannot be read; what is left of it was passed over.
+    /// The rest of a malformed fragment was skipped.
     Malformed,
-    /// There is no more.
+    /// The end of the lists.
     End,
 }
 
-/// Walks over posting lists: by secondary key ascending, the postings of each newest first.
+/// Iterates over posting lists by ascending secondary key, the postings of each newest first.
 pub(crate) trait ListReader {
-    /// Goes to the next posting.
+    /// Moves to the next posting.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from the files below.
-    fn step(&mut self) -> Result<Step>;
+    /// `Corruption` or `Io` from reading.
+    fn step(&mut self) -> Result<ListStep>;
 
-    /// The posting it is on. Only after [`Step::Posting`].
+    /// The current posting. Only after [`ListStep::Posting`].
     fn posting(&self) -> Posting<'_>;
 
     /// The secondary key of that posting.
     fn secondary_key(&self) -> &[u8];
 }
 
-/// A fragment that is being read, on one of its postings.
+/// A reader of one fragment.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFragment {
     bytes: Vec<u8>,
-    /// Behind the posting it is on.
+    /// The end of the current posting.
     position: FragmentPosition,
-    /// Where that posting starts.
+    /// The start of the current posting.
     start: FragmentPosition,
-    /// Its sequence number, and whether it is a removal.
+    /// Sequence number of the current posting, and whether it is a removal.
     pub(crate) sequence: SequenceNumber,
     pub(crate) removal: bool,
     included: usize,
 }
 
 impl OpenFragment {
-    /// Takes a fragment of the entry `sequence`; true if it is on the first posting, false if there is none.
+    /// Opens a fragment of the entry `sequence` on its first posting; false if it is empty.
     pub(crate) fn open(
         &mut self,
         fragment: &[u8],
@@ -66,7 +66,7 @@ impl OpenFragment {
         self.advance()
     }
 
-    /// Goes to the next posting; false where there is none.
+    /// Moves to the next posting; false at the end.
     pub(crate) fn advance(&mut self) -> std::result::Result<bool, Malformed> {
         self.start = self.position;
         let Some(posting) = self.position.read(&self.bytes, self.included)? else { return Ok(false) };
@@ -74,10 +74,10 @@ impl OpenFragment {
         Ok(true)
     }
 
-    /// The posting it is on.
+    /// The current posting.
     pub(crate) fn posting(&self) -> Posting<'_> {
         let mut position = self.start;
-        // It was read before, so it can be read again.
+        // The posting was read before, so this read cannot fail.
         position
             .read(&self.bytes, self.included)
             .ok()
@@ -86,26 +86,26 @@ impl OpenFragment {
     }
 }
 
-/// The candidates that a [`ListReader`] has within an access.
+/// The candidates of a [`ListReader`] within an access.
 pub(crate) struct ListCursor<'v, R> {
     lists: R,
     access: &'v Access,
     spec: &'v IndexSpec,
-    /// No posting of the list still to come is newer.
+    /// Upper bound of the sequence numbers of the remaining postings of the list.
     bound: SequenceNumber,
-    /// What the candidate brings, where that is more than its posting has.
-    brought: Vec<u8>,
+    /// The covering of the candidate with the attributes of its key, if these are needed.
+    with_key: Vec<u8>,
 }
 
 impl<'v, R: ListReader> ListCursor<'v, R> {
-    /// The postings of `lists`, which has those within `access`, read at `view_sequence`.
+    /// The postings of `lists`, a reader of those within `access` at `view_sequence`.
     pub(crate) fn new(
         lists: R,
         access: &'v Access,
         spec: &'v IndexSpec,
         view_sequence: SequenceNumber,
     ) -> Self {
-        Self { lists, access, spec, bound: view_sequence, brought: Vec::new() }
+        Self { lists, access, spec, bound: view_sequence, with_key: Vec::new() }
     }
 }
 
@@ -113,13 +113,13 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
             match self.lists.step()? {
-                Step::Posting => break,
-                Step::Duplicate => {}
-                Step::Malformed => {
+                ListStep::Posting => break,
+                ListStep::Duplicate => {}
+                ListStep::Malformed => {
                     let what = format!("index {}: a posting list is malformed", self.spec.name());
                     return Err(Error::new(ErrorKind::Corruption, what));
                 }
-                Step::End => {
+                ListStep::End => {
                     self.bound = 0;
                     return Ok(None);
                 }
@@ -133,10 +133,10 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
         };
         let mut included = posting.covering;
         if self.access.includes_key_attributes {
-            self.brought.clear();
-            covering::put_key(self.spec, self.lists.secondary_key(), !posting.repeated, &mut self.brought);
-            self.brought.extend_from_slice(included);
-            included = &self.brought;
+            self.with_key.clear();
+            covering::put_key(self.spec, self.lists.secondary_key(), !posting.repeated, &mut self.with_key);
+            self.with_key.extend_from_slice(included);
+            included = &self.with_key;
         }
         Ok(Some(Candidate {
             primary_key: posting.primary_key,

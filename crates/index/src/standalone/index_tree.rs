@@ -1,4 +1,4 @@
-//! The parts of every index with a tree of its own: declaration, tree, validator of candidates.
+//! The common part of all stand-alone indexes: declaration, tree and validator.
 
 use bolide_base::TreeId;
 
@@ -8,16 +8,16 @@ use crate::spec::{IndexSpec, Maintenance};
 use crate::standalone::covering;
 use crate::validation::{KeyIndexValidator, Validator, validator_for};
 
-/// A declaration and the tree behind it.
+/// A declared index with its tree.
 #[derive(Debug)]
-pub(super) struct Declared {
+pub(super) struct IndexTree {
     pub(super) spec: IndexSpec,
     tree: [TreeId; 1],
     /// Validates by the key index of the collection, if the declaration requests it.
     keys: Option<KeyIndexValidator>,
 }
 
-impl Declared {
+impl IndexTree {
     /// The index that `spec` declares, with its entries in `tree`.
     pub(super) fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self { spec, tree: [tree], keys: None }
@@ -33,7 +33,7 @@ impl Declared {
         self.tree[0]
     }
 
-    /// All trees: the one.
+    /// The tree as a slice.
     pub(super) fn trees(&self) -> &[TreeId] {
         &self.tree
     }
@@ -43,7 +43,7 @@ impl Declared {
         self.spec.maintenance() == Maintenance::Synchronous
     }
 
-    /// Separates current candidates from obsolete ones.
+    /// The validator of candidates.
     pub(super) fn validator<T: TreeSource>(&self) -> &dyn Validator<T> {
         match &self.keys {
             Some(keys) => keys,
@@ -51,7 +51,7 @@ impl Declared {
         }
     }
 
-    /// What an entry of `record` carries of its included attributes; empty where there are none.
+    /// The covering of `record`; empty without included attributes.
     pub(super) fn covering_of(&self, record: &IndexedRecord<'_>) -> Vec<u8> {
         let mut covered = Vec::new();
         covering::put_covering(record.values, record.split_slots(&self.spec).1, &mut covered);

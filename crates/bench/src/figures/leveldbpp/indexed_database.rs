@@ -1,9 +1,8 @@
-//! A database with one kind of index, set up as in LevelDB++ (§5): compressed blocks, no block cache to
-//! speak of, files whose filters and block indexes stay in memory.
+//! A database with one kind of index and the settings of LevelDB++ (§5): compressed blocks, a minimal block cache, and filters
+//! and block indexes in memory.
 //!
-//! What must hold for the shapes to be those of the paper is that the data is many times the memtable, so
-//! that nearly all of it, and of the indexes, lies in files. There, 100 GB stood against LevelDB's 4 MB;
-//! here, tens of megabytes stand against [`MEMTABLE_BYTES`].
+//! The data is many times the memtable, as in the paper, so that nearly all records and index entries are in files: 100 GB
+//! with a memtable of 4 MB in the paper, tens of megabytes with [`MEMTABLE_BYTES`] here.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -17,20 +16,20 @@ use bolide::{
 
 use super::dataset::{Tweet, primary_key};
 use crate::error::Result;
-use crate::measure::{Cause, CountingVfs, IoCounters, because, disk_bytes, settle};
+use crate::measure::{Cause, CountingVfs, IoCounters, disk_bytes, settle, with_cause};
 
 const TWEETS: &str = "tweets";
 /// Memory of the memtables of records and indexes together.
 pub const MEMTABLE_BYTES: usize = 256 << 10;
 /// Size of an sstable.
 pub const FILE_BYTES: u64 = 256 << 10;
-/// Too small to keep blocks from one query to the next.
+/// Block cache: too small to cache blocks from one query to the next.
 pub const CACHE_BYTES: usize = 64 << 10;
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// An index as a figure shows it.
+/// A compared index: a kind with options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct IndexVariant {
     /// Its name in the figure.
     pub name: &'static str,
     /// Kind and options of the specification; `None` for no index at all.
@@ -38,42 +37,42 @@ pub struct Kind {
 }
 
 /// No index.
-pub const NONE: Kind = Kind { name: "none", spec: None };
-/// Filters in the sstables, as long as the paper has them (100 bits a value).
-pub const EMBEDDED: Kind = Kind { name: "embedded", spec: Some("embedded:bloom_bits=100") };
-/// Filters in the sstables, as long as they are by default (20 bits a value).
-pub const EMBEDDED_SHORT: Kind = Kind { name: "embedded (20 bits)", spec: Some("embedded") };
-/// Posting lists appended to.
-pub const LAZY: Kind = Kind { name: "lazy", spec: Some("lazy") };
+pub const NONE: IndexVariant = IndexVariant { name: "none", spec: None };
+/// Filters in the sstables, with the length of the paper (100 bits a value).
+pub const EMBEDDED: IndexVariant = IndexVariant { name: "embedded", spec: Some("embedded:bloom_bits=100") };
+/// Filters in the sstables, with the default length (20 bits a value).
+pub const EMBEDDED_SHORT: IndexVariant = IndexVariant { name: "embedded (20 bits)", spec: Some("embedded") };
+/// Posting lists that writes append to.
+pub const LAZY: IndexVariant = IndexVariant { name: "lazy", spec: Some("lazy") };
 /// Composite keys in the paper's order.
-pub const COMPOSITE: Kind = Kind { name: "composite (paper)", spec: Some("composite:order=primary-key") };
+pub const COMPOSITE: IndexVariant = IndexVariant { name: "composite (paper)", spec: Some("composite:order=primary-key") };
 /// Composite keys in the default order.
-pub const COMPOSITE_NEWEST: Kind = Kind { name: "composite (newest first)", spec: Some("composite") };
-/// Posting lists rewritten whole, as in the paper.
-pub const EAGER: Kind = Kind { name: "eager (paper)", spec: Some("eager:split=off") };
-/// Posting lists rewritten in pieces.
-pub const EAGER_SPLIT: Kind = Kind { name: "eager (split)", spec: Some("eager") };
+pub const COMPOSITE_NEWEST: IndexVariant = IndexVariant { name: "composite (newest first)", spec: Some("composite") };
+/// Posting lists that writes rewrite as a whole, as in the paper.
+pub const EAGER: IndexVariant = IndexVariant { name: "eager (paper)", spec: Some("eager:split=off") };
+/// Posting lists that are split, and rewritten by parts.
+pub const EAGER_SPLIT: IndexVariant = IndexVariant { name: "eager (split)", spec: Some("eager") };
 
-/// How the databases of a figure are made.
+/// The location of databases.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// Where databases are made; the system's folder for temporary files if `None`.
+pub struct DatabaseLocation {
+    /// The parent directory; `None` for the system's directory for temporary files.
     pub directory: Option<PathBuf>,
 }
 
 /// An open database.
-pub struct Subject {
-    // Before the folder, which goes when it is dropped.
+pub struct IndexedDatabase {
+    // Declared before the folder, which is removed at its drop.
     db: Db,
     tweets: Collection,
     io: Arc<IoCounters>,
     folder: tempfile::TempDir,
 }
 
-impl Subject {
+impl IndexedDatabase {
     /// A new database with an index of `kind` on each of `attributes`.
-    pub fn open(place: &Place, kind: Kind, attributes: &[&str], compressed: bool) -> Result<Self> {
-        let folder = match &place.directory {
+    pub fn open(location: &DatabaseLocation, kind: IndexVariant, attributes: &[&str], compressed: bool) -> Result<Self> {
+        let folder = match &location.directory {
             Some(directory) => tempfile::tempdir_in(directory)?,
             None => tempfile::tempdir()?,
         };
@@ -91,7 +90,7 @@ impl Subject {
         Ok(Self { db, tweets, io, folder })
     }
 
-    /// The reads of its files.
+    /// The counts of its file accesses.
     pub fn io(&self) -> &IoCounters {
         &self.io
     }
@@ -101,7 +100,7 @@ impl Subject {
         settle(SETTLE_LIMIT);
     }
 
-    /// Writes everything to sstables.
+    /// Flushes the memtables and waits for the background work.
     pub fn flush(&self) -> Result<()> {
         self.db.flush()?;
         self.settle();
@@ -113,7 +112,7 @@ impl Subject {
         Ok(disk_bytes(self.folder.path())?)
     }
 
-    /// Sorted runs on disk of the table, and of the first index.
+    /// The numbers of sorted runs on disk, of the table and of the first index.
     pub fn runs(&self) -> (usize, usize) {
         let stats = self.db.stats();
         let Some(collection) = stats.collections.first() else { return (0, 0) };
@@ -122,15 +121,15 @@ impl Subject {
 
     /// Puts a record.
     pub fn put(&self, tweet: &Tweet) -> Result<()> {
-        Ok(because(Cause::Put, || self.tweets.put(&primary_key(tweet.number), &tweet.json))?)
+        Ok(with_cause(Cause::Put, || self.tweets.put(&primary_key(tweet.number), &tweet.json))?)
     }
 
-    /// Reads a record by its primary key; false if there is none.
+    /// Reads a record by its primary key. Returns false if there is none.
     pub fn get(&self, number: u64) -> Result<bool> {
-        Ok(because(Cause::Get, || self.tweets.get_pinned(&primary_key(number)))?.is_some())
+        Ok(with_cause(Cause::Get, || self.tweets.get_pinned(&primary_key(number)))?.is_some())
     }
 
-    /// The newest `limit` records with this value of `attribute`, all without a limit. Returns how many.
+    /// Reads the newest `limit` records with this value of `attribute`, or all. Returns their number.
     pub fn lookup(&self, attribute: &str, json: &str, limit: Option<usize>) -> Result<usize> {
         let value: serde_json::Value = serde_json::from_str(json)?;
         let query = match value {
@@ -140,7 +139,7 @@ impl Subject {
         self.run(query, limit)
     }
 
-    /// The newest `limit` records with values of `attribute` in a range of times.
+    /// Reads the newest `limit` records with `attribute` in a range of times. Returns their number.
     pub fn range_of_times(
         &self,
         attribute: &str,
@@ -150,7 +149,7 @@ impl Subject {
         self.run(Query::new().range(attribute, range), limit)
     }
 
-    /// The newest `limit` records with values of `attribute` in a range of names.
+    /// Reads the newest `limit` records with `attribute` in a range of names. Returns their number.
     pub fn range_of_names(
         &self,
         attribute: &str,
@@ -166,7 +165,7 @@ impl Subject {
             None => query,
         };
         let answers =
-            because(Cause::Lookup, || self.tweets.find_with(&query, &FindOptions::default().measure(false)))?;
+            with_cause(Cause::Lookup, || self.tweets.find_with(&query, &FindOptions::default().measure(false)))?;
         Ok(answers.into_vec().len())
     }
 }

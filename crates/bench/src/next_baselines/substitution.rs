@@ -1,4 +1,4 @@
-//! Something else in the place of an index of a database, read by the lookup driver like its own indexes.
+//! Baselines that substitute an index of a database: the lookup driver reads them like its own indexes.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -18,39 +18,39 @@ use super::cells::{self, CELL};
 use super::eager::EagerIndex;
 use super::memo::{MemoReader, UpdateMemo};
 
-/// What answers for an index.
+/// The source of the candidates of a substituted index.
 #[derive(Debug, Clone)]
-pub enum StandIn {
-    /// A tree in memory; the index itself is left empty.
+pub enum Substitution {
+    /// A tree in memory; the index itself stays empty.
     Eager(Arc<EagerIndex>),
-    /// The index, its candidates validated by a memo.
+    /// The index, with candidates validated by a memo.
     Memo(Arc<UpdateMemo>),
-    /// The same, of an index of cells, which takes several ranges at once.
-    Cells(Arc<UpdateMemo>, Arc<CellQueries>),
-    /// An index of cells as it is, queried by several ranges at once; it reports the verdicts on its candidates itself.
-    Ranges(Arc<CellQueries>),
+    /// An index of cells that is read by several ranges, with candidates validated by a memo.
+    MemoAndCells(Arc<UpdateMemo>, Arc<CellRanges>),
+    /// An index of cells that is read by several ranges and validates its candidates.
+    Cells(Arc<CellRanges>),
 }
 
-/// The window that the next query is about, and the grids that have records.
+/// The window of the next query, and the grids with records: together they yield the ranges of cells to read.
 #[derive(Debug, Default)]
-pub struct CellQueries {
+pub struct CellRanges {
     window: Mutex<[f64; 4]>,
     /// A bit for each grid.
     grids: AtomicU64,
 }
 
-impl CellQueries {
-    /// For records that are points, all in the finest grid.
+impl CellRanges {
+    /// The ranges for points, which are all in the finest grid.
     pub fn of_points() -> Self {
         Self { grids: 1.into(), ..Self::default() }
     }
 
-    /// The next query is about this window.
-    pub fn run_query(&self, window: [f64; 4]) {
+    /// Sets the window of the next query.
+    pub fn set_window(&self, window: [f64; 4]) {
         *self.window.lock().unwrap_or_else(PoisonError::into_inner) = window;
     }
 
-    /// Notes the grids of a record that is written.
+    /// Adds the grids of a written record.
     fn note(&self, record: &IndexedRecord<'_>) {
         for value in record.slots.iter().flat_map(|slot| record.values.values(*slot)) {
             let cell = match Value::decode(value) {
@@ -69,24 +69,24 @@ impl CellQueries {
     }
 }
 
-/// `components` with others in the places of the indexes with these names.
-pub fn standing_in(components: Components, stand_ins: HashMap<String, StandIn>) -> Components {
+/// `components` that substitute the indexes with these names.
+pub fn with_substitutions(components: Components, substitutions: HashMap<String, Substitution>) -> Components {
     components.index_wrapper(Arc::new(move |declared, _: TreeId| {
-        match stand_ins.get(declared.spec().name()) {
-            Some(stand_in) => Arc::new(Standing { declared, stand_in: stand_in.clone() }),
+        match substitutions.get(declared.spec().name()) {
+            Some(substitution) => Arc::new(SubstitutedIndex { declared, substitution: substitution.clone() }),
             None => declared,
         }
     }))
 }
 
-/// What stands in the place of `declared`.
+/// The index `declared` with substituted candidates.
 #[derive(Debug)]
-struct Standing {
+struct SubstitutedIndex {
     declared: Arc<dyn SecondaryIndex<ReadView>>,
-    stand_in: StandIn,
+    substitution: Substitution,
 }
 
-impl SecondaryIndex<ReadView> for Standing {
+impl SecondaryIndex<ReadView> for SubstitutedIndex {
     fn spec(&self) -> &IndexSpec {
         self.declared.spec()
     }
@@ -96,10 +96,10 @@ impl SecondaryIndex<ReadView> for Standing {
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
-        match &self.stand_in {
-            StandIn::Eager(_) => Ok(()),
-            StandIn::Memo(_) | StandIn::Ranges(_) => self.declared.derive(record, key, out),
-            StandIn::Cells(_, cells) => {
+        match &self.substitution {
+            Substitution::Eager(_) => Ok(()),
+            Substitution::Memo(_) | Substitution::Cells(_) => self.declared.derive(record, key, out),
+            Substitution::MemoAndCells(_, cells) => {
                 cells.note(record);
                 self.declared.derive(record, key, out)
             }
@@ -120,26 +120,26 @@ impl SecondaryIndex<ReadView> for Standing {
         order: Order,
         view: &'v ReadView,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        match &self.stand_in {
-            StandIn::Eager(tree) => {
-                let mut found = ReadBefore::default();
+        match &self.substitution {
+            Substitution::Eager(tree) => {
+                let mut found = BufferedCandidates::default();
                 let (low, end) = access.bounds();
                 tree.find(low, end, &mut |key, sequence| found.add(key, sequence, true));
                 Ok(Box::new(found))
             }
-            StandIn::Memo(memo) => {
+            Substitution::Memo(memo) => {
                 let inner = self.declared.candidates(access, order, view)?;
-                Ok(Box::new(Memoed {
+                Ok(Box::new(MemoFilteredCursor {
                     inner,
                     memo: memo.reader(view.sequence()),
                     key: Vec::new(),
                     value: Vec::new(),
                 }))
             }
-            StandIn::Cells(memo, queried) => {
+            Substitution::MemoAndCells(memo, cells) => {
                 let memo = memo.reader(view.sequence());
-                let mut found = ReadBefore::default();
-                for range in queried.ranges() {
+                let mut found = BufferedCandidates::default();
+                for range in cells.ranges() {
                     self.read_cells(range, view, &mut |candidate| match memo
                         .verdict(candidate.primary_key, candidate.sequence)
                     {
@@ -151,9 +151,9 @@ impl SecondaryIndex<ReadView> for Standing {
                 }
                 Ok(Box::new(found))
             }
-            StandIn::Ranges(queried) => {
-                let mut found = ReadBefore::default();
-                for range in queried.ranges() {
+            Substitution::Cells(cells) => {
+                let mut found = BufferedCandidates::default();
+                for range in cells.ranges() {
                     self.read_cells(range, view, &mut |candidate| {
                         found.add(candidate.primary_key, candidate.sequence, candidate.origin.validated);
                     })?;
@@ -164,7 +164,7 @@ impl SecondaryIndex<ReadView> for Standing {
     }
 
     fn estimate(&self, _: &Access, _: &ReadView) -> Result<Option<u64>> {
-        // Queries name it, so nothing depends on it.
+        // Queries name their index, so no plan depends on the estimate.
         Ok(Some(1))
     }
 
@@ -187,8 +187,8 @@ impl SecondaryIndex<ReadView> for Standing {
     }
 }
 
-impl Standing {
-    /// Shows the candidates of a range of cells.
+impl SubstitutedIndex {
+    /// Visits the candidates of a range of cells.
     fn read_cells(
         &self,
         range: RangeInclusive<u64>,
@@ -198,7 +198,7 @@ impl Standing {
         let query = Query::new().range(CELL, range);
         let access = self.declared.access(&CompiledQuery::new(&query)?);
         let access = access.ok_or_else(|| Error::internal("an index of cells has no query for cells"))?;
-        // In the order in which they lie; the driver sorts those of all ranges.
+        // In key order; the driver sorts the candidates of all ranges.
         let mut cursor = self.declared.candidates(&access, Order::Value, view)?;
         while let Some(candidate) = cursor.next()? {
             visit(&candidate);
@@ -207,27 +207,27 @@ impl Standing {
     }
 }
 
-/// Candidates that were read at the start.
+/// Candidates that were read at the start of a query.
 #[derive(Debug, Default)]
-struct ReadBefore {
+struct BufferedCandidates {
     keys: Vec<u8>,
-    /// Where each key ends, its sequence number, and whether it is known to be current.
+    /// The end of each key, its sequence number, and whether it is validated as current.
     ends: Vec<(usize, SequenceNumber, bool)>,
-    given: usize,
+    position: usize,
 }
 
-impl ReadBefore {
+impl BufferedCandidates {
     fn add(&mut self, key: &[u8], sequence: SequenceNumber, is_current: bool) {
         self.keys.extend_from_slice(key);
         self.ends.push((self.keys.len(), sequence, is_current));
     }
 }
 
-impl CandidateCursor for ReadBefore {
+impl CandidateCursor for BufferedCandidates {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
-        let Some(&(end, sequence, is_current)) = self.ends.get(self.given) else { return Ok(None) };
-        let start = self.given.checked_sub(1).map_or(0, |last| self.ends[last].0);
-        self.given += 1;
+        let Some(&(end, sequence, is_current)) = self.ends.get(self.position) else { return Ok(None) };
+        let start = self.position.checked_sub(1).map_or(0, |last| self.ends[last].0);
+        self.position += 1;
         let mut candidate = Candidate::new(&self.keys[start..end], sequence);
         candidate.origin.validated = is_current;
         candidate.origin.checked = true;
@@ -235,7 +235,7 @@ impl CandidateCursor for ReadBefore {
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        self.ends.iter().skip(self.given).map(|(_, sequence, _)| *sequence).max().unwrap_or(0)
+        self.ends.iter().skip(self.position).map(|(_, sequence, _)| *sequence).max().unwrap_or(0)
     }
 
     fn order(&self) -> Option<Order> {
@@ -243,15 +243,15 @@ impl CandidateCursor for ReadBefore {
     }
 }
 
-/// The candidates of an index, but for those that the memo knows to be obsolete.
-struct Memoed<'v> {
+/// The candidates of an index without those that are obsolete by the memo.
+struct MemoFilteredCursor<'v> {
     inner: Box<dyn CandidateCursor + 'v>,
     memo: MemoReader<'v>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl CandidateCursor for Memoed<'_> {
+impl CandidateCursor for MemoFilteredCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
             let Some(candidate) = self.inner.next()? else { return Ok(None) };
