@@ -5,17 +5,16 @@
                               [--sets posts,outage_ops] [--seed N] [--data DIR] [--keep]
 
 The data sets `posts`, `vehicles` and `outage_ops` (a change stream) are read from DIR (default: shared/data beside
-the repository); without them the script says so and ends with status 0. BOLIDE names the program (default: built in
-release mode). Both stores get the same rows; then some rows are put once more and some are deleted; then random
-queries run: equality, range, up to three of them joined by AND, in all orders, with and without a limit and a
-limit for each value, as records, keys and counts, page by page, before and after a compaction. Any difference ends the
-script with status 1 and prints the query.
+the repository); without them the script prints a message and exits with status 0. BOLIDE is the path of the program
+(default: built in release mode). Both stores load the same rows; then some rows are put again and some are deleted. Then
+random queries run: equality, range, up to three of them joined by AND, in all orders, with and without a limit and a limit
+per value, as records, keys and counts, page by page, before and after a compaction. At a difference the script prints the
+query and exits with status 1.
 
-KINDS are kinds of index with their options (`eager:split=off`); `all` stands for every kind with every option. Each gets
-a database of its own in which all indexes are of it; with several, one more database has them in turn. With `--spread`
-they are spread over the attributes of as few databases as will do, and once more for each further round, so that every
-kind is on ROUNDS attributes. All databases are given the same queries. A kind that the program does not have in this
-version is left out, and the script says so.
+KINDS are kinds of index with their options (`eager:split=off`); `all` means every kind with every option. Each kind has a
+database in which all indexes are of this kind; with several kinds, one more database has them in turn. With `--spread` the
+kinds are spread over the attributes of as few databases as possible, in each round again, so that every kind is on ROUNDS
+attributes. All databases run the same queries. The script skips a kind that the program does not support, with a message.
 """
 import argparse
 import atexit
@@ -60,7 +59,7 @@ DATASETS = {
 }
 
 
-# Every kind with every option; PATH is an attribute that the index does not sort by.
+# Every kind with every option; PATH is an attribute that is not the sort key of the index.
 ALL_KINDS = [
     "composite",
     "composite:maintenance=synchronous",
@@ -87,12 +86,12 @@ ALL_KINDS = [
     "embedded:bloom_bits=2",
 ]
 
-# Most answers without a limit, as a rule: the program prints them and the script reads them.
-MANY = 5_000
+# The usual maximum of answers without a limit, since the program prints and the script parses them.
+MAX_ANSWERS = 5_000
 
 
 def kind_of(value):
-    """The type class that equality and ranges stay within."""
+    """The type class of a value; equality and ranges are within one class."""
     if isinstance(value, bool):
         return "b"
     return "n" if isinstance(value, (int, float)) else "s" if isinstance(value, str) else "z"
@@ -103,7 +102,7 @@ class Difference(Exception):
 
 
 def specifications(shape, kinds):
-    """The indexes of a data set, with these kinds in turn, or with the kind that is named for each attribute."""
+    """The indexes of a data set, with these kinds in turn, or with the kind of each attribute."""
     specs = []
     for number, attribute in enumerate(shape["indexes"]):
         if isinstance(kinds, dict):
@@ -117,22 +116,22 @@ def specifications(shape, kinds):
 
 
 def spread(shape, kinds, rounds):
-    """Databases in which every kind is on `rounds` attributes in all, each time on another one as far as may be."""
-    waiting = [kind for _ in range(rounds) for kind in kinds]
-    had = {kind: [] for kind in kinds}
+    """Databases in which every kind is on `rounds` attributes in total, on different ones if possible."""
+    pending = [kind for _ in range(rounds) for kind in kinds]
+    used = {kind: [] for kind in kinds}
     databases = []
-    while waiting:
+    while pending:
         database = {}
-        # Lists of one value are rewritten whole by every write: only where few records share a value.
+        # Every write rewrites the complete list of a value: only for attributes with few records per value.
         for attribute in sorted(shape["indexes"], key=lambda one: one not in shape["short"]):
-            may = lambda kind: "split=off" not in kind or attribute in shape["short"]
-            fit = [kind for kind in waiting if may(kind) and attribute not in had[kind]]
-            # A kind that only this attribute can have goes first.
-            fit.sort(key=lambda kind: "split=off" not in kind)
-            if fit:
-                database[attribute] = fit[0]
-                had[fit[0]].append(attribute)
-                waiting.remove(fit[0])
+            is_allowed = lambda kind: "split=off" not in kind or attribute in shape["short"]
+            candidates = [kind for kind in pending if is_allowed(kind) and attribute not in used[kind]]
+            # Kinds that only this attribute can have come first.
+            candidates.sort(key=lambda kind: "split=off" not in kind)
+            if candidates:
+                database[attribute] = candidates[0]
+                used[candidates[0]].append(attribute)
+                pending.remove(candidates[0])
         if not database:
             break
         databases.append(database)
@@ -164,7 +163,7 @@ class Comparison:
         return done.stdout
 
     def load(self, lines):
-        """The same lines into both stores, in order."""
+        """Loads the same lines into both stores, in order."""
         text = "".join(lines)
         for db, kinds in self.databases.items():
             options = [f"--index={spec}" for spec in specifications(self.shape, kinds)] if self.imports == 0 else []
@@ -173,7 +172,7 @@ class Comparison:
             out = self.run("import", db, self.name, "-", "--key", self.shape["key"], *options, stdin=text)
             summary = json.loads(out)
             if summary["rows"] != len(lines) or summary["bad_rows"] != 0:
-                raise Difference(f"{self.name}: {len(lines)} rows given, import says {out}")
+                raise Difference(f"{self.name}: {len(lines)} rows imported, the import reports {out}")
         self.imports += 1
         indexed = self.shape["indexed"]
         insert = f"INSERT OR REPLACE INTO r VALUES (?, ?{', ?, ?' * len(indexed)})"
@@ -198,7 +197,7 @@ class Comparison:
         self.records.pop(key, None)
 
     def churn(self):
-        """Some rows once more, some deleted."""
+        """Puts some rows again, and deletes some."""
         self.load(self.rng.sample(self.lines, min(len(self.lines) // 20, 2000)))
         keys = [key for (key,) in self.sqlite.execute("SELECT key FROM r ORDER BY key")]
         for key in self.rng.sample(keys, min(len(keys) // 4, 25)):
@@ -218,7 +217,7 @@ class Comparison:
         return bool(value) if kind == "b" else value
 
     def predicate(self):
-        """Command line options, SQL condition, SQL values, attribute; or nothing where there is no value."""
+        """Command line options, SQL condition, SQL values and attribute; `None` without values."""
         attribute = self.rng.choice(self.shape["indexed"])
         if self.rng.random() < 0.5:
             classes = ["n", "s", "b", "z"]
@@ -233,9 +232,9 @@ class Comparison:
         low, high = ends
         shape = self.rng.random()
         low, high = (None, high) if shape < 0.15 else (low, None) if shape < 0.3 else (low, high)
-        given = low if low is not None else high
+        bound = low if low is not None else high
         text = lambda end: "" if end is None else json.dumps(end)
-        condition, values = f"k_{attribute} = ?", [kind_of(given)]
+        condition, values = f"k_{attribute} = ?", [kind_of(bound)]
         if low is not None:
             condition, values = f"{condition} AND v_{attribute} >= ?", values + [low]
         if high is not None:
@@ -252,7 +251,7 @@ class Comparison:
         order = self.rng.choice(["newest", "newest", "oldest", "value", "value-desc"])
         limit = self.rng.choice([None, 1, 3, 10, 100])
         form = self.rng.choice(["records", "records", "keys", "count"])
-        # Orders by value and limits for each value go by the first range; without one all values are equal.
+        # Orders by value and limits per value use the first range; without one all values are equal.
         ranges = [p[3] for p in predicates if p[0][0] == "--range"]
         value = f"v_{ranges[0]}" if ranges else "NULL"
         recency = "seq" if order == "oldest" else "seq DESC"
@@ -261,13 +260,13 @@ class Comparison:
         if ranges and self.rng.random() < 0.3:
             each = self.rng.choice([1, 2, 5])
             options += ["--limit-per-value", str(each)]
-            # The window must not sort the values themselves anew: they are within one type.
+            # All values of the window are of one type, so it orders them like the index.
             numbered = f"SELECT key, seq, {value} AS value, row_number() OVER (PARTITION BY {value} ORDER BY {recency}) AS n"
             query = f"SELECT key, seq, value FROM ({numbered} FROM r WHERE {where}) WHERE n <= {each}"
             by = by.replace(value, "value")
         if limit is None and form != "count" and self.rng.random() < 0.9:
             (count,) = self.sqlite.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
-            limit = MANY if count > MANY else None
+            limit = MAX_ANSWERS if count > MAX_ANSWERS else None
         if limit is not None:
             options += ["--limit", str(limit)]
         query += f" ORDER BY {by} LIMIT {-1 if limit is None else limit}"
@@ -290,23 +289,23 @@ class Comparison:
                 self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
 
     def compare_second_page(self, db, options, form, expected):
-        """What stands behind a cursor token."""
+        """Compares the page after a cursor token."""
         first = self.run("find", db, self.name, *options, "--cursor", "start", "--format", "ndjson").split("\n")
         token = [json.loads(line).get("cursor") for line in first[-2:] if line]
         if not token or not token[-1]:
             if expected:
-                raise Difference(f"bolide find {db} {self.name} {' '.join(options)}: no token, yet there is more")
+                raise Difference(f"bolide find {db} {self.name} {' '.join(options)}: no token, but more answers are expected")
             return
         self.compare(db, [*options, "--cursor", token[-1]], form, expected)
 
     def compare(self, db, options, form, expected):
-        """Asks one database, and compares its answer with the expected keys, and their records."""
+        """Runs the query on one database, and compares the keys and records of its answers with the expected ones."""
         self.compared += 1
         out = self.run("find", db, self.name, *options, "--format", "ndjson")
-        told = f"bolide find {db} {self.name} {' '.join(options)}"
+        command = f"bolide find {db} {self.name} {' '.join(options)}"
         if form == "count":
             if json.loads(out) != {"count": len(expected)}:
-                raise Difference(f"{told}\nSQLite counts {len(expected)}, bolide says {out}")
+                raise Difference(f"{command}\nSQLite counts {len(expected)}, bolide counts {out}")
             return
         answers = [json.loads(line) for line in out.split("\n") if line]
         answers = [answer for answer in answers if "cursor" not in answer]
@@ -314,11 +313,11 @@ class Comparison:
         if found != expected:
             place = next((i for i, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]), len(expected))
             lists = f"SQLite: {expected[place:][:10]} ({len(expected)})\nbolide: {found[place:][:10]} ({len(found)})"
-            raise Difference(f"{told}\nfrom answer {place} on\n{lists}")
+            raise Difference(f"{command}\nfrom answer {place} on\n{lists}")
         if form == "records":
             for answer, key in zip(answers, found):
                 if answer["record"] != json.loads(self.records[key]):
-                    raise Difference(f"{told}\nrecord of {key} differs: {answer['record']}")
+                    raise Difference(f"{command}\nrecord of {key} differs: {answer['record']}")
 
 
 def read_lines(source, rows):
@@ -333,16 +332,16 @@ def main():
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each data set (0: all)")
     parser.add_argument("--queries", type=int, default=200, help="queries of each data set")
     parser.add_argument("--kinds", default="composite", help="kinds of index, separated by commas; all")
-    parser.add_argument("--spread", type=int, default=0, help="spread the kinds over few databases, in so many rounds")
+    parser.add_argument("--spread", type=int, default=0, help="spread the kinds over few databases, in this number of rounds")
     parser.add_argument("--sets", default=",".join(DATASETS), help="the data sets, separated by commas")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared" / "data")
-    parser.add_argument("--keep", action="store_true", help="leave the databases behind")
+    parser.add_argument("--keep", action="store_true", help="retain the databases")
     arguments = parser.parse_args()
     sources = {name: arguments.data / f"{name}.ndjson.zst" for name in arguments.sets.split(",")}
     missing = [str(path) for path in sources.values() if not path.exists()]
     if missing:
-        print(f"skipped: {', '.join(missing)} not there")
+        print(f"skipped: {', '.join(missing)} not found")
         return 0
     try:
         subprocess.run(["zstd", "--version"], capture_output=True, check=True)
@@ -391,12 +390,12 @@ def main():
         words = f"{one.query_count} queries to {', '.join(databases)}: {one.compared} answers, no difference"
         print(f"{name}: {len(one.lines)} rows, {words}", flush=True)
         if arguments.spread:
-            print("  by the index itself: " + ", ".join(f"{kind} {n}" for kind, n in sorted(one.by_kind.items())))
+            print("  queries by index: " + ", ".join(f"{kind} {n}" for kind, n in sorted(one.by_kind.items())))
     return 0
 
 
 def separate(text):
-    """The kinds of a list whose commas also stand between the options of a kind."""
+    """Splits a list of kinds; the options of a kind contain commas too."""
     kinds = []
     for part in text.split(","):
         if kinds and "=" in part and ":" not in part:
@@ -407,14 +406,14 @@ def separate(text):
 
 
 def available(bolide, folder, kinds):
-    """Those of the kinds that the program has."""
+    """The kinds that the program supports."""
     found = []
     for kind in kinds:
         spec = f"--index=a:{kind.replace('PATH', 'b')}"
         probe = [bolide, "import", folder / "probe", f"probe{len(found)}", "-", "--key", "id", spec]
         done = subprocess.run(probe, input='{"id":1}\n', capture_output=True, text=True)
         if "is not available in this version" in done.stderr:
-            print(f"left out: {done.stderr.strip()}")
+            print(f"skipped: {done.stderr.strip()}")
         elif done.returncode != 0:
             sys.exit(f"index kind {kind}: {done.stderr.strip()}")
         else:

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Kills `bolide import` with SIGKILL at random moments and looks at what is left.
+# Kills `bolide import` with SIGKILL at random times and checks the remaining database.
 #
 #   scripts/kill-loop.sh [ROUNDS]        default: 50 rounds, about two minutes
 #
-# Environment: BOLIDE, the program (default: built in release mode); SEED, for the moments; ROWS, how many.
+# Environment: BOLIDE, the program (default: built in release mode); SEED, of the kill times; ROWS, the number of rows.
 #
-# Each round goes on with the import where the last one was killed. After each kill:
-#   - every row that was acknowledged is there, and what is there is the exact beginning of the input:
-#     no hole, no half batch, no changed byte;
-#   - `check --deep` finds every file whole and every index equal to the collection.
+# Each round continues the import of the killed one. After each kill:
+#   - every acknowledged row is present, and the rows are an exact prefix of the input, without gaps, partial batches or changed
+#     bytes;
+#   - `check --deep` finds no damaged file and no index that differs from its collection.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 fail() {
     echo "FAILED in round $round (SEED=$seed, rounds=$rounds): $*"
     trap - EXIT
-    echo "kept for a look: $work"
+    echo "files for inspection: $work"
     exit 1
 }
 
@@ -58,12 +58,12 @@ for ((round = 1; round <= rounds; round++)); do
         *) fail "import ended with status $status: $(tail -n 3 "$work/err")" ;;
     esac
 
-    # The last line may be half written.
+    # The last line may be incomplete.
     acknowledged=$(sed -n 's/^acknowledged \([0-9]*\) rows$/\1/p' "$work/err" | tail -n 1)
     acknowledged=$((present + ${acknowledged:-0}))
     if [ -e "$work/db/CURRENT" ]; then
         "$BOLIDE" check "$work/db" --deep >"$work/check" 2>&1 || fail "check --deep: $(tail -n 5 "$work/check")"
-        # The collection may not have been made yet.
+        # The collection may not exist yet.
         if ! "$BOLIDE" scan "$work/db" rows --format ndjson >"$work/scan" 2>"$work/err"; then
             grep -q 'no collection' "$work/err" || fail "scan: $(cat "$work/err")"
             : >"$work/scan"
@@ -73,13 +73,13 @@ for ((round = 1; round <= rounds; round++)); do
     fi
     sed -E 's/^\{"key":[0-9]+,"sequence":[0-9]+,"record":(.*)\}$/\1/' "$work/scan" >"$work/found"
     present=$(wc -l <"$work/found")
-    [ "$present" -ge "$acknowledged" ] || fail "$acknowledged rows were acknowledged, $present are there"
-    head -n "$present" "$work/rows.ndjson" | cmp -s - "$work/found" || fail "what is there is not the beginning of the input"
-    printf 'round %2d: sync %-6s killed after %3d ms, acknowledged %6d, there %6d\n' \
+    [ "$present" -ge "$acknowledged" ] || fail "$acknowledged rows were acknowledged, $present are present"
+    head -n "$present" "$work/rows.ndjson" | cmp -s - "$work/found" || fail "the rows are not a prefix of the input"
+    printf 'round %2d: sync %-6s killed after %3d ms, acknowledged %6d, present %6d\n' \
         "$round" "$mode" "$delay" "$acknowledged" "$present"
     if [ "$present" -eq "$total" ]; then
         rm -rf "$work/db"
         present=0
     fi
 done
-echo "$rounds rounds, $kills kills, $finished imports that ended first: nothing acknowledged was lost"
+echo "$rounds rounds, $kills kills, $finished imports finished first: no acknowledged row was lost"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the bundled sample of `posts`: reads the full NDJSON on standard input, writes lines as they are.
+"""Creates the bundled sample of `posts`: filters the lines of the full NDJSON on standard input.
 
     zstd -dc posts.ndjson.zst | scripts/make_sample.py | zstd -19 --ultra -o crates/cli/data/posts.ndjson.zst
 
-Of 40 subreddits every second post is taken, in the order of the source. Posts marked `over_18` and posts
-with coarse words are left out, so that the demo can be shown anywhere.
+The sample has every second post of 40 subreddits, in the order of the source. Posts marked `over_18` and posts with coarse
+words are excluded, so that the demo is suitable for any audience.
 """
 import json
 import re

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Imports rows on real file systems that fail, and checks what is left.
+# Imports rows on failing real file systems, and checks the remaining database.
 #
-#   scripts/power-cuts.sh [CUTS]         default: 27 cuts, each file system, failure and sync mode once
+#   scripts/power-cuts.sh [CUTS]         default: 27 cuts, one for each file system, failure and sync mode
 #
-# Environment: BOLIDE, the program (default: built in release mode); SEED, for the moments; FROM, the first cut, to resume a
-# run with its seed; ROWS, how many; MAX_DELAY, the latest moment in ms (default 1550); RECORD=0 appends no row to
+# Environment: BOLIDE, the program (default: built in release mode); SEED, of the times; FROM, the first cut, to resume a run with
+# its seed; ROWS, the number of rows; MAX_DELAY, the latest time in ms (default 1550); RECORD=0 appends no row to
 # docs/proofs/runs.csv.
 #
 #   ext4, XFS   shutdown without a flush of the journal (FS_IOC_SHUTDOWN, as a power cut); a full disk; SIGKILL on a full disk
 #   btrfs       a full disk; a full disk beside a snapshot of the database; SIGKILL on a full disk
 #   each        with --sync none, batch, always
 #
-# The import may end by an error, never by a signal (but for the SIGKILL that was sent). On a full ext4 or XFS, with 64 KiB free,
-# the database then opens for writing and takes ten deletes; a compaction, whose output needs space, ends well or by an error. After
-# that, with space on the disk again:
-#   - the database opens for writing, and takes rows;
-#   - the rows are the exact beginning of the input; every acknowledged row is there. After a shutdown that holds for
-#     --sync always; the other modes may lose what was not synced yet;
-#   - `check --deep` finds nothing.
+# The import may end with an error, never by a signal (except the SIGKILL of this script). On a full ext4 or XFS with 64 KiB free,
+# the database then opens for writing and accepts ten deletes; a compaction, whose output needs space, succeeds or returns an
+# error. After that, with space on the disk again:
+#   - the database opens for writing and accepts rows;
+#   - the rows are an exact prefix of the input, with every acknowledged row. After a shutdown this holds for --sync always; the
+#     other modes may lose unsynced rows;
+#   - `check --deep` finds no problem.
 #
-# Needs root and loop devices. It mounts only images of its own in a new temporary directory, and removes them at its end.
+# Needs root and loop devices. It mounts only its own images in a new temporary directory, and removes them at its end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/proofs/record.sh
@@ -91,7 +91,7 @@ for kind in ext4 xfs btrfs; do
         kinds+=("$kind")
         unmount "$kind"
     else
-        echo "power-cuts: $kind cannot be mounted here, it is left out"
+        echo "power-cuts: $kind cannot be mounted here, skipping it"
     fi
 done
 [ ${#kinds[@]} -gt 0 ] || skip "no loop mounts here"
@@ -101,7 +101,7 @@ fail() {
     record_run power-cuts "SEED=$seed FROM=$from $cuts" "$((cut - from))" "failed in cut $cut" "$SECONDS"
     keep=1
     cp -a "$work/$kind/." "$work/left" 2>/dev/null || true
-    echo "kept for a look: $work/left, $work/import.err, $work/check"
+    echo "files for inspection: $work/left, $work/import.err, $work/check"
     exit 1
 }
 
@@ -119,7 +119,7 @@ free_of() {
     df --output=avail -k "$1" | tail -n 1 | tr -d ' '
 }
 
-# Takes space from the filler until so many KiB of the file system at $1 are free.
+# leave_free DIR KIB: shrinks the filler until KIB of the file system at DIR are free.
 leave_free() {
     local size step
     for ((step = 0; step < 400 && $(free_of "$1") < $2; step++)); do
@@ -130,7 +130,7 @@ leave_free() {
     done
 }
 
-# Leaves so many KiB of the file system at $1 free.
+# fill DIR KIB: fills the file system at DIR except for KIB.
 fill() {
     local free
     free=$(df --output=avail -k "$1" | tail -n 1)
@@ -154,7 +154,7 @@ present_rows() { # DB: writes the rows to $work/found
     fi
     sed -E 's/^\{"key":[0-9]+,"sequence":[0-9]+,"record":(.*)\}$/\1/' "$work/scan" >"$work/found"
     present=$(wc -l <"$work/found")
-    head -n "$present" "$work/rows.ndjson" | cmp -s - "$work/found" || fail "the rows are not the beginning of the input"
+    head -n "$present" "$work/rows.ndjson" | cmp -s - "$work/found" || fail "the rows are not a prefix of the input"
 }
 
 echo "seed $seed, cuts $from to $cuts, $total rows, ${kinds[*]}, $BOLIDE"
@@ -189,7 +189,7 @@ for ((cut = from; cut <= cuts; cut++)); do
     sleep "$((delay / 1000)).$(printf '%03d' $((delay % 1000)))"
     killed=0
     case $failure in
-        shutdown) promised=$(shut_down "$top") || fail "cannot shut $kind down" ;;
+        shutdown) guaranteed=$(shut_down "$top") || fail "cannot shut $kind down" ;;
         snapshot)
             btrfs -q subvolume snapshot "$top/sub" "$top/snapshot" >/dev/null
             fill "$top" 0
@@ -199,13 +199,13 @@ for ((cut = from; cut <= cuts; cut++)); do
             killed=1
             ;;
     esac
-    # An import that still has space after all is ended, too.
+    # An import that still has space is killed, too.
     for ((waited = 0; waited < 200; waited++)); do
         kill -0 "$importer" 2>/dev/null || break
         sleep 0.1
     done
     if kill -9 "$importer" 2>/dev/null; then
-        [ "$failure" != shutdown ] || fail "the import goes on after the shutdown"
+        [ "$failure" != shutdown ] || fail "the import continues after the shutdown"
         killed=1
     fi
     status=0
@@ -218,8 +218,8 @@ for ((cut = from; cut <= cuts; cut++)); do
     acknowledged=${acknowledged:-0}
     case $failure:$mode in
         shutdown:always) ;;
-        shutdown:*) promised=0 ;;
-        *) promised=$acknowledged ;;
+        shutdown:*) guaranteed=0 ;;
+        *) guaranteed=$acknowledged ;;
     esac
 
     if [ "$failure" = shutdown ]; then
@@ -246,7 +246,7 @@ for ((cut = from; cut <= cuts; cut++)); do
     rm -f "$top/filler"
     present=0
     if [ "$deleted" = 1 ]; then
-        ! "$BOLIDE" get "$db" rows 0 >"$work/out" 2>&1 || fail "the deleted row is there"
+        ! "$BOLIDE" get "$db" rows 0 >"$work/out" 2>&1 || fail "the deleted row is present"
         for key in 0 1 2 3 4 5 6 7 8 9; do
             "$BOLIDE" put "$db" rows "$key" "$(sed -n "$((key + 1))p" "$work/rows.ndjson")" >"$work/out" 2>"$work/err" ||
                 fail "put: $(tail -n 3 "$work/err")"
@@ -256,19 +256,19 @@ for ((cut = from; cut <= cuts; cut++)); do
         "$BOLIDE" check "$db" --deep >"$work/check" 2>&1 || fail "check --deep: $(tail -n 5 "$work/check")"
         present_rows "$db"
     fi
-    [ "$present" -ge "$promised" ] || fail "$promised rows were acknowledged and promised, $present are there"
-    lasted=$present
-    # It opens for writing, and takes rows.
+    [ "$present" -ge "$guaranteed" ] || fail "$guaranteed acknowledged rows are guaranteed, $present are present"
+    survived=$present
+    # The database opens for writing and accepts rows.
     sed -n "$((present + 1)),$((present + 500))p" "$work/rows.ndjson" >"$work/more.ndjson"
     "$BOLIDE" import "$db" rows "$work/more.ndjson" --key id --index group --index score:composite:maintenance=synchronous \
         --sync always >"$work/out" 2>"$work/import.err" || fail "import afterwards: $(tail -n 3 "$work/import.err")"
     present_rows "$db"
-    [ "$present" -eq $((lasted + $(wc -l <"$work/more.ndjson"))) ] || fail "$lasted rows and 500 more became $present"
+    [ "$present" -eq $((survived + $(wc -l <"$work/more.ndjson"))) ] || fail "$survived rows and 500 more became $present"
     "$BOLIDE" check "$db" --deep >"$work/check" 2>&1 || fail "check --deep afterwards: $(tail -n 5 "$work/check")"
-    printf 'cut %3d: %-5s %-8s sync %-6s after %4d ms, status %3d, acknowledged %6d, there %6d\n' \
-        "$cut" "$kind" "$failure" "$mode" "$delay" "$status" "$acknowledged" "$lasted"
+    printf 'cut %3d: %-5s %-8s sync %-6s after %4d ms, status %3d, acknowledged %6d, present %6d\n' \
+        "$cut" "$kind" "$failure" "$mode" "$delay" "$status" "$acknowledged" "$survived"
     unmount "$kind" || fail "cannot unmount $kind"
 done
 seconds=$((SECONDS - started))
 record_run power-cuts "SEED=$seed FROM=$from $cuts" "$((cuts - from + 1))" held "$seconds"
-echo "$((cuts - from + 1)) cuts in $seconds s: no signal, nothing promised was lost"
+echo "$((cuts - from + 1)) cuts in $seconds s: no signal, no guaranteed row was lost"

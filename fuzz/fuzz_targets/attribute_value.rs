@@ -1,4 +1,4 @@
-//! Any bytes as encoded values: what decodes encodes to the same bytes, and sorts like them.
+//! Any bytes as encoded values: a decoded value encodes to the same bytes, and sorts like them.
 #![no_main]
 
 use bolide_index::Value;

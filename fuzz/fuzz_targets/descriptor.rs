@@ -1,4 +1,4 @@
-//! The descriptor of a tree, as the manifest keeps it: anything is told in words or refused.
+//! Any bytes as the descriptor of a tree in the manifest: described as text or rejected.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -5,7 +5,7 @@ use bolide_index::IndexSpec;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(spec) = text.parse::<IndexSpec>() {
-        let again: IndexSpec = spec.to_string().parse().expect("a printed specification is read again");
+        let again: IndexSpec = spec.to_string().parse().expect("a printed specification parses");
         assert_eq!(again, spec);
     }
 });

@@ -1,7 +1,7 @@
 //! Attribute paths and a record: `path NUL path ... NUL newline record`.
 //!
-//! All paths at once must find what each path finds alone, a path of one field what a parsed tree holds
-//! there, and only records that parse are accepted.
+//! All paths together must return the values of each single path; a path of one field must return the value of the parsed tree;
+//! only records that parse are accepted.
 #![no_main]
 
 use bolide_base::limits::MAX_JSON_DEPTH;
@@ -30,7 +30,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let paths: Vec<AttributePath> =
         texts.split('\0').take(8).filter_map(|text| text.parse().ok()).collect();
     for path in &paths {
-        let again: AttributePath = path.to_string().parse().expect("a printed path is read again");
+        let again: AttributePath = path.to_string().parse().expect("a printed path parses");
         assert_eq!(again, *path);
     }
     let together = extract(record, &paths);
@@ -53,10 +53,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         }
     }
     if together.is_some() && json.is_none() {
-        // Only a record of the deepest level may be accepted here alone: the other parser refuses it.
+        // Only a record of the maximum depth may be accepted here alone: the other parser rejects it.
         assert!(record.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() >= MAX_JSON_DEPTH);
     }
-    // A record without a wanted attribute is validated by a scan, one with a path by the full pass.
+    // A record without a requested attribute is validated by a scan, one with a path by the full pass.
     let path = AttributePath::field("any");
     assert_eq!(JsonExtractor.validate(record).is_ok(), extract(record, &[path]).is_some());
 });

@@ -1,4 +1,4 @@
-//! Version edits with good checksums: whatever they say, the database opens or is refused as damaged.
+//! Any version edits with valid checksums: the database opens, or the open reports corruption.
 #![no_main]
 
 use std::path::Path;
@@ -40,11 +40,11 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let file = vfs.open(&path).unwrap();
     let reader = LogReader::open(Arc::clone(&file), "manifest", LogRole::Manifest, None).unwrap();
     let identity = reader.header().identity;
-    // Sstables that edits may speak of.
+    // Sstables that edits may refer to.
     for number in 1..16 {
         vfs.create(&FileName::Table(number).path(dir)).unwrap();
     }
-    // The input is cut into edits at each byte 0xfe, so that several may build on each other.
+    // The input is split into edits at each byte 0xfe, so that edits may depend on earlier ones.
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_exact_at(0, &mut bytes).unwrap();
     for payload in input.split(|&byte| byte == 0xfe) {

@@ -1,4 +1,4 @@
-//! Any bytes as a page segment, and as records with good checksums in one: loaded as a region, or refused.
+//! Any bytes as a page segment, and as records with valid checksums in one: loaded as a region, or rejected.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {

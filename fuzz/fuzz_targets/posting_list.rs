@@ -1,4 +1,4 @@
-//! Any bytes as a fragment of a posting list: what decodes is in order and encodes to what decodes alike.
+//! Any bytes as a fragment of a posting list: decoded postings are in order, and their encoding decodes to the same postings.
 #![no_main]
 
 use bolide_index::standalone::posting_list::{FragmentWriter, decode_fragment};

@@ -6,11 +6,11 @@ use bolide_index::{Order, Predicate, Query};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(equal) = Predicate::parse_equal(text) {
-        let again = Predicate::parse_equal(&equal.to_string()).expect("a printed predicate is read again");
+        let again = Predicate::parse_equal(&equal.to_string()).expect("a printed predicate parses");
         assert_eq!(again, equal);
     }
     if let Ok(range) = Predicate::parse_range(text) {
-        let again = Predicate::parse_range(&range.to_string()).expect("a printed predicate is read again");
+        let again = Predicate::parse_range(&range.to_string()).expect("a printed predicate parses");
         assert_eq!(again, range);
         assert!(Query::new().predicate(range).check().is_ok());
     }

@@ -1,5 +1,4 @@
-//! A small PS-Tree whose pages are damaged in ways that no checksum of a file has caught: it is read, checked, written to
-//! and swept, and answers or says that it is damaged.
+//! A small PS-Tree with damaged pages behind valid checksums: reads, checks, writes and sweeps succeed or report damage.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {

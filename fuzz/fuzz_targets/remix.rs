@@ -1,4 +1,4 @@
-//! The parts of a REMIX, and whole files: refused or read, and what is read is written again as it was.
+//! The parts of a REMIX, and complete files: rejected or decoded; a decoded part encodes to the same bytes.
 #![no_main]
 
 use bolide_lsm::remix::fuzzing;

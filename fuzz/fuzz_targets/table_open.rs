@@ -1,4 +1,4 @@
-//! A whole sstable, with its checksums made right: any bytes, or a good table with edits.
+//! A complete sstable with valid checksums: any bytes, or a valid table with edits.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

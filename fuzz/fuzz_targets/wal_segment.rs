@@ -1,5 +1,5 @@
-//! A WAL segment: any bytes behind a good header, or good records with edits. It must be read to an end or
-//! refused with a kind that says why, and unedited records must come back.
+//! A WAL segment: any bytes behind a valid header, or valid records with edits. A replay must reach an end or report a specific
+//! kind of error, and must return unedited records.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use bolide_storage::{MemVfs, Vfs};
 
 const IDENTITY: FileIdentity = FileIdentity { file_number: 7, tag: 0xb0 };
 
-/// Takes a length in one byte, then as many bytes.
+/// Reads a length of one byte, then as many bytes.
 fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (&len, after) = rest.split_first()?;
     let (head, tail) = after.split_at(after.len().min(len.into()));
@@ -25,7 +25,7 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// A batch of one put, as the log has it; its first third is the key.
+/// The log record of a batch with one put; the first third of `bytes` is the key.
 fn put_of(number: u64, bytes: &[u8]) -> Vec<u8> {
     let (key, value) = bytes.split_at(bytes.len() / 3);
     let mut payload = number.to_le_bytes().to_vec();
@@ -46,7 +46,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         bytes.extend_from_slice(rest);
         rest = &[];
     }
-    // A few records; an odd length says that the log was synced before, an odd first byte that it is a put.
+    // Records: an odd length means that the log was synced before, an odd first byte that the record is a put.
     for number in 0..mode >> 3 {
         let Some(payload) = take(&mut rest) else { break };
         let offset = bytes.len() as u64;
@@ -58,7 +58,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         predecessor.put_next(&header, &mut bytes, offset, synced, &payload);
         records.push(payload);
     }
-    // What is left edits bytes: position (2 bytes), mask.
+    // The rest of the input edits bytes: position (2 bytes), mask.
     let mut edited = mode & 1 == 0;
     for edit in rest.chunks_exact(3) {
         let position = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len();

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Cuts on real file systems, 50 at a time, in parts that are recorded and not repeated. See scripts/power-cuts.sh.
+# Power cuts on real file systems in parts of 50; recorded parts are skipped. See scripts/power-cuts.sh.
 #
-#   scripts/proofs/cuts.sh CUTS          each part of 50 cuts has its own seed, from 1 on
+#   scripts/proofs/cuts.sh CUTS          each part has its own seed, from 1 on
 #
 # Environment: BOLIDE, the program (default: built in release mode); ROWS and MAX_DELAY, as for scripts/power-cuts.sh;
-# RECORD=0 records nothing and skips nothing.
+# RECORD=0 disables recording and skipping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source scripts/proofs/record.sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for some time; targets that are recorded are not repeated.
+# Runs each fuzz target for a number of seconds; recorded targets are skipped.
 #
 #   scripts/proofs/fuzz.sh SECONDS [TARGET...]      default: all targets
 #
-# Environment: RECORD=0 records nothing and skips nothing.
+# Environment: RECORD=0 disables recording and skipping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source scripts/proofs/record.sh

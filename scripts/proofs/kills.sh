@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Kills imports, 50 at a time, in parts that are recorded and not repeated.
+# Kills imports in parts of 50; recorded parts are skipped.
 #
-#   scripts/proofs/kills.sh KILLS        each part of 50 rounds has its own seed, from 1 on
+#   scripts/proofs/kills.sh KILLS        each part has its own seed, from 1 on
 #
-# Environment: BOLIDE, the program (default: built in release mode); ROWS; RECORD=0 records nothing and skips nothing.
+# Environment: BOLIDE, the program (default: built in release mode); ROWS; RECORD=0 disables recording and
+# skipping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source scripts/proofs/record.sh

@@ -1,15 +1,15 @@
-# Sourced by the scripts of proofs. Rows of docs/proofs/runs.csv: date, commit ("+" if tracked source files differ from it), hash
-# of the tested sources at that commit, proof, arguments, count, result, seconds. RECORD=0 appends nothing and skips nothing.
+# Functions of the proof scripts. Rows of docs/proofs/runs.csv: date, commit ("+" if tracked source files differ from it), hash of
+# the tested sources at that commit, proof, arguments, count, result, seconds. RECORD=0 disables recording and skipping.
 
 tested_crates=(crates/{base,storage,table,lsm,index,bolide,cli}/src)
 
-# without_tests: the lines of standard input whose path is not that of a test.
+# without_tests: the lines of standard input whose path is not a test's.
 without_tests() {
     grep -vE '(^|/)(tests|[a-z_]*_tests|test_[a-z_]*)(\.rs|/)' || true
 }
 
-# tested_trees: the hash of the names and contents of the source files of the tested crates at HEAD, without their tests and
-# without the lines that declare these.
+# tested_trees: the hash of names and contents of the source files of the tested crates at HEAD, without tests and without their
+# module declarations.
 tested_trees() {
     local files
     files=$(git ls-tree -r HEAD "${tested_crates[@]}" 2>/dev/null | without_tests)
@@ -20,7 +20,7 @@ tested_trees() {
     } | git hash-object --stdin | cut -c1-10
 }
 
-# is_clean: whether these files are those of HEAD.
+# is_clean: whether these files equal those of HEAD.
 is_clean() {
     local changed
     changed=$(git diff --name-only HEAD -- "${tested_crates[@]}" 2>/dev/null) || return 1
@@ -38,15 +38,15 @@ record_run() {
     echo "$(date -u +%FT%TZ),$commit,$(tested_trees),$1,$2,$3,$4,$5" >>"$file"
 }
 
-# is_recorded PROOF ARGUMENTS: whether a row has such a run of the same sources, which held.
+# is_recorded PROOF ARGUMENTS: whether a row has the same run of the same sources with the result held.
 is_recorded() {
     [ "${RECORD:-1}" = 1 ] && [ -s docs/proofs/runs.csv ] && is_clean || return 1
     grep -qE "^[^,]*,[^,+]*,$(tested_trees),$1,$2,[0-9]+,held," docs/proofs/runs.csv
 }
 
 # run_part PROOF ARGUMENTS UNIT COMMAND...: runs COMMAND unless a row has the same run, prints the last line of its output (the last
-# $shown_lines), and appends a row. The count of the row is the number before UNIT, a regular expression, in that line. A command
-# that fails ends the script, and so does a line without a count. A line that starts with "PROOF: skipped" ends it with success,
+# $printed_lines lines), and appends a row. The count of the row is the number before UNIT, a regular expression, in that line. A
+# failing command, or a line without a count, ends the script. A line that starts with "PROOF: skipped" ends it with success and
 # without a row.
 run_part() {
     local proof=$1 arguments=$2 unit=$3 started=$SECONDS output line count
@@ -60,13 +60,13 @@ run_part() {
         record_run "$proof" "$arguments" 0 failed "$((SECONDS - started))"
         exit 1
     fi
-    printf '%s\n' "$output" | tail -n "${shown_lines:-1}"
+    printf '%s\n' "$output" | tail -n "${printed_lines:-1}"
     line=${output##*$'\n'}
     case $line in
         "$proof: skipped"*) exit 0 ;;
     esac
     count=$(printf '%s\n' "$line" | grep -oE "[0-9]+ $unit" | head -n 1 | grep -oE '^[0-9]+') || {
-        echo "$proof $arguments: nothing is recorded, as the last line has no count before \"$unit\"" >&2
+        echo "$proof $arguments: not recorded: the last line has no count before \"$unit\"" >&2
         exit 1
     }
     record_run "$proof" "$arguments" "$count" held "$((SECONDS - started))"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs a check of bolide-testkit over a range of seeds, in parts that are recorded and not repeated.
+# Runs a check of bolide-testkit over a range of seeds, in parts; recorded parts are skipped.
 #
 #   scripts/proofs/seeds.sh CHECK FIRST LAST STEP UNIT [OPTION...]
 #
 #   scripts/proofs/seeds.sh crashes 0 200 20 crashes      seeds 0..200, 20 at a time; counts "crashes"
 #
-# Each part appends a row to docs/proofs/runs.csv. A part with such a row for the same sources is skipped, so a run
-# that was stopped goes on where it was. UNIT is the count of the check's last line that the row holds.
-# Environment: TESTKIT, the program (default: built in release mode); RECORD=0 records nothing and skips nothing.
+# Each part appends a row to docs/proofs/runs.csv. A part with a row for the same sources is skipped, so an interrupted run
+# resumes. UNIT names the count in the check's last line that the row contains.
+# Environment: TESTKIT, the program (default: built in release mode); RECORD=0 disables recording and
+# skipping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source scripts/proofs/record.sh

@@ -170,7 +170,11 @@ impl SpeedWorkload {
             self.put(number, 0, &mut values, &mut scratch)?;
         }
         let inserted = self.runtime.thread_cpu_micros();
-        report("insert", (inserted - started) as f64 * 1000.0 / records as f64, "including generation of the record");
+        report(
+            "insert",
+            (inserted - started) as f64 * 1000.0 / records as f64,
+            "including generation of the record",
+        );
         for number in 0..records / 4 {
             self.put(number * 4, 1, &mut values, &mut scratch)?;
         }

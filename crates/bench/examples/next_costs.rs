@@ -26,7 +26,12 @@ const VALUE_STEP: u64 = 15_485_863;
 
 /// Runs one query per round, whose answers are borrowed without a copy. Returns the bytes of all answers.
 #[inline(never)]
-fn run_query(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u64>) -> bolide::Result<usize> {
+fn run_query(
+    records: &Collection,
+    what: &str,
+    values: u64,
+    rounds: std::ops::Range<u64>,
+) -> bolide::Result<usize> {
     let options = FindOptions::default();
     let mut bytes = 0;
     for round in rounds {

@@ -61,7 +61,8 @@ impl Bench {
 
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).map(PathBuf::from);
-    let dir = dir.ok_or_else(|| Error::invalid_input("the argument must be a directory that does not exist"))?;
+    let dir =
+        dir.ok_or_else(|| Error::invalid_input("the argument must be a directory that does not exist"))?;
     let vfs: Arc<dyn Vfs> = Arc::new(DiskVfs::new());
     if vfs.exists(&dir)? {
         return Err(Error::invalid_input("the directory exists"));
@@ -108,7 +109,10 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         let loaded = PageLog::load(Arc::clone(vfs), dir, root, RegionOptions::new())?;
         let millis = start.elapsed().as_secs_f64() * 1e3;
         let cpu = (cpu_nanos() - cpu) as f64 / 1e6;
-        println!("loaded {} bytes in {millis:.1} ms ({cpu:.1} ms of CPU)", loaded.region.stats().high_water_bytes);
+        println!(
+            "loaded {} bytes in {millis:.1} ms ({cpu:.1} ms of CPU)",
+            loaded.region.stats().high_water_bytes
+        );
     }
     Ok(())
 }

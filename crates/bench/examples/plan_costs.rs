@@ -40,7 +40,8 @@ fn main() -> Result<()> {
     let candidate = each(RECORDS_PER_VALUE, || count(&records, &wide("s").count()))?;
     let validated = each(RECORDS_PER_VALUE, || count(&records, &wide("v").count()))?;
     let fetched = each(RECORDS_PER_VALUE, || count(&records, &wide("v")))?;
-    let sorted = each(RECORDS_PER_VALUE, || count(&records, &wide("s").keys_only().order(bolide::Order::Oldest)))?;
+    let sorted =
+        each(RECORDS_PER_VALUE, || count(&records, &wide("s").keys_only().order(bolide::Order::Oldest)))?;
     let seek = each(SEEKS, || {
         (0..SEEKS).try_fold(0, |sum, number| {
             Ok(sum + count(&records, &Query::new().eq("id", number * 397).keys_only().limit(1))?)

@@ -110,10 +110,16 @@ fn checkpoints(region: &Region, places: &[Place]) -> bolide_base::Result<()> {
         let start = Instant::now();
         let checkpoint = region.checkpoint()?;
         let fixed = start.elapsed();
-        println!("a checkpoint of {} pages is taken in {:.1} us", checkpoint.pages(), fixed.as_secs_f64() * 1e6);
+        println!(
+            "a checkpoint of {} pages is taken in {:.1} us",
+            checkpoint.pages(),
+            fixed.as_secs_f64() * 1e6
+        );
         let writer = region.writer();
         let rewritten: Vec<Place> = places.iter().step_by(share * 8).copied().collect();
-        timed("first store to a page of a checkpoint", rewritten.len(), |index| writer.store(rewritten[index], 2).unwrap());
+        timed("first store to a page of a checkpoint", rewritten.len(), |index| {
+            writer.store(rewritten[index], 2).unwrap()
+        });
         drop(writer);
         drop(checkpoint);
         let mut checkpoint = region.checkpoint()?;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, FileIdentity, MAX_SEQUENCE, Result, Trailer};
 use bolide_storage::{File, MemVfs, Runtime, SystemRuntime, Vfs};
 use bolide_table::{
-    BlockCache, Compression, FileSource, InternalCursor, TableBuilder, TableCursor, TableOptions, TableReader,
-    table_file_name,
+    BlockCache, Compression, FileSource, InternalCursor, TableBuilder, TableCursor, TableOptions,
+    TableReader, table_file_name,
 };
 
 const TABLE_BYTES: u64 = 64 << 20;

@@ -321,7 +321,8 @@ impl IndexLife {
             }
             _ => return None,
         };
-        life.done = BuildPosition { records: fields.varint()?, bytes: fields.varint()?, entries: fields.varint()? };
+        life.done =
+            BuildPosition { records: fields.varint()?, bytes: fields.varint()?, entries: fields.varint()? };
         life.limits = (fields.varint()?, fields.varint()?);
         life.problem = decode_text(fields, MAX_PROBLEM_BYTES)?;
         Some(life)
@@ -485,7 +486,8 @@ mod tests {
 
     fn samples() -> Vec<Descriptor> {
         let mut samples = Vec::new();
-        for state in [CollectionLifecycle::Creating, CollectionLifecycle::Live, CollectionLifecycle::Dropping] {
+        for state in [CollectionLifecycle::Creating, CollectionLifecycle::Live, CollectionLifecycle::Dropping]
+        {
             for (records, keys) in
                 [(RecordKind::Json, KeyFormat::Typed), (RecordKind::Bytes, KeyFormat::Bytes)]
             {

@@ -8,8 +8,8 @@ use bolide_base::{Error, Result, SequenceNumber};
 use bolide_index::{AttributePath, CursorToken, NewestKeys, NewestQuery, Query, Value};
 
 use crate::find::{AnswerRef, Outcome};
-use crate::find_options::FindOptions;
 use crate::find_newest::{DeliveredAnswers, IndexNames};
+use crate::find_options::FindOptions;
 use crate::handle::Collection;
 use crate::index_set::{Index, IndexSet};
 use crate::schema::WatchedIndexes;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use index::{IndexAdd, IndexArguments, IndexAdvise, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments};
+pub(crate) use index::{
+    IndexAdd, IndexAdvise, IndexArguments, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments,
+};
 
 use crate::output::Format;
 use crate::row::FieldPath;

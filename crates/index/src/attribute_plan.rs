@@ -120,7 +120,9 @@ impl AttributePlan {
         let new = self.nodes.len();
         let node = &mut self.nodes[parent];
         let known = match step {
-            PathStep::Field(name) => node.fields.iter().find(|(field, _)| **field == **name).map(|(_, id)| *id),
+            PathStep::Field(name) => {
+                node.fields.iter().find(|(field, _)| **field == **name).map(|(_, id)| *id)
+            }
             PathStep::Elements => node.elements,
         };
         if let Some(known) = known {

@@ -76,8 +76,7 @@ impl FromStr for CursorToken {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        decode(text.trim())
-            .ok_or_else(|| Error::invalid_input("this is not a complete cursor token"))
+        decode(text.trim()).ok_or_else(|| Error::invalid_input("this is not a complete cursor token"))
     }
 }
 

@@ -14,8 +14,8 @@ use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
+use crate::ps_tree::{EntryPlace, PageEntryKey};
 use crate::ps_tree_index::PsCosts;
-use crate::ps_tree::{PageEntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
 use crate::version_table::LocatedKey;
 

@@ -112,7 +112,9 @@ impl AttributePath {
     fn into_location(self) -> Result<Vec<PathStep>> {
         match self.shape {
             PathShape::Scalar => Ok(self.steps),
-            _ => Err(Error::invalid_input(format!("`{self}` is spatial already: name the path of the numbers"))),
+            _ => Err(Error::invalid_input(format!(
+                "`{self}` is spatial already: name the path of the numbers"
+            ))),
         }
     }
 
@@ -179,9 +181,9 @@ impl AttributePath {
             steps.push(PathStep::Field(field));
             rest = behind;
             while let Some(behind) = rest.strip_prefix('[') {
-                rest = behind
-                    .strip_prefix("*]")
-                    .ok_or_else(|| rejected("only `[*]`, every element of an array, may stand in brackets"))?;
+                rest = behind.strip_prefix("*]").ok_or_else(|| {
+                    rejected("only `[*]`, every element of an array, may stand in brackets")
+                })?;
                 steps.push(PathStep::Elements);
             }
             if rest.is_empty() {

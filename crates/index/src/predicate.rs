@@ -212,9 +212,7 @@ impl Predicate {
             return Err(Error::invalid_input(if spatial {
                 format!("`{path}` is not spatial: write rect({path}), or point(X,Y) with two paths")
             } else {
-                format!(
-                    "`{path}` is spatial, where values have no order: use a predicate within a rectangle"
-                )
+                format!("`{path}` is spatial, where values have no order: use a predicate within a rectangle")
             }));
         }
         let range = encode_condition(&condition)?;

@@ -288,8 +288,9 @@ impl Query {
     /// ```
     pub fn set_equal(&mut self, value: impl Into<Value>) -> Result<()> {
         let predicate = self.predicates.iter_mut().find(|predicate| predicate.is_equal());
-        let predicate = predicate
-            .ok_or_else(|| Error::invalid_input("the query has no predicate that an attribute equals a value"))?;
+        let predicate = predicate.ok_or_else(|| {
+            Error::invalid_input("the query has no predicate that an attribute equals a value")
+        })?;
         *predicate = Predicate::equal(predicate.path().clone(), value)?;
         Ok(())
     }
@@ -358,9 +359,7 @@ impl Query {
                 Err(Error::invalid_input("a limit per value needs a range: it counts the values in it"))
             }
             None if self.order == Order::Nearest && self.limit_per_value.is_some() => {
-                Err(Error::invalid_input(
-                    "a limit per value counts values; the order by distance has none",
-                ))
+                Err(Error::invalid_input("a limit per value counts values; the order by distance has none"))
             }
             None if self.order == Order::Nearest && self.nearest_predicates() != 1 => {
                 Err(Error::invalid_input("the order by distance needs one point to measure from"))
@@ -491,7 +490,8 @@ impl<'q> CompiledQuery<'q> {
     pub(crate) fn without(&self, omit: impl Fn(usize) -> bool) -> (Self, Vec<usize>) {
         let remaining: Vec<usize> = (0..self.predicates.len()).filter(|number| !omit(*number)).collect();
         let mut rest = self.clone();
-        rest.predicates = remaining.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
+        rest.predicates =
+            remaining.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
         rest.order_predicate =
             self.order_predicate.and_then(|number| remaining.iter().position(|stays| *stays == number));
         (rest, remaining)

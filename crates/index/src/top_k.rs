@@ -283,7 +283,8 @@ impl TopK {
         let rank = |candidate: &RankedCandidate| (&bytes[candidate.value()], candidate.sequence);
         // Mostly a sorted run and a few more: a stable sort merges them.
         self.collected.sort_by(|left, right| compare(order, rank(left), rank(right)));
-        self.collected.dedup_by(|later, retained| compare(order, rank(later), rank(retained)) == Ordering::Equal);
+        self.collected
+            .dedup_by(|later, retained| compare(order, rank(later), rank(retained)) == Ordering::Equal);
         self.sorted = true;
     }
 
@@ -296,7 +297,8 @@ impl TopK {
             retained_count = retained_count.min((self.collected.len() / 2).max(1));
         }
         if let Some(first_dropped) = self.collected.get(retained_count) {
-            self.first_dropped_rank = Some((self.bytes[first_dropped.value()].to_vec(), first_dropped.sequence));
+            self.first_dropped_rank =
+                Some((self.bytes[first_dropped.value()].to_vec(), first_dropped.sequence));
             self.collected.truncate(retained_count);
         }
         self.repack();

@@ -121,8 +121,10 @@ fn flags_and_rewrites_count_each_entry_once() {
                 places.push(entry.place);
             }
         }
-        let flagged =
-            places.into_iter().filter(|&place| cursor.flag_obsolete(place).unwrap() == PsFlag::Flagged).count();
+        let flagged = places
+            .into_iter()
+            .filter(|&place| cursor.flag_obsolete(place).unwrap() == PsFlag::Flagged)
+            .count();
         drop(cursor);
         sweeper.join().unwrap();
         let stats = tree.stats().unwrap();

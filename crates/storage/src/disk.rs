@@ -12,8 +12,8 @@ use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use crate::directory::directory_path;
-use crate::io_error::{describe, describe_two};
 use crate::file_space::{CheckedSize, reserve_space};
+use crate::io_error::{describe, describe_two};
 use crate::lock::{is_file_locked, lock_file};
 use crate::mapped_log::MappedLog;
 use crate::marker;

@@ -37,8 +37,13 @@ const USED_PER_PREALLOCATED: usize = 4;
 const MAX_PREALLOCATED: usize = 8;
 
 /// The pool of single pages of the process.
-pub(crate) static POOL: Mutex<PagePool> =
-    Mutex::new(PagePool { free: Vec::new(), used: 0, allocating: 0, preallocators: 0, requests: VecDeque::new() });
+pub(crate) static POOL: Mutex<PagePool> = Mutex::new(PagePool {
+    free: Vec::new(),
+    used: 0,
+    allocating: 0,
+    preallocators: 0,
+    requests: VecDeque::new(),
+});
 /// Signalled when a preallocator has work, or has to stop.
 pub(crate) static WORK_AVAILABLE: Condvar = Condvar::new();
 

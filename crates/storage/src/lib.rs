@@ -14,9 +14,9 @@
 
 mod directory;
 mod disk;
-mod io_error;
 mod file_space;
 mod granule_bitmap;
+mod io_error;
 mod large_array;
 mod large_pages;
 mod lock;

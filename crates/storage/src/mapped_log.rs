@@ -46,8 +46,8 @@ use std::sync::{Arc, Weak};
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::io_error::describe;
 use crate::file_space::reserve_space;
+use crate::io_error::describe;
 use crate::large_pages::Preallocate;
 use crate::log_window::{EXTENT_BYTES, LogWindow};
 use crate::page_preallocator::request_preallocation;
@@ -189,9 +189,8 @@ impl SharedLog {
         let large = !state.synced;
         let window = match state.next.take() {
             Some(next) => next,
-            None => {
-                LogWindow::map(&self.file, start, large).map_err(|error| describe("map", &self.path, error))?
-            }
+            None => LogWindow::map(&self.file, start, large)
+                .map_err(|error| describe("map", &self.path, error))?,
         };
         debug_assert_eq!((window.start(), window.is_large()), (start, large), "the next window");
         let retired = mem::replace(&mut state.window, window);

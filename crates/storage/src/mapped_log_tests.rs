@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
-use crate::large_pages::{POOL_TEST_LOCK, POOL};
+use crate::large_pages::{POOL, POOL_TEST_LOCK};
 use crate::{LargePagePreallocator, SimRng};
 
 const EXTENT: usize = EXTENT_BYTES as usize;

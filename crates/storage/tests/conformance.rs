@@ -115,8 +115,14 @@ fn missing_names_are_not_found() {
     for directory in directories() {
         assert_eq!(kind(directory.vfs.open(&directory.path("x"))), ErrorKind::NotFound);
         assert_eq!(kind(directory.vfs.remove(&directory.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(directory.vfs.rename(&directory.path("x"), &directory.path("y"))), ErrorKind::NotFound);
-        assert_eq!(kind(directory.vfs.hard_link(&directory.path("x"), &directory.path("y"))), ErrorKind::NotFound);
+        assert_eq!(
+            kind(directory.vfs.rename(&directory.path("x"), &directory.path("y"))),
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            kind(directory.vfs.hard_link(&directory.path("x"), &directory.path("y"))),
+            ErrorKind::NotFound
+        );
         assert_eq!(kind(directory.vfs.list(&directory.path("x"))), ErrorKind::NotFound);
         assert_eq!(kind(directory.vfs.sync_dir(&directory.path("x"))), ErrorKind::NotFound);
         assert_eq!(kind(directory.vfs.remove_dir(&directory.path("x"))), ErrorKind::NotFound);
@@ -175,7 +181,10 @@ fn a_hard_link_is_a_second_name() {
     for directory in directories() {
         let file = directory.write("a", b"12");
         directory.vfs.hard_link(&directory.path("a"), &directory.path("b")).unwrap();
-        assert_eq!(kind(directory.vfs.hard_link(&directory.path("a"), &directory.path("b"))), ErrorKind::Conflict);
+        assert_eq!(
+            kind(directory.vfs.hard_link(&directory.path("a"), &directory.path("b"))),
+            ErrorKind::Conflict
+        );
         file.append(b"34").unwrap();
         directory.vfs.remove(&directory.path("a")).unwrap();
         assert_eq!(directory.read("b"), b"1234");

@@ -74,8 +74,7 @@ pub fn check(disk: &SimVfs, setup: Setup, seed: u64, model: &Model) -> Outcome {
     subject.step(&HistoryStep::Reopen).map_err(|failure| format!("the next open: {failure}"))?;
     compare(&subject, "records after the next open")?;
     let db = subject.db().map_err(failed("the next open"))?;
-    verify(db, &subject.model, &mut rng)
-        .map_err(|failure| format!("rebuilt indexes: {failure}"))
+    verify(db, &subject.model, &mut rng).map_err(|failure| format!("rebuilt indexes: {failure}"))
 }
 
 fn failed(what: &'static str) -> impl Fn(bolide::Error) -> String {

@@ -116,7 +116,9 @@ impl Subject {
             HistoryStep::Checkpoint => return self.checkpoint(),
             HistoryStep::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
             HistoryStep::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
-            HistoryStep::RebuildIndex(collection, spec) => self.rebuild_index(collection, index_name(spec))?,
+            HistoryStep::RebuildIndex(collection, spec) => {
+                self.rebuild_index(collection, index_name(spec))?
+            }
             HistoryStep::ToggleCollection(name, specs) => self.toggle_collection(name, specs)?,
             HistoryStep::Get(collection, key, slot) => return self.get(collection, key, *slot),
             HistoryStep::Scan { collection, low, high, reverse, snapshot } => {
@@ -201,8 +203,7 @@ impl Subject {
     fn target(&self, name: &str, slot: Option<usize>) -> bolide::Result<Option<ReadTarget>> {
         let pinned = slot.and_then(|slot| self.snapshots.get(slot)?.as_ref());
         let model = pinned.map_or(&self.model, |(_, model)| model);
-        let (Some(current), Some(expected)) =
-            (self.model.collections.get(name), model.collections.get(name))
+        let (Some(current), Some(expected)) = (self.model.collections.get(name), model.collections.get(name))
         else {
             return Ok(None);
         };

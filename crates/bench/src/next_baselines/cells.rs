@@ -109,7 +109,10 @@ impl Square {
 fn cover(low: [u32; 2], high: [u32; 2], bits: u32) -> Vec<(u64, u64)> {
     let mut squares = vec![Square { x: 0, y: 0, bits }];
     let side = (high[0] - low[0]).max(high[1] - low[1]) + 1;
-    while squares.first().is_some_and(|square| (1u64 << square.bits) * u64::from(SQUARES_PER_SIDE) > u64::from(side)) {
+    while squares
+        .first()
+        .is_some_and(|square| (1u64 << square.bits) * u64::from(SQUARES_PER_SIDE) > u64::from(side))
+    {
         let mut finer = Vec::with_capacity(4 * squares.len());
         for square in &squares {
             if square.bits == 0 || square.is_inside(low, high) {

@@ -70,7 +70,10 @@ impl CellRanges {
 }
 
 /// `components` that substitute the indexes with these names.
-pub fn with_substitutions(components: Components, substitutions: HashMap<String, Substitution>) -> Components {
+pub fn with_substitutions(
+    components: Components,
+    substitutions: HashMap<String, Substitution>,
+) -> Components {
     components.index_wrapper(Arc::new(move |declared, _: TreeId| {
         match substitutions.get(declared.spec().name()) {
             Some(substitution) => Arc::new(SubstitutedIndex { declared, substitution: substitution.clone() }),

@@ -98,7 +98,10 @@ impl Table {
         contenders: &[Contender],
         attributes: &[Attribute],
     ) -> Result<Self> {
-        let memo = contenders.iter().any(|one| one.kind == ContenderKind::Composite).then(Arc::<UpdateMemo>::default);
+        let memo = contenders
+            .iter()
+            .any(|one| one.kind == ContenderKind::Composite)
+            .then(Arc::<UpdateMemo>::default);
         let cells = Arc::<CellRanges>::default();
         let (mut eager, mut substitutions, mut specs) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, contender) in contenders.iter().enumerate() {
@@ -106,7 +109,9 @@ impl Table {
                 let name = index_name(number, at);
                 let ordered = if attribute.is_spatial() { CELL } else { attribute.path };
                 match contender.kind {
-                    ContenderKind::InSstables(kind) => specs.push(format!("{name}={}:{kind}", attribute.path)),
+                    ContenderKind::InSstables(kind) => {
+                        specs.push(format!("{name}={}:{kind}", attribute.path))
+                    }
                     ContenderKind::Eager => {
                         let tree = Arc::new(EagerIndex::new(attribute.path.parse()?));
                         eager.push((number, at, tree.clone()));

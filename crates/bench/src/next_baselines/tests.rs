@@ -7,10 +7,12 @@ use bolide::{Components, FindOptions};
 use super::*;
 use crate::data::random::Random;
 
-const SETTING: TableSettings = TableSettings { cache_bytes: 64 << 10, memtable_bytes: 64 << 10, file_bytes: 16 << 10 };
+const SETTING: TableSettings =
+    TableSettings { cache_bytes: 64 << 10, memtable_bytes: 64 << 10, file_bytes: 16 << 10 };
 const EAGER: Contender = Contender { name: "eager", kind: ContenderKind::Eager };
 const COMPOSITE: Contender = Contender { name: "composite", kind: ContenderKind::Composite };
-const IN_SSTABLES: Contender = Contender { name: "in sstables", kind: ContenderKind::InSstables("next:global=off") };
+const IN_SSTABLES: Contender =
+    Contender { name: "in sstables", kind: ContenderKind::InSstables("next:global=off") };
 const NEXT: Contender = Contender { name: "next", kind: ContenderKind::InSstables("next") };
 const ATTRIBUTES: [Attribute; 3] =
     [Attribute { path: "number" }, Attribute { path: "rect(box)" }, Attribute { path: "point(x,y)" }];
@@ -153,7 +155,5 @@ fn several_contenders_of_one_table_return_the_same_answers() {
     assert!(answers > 600, "{answers}");
     assert!(table.in_memory().0 > 0 && table.in_memory().1 == 200, "{:?}", table.in_memory());
     let missing = Contender { name: "other", kind: ContenderKind::InSstables("embedded") };
-    assert!(
-        table.run_query(missing, 0, Selection::Equal(1.0), &FindOptions::default(), |_, _| {}).is_err()
-    );
+    assert!(table.run_query(missing, 0, Selection::Equal(1.0), &FindOptions::default(), |_, _| {}).is_err());
 }

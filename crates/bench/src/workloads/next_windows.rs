@@ -239,7 +239,8 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     db.compact()?;
     measure::settle(Duration::from_secs(120));
     let model = model.by_longitude();
-    let query_rows = if matches!(window_queries, WindowQueries::Unindexed) { &[][..] } else { &WINDOW_ROWS[..] };
+    let query_rows =
+        if matches!(window_queries, WindowQueries::Unindexed) { &[][..] } else { &WINDOW_ROWS[..] };
     for row_spec in query_rows {
         let row = measure_row(&records, row_spec, &window_queries, &model, &mut random, path, &mapped)?;
         if row_spec.row != WARM_UP {
@@ -341,7 +342,8 @@ mod tests {
             assert!((40..60).contains(&model.within(window).count()));
             let row_spec = WindowRow { row: "all", answers: 500, queries: 1 };
             let mut random = Random::new(1);
-            let mut row = || measure_row(&records, &row_spec, &window_queries, &model, &mut random, path, &|| 0);
+            let mut row =
+                || measure_row(&records, &row_spec, &window_queries, &model, &mut random, path, &|| 0);
             row().unwrap();
             records.delete(&keys::key(7)).unwrap();
             assert!(row().is_err());

@@ -47,7 +47,8 @@ pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
         }
         if row != Row::Load && !warm {
             // Reads start with a warm cache.
-            let context = RowContext::new(Row::Get(Popularity::Uniform), population, plan.threads, plan.ranks);
+            let context =
+                RowContext::new(Row::Get(Popularity::Uniform), population, plan.threads, plan.ranks);
             drive(&*engine, &context, plan, context.row.operations(population))?;
             warm = true;
         }
@@ -117,7 +118,12 @@ struct ThreadTotals {
 }
 
 /// Runs `operations` operations of a row over its threads.
-fn drive(engine: &dyn Engine, context: &RowContext, plan: &StorePlan, operations: u64) -> Result<ThreadTotals> {
+fn drive(
+    engine: &dyn Engine,
+    context: &RowContext,
+    plan: &StorePlan,
+    operations: u64,
+) -> Result<ThreadTotals> {
     // A load has no limit, since other rows need all records.
     let limit = match context.row {
         Row::Load => Duration::MAX,

@@ -179,7 +179,8 @@ impl ViewBed {
     /// Writes the runs into `directory` and builds the views.
     pub fn build(settings: &BedSettings, directory: &Path) -> Result<Self> {
         let count = settings.entries;
-        let keys = KeySpace { count, runs: settings.runs as u64, neighbours: if settings.strong { 64 } else { 1 } };
+        let keys =
+            KeySpace { count, runs: settings.runs as u64, neighbours: if settings.strong { 64 } else { 1 } };
         let cache = BlockCache::new(8 << 30);
         let options = TableOptions::default().compression(Compression::None).key_counts(true);
         let tables = write_tables(&keys, &options, &cache, 1, directory)?;
@@ -354,7 +355,9 @@ impl QueryStream {
         let mut drawn = Vec::with_capacity(DRAWN_AT_ONCE);
         while !self.operations.is_empty() {
             drawn.clear();
-            drawn.extend(self.operations.by_ref().take(DRAWN_AT_ONCE).map(|operation| self.keys.query(operation)));
+            drawn.extend(
+                self.operations.by_ref().take(DRAWN_AT_ONCE).map(|operation| self.keys.query(operation)),
+            );
             let started = thread_cpu_nanos();
             drawn.iter().try_for_each(&mut run)?;
             self.nanos += thread_cpu_nanos() - started;

@@ -130,9 +130,10 @@ impl<'s> Worker<'s> {
         match self.context.row {
             Row::Load => self.insertion(0),
             Row::Get(_) => self.on_existing(OperationKind::Get),
-            Row::MissingGet => {
-                Operation { number: FIRST_ABSENT + self.random.below(FIRST_ABSENT), kind: OperationKind::Missing }
-            }
+            Row::MissingGet => Operation {
+                number: FIRST_ABSENT + self.random.below(FIRST_ABSENT),
+                kind: OperationKind::Missing,
+            },
             Row::Seek(_) => self.on_existing(OperationKind::Scan(1)),
             Row::Scan(_) => self.on_existing(OperationKind::Scan(SCAN_RECORDS)),
             Row::Ycsb(ycsb) => self.ycsb(ycsb),
@@ -245,9 +246,10 @@ impl<'s> Worker<'s> {
         self.checksum = checksum;
         let short = count < limit && start < self.context.last_full_start;
         if wrong || first || count > limit || short {
-            return Err(
-                format!("a scan of {limit} from record {number} returned {count} records, or wrong ones").into()
-            );
+            return Err(format!(
+                "a scan of {limit} from record {number} returned {count} records, or wrong ones"
+            )
+            .into());
         }
         Ok(())
     }

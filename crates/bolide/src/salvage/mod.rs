@@ -25,7 +25,7 @@ use bolide_lsm::salvage::Salvage;
 use bolide_lsm::{Store, StoreBatch, SyncMode};
 use bolide_storage::Vfs;
 
-use self::plan::{SalvagePlan, PlannedCollection, lost_index, without_records};
+use self::plan::{PlannedCollection, SalvagePlan, lost_index, without_records};
 pub use self::report::{RebuiltIndex, RepairReport, RepairedCollection};
 use crate::catalog::RecordKind;
 use crate::components::Components;

@@ -120,7 +120,7 @@ mod tests {
     fn compressed_files_are_read_by_their_name() {
         let plain = b"{\"a\":1}\n{\"a\":2}\n".repeat(1000);
         let zst = zstd::encode_all(&plain[..], 1).unwrap();
-        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::InputCompression::fast());
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gz, &plain).unwrap();
         let gz = gz.finish().unwrap();
         // Files of both formats may consist of several members.

@@ -46,7 +46,8 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
     let Some(extractor) = &index.extractor else { return Ok(()) };
     let stored = load(sstable, index)?;
     let bits = u32::from(stored.bits());
-    let member: Arc<dyn crate::in_sstable::SstableIndex> = Arc::new(EmbeddedSstableIndex::with_bits(index, bits));
+    let member: Arc<dyn crate::in_sstable::SstableIndex> =
+        Arc::new(EmbeddedSstableIndex::with_bits(index, bits));
     let mut collector = TableCollectors::new(Arc::clone(extractor), [member]).collector();
     let mut values = AttributeValues::new();
     let mut entries = sstable.entries()?;
@@ -88,7 +89,8 @@ fn admits(stored: &MetaBlock, block: u64, key: &[u8], first: &[u8]) -> bool {
     [key, first].into_iter().all(|hashed| {
         let wanted = MetaBlockQuery { low: key, end: &end, hash: Some(filter::hash(hashed)) };
         let is_maybe = |answer| matches!(answer, FilterResult::MayMatch { .. });
-        is_maybe(stored.match_table(&wanted, u64::MAX)) && is_maybe(stored.match_block(block, &wanted, u64::MAX))
+        is_maybe(stored.match_table(&wanted, u64::MAX))
+            && is_maybe(stored.match_block(block, &wanted, u64::MAX))
     })
 }
 

@@ -223,7 +223,10 @@ impl<'v> EmbeddedCursor<'v> {
                 FilterResult::MayMatch { largest, filtered } => {
                     self.costs.bloom_hits += u64::from(filtered);
                     let rank = self.rank(component, block, largest);
-                    units.push(ReadUnit { rank, kind: UnitKind::Block { component, block, by_filter: filtered } });
+                    units.push(ReadUnit {
+                        rank,
+                        kind: UnitKind::Block { component, block, by_filter: filtered },
+                    });
                 }
                 FilterResult::TooNew => self.costs.blocks_skipped_by_sequence += 1,
                 FilterResult::OutOfZone => self.costs.blocks_skipped_by_zone_map += 1,

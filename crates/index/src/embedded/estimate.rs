@@ -115,7 +115,13 @@ fn false_positives(bits: u8) -> f64 {
 }
 
 /// Estimates how many of the `records` of a block match, if neither filter nor zone map excludes it.
-fn in_block(filters: &MetaBlock, block: u64, access: &Access, wanted: &MetaBlockQuery<'_>, records: f64) -> f64 {
+fn in_block(
+    filters: &MetaBlock,
+    block: u64,
+    access: &Access,
+    wanted: &MetaBlockQuery<'_>,
+    records: f64,
+) -> f64 {
     let Some((low, high)) = filters.zone_of(block) else { return records };
     if wanted.low <= low && high < wanted.end {
         return records;

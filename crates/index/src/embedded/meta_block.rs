@@ -298,7 +298,12 @@ impl MetaBlock {
     }
 
     /// Evaluates a query at `sequence` for data block number `block`.
-    pub(super) fn match_block(&self, block: u64, wanted: &MetaBlockQuery<'_>, sequence: SequenceNumber) -> FilterResult {
+    pub(super) fn match_block(
+        &self,
+        block: u64,
+        wanted: &MetaBlockQuery<'_>,
+        sequence: SequenceNumber,
+    ) -> FilterResult {
         let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block));
         part.map_or(FilterResult::OutOfZone, |part| self.match_part(part, wanted, sequence))
     }
@@ -309,7 +314,12 @@ impl MetaBlock {
         (part.state == DESCRIBED).then(|| (self.low(part), self.high(part)))
     }
 
-    fn match_part(&self, part: &MetaBlockPart, wanted: &MetaBlockQuery<'_>, sequence: SequenceNumber) -> FilterResult {
+    fn match_part(
+        &self,
+        part: &MetaBlockPart,
+        wanted: &MetaBlockQuery<'_>,
+        sequence: SequenceNumber,
+    ) -> FilterResult {
         if part.state == EMPTY {
             return FilterResult::OutOfZone;
         }

@@ -34,7 +34,10 @@ fn parts_are_matched_by_zone_filter_and_sequence() {
     assert_eq!(match_part(b"0c", b"0d"), maybe(12, false));
     assert_eq!(match_part(b"0d", b"0e"), maybe(12, false));
     assert_eq!(match_part(b"0f", b"0g"), maybe(12, false));
-    assert_eq!((match_part(b"0a", b"0c"), match_part(b"0fa", b"0g")), (FilterResult::OutOfZone, FilterResult::OutOfZone));
+    assert_eq!(
+        (match_part(b"0a", b"0c"), match_part(b"0fa", b"0g")),
+        (FilterResult::OutOfZone, FilterResult::OutOfZone)
+    );
     let point = |key: &[u8]| MetaBlockQuery { low: b"0c", end: b"0g", hash: Some(filter::hash(key)) };
     assert_eq!(block.match_block(0, &point(b"0c"), 100), maybe(12, true));
     assert_eq!(block.match_table(&point(b"0f"), 100), maybe(12, true));

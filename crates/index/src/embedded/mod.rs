@@ -35,13 +35,13 @@
 
 mod check;
 mod collector;
+#[cfg(test)]
+mod concurrent_flush_tests;
 mod costs;
 mod cursor;
 mod estimate;
 mod filter;
 mod meta_block;
-#[cfg(test)]
-mod concurrent_flush_tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -100,7 +100,8 @@ impl TableCollectors {
         let attributes =
             AttributePlan::new(indexes.iter().flat_map(|index| index.attributes().iter().cloned()));
         let slots = |index: &Arc<dyn SstableIndex>| slots_in(&attributes, index.attributes());
-        let indexes = indexes.into_iter().map(|index| CollectedIndex { slots: slots(&index), index }).collect();
+        let indexes =
+            indexes.into_iter().map(|index| CollectedIndex { slots: slots(&index), index }).collect();
         Self { plan: Arc::new(CollectorPlan { extractor, attributes, indexes }) }
     }
 

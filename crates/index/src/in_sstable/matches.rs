@@ -186,7 +186,12 @@ impl Matches {
 }
 
 /// Appends a key and a value to `bytes`.
-fn append_match(bytes: &mut Vec<u8>, sequence: SequenceNumber, primary_key: &[u8], value: &[u8]) -> IndexMatch {
+fn append_match(
+    bytes: &mut Vec<u8>,
+    sequence: SequenceNumber,
+    primary_key: &[u8],
+    value: &[u8],
+) -> IndexMatch {
     let start = bytes.len();
     bytes.extend_from_slice(primary_key);
     let primary_key = start..bytes.len();

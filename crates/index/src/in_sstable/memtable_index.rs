@@ -152,7 +152,13 @@ pub(crate) struct WalkProgress {
 impl MemtableIndex {
     /// Estimates the share of the entries of `index` from `low` on and below `end`, and returns it with the number of
     /// entries; `None` before the first query. Does not update the index. Counts up to `max_count` entries, and else samples.
-    pub(crate) fn share(&self, index: &SstableIndexBase, low: &[u8], end: &[u8], max_count: usize) -> Option<(f64, usize)> {
+    pub(crate) fn share(
+        &self,
+        index: &SstableIndexBase,
+        low: &[u8],
+        end: &[u8],
+        max_count: usize,
+    ) -> Option<(f64, usize)> {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id)?;
         if low >= end {
@@ -206,7 +212,11 @@ impl MemtableIndex {
         let range = (Bound::Included(wanted.low), Bound::Excluded(wanted.end));
         let mut in_range: Vec<(EntryInfo, &[u8])> = Vec::with_capacity(wanted.max_entries);
         in_range.extend(
-            member.entries.range::<[u8], _>(range).take(wanted.max_entries).map(|(key, info)| (*info, &**key)),
+            member
+                .entries
+                .range::<[u8], _>(range)
+                .take(wanted.max_entries)
+                .map(|(key, info)| (*info, &**key)),
         );
         if in_range.len() == wanted.max_entries {
             return Ok(None);
@@ -268,7 +278,9 @@ impl MemtableIndex {
         let member = state.members.iter_mut().find(|member| member.id == index.id).unwrap();
         match there {
             true => {
-                assert!(member.entries.insert(key.into(), EntryInfo { sequence: 1, repeated: false }).is_none())
+                assert!(
+                    member.entries.insert(key.into(), EntryInfo { sequence: 1, repeated: false }).is_none()
+                )
             }
             false => assert!(member.entries.remove(key).is_some()),
         }

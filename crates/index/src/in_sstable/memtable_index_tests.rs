@@ -146,12 +146,14 @@ fn a_walk_visits_the_newest_entries_of_a_range() {
                 let wanted = NewestRange { low, end, below, steps };
                 let visit = |key: &[u8], repeated| visited.push((key.to_vec(), repeated));
                 let Fixture { memtable_index, memtable, index, .. } = fixture;
-                let walked = memtable_index.visit_newest(memtable, index, &JsonExtractor, &wanted, visit).unwrap();
+                let walked =
+                    memtable_index.visit_newest(memtable, index, &JsonExtractor, &wanted, visit).unwrap();
                 assert_eq!(walked.entries, by_age.len());
 
                 let older = &by_age[..by_age.partition_point(|entry| entry.sequence < below)];
                 let down_to = older.len().checked_sub(steps).and_then(|at| older.get(at)).map(|e| e.sequence);
-                let is_walked = |entry: &&ModelEntry| down_to.is_some_and(|down_to| entry.sequence >= down_to);
+                let is_walked =
+                    |entry: &&ModelEntry| down_to.is_some_and(|down_to| entry.sequence >= down_to);
                 let whole = older.len() <= steps || older.iter().all(|entry| is_walked(&entry));
                 let mut expected: Vec<ModelEntry> = fixture.range(low, end);
                 expected.retain(|entry| entry.sequence < below && (whole || is_walked(&entry)));
@@ -172,12 +174,16 @@ fn a_small_range_yields_its_newest_entries() {
         check_pairs(fixture, |low, end| {
             let range = fixture.range(low, end);
             for (below, newest) in [(0, 1), (60, 2), (120, 1), (1000, 2), (1000, 3), (1000, 1000)] {
-                for max_entries in [1, range.len(), range.len() + 1, 1000].into_iter().filter(|max_entries| *max_entries > 0) {
+                for max_entries in
+                    [1, range.len(), range.len() + 1, 1000].into_iter().filter(|max_entries| *max_entries > 0)
+                {
                     let mut visited = Vec::new();
                     let visit = |key: &[u8], repeated| visited.push((key.to_vec(), repeated));
                     let wanted = SmallRange { low, end, below, max_entries, newest };
                     let Fixture { memtable_index, memtable, index, .. } = fixture;
-                    let down_to = memtable_index.visit_small_range(memtable, index, &JsonExtractor, &wanted, visit).unwrap();
+                    let down_to = memtable_index
+                        .visit_small_range(memtable, index, &JsonExtractor, &wanted, visit)
+                        .unwrap();
                     if range.len() >= max_entries {
                         assert_eq!((down_to, visited.len()), (None, 0));
                         continue;
@@ -203,11 +209,12 @@ fn a_range_is_read_in_order_after_any_key_until_the_caller_stops() {
         let read = |low: &[u8], after: Option<&[u8]>, end: &[u8], max_count: usize| {
             let mut visited = Vec::new();
             let Fixture { memtable_index, memtable, index, .. } = fixture;
-            memtable_index.visit(memtable, index, &JsonExtractor, (low, after, end), |key, repeated| {
-                visited.push((key.to_vec(), repeated));
-                visited.len() < max_count
-            })
-            .unwrap();
+            memtable_index
+                .visit(memtable, index, &JsonExtractor, (low, after, end), |key, repeated| {
+                    visited.push((key.to_vec(), repeated));
+                    visited.len() < max_count
+                })
+                .unwrap();
             entries_of(fixture, &visited)
         };
         check_pairs(fixture, |low, end| {
@@ -260,7 +267,8 @@ fn the_share_of_a_range_is_exact_in_a_short_list() {
             let within = fixture.range(low, end).len();
             let all = entries.len().max(1) as f64;
             for max_count in [1, 3, within.max(1), within + 1, 1000] {
-                let expected = if within < max_count { within as f64 } else { (within as f64).max(max_count as f64) };
+                let expected =
+                    if within < max_count { within as f64 } else { (within as f64).max(max_count as f64) };
                 assert_eq!(
                     memtable_index.share(index, low, end, max_count),
                     Some((expected / all, entries.len())),
@@ -280,7 +288,9 @@ fn the_share_of_a_range_in_a_long_list_is_sampled() {
     }
     let Fixture { memtable_index, memtable, index, .. } = &fixture;
     memtable_index.opaque(memtable, index, &JsonExtractor, 0).unwrap();
-    let share = |low: &str, end: &str, max_count| memtable_index.share(index, &encoded(low), &encoded(end), max_count).unwrap();
+    let share = |low: &str, end: &str, max_count| {
+        memtable_index.share(index, &encoded(low), &encoded(end), max_count).unwrap()
+    };
     assert_eq!(share("a", "b", 10), (0.5, 4000));
     assert_eq!(share("b", "c", 10), (0.5, 4000));
     assert_eq!(share("a", "c", 10), (1.0, 4000));
@@ -302,7 +312,10 @@ fn the_memory_of_all_entries_is_counted_once() {
         let opaque = fixture.opaque.iter().map(|(_, key)| size_of::<u64>() + key.len() + ENTRY_BYTES);
         for _ in 0..2 {
             memtable_index.opaque(memtable, index, &JsonExtractor, 0).unwrap();
-            assert_eq!(memtable_index.memory_bytes(), empty + entries.clone().chain(opaque.clone()).sum::<usize>());
+            assert_eq!(
+                memtable_index.memory_bytes(),
+                empty + entries.clone().chain(opaque.clone()).sum::<usize>()
+            );
         }
     });
 }

@@ -14,7 +14,9 @@ use bolide_lsm::store::MemtableComponent;
 
 use super::SstableIndexBase;
 use super::matches::{IndexQuery, Matches};
-use super::memtable_index::{ATTACHMENT, MemtableIndex, NewestRange, SEQUENCE_BYTES, SmallRange, WalkProgress};
+use super::memtable_index::{
+    ATTACHMENT, MemtableIndex, NewestRange, SEQUENCE_BYTES, SmallRange, WalkProgress,
+};
 use crate::attribute;
 use crate::query::Order;
 
@@ -152,7 +154,13 @@ impl MemtableReader<'_> {
     fn read_small_range(&mut self, below: SequenceNumber) -> Result<Option<MemtableRest>> {
         let Self { query, component, index, out, .. } = self;
         let (access, attributes) = (query.access, query.index.spec.attributes().len());
-        let wanted = SmallRange { low: &access.low, end: &access.end, below, max_entries: MAX_SMALL_RANGE, newest: FIRST_BATCH };
+        let wanted = SmallRange {
+            low: &access.low,
+            end: &access.end,
+            below,
+            max_entries: MAX_SMALL_RANGE,
+            newest: FIRST_BATCH,
+        };
         let memtable = component.memtable();
         let visit = |key: &[u8], repeated| {
             out.memtable_entries += 1;
@@ -184,7 +192,12 @@ impl MemtableReader<'_> {
     }
 
     /// Reads the next entries in key order.
-    fn read_entries(&mut self, rank: u64, after: Option<Vec<u8>>, below: SequenceNumber) -> Result<MemtableRest> {
+    fn read_entries(
+        &mut self,
+        rank: u64,
+        after: Option<Vec<u8>>,
+        below: SequenceNumber,
+    ) -> Result<MemtableRest> {
         let max_sequence = self.table.sequence().min(below.saturating_sub(1));
         let Self { query, component, index, out, .. } = self;
         let (access, attributes) = (query.access, query.index.spec.attributes().len());

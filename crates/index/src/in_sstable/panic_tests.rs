@@ -73,7 +73,9 @@ fn the_next_reader_indexes_all_records_after_a_panic() {
     // While the memtable is read first, and while the journal is applied.
     for (read_before, at) in [(false, 1), (false, 17), (false, 40), (true, 1), (true, 11), (true, 20)] {
         let (store, tree) = store();
-        let index = |id, on: &str| SstableIndexBase::new(on.parse().unwrap(), id, tree, Some(Arc::new(JsonExtractor)));
+        let index = |id, on: &str| {
+            SstableIndexBase::new(on.parse().unwrap(), id, tree, Some(Arc::new(JsonExtractor)))
+        };
         let (index, other) = (index(77, "a:embedded"), index(78, "b=a:embedded"));
         let memtable_index = MemtableIndex::default();
         put(&store, tree, 0..20);
@@ -105,7 +107,9 @@ fn two_consecutive_panics_lose_no_entry_for_a_reader_in_between() {
     store.put(tree, b"2", br#"{"a":1}"#, SyncMode::None).unwrap();
     for _ in 0..2 {
         let panics = PanicsAt(AtomicU64::new(1));
-        assert!(catch_unwind(AssertUnwindSafe(|| read(&memtable_index, &memtable, &index, &panics))).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| read(&memtable_index, &memtable, &index, &panics))).is_err()
+        );
     }
     // The second step of a reader that read the entries before the panics.
     assert_eq!(memtable_index.opaque(&memtable, &index, &JsonExtractor, 100).unwrap().len(), 1);

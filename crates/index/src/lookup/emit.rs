@@ -12,7 +12,7 @@ use crate::source::ReadSource;
 use crate::top_k::compare;
 
 use super::execution::Execution;
-use super::{Row, RowRecord, RecordRef};
+use super::{RecordRef, Row, RowRecord};
 
 impl<S, F> Execution<'_, S, F>
 where

@@ -21,7 +21,7 @@ use super::covered::{CoveredAttributes, EntryCheck};
 use super::per_value::PerValue;
 use super::plan::AccessPath;
 use super::window::CandidateWindow;
-use super::{Lookup, LookupOptions, Row, RecordRef};
+use super::{Lookup, LookupOptions, RecordRef, Row};
 
 /// Minimum capacity for candidates that are collected.
 const MIN_CAPACITY: usize = 128;
@@ -167,10 +167,7 @@ where
     }
 
     /// Runs the lookup on the cursor that `open` returns; opens it again for each further pass.
-    pub(super) fn run<'c>(
-        &mut self,
-        open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>,
-    ) -> Result<()> {
+    pub(super) fn run<'c>(&mut self, open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>) -> Result<()> {
         let cursor = open()?;
         let in_order = cursor.order() == Some(self.query.order) && !self.order_by_record;
         // A counting query needs no order.

@@ -20,7 +20,7 @@ use bolide_table::ReadCounters;
 
 use super::execution::Execution;
 use super::window::{CandidateState, CandidateWindow};
-use super::{Row, RecordRef};
+use super::{RecordRef, Row};
 use crate::fetch::{FetchMode, FetchPool, pinned_bytes, task_queue};
 use crate::source::{ReadSource, TreeSource};
 use crate::validation::Verdict;
@@ -42,7 +42,11 @@ where
     F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
 {
     /// Fetches the records of the candidates at `order`, which validates them.
-    pub(super) fn fetch_window(&mut self, window: &mut CandidateWindow<RecordRef<S>>, order: Vec<usize>) -> Result<()> {
+    pub(super) fn fetch_window(
+        &mut self,
+        window: &mut CandidateWindow<RecordRef<S>>,
+        order: Vec<usize>,
+    ) -> Result<()> {
         let start = self.now();
         let mut pinned = 0;
         if self.options.fetch.by_sequence {

@@ -198,7 +198,8 @@ impl<S: ReadSource> Lookup<'_, S> {
         let Some((driving, filtering)) = plan.paths.split_first_mut() else {
             return Err(Error::internal("a plan has no index"));
         };
-        if let (Some(token), false) = (compiled.after, compiled.needs_order_values() && !compiled.by_value()) {
+        if let (Some(token), false) = (compiled.after, compiled.needs_order_values() && !compiled.by_value())
+        {
             driving.access.resume_at(compiled.order, &token.value, token.sequence);
         }
         let (driving, filtering) = (&*driving, &*filtering);

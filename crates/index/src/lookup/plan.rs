@@ -225,12 +225,17 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
             if explain { describe(&estimates, &paths, &alternatives, &chosen) } else { Vec::new() };
         let scans_by_choice = chosen.is_empty() && !paths.is_empty();
         let mut slots: Vec<Option<AccessPath<'a, S>>> = paths.into_iter().map(Some).collect();
-        let paths = chosen.iter().filter_map(|number| slots.get_mut(*number).and_then(Option::take)).collect();
+        let paths =
+            chosen.iter().filter_map(|number| slots.get_mut(*number).and_then(Option::take)).collect();
         Ok(LookupPlan { paths, merge, scans_by_choice, alternatives })
     }
 
     /// Estimates the entries of each path, and determines the order of its candidates.
-    fn estimate_paths(&self, estimates: &mut Estimates<'_, '_>, paths: &mut [AccessPath<'a, S>]) -> Result<()> {
+    fn estimate_paths(
+        &self,
+        estimates: &mut Estimates<'_, '_>,
+        paths: &mut [AccessPath<'a, S>],
+    ) -> Result<()> {
         let query = estimates.query;
         for path in paths.iter_mut() {
             let guess: f64 =
@@ -331,11 +336,14 @@ impl Estimates<'_, '_> {
         let by_record = self.query.by_value() && !driving.access.has_order_value();
         let fetch = match self.query.projection {
             Projection::Records => true,
-            Projection::Values => !CoveredAttributes::new(self.query, &driving.access, driving.index.spec()).selects(),
+            Projection::Values => {
+                !CoveredAttributes::new(self.query, &driving.access, driving.index.spec()).selects()
+            }
             Projection::Keys | Projection::Count => false,
         } || !all_covered
             || by_record;
-        let synchronous = paths.iter().any(|path| path.index.spec().maintenance() == Maintenance::Synchronous);
+        let synchronous =
+            paths.iter().any(|path| path.index.spec().maintenance() == Maintenance::Synchronous);
         let resolve_nanos = match (fetch, synchronous) {
             (true, _) => FETCH_NANOS,
             (false, true) => 0.0,
@@ -386,9 +394,11 @@ fn describe<S: ReadSource>(
             indexes: numbers.iter().map(|number| name(number).to_owned()).collect(),
             candidates: match &numbers[..] {
                 [] => estimates.records as u64,
-                _ => {
-                    numbers.iter().filter_map(|number| paths.get(*number)).map(|path| path.entries as u64).sum()
-                }
+                _ => numbers
+                    .iter()
+                    .filter_map(|number| paths.get(*number))
+                    .map(|path| path.entries as u64)
+                    .sum(),
             },
             estimated_nanos: *cost as u64,
             chosen: numbers == chosen,

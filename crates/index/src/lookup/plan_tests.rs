@@ -6,7 +6,9 @@ use super::plan::ForcedPlan;
 use super::tests::{any_query, any_write};
 use super::*;
 use crate::cursor_token::CursorToken;
-use crate::model::{ModelAnswer, ModelCollection, ModelView, ModelWrite, expected_answers, expected_selected};
+use crate::model::{
+    ModelAnswer, ModelCollection, ModelView, ModelWrite, expected_answers, expected_selected,
+};
 use crate::predicate::Predicate;
 use crate::query::{Order, Projection};
 
@@ -93,7 +95,8 @@ fn page_by_page(
         if let Some(token) = token {
             page = page.after(token.to_string().parse().unwrap());
         }
-        let (answers, explain) = collection.query(view, &page, variation.options(), variation.uses()).unwrap();
+        let (answers, explain) =
+            collection.query(view, &page, variation.options(), variation.uses()).unwrap();
         prop_assert!(answers.len() <= variation.page);
         let is_last = answers.len() < variation.page;
         all.extend(answers);

@@ -26,7 +26,7 @@ use crate::validation::Verdict;
 use super::covered::EntryCheck;
 use super::execution::Execution;
 use super::window::{CandidateFlags, CandidateState, CandidateWindow};
-use super::{Row, RowRecord, RecordRef};
+use super::{RecordRef, Row, RowRecord};
 
 impl<S, F> Execution<'_, S, F>
 where
@@ -217,8 +217,11 @@ where
     fn validate_window(&mut self, window: &mut CandidateWindow<RecordRef<S>>, order: &[usize]) -> Result<()> {
         let start = self.now();
         // Candidates whose records are needed are validated by the fetch.
-        let order: Vec<usize> =
-            order.iter().copied().filter(|&position| !window.candidates[position].flags.needs_record).collect();
+        let order: Vec<usize> = order
+            .iter()
+            .copied()
+            .filter(|&position| !window.candidates[position].flags.needs_record)
+            .collect();
         let keys: Vec<&[u8]> = order.iter().map(|&position| window.key(position)).collect();
         let sequences: Vec<_> = order.iter().map(|&position| window.candidates[position].sequence).collect();
         let mut verdicts = Vec::with_capacity(order.len());

@@ -256,7 +256,8 @@ impl VersionBatch {
                 VersionAt::Replaced => statistics.costs.replaced += 1,
                 VersionAt::Other => {
                     let version = versions.get(planned.version as usize);
-                    let error = version.map_or_else(|| dangling("a version"), |it| misplaced(it, global, table));
+                    let error =
+                        version.map_or_else(|| dangling("a version"), |it| misplaced(it, global, table));
                     return Err(error);
                 }
             }

@@ -127,7 +127,8 @@ fn check_global(
                     }
                 });
             }
-            let Some(mut keys) = KeyBlock::parse(&bytes).map(|block| block.keys_from_start(Vec::new())) else {
+            let Some(mut keys) = KeyBlock::parse(&bytes).map(|block| block.keys_from_start(Vec::new()))
+            else {
                 continue;
             };
             while let Some(true) = keys.next() {

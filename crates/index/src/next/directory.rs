@@ -196,7 +196,15 @@ impl Directory {
                 decode_ranges(&mut input, number as u32, &mut ranges, &mut bytes)?;
             }
             let own = (ranges.len() - before) as u32;
-            blocks.push(IndexBlockInfo { smallest, largest, keys, entries, meta_block, ranges: own, is_opaque });
+            blocks.push(IndexBlockInfo {
+                smallest,
+                largest,
+                keys,
+                entries,
+                meta_block,
+                ranges: own,
+                is_opaque,
+            });
         }
         let is_whole = input.is_empty();
         is_whole.then(|| Self {

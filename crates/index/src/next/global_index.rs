@@ -16,7 +16,7 @@ use bolide_lsm::TreeView;
 use bolide_lsm::attachments::Attachment;
 use bolide_lsm::store::{TableComponent, TablePlace};
 
-use super::directory::{self, IndexBlockInfo, Directory, SharedDirectory};
+use super::directory::{self, Directory, IndexBlockInfo, SharedDirectory};
 use super::intervals::{IntervalBounds, Intervals};
 use super::key_filter::KeyFilter;
 use crate::in_sstable::{SstableIndexBase, summary};
@@ -361,10 +361,11 @@ impl GlobalIndex {
 /// Member and number of each key range of the members from number `from` on that are in the set.
 fn key_ranges(members: &[MemberSstable], from: usize) -> Vec<(u32, u32)> {
     let current = (0..).zip(members).skip(from).filter(|(_, member)| member.place.is_some());
-    current.flat_map(|(number, member)| {
-        (0..member.directory.key_ranges() as u32).map(move |range| (number, range))
-    })
-    .collect()
+    current
+        .flat_map(|(number, member)| {
+            (0..member.directory.key_ranges() as u32).map(move |range| (number, range))
+        })
+        .collect()
 }
 
 /// The decoded directory of `index` in an sstable that has one.

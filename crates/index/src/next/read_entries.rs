@@ -45,12 +45,16 @@ impl NextCursor<'_> {
                 }),
                 None => {
                     let window = self.window.as_mut().filter(|_| !is_opaque);
-                    visit_locations(bytes, window, |&RectMatch { sequence, block, entry, repeated, .. }| {
-                        if sequence < below {
-                            let entry = VersionEntry { sequence, block, entry, repeated };
-                            self.versions.push(IndexedVersion { member, entry, is_opaque, key: NO_KEY });
-                        }
-                    })
+                    visit_locations(
+                        bytes,
+                        window,
+                        |&RectMatch { sequence, block, entry, repeated, .. }| {
+                            if sequence < below {
+                                let entry = VersionEntry { sequence, block, entry, repeated };
+                                self.versions.push(IndexedVersion { member, entry, is_opaque, key: NO_KEY });
+                            }
+                        },
+                    )
                 }
             };
             let is_empty = matched.ok_or_else(damaged)? == 0;

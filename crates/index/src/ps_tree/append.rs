@@ -171,7 +171,12 @@ impl PsTree {
 
     /// Allocates the page for the first key of an empty tree. The tree must still be empty: keys of a second first page could
     /// lie between keys of the other.
-    fn start_page(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], entry: &[u8]) -> Result<AppendOutcome> {
+    fn start_page(
+        &self,
+        writer: &RegionWriter<'_>,
+        secondary_key: &[u8],
+        entry: &[u8],
+    ) -> Result<AppendOutcome> {
         let _alone = self.key_changes.write();
         if self.neighbour(secondary_key)?.is_some() {
             return Ok(AppendOutcome::Retry);
@@ -202,7 +207,8 @@ impl PsTree {
         entry: &[u8],
     ) -> Result<Option<AppendedGroup>> {
         let bytes = group_bytes(1, entry.len());
-        let Some(at) = page::allocate_in_page(&self.region, writer, page, self.sizes.page_bytes, bytes)? else {
+        let Some(at) = page::allocate_in_page(&self.region, writer, page, self.sizes.page_bytes, bytes)?
+        else {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(bytes);

@@ -39,7 +39,7 @@ pub enum PsBounds<'b> {
 }
 
 /// The entry at the position of a cursor.
-    /// The primary key of the record.
+/// The primary key of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PsEntry<'c> {
     /// The secondary key.
@@ -96,7 +96,10 @@ pub struct PsCursor<'t> {
 
 impl fmt::Debug for PsCursor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PsCursor").field("snapshot", &self.snapshot).field("read_stats", &self.read_stats).finish()
+        f.debug_struct("PsCursor")
+            .field("snapshot", &self.snapshot)
+            .field("read_stats", &self.read_stats)
+            .finish()
     }
 }
 

@@ -273,7 +273,10 @@ mod tests {
             let note = || evictions.set(evictions.get() + 1);
             hints.find(&region, &key(number), || Ok(Some(place)), note).unwrap();
         }
-        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&evictions.get()), "{evictions:?}");
+        assert!(
+            (2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&evictions.get()),
+            "{evictions:?}"
+        );
     }
 
     #[test]

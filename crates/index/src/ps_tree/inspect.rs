@@ -101,7 +101,10 @@ impl PsTree {
     ///
     /// # Errors
     /// `Corruption` from the region, and those of `visit`.
-    pub fn visit_allocations(&self, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<PsTreeStats> {
+    pub fn visit_allocations(
+        &self,
+        visit: &mut dyn FnMut(Place, usize) -> Result<()>,
+    ) -> Result<PsTreeStats> {
         let _pin = self.region.pin();
         let mut stats = PsTreeStats {
             skey: self.skeys.walk(&self.region, visit)?,
@@ -193,7 +196,11 @@ impl PsTree {
     }
 
     /// Calls `visit` with everything reachable from a key, pages before their groups.
-    pub(super) fn visit_parts(&self, found: Place, mut visit: impl FnMut(TreePart<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn visit_parts(
+        &self,
+        found: Place,
+        mut visit: impl FnMut(TreePart<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let region = &self.region;
         let (head, page_bytes) = (newest.page(), self.sizes.page_bytes);

@@ -238,7 +238,8 @@ fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
     let applied = Arc::new(Mutex::new(AppliedWrites::default()));
     let verified = Arc::new(Mutex::new((Random(seed ^ 77), 0_u64)));
     let hook = {
-        let (region, applied, verified) = (Arc::downgrade(&region), Arc::clone(&applied), Arc::clone(&verified));
+        let (region, applied, verified) =
+            (Arc::downgrade(&region), Arc::clone(&applied), Arc::clone(&verified));
         move || {
             let mut verified = verified.lock().unwrap();
             if verified.0.below(effort.one_fence_in) != 0 {

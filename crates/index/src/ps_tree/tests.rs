@@ -7,7 +7,9 @@ use bolide_base::SequenceNumber;
 use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 
 use super::oracle::{Oracle, Random, Versions};
-use super::{Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, RetainAll, SkeyKind};
+use super::{
+    Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, RetainAll, SkeyKind,
+};
 use crate::query::Order;
 use crate::validation::Verdict;
 
@@ -219,7 +221,11 @@ impl History {
         end_of_one.push(0);
         for order in ALL_ORDERS {
             let cursor = self.tree.cursor(PsBounds::One(&low), order, snapshot).unwrap();
-            assert_eq!(rows(cursor), self.expected(&low, Some(&end_of_one), order, snapshot), "one, {order:?}");
+            assert_eq!(
+                rows(cursor),
+                self.expected(&low, Some(&end_of_one), order, snapshot),
+                "one, {order:?}"
+            );
             let end = if self.random.chance(20) { None } else { Some(end.as_slice()) };
             let cursor = self.tree.cursor(PsBounds::Range { low: &low, end }, order, snapshot).unwrap();
             assert_eq!(rows(cursor), self.expected(&low, end, order, snapshot), "range, {order:?}");

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTree, ExternalTreeStats, ExternalWrite};
+use bolide_lsm::external_tree::{
+    ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTree, ExternalTreeStats, ExternalWrite,
+};
 use bolide_lsm::page_log::{PageLog, PendingCheckpoint};
-use bolide_storage::pmem::{RegionCheckpoint, PAGE_BYTES, Region};
+use bolide_storage::pmem::{PAGE_BYTES, Region, RegionCheckpoint};
 
 use super::deleted_ranges::DeletedRanges;
 use super::figures::PsTreeFigures;
@@ -275,7 +277,11 @@ impl PsTreeBackend {
     }
 
     /// Applies an entry or a mark.
-    fn apply_entry(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn apply_entry(
+        &self,
+        write: ExternalWrite<'_>,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+    ) -> Result<()> {
         let sequence = write.trailer.sequence();
         let writer = self.region.writer();
         let mut may_be_partial = false;
@@ -432,7 +438,8 @@ impl ExternalCheckpoint for PagesCheckpoint<'_> {
         let Durability::Pages(log) = &self.backend.durability else {
             return Err(Error::internal("a page checkpoint of a region in place"));
         };
-        let pending = log.lock().append_checkpoint(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
+        let pending =
+            log.lock().append_checkpoint(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         let root = ExternalRoot { files: pending.files().collect(), root: pending.root().encode() };
         self.pending = Some(pending);
         Ok(root)

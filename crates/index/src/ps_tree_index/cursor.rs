@@ -2,8 +2,8 @@
 
 use bolide_base::{Result, SequenceNumber};
 
-use super::costs::PsCosts;
 use super::backend::PsTreeBackend;
+use super::costs::PsCosts;
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
@@ -30,7 +30,12 @@ pub(super) struct PsCandidates<'v, S> {
 }
 
 impl<'v, S: ReadSource> PsCandidates<'v, S> {
-    pub(super) fn new(backend: &'v PsTreeBackend, access: &'v Access, order: Order, view: &'v S) -> Result<Self> {
+    pub(super) fn new(
+        backend: &'v PsTreeBackend,
+        access: &'v Access,
+        order: Order,
+        view: &'v S,
+    ) -> Result<Self> {
         let order = match order {
             // Keys arrive in this order only if the last attribute is the order attribute.
             Order::Value | Order::ValueDescending

@@ -36,7 +36,8 @@ pub fn describe_in_place(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         if region.is_free_space_known() { "" } else { " at most" }
     )
     .map_err(text)?;
-    writeln!(out, "complete through sequence number {}", super::region_location::through(&region)?).map_err(text)?;
+    writeln!(out, "complete through sequence number {}", super::region_location::through(&region)?)
+        .map_err(text)?;
     let versions = VersionTable::open(&region)?.stats();
     writeln!(
         out,

@@ -96,7 +96,9 @@ impl PsTreeIndex {
     /// # Errors
     /// `Internal` if a backend is attached already.
     pub fn attach(&self, backend: Arc<PsTreeBackend>) -> Result<()> {
-        self.backend.set(backend).map_err(|_| Error::internal("an index of kind ps-tree has a backend already"))
+        self.backend
+            .set(backend)
+            .map_err(|_| Error::internal("an index of kind ps-tree has a backend already"))
     }
 
     /// The attached backend; `None` until the index is built.

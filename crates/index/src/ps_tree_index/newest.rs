@@ -136,7 +136,9 @@ impl PsTreeBackend {
             let (verdict, newer) = self.versions().verdict_and_latest(&expected, found.sequence, at)?;
             match verdict {
                 Verdict::Unknown => return Ok(false),
-                Verdict::Obsolete => obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer }),
+                Verdict::Obsolete => {
+                    obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer })
+                }
                 Verdict::Current if !self.versions().has_removals_since(stamp) => continue,
                 Verdict::Current => match entries.is_present(found.place)? {
                     Some(true) => continue,

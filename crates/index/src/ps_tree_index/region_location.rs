@@ -272,7 +272,8 @@ impl OpenedRegion {
         let LoadedRegion { region, log, sequence } =
             PageLog::load_shared(&location.runtime, vfs, &location.dir, pointer, options.clone())?;
         // A checkpoint contains the pages of a region in place. Without persistent memory it stays on pages.
-        if is_in_place && let Some(moved) = Self::move_in_place(&region, sequence, options, location, name_root)?
+        if is_in_place
+            && let Some(moved) = Self::move_in_place(&region, sequence, options, location, name_root)?
         {
             return Ok(moved);
         }
@@ -429,7 +430,10 @@ mod tests {
             vec![],
         ];
         for root in invalid_roots {
-            assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: root.clone() }).is_none(), "{root:?}");
+            assert!(
+                in_place_of(&ExternalRoot { files: Vec::new(), root: root.clone() }).is_none(),
+                "{root:?}"
+            );
         }
         assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: tagged(2, b"a") }).is_some());
         assert!(is_file_in_place(name, 0xab) && !is_file_in_place(name, 0xac));

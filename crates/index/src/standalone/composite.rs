@@ -203,14 +203,19 @@ impl CompositeIndex {
     }
 
     fn report_stale<T: TreeSource>(&self, records: &T, entry: &EntryKey<'_>, report: &mut IndexCheck) {
-        if !self.base.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence)
+        if !self.base.is_synchronous()
+            || records.covered_by_range_tombstone(entry.primary_key, entry.sequence)
         {
             report.stale += 1;
             return;
         }
         report.wrong += 1;
         report.describe(|| {
-            format!("index {} has an obsolete entry of key {:?}", self.base.spec.name(), show(entry.primary_key))
+            format!(
+                "index {} has an obsolete entry of key {:?}",
+                self.base.spec.name(),
+                show(entry.primary_key)
+            )
         });
     }
 }

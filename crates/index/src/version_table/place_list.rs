@@ -51,7 +51,8 @@ impl PlaceList {
             page = region.load(page)?;
         }
         for index in 0..len {
-            let damaged = || Error::new(ErrorKind::Corruption, "version table: a list of places is truncated");
+            let damaged =
+                || Error::new(ErrorKind::Corruption, "version table: a list of places is truncated");
             let page = *pages.get(index / PLACES).ok_or_else(damaged)?;
             let place = region.load(page + 8 * (1 + index % PLACES) as Place)?;
             list.cache(index, place)?;

@@ -101,7 +101,11 @@ mod tests {
                 for &at in entries {
                     let verdict = table.verdict(&key.to_be_bytes(), at, SequenceNumber::MAX).unwrap();
                     let expected = if at == self.latest[&key] { Verdict::Current } else { Verdict::Obsolete };
-                    assert_eq!(verdict, expected, "{context}: key {key} at {at}, latest {}", self.latest[&key]);
+                    assert_eq!(
+                        verdict, expected,
+                        "{context}: key {key} at {at}, latest {}",
+                        self.latest[&key]
+                    );
                 }
             }
         }

@@ -206,7 +206,9 @@ impl VersionTable {
             sync::wait(&mut spins);
             let key = self.locate(hash);
             let latest = if key.first == 0 { ABSENT } else { bucket::latest(&self.region, key.first, hash)? };
-            if latest != BUSY && (latest != ABSENT || self.resize_state.load(Ordering::Acquire) == key.resize_state) {
+            if latest != BUSY
+                && (latest != ABSENT || self.resize_state.load(Ordering::Acquire) == key.resize_state)
+            {
                 return Ok(latest);
             }
         }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
-use bolide_storage::pmem::{RegionCheckpoint, Region};
+use bolide_storage::pmem::{Region, RegionCheckpoint};
 use bolide_storage::{File, Vfs};
 
 use super::format::{HEADER_BYTES, PageRecord, PageRecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};

@@ -85,8 +85,8 @@ impl RegionWriter<'_> {
         let mut space = self.region().space.lock();
         loop {
             let whole = self.region().table.len().saturating_sub(extent_of(space.next) + 1) as u64;
-            let left = (EXTENT_BYTES - within_extent(space.next)).saturating_sub(MAX_RESERVED_BYTES + 2 * PAGE_BYTES)
-                as u64;
+            let left = (EXTENT_BYTES - within_extent(space.next))
+                .saturating_sub(MAX_RESERVED_BYTES + 2 * PAGE_BYTES) as u64;
             let here = if extent_of(space.next) < self.region().table.len() { left } else { 0 };
             if here + whole * usable >= bytes {
                 return Ok(());

@@ -98,7 +98,10 @@ impl<R: Deref<Target = Region>> RegionCheckpoint<R> {
         if self.region.pages.end_checkpoint(&self.region.table, true) {
             return Ok(());
         }
-        Err(Error::internal(format!("{}: a checkpoint was finished before its last page", self.region.name())))
+        Err(Error::internal(format!(
+            "{}: a checkpoint was finished before its last page",
+            self.region.name()
+        )))
     }
 
     /// Cancels the checkpoint: its pages are dirty again. Equivalent to a drop.

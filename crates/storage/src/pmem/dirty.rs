@@ -94,7 +94,10 @@ impl PageSet {
 impl DirtyPages {
     /// The dirty pages of a backing with or without checkpoints.
     pub(super) fn new(supports_checkpoints: bool) -> Self {
-        Self { epoch: AtomicU64::new(u64::from(supports_checkpoints)), state: Mutex::new(DirtyState::default()) }
+        Self {
+            epoch: AtomicU64::new(u64::from(supports_checkpoints)),
+            state: Mutex::new(DirtyState::default()),
+        }
     }
 
     /// Whether the backing has checkpoints.
@@ -139,7 +142,8 @@ impl DirtyPages {
         }
         let all = std::mem::take(&mut state.dirty);
         let count = all.len;
-        state.checkpoint = Some(RunningCheckpoint { pending: all.clone(), all, copies: BTreeMap::new(), next: 0 });
+        state.checkpoint =
+            Some(RunningCheckpoint { pending: all.clone(), all, copies: BTreeMap::new(), next: 0 });
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
         Some(count)
     }

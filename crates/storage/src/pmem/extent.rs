@@ -72,8 +72,10 @@ impl Drop for EpochMemory {
 impl ExtentTable {
     /// A table for at most `extents` extents.
     pub(super) fn new(extents: usize) -> Self {
-        let empty =
-            |_| ExtentEntry { words: AtomicPtr::new(ptr::null_mut()), epochs: AtomicPtr::new(ptr::null_mut()) };
+        let empty = |_| ExtentEntry {
+            words: AtomicPtr::new(ptr::null_mut()),
+            epochs: AtomicPtr::new(ptr::null_mut()),
+        };
         Self { entries: (0..extents).map(empty).collect(), owned: Mutex::new(Vec::new()) }
     }
 

@@ -73,7 +73,11 @@ impl FreeSpace {
     }
 
     /// Allocates a run of exactly `granules` from the lists, splitting a longer one if necessary.
-    pub(super) fn allocate(&mut self, granules: usize, changed: &mut dyn FnMut(ChangedWord)) -> Option<Place> {
+    pub(super) fn allocate(
+        &mut self,
+        granules: usize,
+        changed: &mut dyn FnMut(ChangedWord),
+    ) -> Option<Place> {
         let (at, found) = self.remove_run(granules)?;
         if found > granules {
             self.offer(at + (granules * GRANULE_BYTES) as Place, found - granules);

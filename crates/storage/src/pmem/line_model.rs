@@ -76,7 +76,8 @@ impl LineModel {
         }
         let current = thread::current().id();
         self.lines.lock().retain(|_, line| {
-            let newest = line.persists.iter().filter(|(thread, _)| *thread == current).map(|&(_, index)| index).max();
+            let newest =
+                line.persists.iter().filter(|(thread, _)| *thread == current).map(|&(_, index)| index).max();
             if let Some(durable) = newest {
                 line.contents.drain(..durable);
                 line.persists.retain(|&(_, index)| index > durable);

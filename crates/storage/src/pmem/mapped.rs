@@ -25,8 +25,8 @@ use super::layout::EXTENT_BYTES;
 use super::word::Word;
 use super::write_back::WriteBack;
 use crate::directory::directory_path;
-use crate::io_error::describe;
 use crate::file_space::{check_file_size, reserve_space};
+use crate::io_error::describe;
 
 /// The durability of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -67,7 +67,10 @@ impl Region {
     /// removed.
     pub fn copy_mapped(&self, path: &Path) -> Result<()> {
         let Backing::Mapped(_) = &self.backing else {
-            return Err(Error::invalid_input(format!("{}: only mapped regions can be copied to a file", self.name())));
+            return Err(Error::invalid_input(format!(
+                "{}: only mapped regions can be copied to a file",
+                self.name()
+            )));
         };
         let _gate = self.gate.write();
         let copy = MappedFile::create(path, MappingMode::AssumeDurable)?;
@@ -79,8 +82,10 @@ impl Region {
         let mut bytes = Vec::with_capacity(EXTENT_BYTES);
         for extent in 0..self.table.len() {
             let start = (extent * EXTENT_BYTES) as Place;
-            let words =
-                self.table.words(start, EXTENT_BYTES / 8).ok_or_else(|| self.out_of_bounds(start, EXTENT_BYTES))?;
+            let words = self
+                .table
+                .words(start, EXTENT_BYTES / 8)
+                .ok_or_else(|| self.out_of_bounds(start, EXTENT_BYTES))?;
             bytes.clear();
             words.iter().for_each(|word| bytes.extend_from_slice(&word.get().to_le_bytes()));
             if extent == 0 {

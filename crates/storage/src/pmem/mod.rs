@@ -29,10 +29,10 @@
 //! ```
 
 mod allocate;
-mod copy;
 mod checkpoint;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod checkpoint_tests;
+mod copy;
 mod dirty;
 mod epochs;
 mod extent;
@@ -47,14 +47,14 @@ mod mapped_region;
 mod mapped_tests;
 mod pins;
 mod reclaim;
+mod recovery;
 mod region;
-mod restore;
 mod region_content;
+mod restore;
 mod simulated;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod simulated_tests;
 mod sync;
-mod recovery;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 mod word;
@@ -70,8 +70,8 @@ pub use mapped::MappingMode;
 pub use pins::{OwnedPin, Pin};
 pub use reclaim::ReachableSet;
 pub use region::{Region, RegionOptions, RegionStats};
-pub use restore::RegionRestore;
 pub(crate) use region_content::RegionContent;
+pub use restore::RegionRestore;
 pub use simulated::{CrashOutcome, CrashOutcomes};
 pub use word::Word;
 pub use write_back::WriteBack;

@@ -33,7 +33,11 @@ impl ReachableSet<'_> {
             && at < self.end;
         let Some(bitmap) = self.bitmaps.get_mut(extent).filter(|_| fits) else {
             // Space that was allocated since the start of the walk counts as reachable anyway.
-            return if fits || at >= self.end { Ok(false) } else { Err(self.region.out_of_bounds(at, bytes)) };
+            return if fits || at >= self.end {
+                Ok(false)
+            } else {
+                Err(self.region.out_of_bounds(at, bytes))
+            };
         };
         Ok(mark(bitmap, first, granules))
     }

@@ -63,7 +63,8 @@ impl Region {
     /// The stored bitmap of an extent.
     pub(super) fn bitmap_of(&self, extent: usize, mark: Place) -> Result<Box<[u64]>> {
         let at = bitmap_at(extent);
-        let words = self.table.words(at, BITMAP_WORDS).ok_or_else(|| self.out_of_bounds(at, BITMAP_WORDS * 8))?;
+        let words =
+            self.table.words(at, BITMAP_WORDS).ok_or_else(|| self.out_of_bounds(at, BITMAP_WORDS * 8))?;
         let bitmap: Box<[u64]> = words.iter().map(|word| word.get()).collect();
         let holds = |(index, mask): (usize, u64), used: u64| {
             bitmap.get(index).is_some_and(|word: &u64| word & mask == used & mask)

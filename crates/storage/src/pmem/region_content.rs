@@ -55,9 +55,9 @@ impl RegionContent {
 
     fn freeze(region: &Region) -> Self {
         let options = region.creation_options();
-        region
-            .image()
-            .map_or(Self::None, |image| Self::Frozen(Arc::new(FrozenRegion { image, choice: Vec::new(), options })))
+        region.image().map_or(Self::None, |image| {
+            Self::Frozen(Arc::new(FrozenRegion { image, choice: Vec::new(), options }))
+        })
     }
 
     /// Opens the region; `None` if the file contains none. `options` has its expected id. Unless it is `read_only`, it is the

@@ -58,7 +58,8 @@ impl RegionRestore {
                 region.table.grow(|index| region.extent_memory(index))?;
             }
         }
-        let words = region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.out_of_bounds(at, PAGE_BYTES))?;
+        let words =
+            region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.out_of_bounds(at, PAGE_BYTES))?;
         let (head, tail) = words.split_at(bytes.len() / 8);
         for (word, bytes) in head.iter().zip(bytes.chunks_exact(8)) {
             let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -76,7 +77,11 @@ impl RegionRestore {
     pub fn finish(self) -> Result<Region> {
         let region = self.region;
         if region.own(STATE_AT) != 1 {
-            return Err(Error::corruption(region.name(), STATE_AT, "the bitmaps of the region are not valid"));
+            return Err(Error::corruption(
+                region.name(),
+                STATE_AT,
+                "the bitmaps of the region are not valid",
+            ));
         }
         region.recover(self.id)?;
         Ok(region)

@@ -197,7 +197,11 @@ fn a_region_at_its_limit_stays_usable() {
     };
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(error.message().contains(&format!("limit of {} bytes", 2 * EXTENT_BYTES)), "{error}");
-    assert_eq!(allocations.len(), 2 * EXTENT_BYTES / (64 << 10) - 2, "the head of each extent is smaller than an allocation");
+    assert_eq!(
+        allocations.len(),
+        2 * EXTENT_BYTES / (64 << 10) - 2,
+        "the head of each extent is smaller than an allocation"
+    );
     while let Ok(at) = writer.allocate(256) {
         allocations.push(at);
     }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::disk::{DirectoryNode, FileNode, DiskNode, NodeId, SimDisk};
+use super::disk::{DirectoryNode, DiskNode, FileNode, NodeId, SimDisk};
 use super::rng::SimRng;
 
 /// The unit of a disk write, in bytes.

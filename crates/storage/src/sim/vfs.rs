@@ -239,7 +239,8 @@ impl Vfs for SimVfs {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let path = normal(path);
-        let node = self.call(Call::Inspect, "open", &path, |machine| machine.disk.file_node("open", &path))?;
+        let node =
+            self.call(Call::Inspect, "open", &path, |machine| machine.disk.file_node("open", &path))?;
         Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, false)))
     }
 

@@ -106,7 +106,10 @@ fn claims(
 
 /// Mean CPU microseconds of a read of a random record with each kind. The kinds run in turn, and the minimum of five passes
 /// counts, since other programs disturb some.
-fn mean_gets(subjects: &[(IndexVariant, IndexedDatabase)], scale: &Scale) -> Result<Vec<(IndexVariant, Vec<f64>)>> {
+fn mean_gets(
+    subjects: &[(IndexVariant, IndexedDatabase)],
+    scale: &Scale,
+) -> Result<Vec<(IndexVariant, Vec<f64>)>> {
     let mut minimum: Vec<_> = subjects.iter().map(|(kind, _)| (*kind, vec![f64::MAX])).collect();
     for pass in 0..5 {
         for ((_, subject), (_, minimum)) in subjects.iter().zip(&mut minimum) {

@@ -1,7 +1,7 @@
 //! Table 8: the length of the embedded Bloom filters and the reads that they save.
 
-use super::queries::{QueryCase, Values};
 use super::indexed_database::{IndexVariant, IndexedDatabase};
+use super::queries::{QueryCase, Values};
 use super::{USER, bars, listed, load, location, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;

@@ -4,10 +4,10 @@
 //! small to cache blocks, so each read of a data block is a file access.
 
 use super::dataset::{Tweet, Tweets};
-use super::queries::{QueryCase, Values};
 use super::indexed_database::{
     COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, IndexVariant, IndexedDatabase, LAZY,
 };
+use super::queries::{QueryCase, Values};
 use super::{TIME, USER, bars, listed, load, location, of, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
@@ -102,10 +102,12 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         all_lookups.push((kind, vec![all.counted, all.expected]));
         puts.push((kind, vec![put(&subject, &mut tweets.clone(), scale)?, runs as f64]));
     }
-    let cell =
-        |all: &[(IndexVariant, Vec<f64>)], kind, column: usize| of(all, kind).get(column).copied().unwrap_or(0.0);
-    let summary =
-        |all: &[(IndexVariant, Vec<f64>)], column| listed(&KINDS.map(|kind| (kind.name, cell(all, kind, column))));
+    let cell = |all: &[(IndexVariant, Vec<f64>)], kind, column: usize| {
+        of(all, kind).get(column).copied().unwrap_or(0.0)
+    };
+    let summary = |all: &[(IndexVariant, Vec<f64>)], column| {
+        listed(&KINDS.map(|kind| (kind.name, cell(all, kind, column))))
+    };
     report.claim(
         "a GET reads one block (and a tenth more for false positives of filters)",
         KINDS.iter().all(|kind| cell(&gets, *kind, 0) <= 1.1),

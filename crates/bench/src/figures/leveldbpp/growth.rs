@@ -22,7 +22,13 @@ struct Growth {
     compaction_pages: Vec<f64>,
 }
 
-fn grow(scale: &Scale, kind: IndexVariant, attribute: &str, rows: &[Tweet], compressed: bool) -> Result<Growth> {
+fn grow(
+    scale: &Scale,
+    kind: IndexVariant,
+    attribute: &str,
+    rows: &[Tweet],
+    compressed: bool,
+) -> Result<Growth> {
     let subject = IndexedDatabase::open(&location(scale), kind, &[attribute], compressed)?;
     let mut growth = Growth { micros: Vec::new(), compaction_pages: Vec::new() };
     for step in rows.chunks(rows.len().div_ceil(STEPS)) {
@@ -71,7 +77,8 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
         time.push((kind, grow(scale, kind, TIME, &rows, true)?.micros));
     }
     let of_user = |kind| of(&user, kind);
-    let summary = |all: &[(IndexVariant, Vec<f64>)]| listed(&KINDS.map(|kind| (kind.name, mean(&of(all, kind)))));
+    let summary =
+        |all: &[(IndexVariant, Vec<f64>)]| listed(&KINDS.map(|kind| (kind.name, mean(&of(all, kind)))));
     let last = |kind| of(&pages, kind).last().copied().unwrap_or(0.0);
     let (begin, end) = (mean(&of_user(EAGER)[..2]), mean(&of_user(EAGER)[STEPS - 2..]));
     report.claim(
@@ -79,7 +86,8 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
         end > 1.3 * begin,
         listed(&[("first fifth", begin), ("last fifth", end)]),
     );
-    let steady = |kind: IndexVariant| mean(&of_user(kind)[STEPS / 2..]) < 2.0 * mean(&of_user(kind)[..STEPS / 2]);
+    let steady =
+        |kind: IndexVariant| mean(&of_user(kind)[STEPS / 2..]) < 2.0 * mean(&of_user(kind)[..STEPS / 2]);
     report.claim(
         "the cost of a PUT with the other kinds is constant (within a factor of two)",
         [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| steady(*kind)),

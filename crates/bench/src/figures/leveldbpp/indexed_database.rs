@@ -45,9 +45,11 @@ pub const EMBEDDED_SHORT: IndexVariant = IndexVariant { name: "embedded (20 bits
 /// Posting lists that writes append to.
 pub const LAZY: IndexVariant = IndexVariant { name: "lazy", spec: Some("lazy") };
 /// Composite keys in the paper's order.
-pub const COMPOSITE: IndexVariant = IndexVariant { name: "composite (paper)", spec: Some("composite:order=primary-key") };
+pub const COMPOSITE: IndexVariant =
+    IndexVariant { name: "composite (paper)", spec: Some("composite:order=primary-key") };
 /// Composite keys in the default order.
-pub const COMPOSITE_NEWEST: IndexVariant = IndexVariant { name: "composite (newest first)", spec: Some("composite") };
+pub const COMPOSITE_NEWEST: IndexVariant =
+    IndexVariant { name: "composite (newest first)", spec: Some("composite") };
 /// Posting lists that writes rewrite as a whole, as in the paper.
 pub const EAGER: IndexVariant = IndexVariant { name: "eager (paper)", spec: Some("eager:split=off") };
 /// Posting lists that are split, and rewritten by parts.
@@ -71,7 +73,12 @@ pub struct IndexedDatabase {
 
 impl IndexedDatabase {
     /// A new database with an index of `kind` on each of `attributes`.
-    pub fn open(location: &DatabaseLocation, kind: IndexVariant, attributes: &[&str], compressed: bool) -> Result<Self> {
+    pub fn open(
+        location: &DatabaseLocation,
+        kind: IndexVariant,
+        attributes: &[&str],
+        compressed: bool,
+    ) -> Result<Self> {
         let folder = match &location.directory {
             Some(directory) => tempfile::tempdir_in(directory)?,
             None => tempfile::tempdir()?,
@@ -164,8 +171,9 @@ impl IndexedDatabase {
             Some(limit) => query.limit(limit),
             None => query,
         };
-        let answers =
-            with_cause(Cause::Lookup, || self.tweets.find_with(&query, &FindOptions::default().measure(false)))?;
+        let answers = with_cause(Cause::Lookup, || {
+            self.tweets.find_with(&query, &FindOptions::default().measure(false))
+        })?;
         Ok(answers.into_vec().len())
     }
 }

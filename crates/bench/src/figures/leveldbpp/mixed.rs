@@ -1,10 +1,10 @@
 //! Figures 12 to 15: workloads in which records arrive while queries run (Table 7b).
 
 use super::dataset::{Tweet, Tweets};
-use super::queries::{QueryCase, Values};
 use super::indexed_database::{
     COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, IndexVariant, IndexedDatabase, LAZY, NONE,
 };
+use super::queries::{QueryCase, Values};
 use super::{USER, listed, location, named, of, ratio, report, seed_set};
 use crate::data::random::Random;
 use crate::error::Result;
@@ -148,8 +148,10 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(IndexVa
     let name = workload.name;
     if workload.update > 0 {
         report.claim(
-            &format!("{name}: operations cost less with composite keys in the paper's order than with lazy \
-             lists"),
+            &format!(
+                "{name}: operations cost less with composite keys in the paper's order than with lazy \
+             lists"
+            ),
             cost(COMPOSITE) < cost(LAZY),
             summary.clone(),
         );
@@ -159,8 +161,10 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(IndexVa
             mean(&steps[steps.len() - fifth..]) / mean(&steps[..fifth])
         };
         report.claim(
-            &format!("{name}: the cost of the embedded index grows faster with the number of updates than \
-             that of lazy lists"),
+            &format!(
+                "{name}: the cost of the embedded index grows faster with the number of updates than \
+             that of lazy lists"
+            ),
             growth(EMBEDDED) > growth(LAZY),
             format!("last fifth by first fifth: {}", listed(&INDEXED.map(|kind| (kind.name, growth(kind))))),
         );
@@ -179,8 +183,10 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(IndexVa
     }
     if workload.lookups() < 10 {
         report.departs(
-            &format!("{name}: operations cost at most a third more with the embedded index than with lazy \
-             lists"),
+            &format!(
+                "{name}: operations cost at most a third more with the embedded index than with lazy \
+             lists"
+            ),
             cost(EMBEDDED) < 1.34 * cost(LAZY),
             summary,
             "in the paper, lazy lists cost less. A lookup in the embedded index reads the filters of all \
@@ -189,8 +195,10 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(IndexVa
         );
     } else {
         report.claim(
-            &format!("{name}: operations cost less with lazy lists than with the embedded index, whose \
-             attribute is not time-correlated"),
+            &format!(
+                "{name}: operations cost less with lazy lists than with the embedded index, whose \
+             attribute is not time-correlated"
+            ),
             cost(LAZY) < cost(EMBEDDED),
             summary,
         );

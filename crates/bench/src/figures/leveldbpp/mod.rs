@@ -91,7 +91,13 @@ fn load(subject: &IndexedDatabase, rows: &[Tweet]) -> Result<f64> {
 }
 
 /// A panel with one bar for each kind and group.
-fn bars(title: &str, y_label: &str, log: bool, groups: &[&str], series: Vec<(IndexVariant, Vec<f64>)>) -> Panel {
+fn bars(
+    title: &str,
+    y_label: &str,
+    log: bool,
+    groups: &[&str],
+    series: Vec<(IndexVariant, Vec<f64>)>,
+) -> Panel {
     Panel {
         title: title.to_owned(),
         x_label: String::new(),

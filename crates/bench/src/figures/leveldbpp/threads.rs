@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::queries::{QueryCase, Values};
 use super::indexed_database::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, IndexVariant, IndexedDatabase, LAZY};
+use super::queries::{QueryCase, Values};
 use super::{USER, listed, load, location, named, of, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
@@ -33,10 +33,12 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
             all.push((kind, rates?));
         }
     }
-    let at =
-        |all: &[(IndexVariant, Vec<f64>)], kind, position: usize| of(all, kind).get(position).copied().unwrap_or(0.0);
-    let summary =
-        |all: &[(IndexVariant, Vec<f64>)], position| listed(&KINDS.map(|kind| (kind.name, at(all, kind, position))));
+    let at = |all: &[(IndexVariant, Vec<f64>)], kind, position: usize| {
+        of(all, kind).get(position).copied().unwrap_or(0.0)
+    };
+    let summary = |all: &[(IndexVariant, Vec<f64>)], position| {
+        listed(&KINDS.map(|kind| (kind.name, at(all, kind, position))))
+    };
     report.claim(
         "the rate of LOOKUPs is higher with stand-alone indexes than with the embedded one, with one thread \
          and with eight",
@@ -64,7 +66,13 @@ pub(super) fn figure_20(scale: &Scale) -> Result<FigureReport> {
 }
 
 /// Queries a second of so many threads together.
-fn rate(subject: &IndexedDatabase, values: &Values, scale: &Scale, query: QueryCase, threads: usize) -> Result<f64> {
+fn rate(
+    subject: &IndexedDatabase,
+    values: &Values,
+    scale: &Scale,
+    query: QueryCase,
+    threads: usize,
+) -> Result<f64> {
     let started = Instant::now();
     let run_queries = |thread: usize| -> Result<u64> {
         let mut random = Random::new(scale.seed ^ (20 + thread as u64));
@@ -79,9 +87,7 @@ fn rate(subject: &IndexedDatabase, values: &Values, scale: &Scale, query: QueryC
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_queries(thread))).collect();
         handles
             .into_iter()
-            .map(|handle| {
-                handle.join().map_err(|_| crate::error::Error::from("a query thread panicked"))?
-            })
+            .map(|handle| handle.join().map_err(|_| crate::error::Error::from("a query thread panicked"))?)
             .sum()
     });
     Ok(count? as f64 / started.elapsed().as_secs_f64())

@@ -77,8 +77,8 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
         other => other,
     };
     let selections: Vec<Selection> = points.selections.iter().map(middle).collect();
-    let answers =
-        selections.iter().map(|one| counter.count(*one)).sum::<usize>() as f64 / selections.len().max(1) as f64;
+    let answers = selections.iter().map(|one| counter.count(*one)).sum::<usize>() as f64
+        / selections.len().max(1) as f64;
     let points = QuerySet { selections, answers, ..points };
     let kinds = [
         ("point", points),
@@ -100,7 +100,8 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     }
     claims(&mut report, &all);
     let groups: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    let column = |at: usize, what: fn(AccessCounts) -> f64| all.iter().map(|(_, row)| what(row[at])).collect();
+    let column =
+        |at: usize, what: fn(AccessCounts) -> f64| all.iter().map(|(_, row)| what(row[at])).collect();
     report.panels.push(bars(
         "Reads of files",
         "a query",
@@ -130,8 +131,9 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
 }
 
 fn claims(report: &mut FigureReport, all: &[(&str, Vec<AccessCounts>)]) {
-    let summary =
-        |what: fn(AccessCounts) -> f64, at: usize| listed(all.iter().map(|(name, row)| (*name, what(row[at]))));
+    let summary = |what: fn(AccessCounts) -> f64, at: usize| {
+        listed(all.iter().map(|(name, row)| (*name, what(row[at]))))
+    };
     report.claim(
         "table 1: NEXT reads at most one data block for each answer",
         all.iter().all(|(_, row)| row[1].data_blocks <= row[1].answers + 1e-9),
@@ -145,7 +147,11 @@ fn claims(report: &mut FigureReport, all: &[(&str, Vec<AccessCounts>)]) {
         "table 1: the reads of NEXT are those of data blocks and index blocks (and one in ten more); the \
          formula omits index blocks with matches",
         all.iter().all(|(_, row)| row[1].reads <= 1.1 * (row[1].data_blocks + row[1].index_blocks) + 0.5),
-        format!("reads: {}; index blocks: {}", summary(|one| one.reads, 1), summary(|one| one.index_blocks, 1)),
+        format!(
+            "reads: {}; index blocks: {}",
+            summary(|one| one.reads, 1),
+            summary(|one| one.index_blocks, 1)
+        ),
     );
     report.departs(
         "table 1: for ranges, composite keys read a block for more than half of the answers, and NEXT reads \

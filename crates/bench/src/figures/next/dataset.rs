@@ -236,7 +236,11 @@ fn area(record: &mut Map<String, Value>, is_repeated: bool, random: &mut Random)
     Ok((perimeter, rect))
 }
 
-fn vehicle(record: &mut Map<String, Value>, is_repeated: bool, random: &mut Random) -> Result<(f64, [f64; 4])> {
+fn vehicle(
+    record: &mut Map<String, Value>,
+    is_repeated: bool,
+    random: &mut Random,
+) -> Result<(f64, [f64; 4])> {
     let (mut lon, mut lat) = (number(record, "lon")?, number(record, "lat")?);
     if is_repeated {
         (lon, lat) = (rounded(lon + offset(random, 0.02)), rounded(lat + offset(random, 0.02)));
@@ -256,7 +260,10 @@ fn users_of(lines: &[Map<String, Value>]) -> Vec<(u64, u64)> {
     let mut counts: HashMap<u64, u64> = HashMap::new();
     sites.iter().for_each(|site| *counts.entry(*site).or_default() += 1);
     let max_posts = (lines.len() as u64 / 1000).max(1);
-    sites.into_iter().map(|site| (counts.get(&site).map_or(1, |count| count.div_ceil(max_posts)), site)).collect()
+    sites
+        .into_iter()
+        .map(|site| (counts.get(&site).map_or(1, |count| count.div_ceil(max_posts)), site))
+        .collect()
 }
 
 #[cfg(test)]

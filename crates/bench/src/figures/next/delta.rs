@@ -47,12 +47,18 @@ struct ThresholdEffect {
 }
 
 /// Measures all thresholds over one attribute.
-fn measure(scale: &Scale, source: DataSource, is_spatial: bool, of: &[Contender]) -> Result<Vec<ThresholdEffect>> {
+fn measure(
+    scale: &Scale,
+    source: DataSource,
+    is_spatial: bool,
+    of: &[Contender],
+) -> Result<Vec<ThresholdEffect>> {
     let data = source.rows(scale, half(scale))?;
     let attribute = data.attribute(is_spatial);
     let queries = scale.queries as usize;
     let selections =
-        around_records(&data, is_spatial, QuerySize::Small.answers(data.rows.len()), queries, scale.seed).selections;
+        around_records(&data, is_spatial, QuerySize::Small.answers(data.rows.len()), queries, scale.seed)
+            .selections;
     let mut tables = Vec::new();
     for contender in of {
         eprintln!("  {}, {}", data.source.name(), contender.name);

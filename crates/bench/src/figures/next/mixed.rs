@@ -106,7 +106,13 @@ pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
     figure(scale, "next-9", "Figure 9", DataSource::Posts, false)
 }
 
-fn figure(scale: &Scale, name: &str, what: &str, source: DataSource, is_spatial: bool) -> Result<FigureReport> {
+fn figure(
+    scale: &Scale,
+    name: &str,
+    what: &str,
+    source: DataSource,
+    is_spatial: bool,
+) -> Result<FigureReport> {
     let mut report = report(name, what, scale, half(scale));
     let data = source.rows(scale, half(scale))?;
     report.set("data", &data.summary);

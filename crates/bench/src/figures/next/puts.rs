@@ -10,8 +10,12 @@ use crate::figures::perseid::{bars, listed};
 use crate::figures::report::FigureReport;
 use crate::next_baselines::Contender;
 
-const CASES: [(DataSource, bool); 4] =
-    [(DataSource::Areas, true), (DataSource::Areas, false), (DataSource::Vehicles, true), (DataSource::Posts, false)];
+const CASES: [(DataSource, bool); 4] = [
+    (DataSource::Areas, true),
+    (DataSource::Areas, false),
+    (DataSource::Vehicles, true),
+    (DataSource::Posts, false),
+];
 const GROUPS: [&str; 4] = ["areas, space", "areas, numbers", "vehicles, space", "posts, numbers"];
 const CONTENDERS: [Contender; 4] = [EAGER, EMBEDDED, STANDALONE, NEXT];
 const NONE: &str = "no index";
@@ -140,7 +144,8 @@ pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("next-7", "Figure 7", scale, half(scale));
     report.set("records of each data set", half(scale));
     let last = CONTENDERS.len();
-    let share = |row: &[IndexFootprint], contender| 100.0 * (row[at(contender)].disk() / row[last].disk() - 1.0);
+    let share =
+        |row: &[IndexFootprint], contender| 100.0 * (row[at(contender)].disk() / row[last].disk() - 1.0);
     let shares = |contender: Contender| {
         listed(GROUPS.iter().zip(&all).map(|(name, row)| (*name, share(row, contender))))
     };

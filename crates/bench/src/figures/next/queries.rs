@@ -13,8 +13,12 @@ use crate::figures::report::{Content, FigureReport, Panel, Series, number};
 use crate::next_baselines::Contender;
 
 /// The queried attributes: a data set, and whether the attribute is spatial.
-const CASES: [(DataSource, bool); 4] =
-    [(DataSource::Areas, true), (DataSource::Areas, false), (DataSource::Vehicles, true), (DataSource::Posts, false)];
+const CASES: [(DataSource, bool); 4] = [
+    (DataSource::Areas, true),
+    (DataSource::Areas, false),
+    (DataSource::Vehicles, true),
+    (DataSource::Posts, false),
+];
 
 /// The queries of three sizes on one attribute, and their times.
 #[derive(Debug, Clone)]
@@ -142,7 +146,8 @@ fn claims(report: &mut FigureReport, cases: &[&AttributeTimes]) {
     report.departs(
         "with few answers for numbers, NEXT takes up to four times as long as a composite index",
         every(cases, |case| {
-            case.is_spatial || case.mean(QuerySize::Small, NEXT) < 4.0 * case.mean(QuerySize::Small, STANDALONE)
+            case.is_spatial
+                || case.mean(QuerySize::Small, NEXT) < 4.0 * case.mean(QuerySize::Small, STANDALONE)
         }),
         summary(cases, QuerySize::Small),
         "in the paper, NEXT is faster, with 100 answers or more. Here the numbers are not correlated with \
@@ -177,7 +182,8 @@ fn claims(report: &mut FigureReport, cases: &[&AttributeTimes]) {
     report.departs(
         "with many answers for numbers, NEXT takes at most as long as a composite index (within a quarter)",
         every(cases, |case| {
-            case.is_spatial || case.mean(QuerySize::Large, NEXT) < 1.25 * case.mean(QuerySize::Large, STANDALONE)
+            case.is_spatial
+                || case.mean(QuerySize::Large, NEXT) < 1.25 * case.mean(QuerySize::Large, STANDALONE)
         }),
         summary(cases, QuerySize::Large),
         "in the paper, it takes less than half. Here the numbers are not correlated with the primary key: \
@@ -210,7 +216,8 @@ pub(super) fn figure_5(scale: &Scale) -> Result<FigureReport> {
         "§6.2.1: a further answer costs less with NEXT than with an eager index (by a fifth at least), and \
          at most as much as with a composite index (within a quarter)",
         every(&cases, |case| {
-            growth(case, NEXT) < 0.8 * growth(case, EAGER) && growth(case, NEXT) < 1.25 * growth(case, STANDALONE)
+            growth(case, NEXT) < 0.8 * growth(case, EAGER)
+                && growth(case, NEXT) < 1.25 * growth(case, STANDALONE)
         }),
         format!("CPU µs: {}", cases.iter().map(each).collect::<Vec<_>>().join("; ")),
     );

@@ -70,7 +70,8 @@ pub fn around_records(data: &DataSet, is_spatial: bool, answers: f64, queries: u
     let (probes, chosen) = (centres(PROBES), centres(queries));
     let counter = AnswerCounter::new(data, is_spatial);
     let mean = |centres: &[usize], width: f64| {
-        let found: usize = centres.iter().map(|at| counter.count(selection_around(data, *at, is_spatial, width))).sum();
+        let found: usize =
+            centres.iter().map(|at| counter.count(selection_around(data, *at, is_spatial, width))).sum();
         found as f64 / centres.len().max(1) as f64
     };
     let (mut low, mut high) = (-9.0f64, 9.0f64);
@@ -152,7 +153,10 @@ pub fn times(targets: &[QueryTarget<'_>], selections: &[Selection]) -> Result<Ve
                 *minimum = minimum.min((thread_cpu_nanos() - before) as f64 / 1000.0);
                 if *answers.get_or_insert(found) != found {
                     let (name, expected) = (contender.name, answers.unwrap_or_default());
-                    return Err(format!("{name} has {found} answers to {selection:?}, other targets {expected}").into());
+                    return Err(format!(
+                        "{name} has {found} answers to {selection:?}, other targets {expected}"
+                    )
+                    .into());
                 }
             }
         }
@@ -171,7 +175,11 @@ pub fn count(table: &Table, contender: Contender, attribute: usize, selection: S
         found += 1;
         empty += usize::from(record.is_empty());
     })?;
-    if empty > 0 { Err(format!("{} returns answers without records", contender.name).into()) } else { Ok(found) }
+    if empty > 0 {
+        Err(format!("{} returns answers without records", contender.name).into())
+    } else {
+        Ok(found)
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +192,12 @@ mod tests {
         let mut random = Random::new(5);
         let rows = (0..5_000).map(|number| {
             let (x, y) = (random.unit(), random.unit());
-            DataRecord { key: key_of(number), json: Vec::new(), value: random.unit() * 1e6, rect: [x, y, x, y] }
+            DataRecord {
+                key: key_of(number),
+                json: Vec::new(),
+                value: random.unit() * 1e6,
+                rect: [x, y, x, y],
+            }
         });
         let data = DataSet::of(DataSource::Vehicles, rows.collect());
         for is_spatial in [false, true] {

@@ -146,9 +146,9 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         all.iter().all(|(_, one)| one.points[at(NEXT)] < one.points[at(EMBEDDED)]),
         summary(|one| &one.points),
     );
-    let useless = all
-        .iter()
-        .map(|(name, one)| format!("{name}: {}", listed([("split", one.useless[0]), ("whole", one.useless[1])])));
+    let useless = all.iter().map(|(name, one)| {
+        format!("{name}: {}", listed([("split", one.useless[0]), ("whole", one.useless[1])]))
+    });
     report.claim(
         "§6.5: with the split, a point query reads at most as many index blocks without a match (within a \
          quarter, since the sstables have different boundaries)",

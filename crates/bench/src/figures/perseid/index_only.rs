@@ -64,9 +64,11 @@ pub const LOG_TRIE: IndexSubject = pm("log (trie)", PmKind::Log, SkeyKind::Trie)
 /// Composite keys in LSM trees, validated by a tree of primary keys.
 pub const LSM: IndexSubject = IndexSubject { name: "LSM", kind: SubjectKind::Lsm(KEY_INDEX, false) };
 /// [`LSM`] with all files in memory.
-pub const LSM_MEMORY: IndexSubject = IndexSubject { name: "LSM (files in memory)", kind: SubjectKind::Lsm(KEY_INDEX, true) };
+pub const LSM_MEMORY: IndexSubject =
+    IndexSubject { name: "LSM (files in memory)", kind: SubjectKind::Lsm(KEY_INDEX, true) };
 /// The PS-Tree as an index of a database, with lookup driver, log and table.
-pub const PS_DATABASE: IndexSubject = IndexSubject { name: "PS-Tree in a database", kind: SubjectKind::Lsm("ps-tree", false) };
+pub const PS_DATABASE: IndexSubject =
+    IndexSubject { name: "PS-Tree in a database", kind: SubjectKind::Lsm("ps-tree", false) };
 
 const KEY_INDEX: &str = "composite:validation=key-index";
 
@@ -203,7 +205,9 @@ impl WorkloadRun<'_> {
             for (subject, minimum) in SUBJECTS.iter().zip(&mut minimum) {
                 eprintln!("  {}, {}, round {round} of {ROUNDS}", workload.name(), subject.name);
                 let costs = match subject.kind {
-                    SubjectKind::Pm(kind, skey) => self.pm(PmSettings { kind, skey, latency: None }, &writes)?,
+                    SubjectKind::Pm(kind, skey) => {
+                        self.pm(PmSettings { kind, skey, latency: None }, &writes)?
+                    }
                     SubjectKind::Lsm(index, in_memory) => self.lsm(index, in_memory, &writes)?,
                 };
                 *minimum = Some(minimum.map_or(costs, |minimum| minimum.minimum(costs)));

@@ -64,7 +64,9 @@ fn claims(report: &mut FigureReport, measured: &MicroBenchmarks) {
     let upserts = [Workload::Uniform, Workload::SkewedPrimary, Workload::SkewedSecondary];
     let all_summary =
         upserts.map(|workload| format!("{}: {}", workload.name(), summary(workload))).join("; ");
-    let ratio = |pair: &(IndexSubject, IndexSubject, IndexSubject), workload| put(pair.0, workload) / put(pair.1, workload);
+    let ratio = |pair: &(IndexSubject, IndexSubject, IndexSubject), workload| {
+        put(pair.0, workload) / put(pair.1, workload)
+    };
     report.claim(
         "§5.2.1: with uniform secondary keys, an upsert into a PS-Tree is cheaper than one into composite \
          keys in a B+-tree, and as cheap in a trie (within a tenth)",

@@ -73,7 +73,9 @@ fn against_lsm(report: &mut FigureReport, measured: &MicroBenchmarks) {
         listed(SUBJECTS.map(|subject| (subject.name, newest(subject, workload, position))))
     };
     let every = |holds: &dyn Fn(Workload, usize) -> bool| {
-        Workload::ALL.iter().all(|workload| [NEWEST_10, ALL].iter().all(|position| holds(*workload, *position)))
+        Workload::ALL
+            .iter()
+            .all(|workload| [NEWEST_10, ALL].iter().all(|position| holds(*workload, *position)))
     };
     report.claim(
         "§5.2.2: queries to every structure in memory are faster than to LSM trees",
@@ -170,9 +172,9 @@ fn against_structures(report: &mut FigureReport, measured: &MicroBenchmarks) {
     report.claim(
         "§5.2.2: queries for the newest 10 are faster with popular secondary keys than with random ones, \
          since their entries are cached",
-        [PS_BTREE, PS_TRIE]
-            .iter()
-            .all(|ps| newest(*ps, Workload::SkewedSecondary, NEWEST_10) < newest(*ps, Workload::Uniform, NEWEST_10)),
+        [PS_BTREE, PS_TRIE].iter().all(|ps| {
+            newest(*ps, Workload::SkewedSecondary, NEWEST_10) < newest(*ps, Workload::Uniform, NEWEST_10)
+        }),
         format!(
             "uniform: {}; skewed-sec: {}",
             summary(Workload::Uniform, NEWEST_10),

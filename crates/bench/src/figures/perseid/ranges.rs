@@ -1,8 +1,8 @@
 //! Figure 8: index-only queries for the newest five records of each of 20 neighbouring secondary keys (§5.2.3).
 
 use super::index_only::{
-    COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, IndexSubject, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY, PS_BTREE,
-    PS_DATABASE, PS_TRIE, RANGE, SUBJECTS, latency, measured, records,
+    COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, IndexSubject, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY,
+    PS_BTREE, PS_DATABASE, PS_TRIE, RANGE, SUBJECTS, latency, measured, records,
 };
 use super::workload::Workload;
 use super::{bars, listed, report};

@@ -60,7 +60,8 @@ struct RecordSubject {
 const PS: RecordSubject = RecordSubject { name: "PS-Tree (trie)", index: "ps", entries: None };
 const COMPOSITE: RecordSubject =
     RecordSubject { name: "composite (trie)", index: SUBSTITUTED, entries: Some(PmKind::Composite) };
-const LOG: RecordSubject = RecordSubject { name: "log (trie)", index: SUBSTITUTED, entries: Some(PmKind::Log) };
+const LOG: RecordSubject =
+    RecordSubject { name: "log (trie)", index: SUBSTITUTED, entries: Some(PmKind::Log) };
 const LSM: RecordSubject = RecordSubject { name: "LSM", index: "lsm", entries: None };
 const SUBJECTS: [RecordSubject; 4] = [PS, COMPOSITE, LOG, LSM];
 /// The name of the substituted index.
@@ -166,8 +167,9 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     claim_against_lsm(&mut report, &all);
     report.claim(
         "§4.4: with a PS-Tree, the fetch of records takes more than half of the time of the newest 200",
-        all.iter()
-            .all(|times| times.of(PS, 1, FetchMode::Plain).fetch > 0.5 * times.of(PS, 1, FetchMode::Plain).all),
+        all.iter().all(|times| {
+            times.of(PS, 1, FetchMode::Plain).fetch > 0.5 * times.of(PS, 1, FetchMode::Plain).all
+        }),
         each(&|times| {
             let query_time = times.of(PS, 1, FetchMode::Plain);
             listed([("all", query_time.all), ("fetch", query_time.fetch)])
@@ -257,9 +259,15 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         "over a leveled table, queries for records are as fast with a PS-Tree as with an LSM index or \
          faster (within a third)",
         (0..2).all(|limit| {
-            [FetchMode::Plain, FetchMode::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
+            [FetchMode::Plain, FetchMode::BySequence]
+                .iter()
+                .all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
         }),
-        format!("plain {}; +SEQ {}", leveled.summary(1, FetchMode::Plain), leveled.summary(1, FetchMode::BySequence)),
+        format!(
+            "plain {}; +SEQ {}",
+            leveled.summary(1, FetchMode::Plain),
+            leveled.summary(1, FetchMode::BySequence)
+        ),
         "in the paper, an LSM index validates every candidate in another tree before the fetch. Here it \
          fetches at once, since the record shows whether its entry is current. Compactions of its tree \
          dropped most stale entries, and the fetch takes most of the time.",
@@ -330,8 +338,11 @@ fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<FetchTimes
             let query = query_of(subject);
             for ((fetch, minimum), query_time) in FetchMode::ALL.into_iter().zip(minimum).zip(query_time) {
                 let all = super::mean(&minimum.all);
-                *query_time =
-                    QueryTime { all, fetch: all * query.share_of_fetching(fetch)?, cpu: super::mean(&minimum.cpu) };
+                *query_time = QueryTime {
+                    all,
+                    fetch: all * query.share_of_fetching(fetch)?,
+                    cpu: super::mean(&minimum.cpu),
+                };
             }
         }
     }

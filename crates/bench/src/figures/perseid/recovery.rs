@@ -53,7 +53,9 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     let of = |name: &str, value: fn(&OpenTimes) -> f64| {
         all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, open_times)| value(open_times))
     };
-    let summary = |value: fn(&OpenTimes) -> f64| listed(all.iter().map(|(name, open_times)| (*name, value(open_times))));
+    let summary = |value: fn(&OpenTimes) -> f64| {
+        listed(all.iter().map(|(name, open_times)| (*name, value(open_times))))
+    };
     let each = |milliseconds: f64| milliseconds * 1e3 / records as f64;
     let trees = [KINDS[1].0, KINDS[2].0];
     report.departs(

@@ -134,9 +134,16 @@ pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
         "§3.4: the size of a view is at most that of its formula with selectors of one byte (plus a \
          twentieth for header and checksums)",
         all.iter().all(|sizes| {
-            SEGMENT_ENTRIES.iter().zip(sizes.views).all(|(width, size)| size < 1.05 * formula(sizes, *width) + 0.05)
+            SEGMENT_ENTRIES
+                .iter()
+                .zip(sizes.views)
+                .all(|(width, size)| size < 1.05 * formula(sizes, *width) + 0.05)
         }),
-        format!("D = 32: {}; formula: {}", summary(&|sizes| sizes.views[1]), summary(&|sizes| formula(sizes, 32))),
+        format!(
+            "D = 32: {}; formula: {}",
+            summary(&|sizes| sizes.views[1]),
+            summary(&|sizes| formula(sizes, 32))
+        ),
     );
     report.claim(
         "§3.4: the view is smaller with larger segments, for every key size",

@@ -66,7 +66,10 @@ pub const LAYOUTS: [StoreSubject; 7] =
 pub fn subjects() -> Vec<StoreSubject> {
     let peers = engines::store_names(true).into_iter().filter(|name| *name != "bolide");
     let arrangement = Arrangement::of(Layout::Leveled);
-    LAYOUTS.into_iter().chain(peers.map(|engine| StoreSubject { name: engine, engine, arrangement })).collect()
+    LAYOUTS
+        .into_iter()
+        .chain(peers.map(|engine| StoreSubject { name: engine, engine, arrangement }))
+        .collect()
 }
 
 /// Records numbered by the order of their keys.
@@ -310,7 +313,9 @@ fn scan_from(
             && bytes.get(KEY_BYTES..KEY_BYTES + 8) == Some(&rank.to_le_bytes()[..])
     };
     if count as u64 != expected || !is_right(0) || !is_right(expected - 1) {
-        return Err(format!("a scan of {length} from record {rank} returned {count} records, or wrong ones").into());
+        return Err(
+            format!("a scan of {length} from record {rank} returned {count} records, or wrong ones").into()
+        );
     }
     Ok(())
 }

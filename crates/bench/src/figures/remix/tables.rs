@@ -20,18 +20,8 @@ const OPERATIONS_FACTOR: u64 = 3;
 /// Records of an sstable from which on claims about speed are judged.
 const ENOUGH: u64 = 20_000;
 
-const MEASURED: [ViewOperation; 10] = [
-    SeekView,
-    SeekSteps,
-    SeekMerge,
-    ScanView,
-    ScanSteps,
-    ScanMerge,
-    GetView,
-    GetTags,
-    GetBloom,
-    GetBare,
-];
+const MEASURED: [ViewOperation; 10] =
+    [SeekView, SeekSteps, SeekMerge, ScanView, ScanSteps, ScanMerge, GetView, GetTags, GetBloom, GetBare];
 
 /// A number of runs, and the CPU microseconds of each operation over so many.
 type RunCosts = (usize, Vec<f64>);
@@ -170,8 +160,7 @@ fn claims_of_ranges(report: &mut FigureReport, measured: &ViewCosts, strong: boo
          before it compares the first key, and takes half as long as that of the paper's prototype.",
     );
     let full = measured.gain_from(4, SeekView, SeekSteps);
-    let full_summary =
-        format!("full, times as fast: {}", measured.gains(&RUNS, SeekView, SeekSteps));
+    let full_summary = format!("full, times as fast: {}", measured.gains(&RUNS, SeekView, SeekSteps));
     if strong {
         report.departs(
             "from 4 sstables on, seeks with partial and with full binary search take about as long (half to \
@@ -218,12 +207,8 @@ fn claims_of_ranges(report: &mut FigureReport, measured: &ViewCosts, strong: boo
     if !strong {
         report.claim(
             "§5.1: full binary search gains less for seek + next 50 than for a seek alone",
-            measured.gain_from(4, ScanView, ScanSteps)
-                < measured.gain_from(4, SeekView, SeekSteps),
-            format!(
-                "full, times as fast: {}",
-                measured.gains(&RUNS, ScanView, ScanSteps)
-            ),
+            measured.gain_from(4, ScanView, ScanSteps) < measured.gain_from(4, SeekView, SeekSteps),
+            format!("full, times as fast: {}", measured.gains(&RUNS, ScanView, ScanSteps)),
         );
     }
 }
@@ -242,9 +227,7 @@ fn claims_of_points(report: &mut FigureReport, measured: &ViewCosts) {
         measured.gain_from(8, GetView, GetBare) > 1.5,
         format!("view, times as fast: {}", measured.gains(&RUNS, GetView, GetBare)),
     );
-    let over_few = (gain(2, GetBloom, GetView)
-        * gain(3, GetBloom, GetView))
-    .sqrt();
+    let over_few = (gain(2, GetBloom, GetView) * gain(3, GetBloom, GetView)).sqrt();
     report.departs(
         "over 2 and 3 sstables, gets with the view are about as fast as with Bloom filters (within a half)",
         (0.66..1.5).contains(&over_few),
@@ -279,8 +262,7 @@ fn claims_of_points(report: &mut FigureReport, measured: &ViewCosts) {
 pub(super) fn figure_13(scale: &Scale) -> Result<FigureReport> {
     const RUNS: usize = 8;
     const WIDTHS: [usize; 3] = [16, 32, 64];
-    const MEASURED: [ViewOperation; 4] =
-        [SeekView, SeekSteps, ScanView, ScanSteps];
+    const MEASURED: [ViewOperation; 4] = [SeekView, SeekSteps, ScanView, ScanSteps];
     let mut report = report("remix-13", "Figure 13", scale);
     report.set("sstables", RUNS);
     report.set("records of an sstable", scale.records);

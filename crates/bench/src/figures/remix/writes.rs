@@ -61,7 +61,8 @@ pub(super) fn figure_16(scale: &Scale) -> Result<FigureReport> {
     }
     claims_of_loads(&mut report, &all);
     let names: Vec<&str> = all.iter().map(|(subject, _)| subject.name).collect();
-    let column = |figure: fn(&WriteCosts) -> f64| -> Vec<f64> { all.iter().map(|(_, costs)| figure(costs)).collect() };
+    let column =
+        |figure: fn(&WriteCosts) -> f64| -> Vec<f64> { all.iter().map(|(_, costs)| figure(costs)).collect() };
     let times = [("process", column(|one| one.whole)), ("calling thread", column(|one| one.calling))];
     report.panels.push(bars("Put", "CPU µs", false, &names, times));
     let io = [("written", column(|one| one.written)), ("read", column(|one| one.read))];
@@ -160,7 +161,8 @@ fn claims_of_updates(report: &mut FigureReport, all: &[Vec<(StoreSubject, WriteC
     report.claim(
         "§5.2: sequential updates cost the least CPU time, since each flush changes few partitions: four \
          fifths of the other patterns at most",
-        (1..PATTERNS.len()).all(|other| figure(0, PARTITIONED).whole < 0.8 * figure(other, PARTITIONED).whole),
+        (1..PATTERNS.len())
+            .all(|other| figure(0, PARTITIONED).whole < 0.8 * figure(other, PARTITIONED).whole),
         format!("CPU µs: {}", partitioned_summary(|one| one.whole)),
     );
     report.departs(

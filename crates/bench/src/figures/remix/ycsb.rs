@@ -27,7 +27,12 @@ const WORKLOADS: [(Ycsb, &str); 6] =
 
 /// Runs `operations` operations of a row. Returns CPU microseconds of an operation, calling thread, and the number of inserted
 /// records.
-fn drive(connection: &mut dyn Connection, context: &RowContext, seed: u64, operations: u64) -> Result<(f64, u64)> {
+fn drive(
+    connection: &mut dyn Connection,
+    context: &RowContext,
+    seed: u64,
+    operations: u64,
+) -> Result<(f64, u64)> {
     let mut worker = Worker::new(context, 0, seed);
     let (mut nanos, mut left) = (0, operations);
     while left > 0 {

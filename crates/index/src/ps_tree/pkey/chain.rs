@@ -233,7 +233,11 @@ fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> R
 
 /// Reads the body of an entry into `out`, which is cleared first, and splits it.
 #[inline]
-pub(crate) fn read_body<'o>(region: &Region, found: &ChainEntry, out: &'o mut Vec<u8>) -> Result<EntryBody<'o>> {
+pub(crate) fn read_body<'o>(
+    region: &Region,
+    found: &ChainEntry,
+    out: &'o mut Vec<u8>,
+) -> Result<EntryBody<'o>> {
     out.clear();
     let bytes = found.header.body_bytes();
     for word in region.words(found.at + HEADER_BYTES as Place, bytes)? {

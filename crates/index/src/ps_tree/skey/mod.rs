@@ -74,8 +74,13 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    fn scan(&self, region: &Region, from: ScanStart<'_>, direction: Direction, out: &mut Vec<Place>)
-    -> Result<()>;
+    fn scan(
+        &self,
+        region: &Region,
+        from: ScanStart<'_>,
+        direction: Direction,
+        out: &mut Vec<Place>,
+    ) -> Result<()>;
 
     /// Inserts the record of `key`, which is durable, unless one exists. The map is durable on return.
     ///

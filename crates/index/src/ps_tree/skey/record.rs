@@ -220,7 +220,12 @@ impl KeyHeap {
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
-    pub(crate) fn free_unlinked(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
+    pub(crate) fn free_unlinked(
+        &self,
+        writer: &RegionWriter<'_>,
+        region: &Region,
+        record: Place,
+    ) -> Result<()> {
         let bytes = record_bytes(key_length(region, record)?);
         if bytes > MAX_SMALL_BYTES {
             writer.free(record, bytes);
@@ -279,7 +284,9 @@ impl KeyHeapState {
     }
 
     fn release(&mut self, oldest: u64) {
-        while let Some((_, at, bytes)) = self.pending_free.front().copied().filter(|(epoch, ..)| *epoch < oldest) {
+        while let Some((_, at, bytes)) =
+            self.pending_free.front().copied().filter(|(epoch, ..)| *epoch < oldest)
+        {
             self.pending_free.pop_front();
             self.add_free(at, bytes);
         }

@@ -66,7 +66,11 @@ fn an_interrupted_sweep_is_due_again() {
         backend.collect_garbage_when_idle(&|| last, &may_continue).unwrap();
         let (keys, entries) = (backend.versions.stats().keys, backend.tree.counts().1);
         let is_due = backend.garbage_through(&|| last).is_some();
-        assert_eq!(is_due, keys * 100 > entries * 5, "{keys} keys in {entries} entries, {continuations} continuations");
+        assert_eq!(
+            is_due,
+            keys * 100 > entries * 5,
+            "{keys} keys in {entries} entries, {continuations} continuations"
+        );
         continuations += 1;
     }
     assert!(continuations > 3, "swept without an interruption");

@@ -87,7 +87,17 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
     ) -> Self {
         let layout = EntryLayout::of(spec);
         let (started, group, with_key) = (false, Vec::new(), Vec::new());
-        Self { entries, scan_order, access, spec, layout, started, last_sequence: view_sequence, group, with_key }
+        Self {
+            entries,
+            scan_order,
+            access,
+            spec,
+            layout,
+            started,
+            last_sequence: view_sequence,
+            group,
+            with_key,
+        }
     }
 
     fn advance(&mut self) -> Result<()> {
@@ -177,7 +187,10 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        if self.access.point && self.scan_order == CompositeScanOrder::Forward && self.layout.is_newest_first() {
+        if self.access.point
+            && self.scan_order == CompositeScanOrder::Forward
+            && self.layout.is_newest_first()
+        {
             self.last_sequence.saturating_sub(u64::from(self.started))
         } else {
             SequenceNumber::MAX

@@ -262,7 +262,9 @@ fn the_check_reports_wrong_entries() {
     assert!(!blind.is_sound() && !sync.is_sound());
     assert_eq!(blind.examples.len(), 3);
     let error = collection
-        .query(&collection.view(), &Query::new().range("a", 0..9), LookupOptions::default(), |index| index == 0)
+        .query(&collection.view(), &Query::new().range("a", 0..9), LookupOptions::default(), |index| {
+            index == 0
+        })
         .map(drop);
     assert!(error.is_ok(), "the malformed entry lies outside of the range");
 }

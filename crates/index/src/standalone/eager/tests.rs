@@ -288,7 +288,9 @@ fn malformed_pieces_are_reported_and_skipped() {
     lists.view.write(TREE, b"x", Some(&[]), 8);
     let view = lists.view.at(20);
     let mut reader = lists.index.reader(&view, &[], None).unwrap();
-    for expected in [ListStep::Malformed, ListStep::Malformed, ListStep::Posting, ListStep::Malformed, ListStep::End] {
+    for expected in
+        [ListStep::Malformed, ListStep::Malformed, ListStep::Posting, ListStep::Malformed, ListStep::End]
+    {
         assert_eq!(reader.step().unwrap(), expected);
     }
     // A commit does not change a malformed list.

@@ -88,7 +88,8 @@ fn read(fragments: &[(SequenceNumber, Vec<u8>)]) -> Vec<(SequenceNumber, Vec<u8>
 fn written(sequence: SequenceNumber, key: Option<&[u8]>, removed: Option<SequenceNumber>) -> Vec<u8> {
     let mut change = ListChange::new();
     if let Some(key) = key {
-        let added = ListOperation::Posting { primary_key: key.to_vec(), repeated: false, covering: Vec::new() };
+        let added =
+            ListOperation::Posting { primary_key: key.to_vec(), repeated: false, covering: Vec::new() };
         change.insert(Reverse(sequence), added);
     }
     if let Some(removed) = removed {

@@ -13,7 +13,9 @@ mod verify;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SLOTS, SearchTarget};
+use self::node::{
+    BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SLOTS, SearchTarget,
+};
 use super::record::{self, KeyHeap};
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
@@ -83,7 +85,12 @@ impl BTree {
         self.locks[index as usize % LOCKS].lock()
     }
 
-    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&BTreeNodeView<'_>) -> Result<T>) -> Result<T> {
+    fn read<T>(
+        &self,
+        region: &Region,
+        node: Place,
+        look: impl Fn(&BTreeNodeView<'_>) -> Result<T>,
+    ) -> Result<T> {
         node::read(region, self.open_count, node, look)
     }
 
@@ -106,7 +113,12 @@ impl BTree {
     }
 
     /// The node of `level` that contains the target; without a target the last node of the level.
-    fn descend(&self, region: &Region, target: Option<&SearchTarget<'_>>, level: u32) -> Result<NodePosition> {
+    fn descend(
+        &self,
+        region: &Region,
+        target: Option<&SearchTarget<'_>>,
+        level: u32,
+    ) -> Result<NodePosition> {
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
         let mut entered = node;
@@ -165,7 +177,13 @@ impl BTree {
 
     /// Inserts a node that was reached from its left into the parent level: the thread that split its neighbour is about to,
     /// or a crash prevented it.
-    fn insert_in_parent(&self, region: &Region, writer: &RegionWriter<'_>, node: Place, level: u32) -> Result<()> {
+    fn insert_in_parent(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        node: Place,
+        level: u32,
+    ) -> Result<()> {
         let low = self.read(region, node, |view| Ok(view.low()))?;
         let mut key = Vec::new();
         record::read_key(region, low, &mut key)?;
@@ -205,7 +223,8 @@ impl BTree {
             _ => (first.pointer, rest),
         };
         let sibling = view.sibling().unwrap_or(0);
-        let new = NewBTreeNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
+        let new =
+            NewBTreeNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
         locked.truncate(middle, new)?;
         drop(guard);
         self.insert_child(region, writer, &key, level + 1, new)
@@ -321,7 +340,12 @@ impl BTree {
         }
     }
 
-    fn scan_down(&self, region: &Region, target: Option<SearchTarget<'_>>, out: &mut Vec<Place>) -> Result<()> {
+    fn scan_down(
+        &self,
+        region: &Region,
+        target: Option<SearchTarget<'_>>,
+        out: &mut Vec<Place>,
+    ) -> Result<()> {
         let mut bound = match self.scan_leaf_down(region, target.as_ref(), out)? {
             Some(bound) => bound,
             None => return Ok(()),
@@ -396,11 +420,17 @@ impl SkeyLayer for BTree {
     ) -> Result<()> {
         match (direction, from) {
             (Direction::Up, ScanStart::First) => self.scan_up(region, None, false, out),
-            (Direction::Up, ScanStart::At(key)) => self.scan_up(region, Some(&SearchTarget::at(key)), false, out),
-            (Direction::Up, ScanStart::After(key)) => self.scan_up(region, Some(&SearchTarget::at(key)), true, out),
+            (Direction::Up, ScanStart::At(key)) => {
+                self.scan_up(region, Some(&SearchTarget::at(key)), false, out)
+            }
+            (Direction::Up, ScanStart::After(key)) => {
+                self.scan_up(region, Some(&SearchTarget::at(key)), true, out)
+            }
             (Direction::Down, ScanStart::First) => self.scan_down(region, None, out),
             (Direction::Down, ScanStart::At(key)) => self.scan_down(region, Some(SearchTarget::at(key)), out),
-            (Direction::Down, ScanStart::After(key)) => self.scan_down(region, Some(SearchTarget::below(key)), out),
+            (Direction::Down, ScanStart::After(key)) => {
+                self.scan_down(region, Some(SearchTarget::below(key)), out)
+            }
         }
     }
 
@@ -451,8 +481,7 @@ impl SkeyLayer for BTree {
             if first == last {
                 return Ok(after.saturating_sub(before) as u64 * scale);
             }
-            let mut between =
-                self.read(region, first, |view| Ok(view.len()))?.saturating_sub(before) + after;
+            let mut between = self.read(region, first, |view| Ok(view.len()))?.saturating_sub(before) + after;
             let mut node = self.read(region, first, |view| Ok(view.sibling()))?;
             for _ in 0..8 {
                 match node {

@@ -16,7 +16,9 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{ENTRIES, LAYER, LONGER, NODE_BYTES, NewTrieNode, Slice, TrieEntry, TrieNodeView, TrieNodeWriter};
+use self::node::{
+    ENTRIES, LAYER, LONGER, NODE_BYTES, NewTrieNode, Slice, TrieEntry, TrieNodeView, TrieNodeWriter,
+};
 use super::record::{self, KeyHeap};
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
@@ -125,13 +127,24 @@ impl Trie {
         self.locks[index as usize % LOCKS].lock()
     }
 
-    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&TrieNodeView<'_>) -> Result<T>) -> Result<T> {
+    fn read<T>(
+        &self,
+        region: &Region,
+        node: Place,
+        look: impl Fn(&TrieNodeView<'_>) -> Result<T>,
+    ) -> Result<T> {
         node::read(region, self.open_count, node, look)
     }
 
     /// The node of `level` for `target` in the layer with this root, and the node at which the search entered the level. If
     /// they differ, the parent level may lack the first.
-    fn descend(&self, region: &Region, root: Place, target: LayerTarget, level: u8) -> Result<(Place, Place)> {
+    fn descend(
+        &self,
+        region: &Region,
+        root: Place,
+        target: LayerTarget,
+        level: u8,
+    ) -> Result<(Place, Place)> {
         enum TrieStep {
             Here,
             Right(Place),
@@ -320,7 +333,8 @@ impl Trie {
         if self.read(region, root, |view| Ok(view.level()))? >= level {
             return Ok(Some(root));
         }
-        let new = NewTrieNode { leftmost: root, ..empty_node(level, &[entry]) }.write(writer, self.open_count)?;
+        let new =
+            NewTrieNode { leftmost: root, ..empty_node(level, &[entry]) }.write(writer, self.open_count)?;
         match path.split_last() {
             Some((_, [.., (above, slice)])) => {
                 let (node, _) = self.descend(region, *above, LayerTarget::At(*slice), 0)?;
@@ -380,7 +394,9 @@ impl Trie {
             let depth = path.len();
             let Some(&(root, slice)) = path.last() else { return Err(damage(0, "the path of a key")) };
             match self.look_up(region, root, slice)? {
-                LayerLookup::Layer(next) => path.push((next, Slice::of(key.get(8 * depth..).unwrap_or_default()))),
+                LayerLookup::Layer(next) => {
+                    path.push((next, Slice::of(key.get(8 * depth..).unwrap_or_default())))
+                }
                 _ => return Ok((path, slice)),
             }
         }
