@@ -44,9 +44,9 @@ is_recorded() {
     grep -qE "^[^,]*,[^,+]*,$(tested_trees),$1,$2,[0-9]+,held," docs/proofs/runs.csv
 }
 
-# run_part PROOF ARGUMENTS UNIT COMMAND...: runs COMMAND unless a row has the same run, prints the last line of its output (the last
-# $printed_lines lines), and appends a row. The count of the row is the number before UNIT, a regular expression, in that line. A
-# failing command, or a line without a count, ends the script. A line that starts with "PROOF: skipped" ends it with success and
+# run_part PROOF ARGUMENTS UNIT COMMAND...: runs COMMAND unless a row has the same run, prints the last line of its output (the
+# last $printed_lines lines), and appends a row. The count of the row is the number before UNIT, a regular expression, in that line.
+# A failing command, or a line without a count, ends the script. A line that starts with "PROOF: skipped" ends it with success and
 # without a row.
 run_part() {
     local proof=$1 arguments=$2 unit=$3 started=$SECONDS output line count
