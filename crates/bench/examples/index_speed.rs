@@ -4,7 +4,6 @@
 //!
 //! JSON records of 300 bytes, 25 for each secondary key; a quarter of them is updated to another secondary key. Each kind of
 //! maintenance has a separate store. Medians of 5 rounds.
-#![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

@@ -4,7 +4,6 @@
 //! `cargo run --release -p bolide-bench --example store_speed -- [entries] [directory] [layout] [MiB of a memtable] [scans]`
 //!
 //! The environment variable `MAP_LOG` maps the log. With 0 scans only the load is measured.
-#![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::sync::Arc;
 

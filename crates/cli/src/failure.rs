@@ -50,8 +50,6 @@ impl Failure {
     }
 
     /// Whether there is a message for standard error.
-
-    /// Errors of standard output; errors of files contain their name before this conversion.
     pub(crate) fn has_message(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Operation { .. })
     }
@@ -74,7 +72,7 @@ impl From<bolide::Error> for Failure {
     }
 }
 
-/// Errors of standard output; files name themselves before they come here.
+/// Errors of standard output; errors of files contain their name before this conversion.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

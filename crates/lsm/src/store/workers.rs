@@ -17,12 +17,12 @@ pub(super) struct Workers {
     inner: Arc<StoreInner>,
     threads: Vec<Box<dyn JoinHandle>>,
     /// Prepares memory for memtables and the log, in the last of the threads.
-    page_maker: Option<Arc<LargePagePreallocator>>,
+    preallocator: Option<Arc<LargePagePreallocator>>,
 }
 
 impl Workers {
     pub(super) fn start(inner: &Arc<StoreInner>) -> Result<Self> {
-        let mut workers = Self { inner: inner.clone(), threads: Vec::new(), page_maker: None };
+        let mut workers = Self { inner: inner.clone(), threads: Vec::new(), preallocator: None };
         let options = &inner.options;
         if options.read_only || options.background_threads == 0 {
             return Ok(workers);
@@ -33,9 +33,9 @@ impl Workers {
             workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_or_poison()))?);
         }
         if options.memtable_bytes >= MIN_PREPARED_BYTES {
-            let maker = Arc::new(LargePagePreallocator::default());
-            workers.page_maker = Some(maker.clone());
-            workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || maker.run()))?);
+            let preallocator = Arc::new(LargePagePreallocator::default());
+            workers.preallocator = Some(preallocator.clone());
+            workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || preallocator.run()))?);
         }
         Ok(workers)
     }
@@ -44,8 +44,8 @@ impl Workers {
     pub(super) fn stop(&mut self) {
         self.inner.work.lock().stopping = true;
         self.inner.work_signal.notify_all();
-        if let Some(maker) = &self.page_maker {
-            maker.stop();
+        if let Some(preallocator) = &self.preallocator {
+            preallocator.stop();
         }
         for thread in self.threads.drain(..) {
             if let Err(error) = thread.join() {
