@@ -55,8 +55,8 @@ impl FindOptions {
         self
     }
 
-    /// Measures the time of each stage, for [`Answers::explain`]. Default: off; reading the clock costs about as much
-    /// as validating a candidate.
+    /// Measures the time of each stage, for [`Answers::explain`](crate::Answers::explain). Default: off; reading the clock
+    /// costs about as much as validating a candidate.
     ///
     /// ```
     /// use bolide::{Components, Db, FindOptions, Options, Query};
