@@ -155,7 +155,7 @@ fn pages_go_on_from_a_token() {
     let token = page[1]["cursor"].as_str().unwrap();
     assert_eq!(place.found(&format!("--eq n=3 --cursor {token}")), ["8", "3"]);
     let run = place.run(&format!("find db c --eq n=2 --cursor {token}")).expect_status(2, "another query");
-    assert!(run.stderr.contains("of another query"), "{}", run.stderr);
+    assert!(run.stderr.contains("belongs to another query"), "{}", run.stderr);
     let table = place.ok("find db c --eq n=3 --limit 1 --cursor start --format table");
     assert!(table.stderr.contains("note: more with --cursor "), "{}", table.stderr);
 }
@@ -198,7 +198,7 @@ fn malformed_predicates_are_wrong_usage() {
         ("--eq rect(n)=1", "use a predicate within a rectangle"),
         ("--range point(n,id)=1..2", "use a predicate within a rectangle"),
         ("--eq n=1 --limit-per-value 2", "a limit per value needs a range"),
-        ("--eq n=1 --cursor x", "not a cursor token"),
+        ("--eq n=1 --cursor x", "not a complete cursor token"),
         ("--eq n=1 --select a..b", "a field name is empty"),
     ] {
         let run = place.run(&format!("find db c {wrong}")).expect_status(2, wrong);
