@@ -51,11 +51,11 @@ impl Engine {
         }
         let is_current = |part: &BatchPart| Arc::ptr_eq(&part.indexes, &part.collection.indexes_guard());
         if !batch.parts.iter().all(is_current) {
-            batch = batch.derived_anew(|_| true)?;
+            batch = batch.rederived(|_| true)?;
         }
         let stage = if batch.parts.iter().any(|part| part.indexes.needs_stage()) {
             if let Some(superseded) = superseded_puts(&batch) {
-                batch = batch.derived_anew(|position| !superseded.contains(&position))?;
+                batch = batch.rederived(|position| !superseded.contains(&position))?;
             }
             let parts = std::mem::take(&mut batch.parts);
             Some(Box::new(OldRecords { parts }) as Box<dyn CommitStage>)

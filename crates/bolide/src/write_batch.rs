@@ -236,23 +236,25 @@ impl WriteBatch {
 
     /// The same writes with entries of the current indexes of the collections. Entries are derived only from puts at
     /// the positions for which `derives` returns true.
-    pub(crate) fn derived_anew(&self, derives: impl Fn(usize) -> bool) -> Result<Self> {
-        let mut anew = Self { store: StoreBatch::with_capacity(self.len_bytes()), ..Self::default() };
+    pub(crate) fn rederived(&self, derives: impl Fn(usize) -> bool) -> Result<Self> {
+        let mut rederived = Self { store: StoreBatch::with_capacity(self.len_bytes()), ..Self::default() };
         let writes = self.store.operations().filter(|placed| !placed.derived);
         for (position, placed) in writes.enumerate() {
             let collection = self.collection_of(placed.tree)?;
             match placed.operation {
                 Operation::Entry { kind: EntryKind::Put, key, value } => {
-                    anew.put_in(collection, key, value, derives(position))?;
+                    rederived.put_in(collection, key, value, derives(position))?;
                 }
-                Operation::Entry { kind: EntryKind::Delete, key, .. } => anew.delete_in(collection, key)?,
-                Operation::RangeDelete { start, end } => anew.delete_range_in(collection, start, end)?,
+                Operation::Entry { kind: EntryKind::Delete, key, .. } => {
+                    rederived.delete_in(collection, key)?
+                }
+                Operation::RangeDelete { start, end } => rederived.delete_range_in(collection, start, end)?,
                 Operation::Entry { kind: EntryKind::Merge, .. } => {
                     return Err(Error::internal("a write batch contains a merge"));
                 }
             }
         }
-        Ok(anew)
+        Ok(rederived)
     }
 
     fn collection_of(&self, tree: TreeId) -> Result<&Arc<OpenCollection>> {

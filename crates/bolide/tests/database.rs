@@ -481,8 +481,8 @@ fn handles_of_a_dropped_collection_fail_and_its_readers_continue() {
     assert_eq!(kind(one.find(&Query::new().eq("a", 1))), ErrorKind::NotFound);
     assert_eq!(kind(one.create_index("b".parse().unwrap())), ErrorKind::NotFound);
     assert_eq!(kind(db.write(batch)), ErrorKind::NotFound);
-    let anew = db.create_collection("one", tiny_collection()).unwrap();
-    assert_eq!((anew.iter().unwrap().count(), anew.indexes().len()), (0, 0));
+    let recreated = db.create_collection("one", tiny_collection()).unwrap();
+    assert_eq!((recreated.iter().unwrap().count(), recreated.indexes().len()), (0, 0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Prepared queries return the answers of the same queries built anew.
+//! Prepared queries return the answers of the same queries built for each value.
 
 use std::ops::ControlFlow;
 

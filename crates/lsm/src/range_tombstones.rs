@@ -142,10 +142,8 @@ impl RangeTombstones {
             .cloned()
             .collect();
         self.count = retained.len();
-        self.groups = match retained.is_empty() {
-            true => Vec::new(),
-            false => vec![Arc::new(TombstoneGroup::new(retained))],
-        };
+        self.groups =
+            if retained.is_empty() { Vec::new() } else { vec![Arc::new(TombstoneGroup::new(retained))] };
     }
 
     /// All tombstones, in no particular order.

@@ -47,10 +47,8 @@ impl Fragmented {
         });
         let plan = append(shape, inputs.collect(), output_level, self.target_file_bytes, busy)?;
         let is_fresh = output_level < LAST_LEVEL && shape.runs(output_level).is_empty() && busy.is_empty();
-        let output_split = match is_fresh {
-            true => OutputSplit::At(boundaries_of(shape, output_level)),
-            false => plan.output_split,
-        };
+        let output_split =
+            if is_fresh { OutputSplit::At(boundaries_of(shape, output_level)) } else { plan.output_split };
         let is_trivial_move = plan.is_trivial_move && output_split == OutputSplit::AtBoundaries;
         Some(CompactionPlan { score, output_split, is_trivial_move, ..plan })
     }

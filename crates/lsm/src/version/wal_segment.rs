@@ -42,7 +42,7 @@ pub struct CutTail {
 pub enum WriterEnd {
     /// The process ended without closing the database: machine and mount are unchanged.
     Process,
-    /// The machine lost its power, was restarted, or the file system was mounted anew.
+    /// The machine lost its power, was restarted, or the file system was mounted again.
     Machine,
 }
 

@@ -51,7 +51,7 @@ pub const PARTITIONED_TAGS: StoreSubject = StoreSubject {
     engine: "bolide",
     arrangement: Arrangement { view_tags: true, ..PARTITIONS },
 };
-/// [`PARTITIONED`] with deferred views: a view is rebuilt when a fifth of its data was written anew.
+/// [`PARTITIONED`] with deferred views: a view is rebuilt when a fifth of its data was rewritten.
 pub const PARTITIONED_DELAYED: StoreSubject = StoreSubject {
     name: "partitioned, views delayed",
     engine: "bolide",
