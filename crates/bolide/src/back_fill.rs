@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_index::hooks::BackFillMode;
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, StagedBatch, StagedChange,
-    ValueSlot, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexedRecord, StagedBatch, StagedChange, ValueSlot,
+    slots_of,
 };
 use bolide_lsm::{ReadView, StoreBatch};
 
@@ -40,9 +41,9 @@ impl BackFill {
         Ok(Self { index: index.clone(), extractor, plan, slots, values, key, malformed })
     }
 
-    /// Whether the index writes its lists at a sequence number of the commit; a back-fill has none of its own.
+    /// Whether the index writes its entries at a sequence number of the commit; a back-fill has none of its own.
     pub(crate) fn takes_a_number(&self) -> bool {
-        self.index.structure.needs_stage() && self.index.spec().kind() != IndexKind::Composite
+        self.index.hooks.back_fill() == BackFillMode::CheckedAtOwnNumber
     }
 
     /// Adds the entries of a record that was written at `sequence`, as its write would. A malformed record is counted

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::IndexSpec;
-use bolide_index::ps_tree::PsTreeStats as IndexSpace;
+use bolide_index::figures::Figures;
 use bolide_lsm::{Bounds, ReadView};
 use bolide_table::ValueRef;
 
@@ -352,25 +352,25 @@ impl Collection {
         set.visible().map(|index| self.info_of(&set, index)).collect()
     }
 
-    /// The space of an index of kind `ps-tree`: keys, pages and their fill, garbage. `None` for other kinds, and during
-    /// a build. Cost: reads the whole index, in memory.
+    /// The use of the space of an index in detail, if its kind reports it: of kind `ps-tree` an
+    /// [`IndexSpace`](crate::IndexSpace) with keys, pages and their fill, garbage. `None` during a build. Cost: may read
+    /// the whole index, in memory.
     ///
     /// # Errors
     /// `NotFound` if there is none of this name; `Corruption`.
     ///
     /// ```
-    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// use bolide::{CollectionOptions, Components, Db, IndexSpace, Options};
     /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
     /// let posts = db.create_collection("posts", CollectionOptions::default().index("score:ps-tree".parse()?))?;
     /// posts.put(b"1", br#"{"score":1}"#)?;
-    /// let space = posts.index_space("score")?.unwrap();
+    /// let figures = posts.index_space("score")?.unwrap();
+    /// let space = figures.get::<IndexSpace>().unwrap();
     /// assert_eq!((space.entries, space.head_pages), (1, 1));
     /// # Ok::<(), bolide::Error>(())
     /// ```
-    pub fn index_space(&self, name: &str) -> Result<Option<IndexSpace>> {
-        let index = find_index(&self.state, name)?;
-        let external = index.ps_tree.as_ref().and_then(|index| index.backend());
-        external.map(|external| external.tree().stats()).transpose()
+    pub fn index_space(&self, name: &str) -> Result<Option<Figures>> {
+        find_index(&self.state, name)?.hooks.space()
     }
 
     /// The index of this name.

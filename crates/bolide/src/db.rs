@@ -16,7 +16,6 @@ use crate::components::Components;
 use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
 use crate::index_set::{Index, IndexSet};
-use crate::index_upkeep::install_upkeep;
 use crate::open;
 use crate::options::{Options, WriteOptions};
 use crate::progress::Progress;
@@ -518,7 +517,7 @@ fn create_indexes(
             (Progress::complete_since(0), collection.indexes_guard().owner(collection.tree));
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         let index = engine.components.wrap(index, collection.tree);
-        install_upkeep(&engine.store, collection.tree, &index)?;
+        index.hooks.install(&engine.store, collection.tree)?;
         engine.attach_external_tree(collection.tree, &index)?;
         Ok(Arc::new(index))
     };

@@ -87,6 +87,7 @@ impl From<NewestStatistics> for Outcome {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a box would cost the shortest queries an allocation")]
 enum AnswerSource {
     Driver(Box<Explain>),
     /// Answered by a single index; the explanation is built on demand.

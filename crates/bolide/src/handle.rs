@@ -13,8 +13,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::background_errors::BackgroundErrors;
 use crate::components::Components;
-use crate::external_index;
 use crate::fetching::Fetching;
+use crate::index_files;
 use crate::index_set::Index;
 use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
@@ -70,21 +70,21 @@ impl Engine {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
     }
 
-    /// Attaches the external tree of `index`, over the records in `table`; see [`external_index::attach`].
+    /// Attaches the external tree of `index`, over the records in `table`, if its kind has one.
     pub(crate) fn attach_external_tree(&self, table: TreeId, index: &Index) -> Result<()> {
-        let dax_dir = self.dax_dir.as_deref();
-        external_index::attach(&self.store, &self.components, &self.path, dax_dir, table, index)
+        let location = index_files::location(&self.components, &self.path, self.dax_dir.as_deref());
+        index.hooks.attach(&self.store, table, location)
     }
 
     /// Drops a tree with all its files.
     pub(crate) fn drop_tree(&self, tree: TreeId) -> Result<()> {
-        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
+        index_files::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
     }
 
     /// Drops a tree with all its files, and gives the tree `replacement` this descriptor; or does neither.
     pub(crate) fn drop_tree_for(&self, tree: TreeId, replacement: TreeId, descriptor: &[u8]) -> Result<()> {
         let replacement = Some((replacement, descriptor));
-        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, replacement)
+        index_files::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, replacement)
     }
 
     /// Fails on a database that was opened read-only.

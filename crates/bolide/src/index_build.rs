@@ -80,7 +80,6 @@ use crate::catalog::{
 };
 use crate::handle::{Engine, Handle};
 use crate::index_set::{Index, IndexSet, check_available};
-use crate::index_upkeep::install_upkeep;
 use crate::progress::{Progress, is_about_records};
 use crate::schema::{OpenCollection, find_index};
 
@@ -366,7 +365,7 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     let since = if index.is_in_sstables() { 0 } else { engine.store.published_sequence() };
     let done = index.progress.done();
     // Some sstables may still be without its blocks.
-    let limits = if index.next.is_some() { options.limits() } else { (0, 0) };
+    let limits = if index.hooks.rewrites_sstables() { options.limits() } else { (0, 0) };
     let life = IndexLife { since, done, limits, ..IndexLife::begins(IndexState::Ready) };
     let descriptor = encode_life(collection, index, life);
     match index.replaces {
@@ -535,7 +534,7 @@ fn join(
     key_index: Option<Arc<Index>>,
 ) -> Result<()> {
     if let Some(index) = &index {
-        install_upkeep(&engine.store, collection.tree, index)?;
+        index.hooks.install(&engine.store, collection.tree)?;
     }
     let _schema = engine.schema.write();
     let set = collection.indexes();

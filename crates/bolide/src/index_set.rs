@@ -5,20 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::CompositeIndex;
-use bolide_index::standalone::eager::EagerIndex;
-use bolide_index::standalone::lazy::LazyIndex;
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_index::hooks::IndexHooks;
+use bolide_index::method::{IndexMethod, IndexParts, NewIndex};
 use bolide_index::{
-    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
-    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex, PsTreeIndex,
-    SecondaryIndex, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, ValueSlot, slots_of,
+    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, IndexSpec,
+    IndexedRecord, JsonExtractor, KeyIndex, SecondaryIndex, StagedBatch, StagedChange, ValidationStrategy,
+    ValueSlot, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
-use crate::embedded::{Owner, install_collectors};
 use crate::index_writes::{DerivedWrites, StagedWrites};
+use crate::owner::{Owner, install_collectors};
 use crate::progress::Progress;
 use crate::stale_deletions::{self, Repairs};
 
@@ -34,32 +33,8 @@ pub(crate) struct Index {
     pub(crate) replaces: Option<TreeId>,
     /// Whether it is the key index of its collection.
     pub(crate) is_key_index: bool,
-    /// The same as `structure`, for an embedded index.
-    pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
-    /// The same, for an index of kind `next`.
-    pub(crate) next: Option<Arc<NextIndex>>,
-    /// The same, for an index in an external tree; see [`crate::external_index`].
-    pub(crate) ps_tree: Option<Arc<PsTreeIndex>>,
-}
-
-/// The structure of the index that `spec` declares.
-///
-/// # Errors
-/// `Unsupported` for a kind or a setting that this version does not have.
-fn structure(
-    spec: IndexSpec,
-    tree: TreeId,
-    keys: Option<TreeId>,
-) -> Result<Arc<dyn SecondaryIndex<ReadView>>> {
-    let unavailable = |what: &str| {
-        Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
-    };
-    match spec.kind() {
-        IndexKind::Composite => Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys))),
-        IndexKind::Lazy => Ok(Arc::new(LazyIndex::new(spec, tree).with_key_index(keys))),
-        IndexKind::Eager => Ok(Arc::new(EagerIndex::new(spec, tree).with_key_index(keys))),
-        kind => unavailable(&format!("the index kind {}", kind.name())),
-    }
+    /// Its work on the store.
+    pub(crate) hooks: Arc<dyn IndexHooks>,
 }
 
 /// Refuses what this version does not support, before anything is created for it.
@@ -86,40 +61,27 @@ impl Index {
         keys: Option<&Self>,
     ) -> Result<Self> {
         let name = spec.name().to_owned();
-        let (mut embedded, mut next, mut ps_tree) = (None, None, None);
-        let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
-            IndexKind::Embedded => {
-                let extractor = owner.extractor.clone();
-                embedded.insert(Arc::new(EmbeddedIndex::new(spec, tree, owner.table, extractor))).clone()
-            }
-            IndexKind::Next => {
-                let extractor = owner.extractor.clone();
-                next.insert(Arc::new(NextIndex::new(spec, tree, owner.table, extractor))).clone()
-            }
-            IndexKind::PsTree => ps_tree.insert(Arc::new(PsTreeIndex::new(spec, tree))).clone(),
-            _ => structure(spec, tree, keys.map(|keys| keys.tree))?,
+        let new = NewIndex {
+            spec: spec.clone(),
+            tree,
+            table: owner.table,
+            extractor: owner.extractor.clone(),
+            key_index: keys.map(|keys| keys.tree),
         };
-        Ok(Self { embedded, next, ps_tree, ..Self::plain(name, tree, structure, progress) })
+        let parts = (IndexMethod::find(spec.kind())?.create)(new)?;
+        Ok(Self::of(name, tree, parts, progress))
     }
 
-    /// An index with its structure alone.
-    fn plain(
-        name: String,
-        tree: TreeId,
-        structure: Arc<dyn SecondaryIndex<ReadView>>,
-        progress: Progress,
-    ) -> Self {
+    fn of(name: String, tree: TreeId, parts: IndexParts, progress: Progress) -> Self {
         Self {
             public_name: name.as_str().into(),
             name,
             tree,
-            structure,
+            structure: parts.index,
+            hooks: parts.hooks,
             progress: Arc::new(progress),
             replaces: None,
             is_key_index: false,
-            embedded: None,
-            next: None,
-            ps_tree: None,
         }
     }
 
@@ -128,9 +90,9 @@ impl Index {
     /// # Errors
     /// Never, as long as its built-in declaration is valid.
     pub(crate) fn of_keys(tree: TreeId, progress: Progress) -> Result<Self> {
-        let structure = Arc::new(KeyIndex::new(tree)?);
-        let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
-        Ok(Self { is_key_index: true, ..Self::plain(name, tree, structure, progress) })
+        let parts = IndexParts::of(KeyIndex::new(tree)?);
+        let name = parts.index.spec().name().to_owned();
+        Ok(Self { is_key_index: true, ..Self::of(name, tree, parts, progress) })
     }
 
     /// The same index after it has replaced its predecessor.
@@ -143,9 +105,7 @@ impl Index {
             progress: self.progress.clone(),
             replaces: None,
             is_key_index: self.is_key_index,
-            embedded: self.embedded.clone(),
-            next: self.next.clone(),
-            ps_tree: self.ps_tree.clone(),
+            hooks: self.hooks.clone(),
         }
     }
 
@@ -155,25 +115,12 @@ impl Index {
 
     /// Whether it is in the sstables of the records, and has no tree of its own.
     pub(crate) fn is_in_sstables(&self) -> bool {
-        self.embedded.is_some() || self.next.is_some()
-    }
-
-    /// Its part in the sstables of the records.
-    pub(crate) fn in_sstables(&self) -> Option<Arc<dyn SstableIndex>> {
-        let embedded = self.embedded.as_ref().map(|index| index.in_sstables());
-        embedded.or_else(|| self.next.as_ref().map(|index| index.in_sstables()))
+        !self.spec().kind().has_tree()
     }
 
     /// Whether it validates by the key index of its collection.
     pub(crate) fn needs_key_index(&self) -> bool {
         self.spec().validation() == ValidationStrategy::KeyIndex && !self.is_key_index
-    }
-
-    /// Whether a back-fill must check, inside the commit, that a record was not replaced; see [`crate::index_build`].
-    pub(crate) fn fills_current_alone(&self) -> bool {
-        self.is_key_index
-            || self.structure.needs_stage()
-            || self.spec().entry_order() == EntryOrder::PrimaryKey
     }
 }
 
@@ -370,7 +317,7 @@ impl IndexSet {
     ) -> Result<()> {
         let structures = self.indexes.iter().map(|index| index.structure.clone()).collect();
         stale_deletions::listen(store, table, structures, self.owner(table).extractor, repairs)?;
-        let indexes = self.indexes.iter().filter_map(|index| index.in_sstables()).collect();
+        let indexes = self.indexes.iter().filter_map(|index| index.hooks.in_sstables()).collect();
         install_collectors(store, self.owner(table), indexes)
     }
 

@@ -88,17 +88,15 @@ mod collection_options;
 mod components;
 mod damaged;
 mod db;
-mod embedded;
-mod external_index;
 mod fetching;
 mod find;
 mod find_newest;
 mod find_options;
 mod handle;
 mod index_build;
+mod index_files;
 mod index_set;
 mod index_state;
-mod index_upkeep;
 mod index_writes;
 mod iterator;
 pub mod key;
@@ -107,7 +105,7 @@ mod key_range;
 mod malformed_tests;
 mod open;
 mod options;
-mod posting_filter;
+mod owner;
 mod prepared;
 mod progress;
 mod salvage;
@@ -124,11 +122,13 @@ pub use bolide_base::limits;
 pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 /// Advice on which index suits an attribute.
 pub use bolide_index::advisor;
+pub use bolide_index::costs::IndexCosts;
+pub use bolide_index::figures::{FigureValue, Figures};
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
     EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
-    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
-    Value, ValueRange, ValueSlot,
+    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, PsCosts, Query,
+    Rect, Value, ValueRange, ValueSlot,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
@@ -139,10 +139,11 @@ pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
+/// Index kinds: the list of all, and the registration of a program's own.
+pub use bolide_index::kinds;
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::ps_tree_index::PsTreeFigures;
-pub use bolide_index::standalone::describe_entry;
 pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};
 pub use check::{CheckReport, CheckedIndex};
 pub use collection::IndexInfo;

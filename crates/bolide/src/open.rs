@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_index::ps_tree_index::{PsTreeBackend, file_in_place};
+use bolide_index::kinds::own_file_of;
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
 use bolide_table::BlockCache;
@@ -35,14 +35,13 @@ use crate::catalog::{
 };
 use crate::components::Components;
 use crate::damaged;
-use crate::embedded::Owner;
-use crate::external_index;
 use crate::fetching::Fetching;
 use crate::handle::{Engine, Handle};
 use crate::index_build::{self, Job};
+use crate::index_files;
 use crate::index_set::{Index, IndexSet};
-use crate::index_upkeep::install_upkeep;
 use crate::options::Options;
+use crate::owner::Owner;
 use crate::progress::Progress;
 use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
@@ -75,15 +74,16 @@ pub(crate) fn open(
     let dax_dir = options.dax_dir.as_deref();
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
-            install_upkeep(&store, collection.tree, index)?;
+            index.hooks.install(&store, collection.tree)?;
             // The entries of an index that is being built are still in its tree, unless it was almost ready.
             let is_ready = index.progress.state() == IndexState::Ready;
             let root = store.external_root(index.tree);
             if !is_ready && root.is_none() {
                 continue;
             }
-            let attached = external_index::attach(&store, &components, path, dax_dir, collection.tree, index);
-            let in_place = root.and_then(|root| file_in_place(&root, path, dax_dir)).is_some();
+            let location = index_files::location(&components, path, dax_dir);
+            let attached = index.hooks.attach(&store, collection.tree, location);
+            let in_place = root.and_then(|root| own_file_of(&root, path, dax_dir)).is_some();
             match attached {
                 Err(damage) if damage.is_corruption() && !in_place && !read_only => {
                     damaged::empty(&store, collection, index, damage)?;
@@ -120,7 +120,7 @@ pub(crate) fn open(
         for tree in &catalog.leftover {
             handle.engine.drop_tree(*tree)?;
         }
-        external_index::remove_unknown_files(&handle.engine.store, &handle.engine.components)?;
+        index_files::remove_unknown_files(&handle.engine.store, &handle.engine.components)?;
         reclaim(&handle, options.background_threads > 0)?;
         index_build::resume(&handle, unfinished, options.background_threads > 0)?;
     }
@@ -148,15 +148,14 @@ fn isolate_or_fail(attached: Result<()>, collection: &str, index: &Index) -> Res
 fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     let schema = handle.engine.schema.read();
     let indexes = schema.values().flat_map(|collection| collection.indexes_guard().all().to_vec());
-    let external = indexes.filter_map(|index| index.ps_tree.as_ref()?.backend().cloned());
-    let waiting: Vec<Arc<PsTreeBackend>> = external.filter(|tree| tree.needs_reclaim()).collect();
+    let waiting: Vec<Arc<Index>> = indexes.filter(|index| index.hooks.needs_reclaim()).collect();
     drop(schema);
     if waiting.is_empty() || handle.engine.read_only {
         return Ok(());
     }
     // A failure leaves unreachable space allocated. The statistics report it.
     let errors = handle.engine.background_errors.clone();
-    let reclaim_one = move |tree: &Arc<PsTreeBackend>| _ = errors.watch(RECLAIM, || tree.reclaim());
+    let reclaim_one = move |index: &Arc<Index>| _ = errors.watch(RECLAIM, || index.hooks.reclaim());
     let work = move || waiting.iter().for_each(reclaim_one);
     if !in_background {
         work();
@@ -345,7 +344,7 @@ fn build_schema(
         let collection = Arc::new(OpenCollection::new(id, tree, found.clone(), set));
         for index in indexes {
             let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
-            let may_go_on = index.next.is_some() && index.progress.state() == IndexState::Ready;
+            let may_go_on = index.hooks.rewrites_sstables() && index.progress.state() == IndexState::Ready;
             if may_go_on || index.progress.state() == IndexState::Building {
                 unfinished.push(Job::resumed(&collection, &index, limits));
             }

@@ -70,6 +70,7 @@ struct SingleIndexQuery {
 }
 
 /// The result of the last run.
+#[expect(clippy::large_enum_variant, reason = "a box would cost the shortest queries an allocation")]
 enum LastRun {
     None,
     Index(DeliveredAnswers),

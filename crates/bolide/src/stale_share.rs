@@ -5,7 +5,7 @@
 //! whether they are current. Positions are evenly spread over keys, not over entries: if many entries are in few keys,
 //! the estimate is biased towards the others.
 //!
-//! An index of kind `ps-tree` counts the primary keys with obsolete entries itself.
+//! A kind may count stale entries itself, as `ps-tree` counts the primary keys with obsolete entries.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::{Bounds, ReadView};
@@ -24,10 +24,8 @@ pub(crate) fn share(
     index: &Index,
     sample: u64,
 ) -> Result<Option<f64>> {
-    if let Some(external) = index.ps_tree.as_ref().and_then(|ps_tree| ps_tree.backend()) {
-        // Nothing has to be sampled: the keys with obsolete entries are counted.
-        let (entries, obsolete) = (external.tree().counts().1, external.versions().stats().keys);
-        return Ok((entries > 0).then(|| (obsolete as f64 / entries as f64).min(1.0)));
+    if let Some(share) = index.hooks.stale_share() {
+        return Ok(share);
     }
     let table = view.tree(collection.tree)?;
     let mut entries = view.cursor(index.tree, Bounds::all())?;

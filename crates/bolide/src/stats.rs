@@ -3,15 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, SequenceNumber};
-use bolide_index::ps_tree_index::PsTreeFigures;
-use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
+use bolide_index::FetchPoolStats;
+use bolide_index::figures::{Figures, IndexFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_lsm::version::CutTail;
 use bolide_lsm::{Layout, RowCacheStats};
 use bolide_table::BlockCacheStats;
 
 use crate::catalog::{IndexState, RecordKind};
-use crate::embedded;
 use crate::handle::Engine;
 
 /// A database at one moment: returned by [`Db::stats`](crate::Db::stats).
@@ -117,12 +116,26 @@ pub struct IndexStats {
     pub damage: Option<Error>,
     /// The tree of its entries; empty for an index that lies in the sstables of the records.
     pub tree: TreeFigures,
-    /// The space of an embedded index in the sstables of its collection.
-    pub embedded: Option<EmbeddedFigures>,
-    /// The space of an index of kind `next` in the sstables of its collection, and in memory.
-    pub next: Option<NextFigures>,
-    /// The space of an index of kind `ps-tree` in memory and on disk, and the lag of its files.
-    pub ps_tree: Option<PsTreeFigures>,
+    /// Its size outside of its tree, in a type of its kind: [`EmbeddedFigures`](crate::EmbeddedFigures),
+    /// [`NextFigures`](crate::NextFigures), [`PsTreeFigures`](crate::PsTreeFigures). `None` for kinds with nothing else,
+    /// and before the end of the build of a `ps-tree`.
+    pub figures: Option<Figures>,
+}
+
+impl IndexStats {
+    /// The figures of its kind.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, NextFigures, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.create_collection("posts", CollectionOptions::default().index("score:next".parse()?))?;
+    /// let stats = db.stats();
+    /// assert_eq!(stats.collections[0].indexes[0].figures_of::<NextFigures>().unwrap().sstables, 0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn figures_of<T: IndexFigures>(&self) -> Option<&T> {
+        self.figures.as_ref()?.get()
+    }
 }
 
 /// One tree: the records of a collection, or the entries of an index.
@@ -222,15 +235,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                 state: index.progress.state(),
                 damage: index.progress.damage_or_cause(),
                 tree: TreeFigures::of(&store, index.tree),
-                embedded: index
-                    .embedded
-                    .as_ref()
-                    .map(|index| embedded::figures(&engine.store, collection.tree, index)),
-                next: index
-                    .next
-                    .as_ref()
-                    .map(|index| embedded::next_figures(&engine.store, collection.tree, index)),
-                ps_tree: index.ps_tree.as_ref().and_then(|index| Some(index.backend()?.figures())),
+                figures: index.hooks.figures(&engine.store, collection.tree),
             })
             .collect(),
     });

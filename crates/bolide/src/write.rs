@@ -9,7 +9,7 @@
 //! The commit handles every key of the batch once, for its last write: it reads the old record and deletes its entries.
 //! A write that is superseded within its batch gets no entries at all, so there are none to delete. Entries of a
 //! deleted range stay: its range tombstone covers them until compactions have dropped them (see
-//! [`crate::index_upkeep::install_upkeep`]).
+//! [`IndexHooks::install`](bolide_index::hooks::IndexHooks::install)).
 
 use std::collections::HashSet;
 use std::sync::Arc;

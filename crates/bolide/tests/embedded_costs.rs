@@ -43,14 +43,14 @@ fn key(sstable: u64, i: u64) -> Vec<u8> {
 fn costs(collection: &Collection, query: &Query, expected: usize) -> EmbeddedCosts {
     let answers = collection.find(query).unwrap();
     assert_eq!(answers.explain().answers, expected as u64, "{query:?}");
-    answers.explain().embedded
+    answers.explain().costs_of::<EmbeddedCosts>()
 }
 
 /// The same at a snapshot.
 fn costs_at(collection: &Collection, at: &Snapshot, query: &Query, expected: usize) -> EmbeddedCosts {
     let answers = collection.find_at(at, query).unwrap();
     assert_eq!(answers.explain().answers, expected as u64, "{query:?}");
-    answers.explain().embedded
+    answers.explain().costs_of::<EmbeddedCosts>()
 }
 
 #[test]

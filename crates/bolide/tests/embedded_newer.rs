@@ -3,7 +3,7 @@
 
 mod support;
 
-use bolide::{Collection, Db, Layout, Options, Order, Query, Snapshot};
+use bolide::{Collection, Db, EmbeddedCosts, Layout, Options, Order, Query, Snapshot};
 use support::{components, tiny, tiny_collection};
 
 /// A database whose collection has embedded indexes `n` and `both`, without compactions of its own.
@@ -309,6 +309,6 @@ fn the_newest_of_a_wide_range_in_a_large_memtable() {
     }
     // A query for the newest few reads few entries.
     let query = Query::new().range("n", 100..900).limit(10).using_index("n");
-    let looked = pair.indexed.find(&query).unwrap().explain().embedded.memtable_entries;
+    let looked = pair.indexed.find(&query).unwrap().explain().costs_of::<EmbeddedCosts>().memtable_entries;
     assert!(looked <= 1_024, "{looked}");
 }

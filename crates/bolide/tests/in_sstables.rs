@@ -6,7 +6,8 @@ mod support;
 
 use bolide::storage::SimRng;
 use bolide::{
-    BuildOptions, Collection, CollectionOptions, Components, Compression, Db, Layout, Order, Query, Snapshot,
+    BuildOptions, Collection, CollectionOptions, Components, Compression, Db, EmbeddedCosts, Layout,
+    NextCosts, Order, Query, Snapshot,
 };
 use support::{Model, Row, components, keys_where, tiny, tiny_collection, tiny_db};
 
@@ -198,9 +199,9 @@ impl Run {
         };
         let mut expected = keys_where(model, order, wanted);
         expected.truncate(limit);
-        let embedded = answers.explain().embedded;
+        let embedded = answers.explain().costs_of::<EmbeddedCosts>();
         assert!(embedded.bloom_false_positives <= embedded.bloom_hits, "{embedded:?}");
-        let next = answers.explain().next_costs;
+        let next = answers.explain().costs_of::<NextCosts>();
         assert!(next.false_positives <= next.index_blocks_read, "{next:?}");
         assert!(next.index_blocks_read <= next.index_blocks_met, "{next:?}");
         assert!(next.index_blocks_met <= next.index_blocks, "{next:?}");

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use bolide::storage::SimRng;
-use bolide::{BuildOptions, Collection, Db, Layout, Point, Query, Snapshot};
+use bolide::{BuildOptions, Collection, Db, Layout, NextCosts, Point, Query, Snapshot};
 use support::{components, seed, tiny, tiny_collection};
 
 const LAYOUTS: [Layout; 4] = [Layout::Leveled, Layout::Tiered, Layout::Partitioned, Layout::Fragmented];
@@ -243,7 +243,7 @@ fn the_nearest_few_read_few_blocks() {
         let query = Query::new().nearest(PLACES, Point::new(x, y).unwrap()).limit(limit);
         let answers = collection.find(&query).unwrap();
         assert_eq!(answers.len(), limit);
-        let cost = answers.explain().next_costs;
+        let cost = answers.explain().costs_of::<NextCosts>();
         println!("{limit} nearest to {x},{y}: {cost:?}");
         assert!(cost.index_blocks > 60, "{cost:?}");
         assert!(cost.index_blocks_read <= 6 + limit as u64 / 4, "{cost:?}");
@@ -252,7 +252,7 @@ fn the_nearest_few_read_few_blocks() {
         // The next page reads no more than the first.
         let token = answers.next_token().unwrap().clone();
         let next = collection.find(&query.after(token)).unwrap();
-        let next = next.explain().next_costs;
+        let next = next.explain().costs_of::<NextCosts>();
         assert!(next.index_blocks_read <= 12 + limit as u64 / 2, "{next:?}");
         assert!(next.data_blocks_read <= limit as u64, "{next:?}");
     }
@@ -270,7 +270,11 @@ fn moved_records_are_skipped() {
         let answers = collection.find(&query).unwrap();
         let explain = answers.explain();
         obsolete += explain.obsolete;
-        assert!(explain.next_costs.index_blocks_read * 3 < explain.next_costs.index_blocks, "{explain}");
+        assert!(
+            explain.costs_of::<NextCosts>().index_blocks_read * 3
+                < explain.costs_of::<NextCosts>().index_blocks,
+            "{explain}"
+        );
         // 10,0 and 0,10, the one written later first; then 1,10 and 10,1.
         for answer in answers {
             let record: serde_json::Value = serde_json::from_slice(&answer.record.unwrap()).unwrap();

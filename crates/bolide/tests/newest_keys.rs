@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use bolide::storage::SimRng;
 use bolide::{
-    Answer, Answers, Collection, CollectionOptions, Components, Db, FindOptions, Options, Query, Result,
+    Answer, Answers, Collection, CollectionOptions, Components, Db, FindOptions, Options, PsCosts, Query,
+    Result,
 };
 use bolide_base::{SequenceNumber, TreeId};
 use bolide_index::{
@@ -274,7 +275,7 @@ impl SecondaryIndex<ReadView> for WriteDuringQuery {
         if let (Some(collection), false) = (self.collection.get(), self.happened.swap(true, Ordering::SeqCst))
         {
             collection.put(&key(3), &record(7))?;
-            assert_eq!(collection.find(&newest(7, 99))?.explain().ps_tree.flagged, 1);
+            assert_eq!(collection.find(&newest(7, 99))?.explain().costs_of::<PsCosts>().flagged, 1);
         }
         self.inner.newest_keys(secondary_key, limit, at, oldest_in_use, out)
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRng, SimRuntime, SimVfs, Vfs};
 use bolide::{
-    BuildOptions, Collection, Components, Compression, Db, ErrorKind, IndexState, Layout, NextFigures,
-    Options, Order, Query,
+    BuildOptions, Collection, Components, Compression, Db, ErrorKind, IndexState, Layout, NextCosts,
+    NextFigures, Options, Order, Query,
 };
 use support::{tiny, tiny_collection};
 
@@ -38,7 +38,7 @@ fn filled_as(db: &Db, layout: Layout) -> Collection {
 }
 
 fn figures(db: &Db) -> NextFigures {
-    db.stats().collections[0].indexes[0].next.unwrap()
+    db.stats().collections[0].indexes[0].figures_of::<NextFigures>().copied().unwrap()
 }
 
 /// The keys with this value, ascending, by the index.
@@ -95,7 +95,7 @@ fn old_sstables_can_be_left_to_compactions() {
     assert_eq!(figures(&db).sstables, 0);
     let query = Query::new().eq("a", 7).using_index("a").limit(3);
     let answers = one.find(&query).unwrap();
-    assert!(answers.explain().next_costs.sstables_without_index > 5, "{}", answers.explain());
+    assert!(answers.explain().costs_of::<NextCosts>().sstables_without_index > 5, "{}", answers.explain());
     assert_eq!(keys_of(&one, 7), expected(7));
     drop((one, answers, db));
     // The same after a reopen.
@@ -105,7 +105,7 @@ fn old_sstables_can_be_left_to_compactions() {
     let found = figures(&db);
     assert!(found.sstables > 0 && found.sstables_without == 0, "{found:?}");
     let one = db.collection("one").unwrap();
-    assert_eq!(one.find(&query).unwrap().explain().next_costs.sstables_without_index, 0);
+    assert_eq!(one.find(&query).unwrap().explain().costs_of::<NextCosts>().sstables_without_index, 0);
     assert_eq!(keys_of(&one, 7), expected(7));
     // Compactions remove the blocks of a dropped index again.
     one.drop_index("a").unwrap();
@@ -134,13 +134,13 @@ fn the_next_open_continues_a_rewrite_that_a_full_disk_stopped() {
         let stats = db.stats();
         let found = stats.collections[0].indexes.iter().find(|index| index.name == "a").unwrap();
         assert_eq!(found.state, IndexState::Ready);
-        assert!(found.next.unwrap().sstables_without > 0, "{found:?}");
+        assert!(found.figures_of::<NextFigures>().unwrap().sstables_without > 0, "{found:?}");
         assert_eq!(keys_of(&one, 7), expected(7));
         drop((one, db));
         let db = open(&vfs, tiny());
         let stats = db.stats();
         let found = stats.collections[0].indexes.iter().find(|index| index.name == "a").unwrap();
-        assert_eq!(found.next.unwrap().sstables_without, 0, "{found:?}");
+        assert_eq!(found.figures_of::<NextFigures>().unwrap().sstables_without, 0, "{found:?}");
         assert_eq!(keys_of(&db.collection("one").unwrap(), 7), expected(7));
         assert!(db.check(true).unwrap().is_sound());
     }
@@ -160,7 +160,7 @@ fn queries_read_only_the_blocks_they_need_and_each_once() {
     let cost = |query: &Query, answers: usize| {
         let found = one.find(query).unwrap();
         assert_eq!(found.len(), answers);
-        found.explain().next_costs
+        found.explain().costs_of::<NextCosts>()
     };
     let all = cost(&Query::new().range("a", 0..50).using_index("a"), RECORDS as usize);
     let blocks = all.data_blocks_read;
@@ -219,7 +219,7 @@ fn many_answers_are_in_order_with_and_without_shared_blocks() {
             assert_eq!(answer.key, key.as_bytes(), "{values:?}, {order:?}");
             assert_eq!(answer.record.as_deref(), Some(record.as_bytes()), "{values:?}, {order:?}");
         }
-        let costs = found.explain().next_costs;
+        let costs = found.explain().costs_of::<NextCosts>();
         (found.len(), costs.data_blocks_spared as f64 / costs.entries as f64)
     };
     for order in [Order::Newest, Order::Oldest] {
@@ -309,7 +309,7 @@ fn query_single_values(one: &Collection, attribute: &str) -> (u64, u64, u64) {
         let keys: Vec<_> = found.iter().map(|answer| answer.key.clone()).collect();
         let expected: Vec<_> = (value % 2 == 0).then(|| spread_key(value / 2)).into_iter().collect();
         assert_eq!(keys, expected, "{value}");
-        let cost = found.explain().next_costs;
+        let cost = found.explain().costs_of::<NextCosts>();
         assert!(cost.index_blocks_filtered + cost.index_blocks_read <= cost.index_blocks_met, "{cost:?}");
         met += cost.index_blocks_met;
         filtered += cost.index_blocks_filtered;
@@ -350,12 +350,12 @@ fn filters_exclude_index_blocks_of_sstables_that_lack_a_value() {
         assert!(db.check(true).unwrap().is_sound());
         // A range has no single value to look up in a filter.
         let range = one.find(&Query::new().range("a", 100..120).using_index("a")).unwrap();
-        assert_eq!((range.len(), range.explain().next_costs.index_blocks_filtered), (10, 0));
+        assert_eq!((range.len(), range.explain().costs_of::<NextCosts>().index_blocks_filtered), (10, 0));
         drop((range, one, db));
         let db = open(&vfs, options);
         let (_, again, _) = query_single_values(&db.collection("one").unwrap(), "a");
         assert!(again > 0);
-        let figures = db.stats().collections[0].indexes[0].next.unwrap();
+        let figures = db.stats().collections[0].indexes[0].figures_of::<NextFigures>().copied().unwrap();
         assert!(figures.resident_bytes() as u64 * 50 < figures.table_bytes, "{figures:?}");
     }
 }

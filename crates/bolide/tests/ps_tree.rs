@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bolide::storage::{MemVfs, SimVfs, Vfs};
-use bolide::{CollectionOptions, Components, Db, FindOptions, Options, Order, Query};
+use bolide::{
+    CollectionOptions, Components, Db, FindOptions, IndexSpace, Options, Order, PsCosts, PsTreeFigures, Query,
+};
 
 fn options() -> Options {
     // Small memtables, so that flushes and checkpoints are frequent; no threads, so that they run at once.
@@ -66,11 +68,14 @@ fn queries_for_keys_read_no_record() {
     let explain = found.explain().clone();
     assert_eq!(found.count(), 10);
     assert_eq!((explain.records_fetched, explain.unknown), (0, 0), "{explain}");
-    assert!(explain.ps_tree.entries >= 10 && explain.ps_tree.keys == 1, "{explain}");
+    assert!(
+        explain.costs_of::<PsCosts>().entries >= 10 && explain.costs_of::<PsCosts>().keys == 1,
+        "{explain}"
+    );
     // The first query that reads an obsolete entry flags it, and the next one does not validate it.
     let all = Query::new().eq("group", 2).order(Order::Newest).keys_only();
-    let first = c.find(&all).unwrap().explain().ps_tree;
-    let second = c.find(&all).unwrap().explain().ps_tree;
+    let first = c.find(&all).unwrap().explain().costs_of::<PsCosts>();
+    let second = c.find(&all).unwrap().explain().costs_of::<PsCosts>();
     assert!(
         first.obsolete > 0 && first.flagged == first.obsolete && second.obsolete == 0,
         "{first:?}, {second:?}"
@@ -131,7 +136,7 @@ fn statistics_report_memory_and_the_lag_of_the_files() {
     let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
     let made = CollectionOptions::json().index("group".parse().unwrap());
     let c = db.create_collection("c", made).unwrap();
-    let figures = || db.stats().collections[0].indexes[0].ps_tree.unwrap();
+    let figures = || db.stats().collections[0].indexes[0].figures_of::<PsTreeFigures>().copied().unwrap();
     for number in 0..1_000 {
         c.put(&key(number % 600), &record(number % 7, number)).unwrap();
     }
@@ -146,6 +151,7 @@ fn statistics_report_memory_and_the_lag_of_the_files() {
     assert!(after.disk_live_bytes > 1_000 && after.disk_live_bytes <= after.disk_bytes, "{after:?}");
     assert!(after.allocated_bytes + after.free_bytes <= after.region_bytes && !after.in_place, "{after:?}");
     let space = c.index_space("group").unwrap().unwrap();
+    let space = space.get::<IndexSpace>().unwrap();
     assert_eq!(space.skey.keys, 7);
     assert!(space.garbage_bytes() <= space.filled_bytes, "{space:?}");
     assert!(space.filled_bytes <= space.head_page_bytes + space.sealed_page_bytes, "{space:?}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bolide::storage::{MemVfs, Vfs};
-use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
+use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, PsTreeFigures, Query};
 
 const KINDS: [&str; 2] = ["ps-tree:skey=btree", "ps-tree:skey=trie"];
 const RECORDS: u64 = 1_000;
@@ -166,7 +166,7 @@ fn is_answered(c: &Collection, groups: &BTreeMap<u64, u64>) -> bool {
 }
 
 fn version_keys(db: &Db) -> u64 {
-    db.stats().collections[0].indexes[0].ps_tree.unwrap().version_keys
+    db.stats().collections[0].indexes[0].figures_of::<PsTreeFigures>().copied().unwrap().version_keys
 }
 
 #[test]
@@ -177,7 +177,8 @@ fn waiting_for_background_work_empties_the_version_table() {
         assert!(version_keys(&db) > RECORDS / 5, "{kind}");
         db.wait_until_settled().unwrap();
         assert_eq!(version_keys(&db), 0, "{kind}, {threads} threads");
-        let entries = db.stats().collections[0].indexes[0].ps_tree.unwrap().entries;
+        let entries =
+            db.stats().collections[0].indexes[0].figures_of::<PsTreeFigures>().copied().unwrap().entries;
         assert_eq!(entries, groups.len() as u64, "{kind}");
         assert!(is_answered(&c, &groups), "{kind}");
         assert!(db.check(true).unwrap().is_sound(), "{kind}");

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
-use bolide::{Collection, CollectionOptions, Components, Db, Options, Point, Query, Rect};
+use bolide::{Collection, CollectionOptions, Components, Db, NextFigures, Options, Point, Query, Rect};
 use serde_json::Value;
 
 /// The corners of the rectangles of a record, extracted without the library.
@@ -114,7 +114,7 @@ impl Place {
         assert!(report.problems().is_empty(), "{:?}", report.problems());
         let stats = self.db.stats();
         let index = stats.collections[0].indexes.iter().find(|index| Some(&*index.name) == self.index);
-        let figures = index.unwrap().next.unwrap();
+        let figures = index.unwrap().figures_of::<NextFigures>().copied().unwrap();
         assert!(figures.global_bytes * 100 <= figures.table_bytes as usize, "{figures:?}");
         figures.disk_bytes as f64 / figures.table_bytes as f64
     }

@@ -48,10 +48,21 @@ pub struct Access {
 }
 
 impl Access {
-    /// The first key to read and the exclusive end, for an index whose keys are only the attributes.
-    #[doc(hidden)]
+    /// The first secondary key to read and the exclusive end. Empty unless the end is larger.
     pub fn bounds(&self) -> (&[u8], &[u8]) {
         (&self.low, &self.end)
+    }
+
+    /// Whether every attribute of the index is fixed: the access is to one secondary key, the first of its bounds.
+    pub fn is_point(&self) -> bool {
+        self.point
+    }
+
+    /// The encoded value of an entry under `secondary_key` that determines the order of the query: the
+    /// [`order_value`](crate::Candidate::order_value) of its candidate. Empty if the order is not by an attribute of the
+    /// index.
+    pub fn order_value<'k>(&self, secondary_key: &'k [u8]) -> &'k [u8] {
+        self.order_attribute.map_or(&[], |position| attribute::component(secondary_key, position))
     }
 
     /// The access of an index over `attributes` for `query`; `None` if no predicate is on its first attribute.
@@ -124,8 +135,7 @@ impl Access {
     /// Determines what the entries of the index with declaration `spec` contain for `query` beyond the covered predicates:
     /// selected attributes, and attributes of further predicates.
     pub(crate) fn add_included(&mut self, spec: &IndexSpec, query: &CompiledQuery<'_>) {
-        // Indexes of other kinds have no entries of their own and read the record anyway.
-        self.includes_key_attributes = spec.kind().is_standalone()
+        self.includes_key_attributes = spec.kind().properties().covers_key
             && query.selected().iter().any(|path| spec.attributes().contains(path))
             && query.selected().iter().all(|path| spec.paths().any(|known| known == path));
         for (number, predicate) in query.predicates.iter().enumerate() {

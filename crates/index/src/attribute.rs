@@ -480,6 +480,15 @@ pub(crate) fn encoded_len(input: &[u8]) -> Option<usize> {
     (len <= input.len()).then_some(len)
 }
 
+/// The encoded value number `position` of a valid secondary key.
+pub(crate) fn component(secondary_key: &[u8], position: usize) -> &[u8] {
+    let mut rest = secondary_key;
+    for _ in 0..position {
+        rest = encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
+    }
+    encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
+}
+
 /// Turns `key` into the first byte string after all that start with it.
 ///
 /// Encoded values start with a tag below `FF`, so it always exists.

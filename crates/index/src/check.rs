@@ -45,7 +45,7 @@ impl IndexCheck {
     }
 
     /// Adds a description of a problem, up to the maximum number.
-    pub(crate) fn describe(&mut self, problem: impl FnOnce() -> String) {
+    pub fn describe(&mut self, problem: impl FnOnce() -> String) {
         if self.examples.len() < MAX_EXAMPLES {
             self.examples.push(problem());
         }

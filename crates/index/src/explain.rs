@@ -4,11 +4,9 @@ use std::fmt;
 
 use bolide_table::ReadCounters;
 
+use crate::costs::{CostCounters, IndexCosts};
 use crate::cursor_token::CursorToken;
-use crate::embedded::EmbeddedCosts;
 use crate::fetch::FetchCosts;
-use crate::next::NextCosts;
-use crate::ps_tree_index::PsCosts;
 
 /// An alternative of the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +81,8 @@ pub struct Explain {
     pub records_in_hand: u64,
     /// Costs of fetching records.
     pub fetch: FetchCosts,
-    /// Costs of an embedded index.
-    pub embedded: EmbeddedCosts,
-    /// Costs of an index of kind `next`.
-    pub next_costs: NextCosts,
-    /// Costs of an index of kind `ps-tree`.
-    pub ps_tree: PsCosts,
+    /// What the indexes read, one for each kind that counts it.
+    pub index_costs: Vec<IndexCosts>,
     /// Answers.
     pub answers: u64,
     /// The token for a further query; set if further answers may exist, because of the limit or because the receiver
@@ -112,6 +106,24 @@ impl Explain {
     /// Whether the whole table was read, because no index serves the query or because that was cheaper.
     pub fn is_full_scan(&self) -> bool {
         self.index.is_none()
+    }
+
+    /// What indexes of one kind read, in the type of that kind; 0 if the query used none.
+    ///
+    /// ```
+    /// use bolide_index::{Explain, PsCosts};
+    /// assert_eq!(Explain::default().costs_of::<PsCosts>().entries, 0);
+    /// ```
+    pub fn costs_of<T: CostCounters>(&self) -> T {
+        self.index_costs.iter().find_map(IndexCosts::get).unwrap_or_default()
+    }
+
+    /// Adds what an index read.
+    pub fn add_costs(&mut self, costs: IndexCosts) {
+        match self.index_costs.iter_mut().find(|sum| sum.kind() == costs.kind()) {
+            Some(sum) => sum.add(&costs),
+            None => self.index_costs.push(costs),
+        }
     }
 }
 
@@ -177,14 +189,8 @@ impl fmt::Display for Explain {
             "skipped       {} sstables and {} memtables by sequence range, {} filters",
             reads.tables_skipped, reads.memtables_skipped, reads.filters_skipped
         )?;
-        if self.embedded != EmbeddedCosts::default() {
-            self.embedded.fmt(f)?;
-        }
-        if self.next_costs != NextCosts::default() {
-            self.next_costs.fmt(f)?;
-        }
-        if self.ps_tree != PsCosts::default() {
-            self.ps_tree.fmt(f)?;
+        for costs in self.index_costs.iter().filter(|costs| !costs.is_zero()) {
+            costs.fmt(f)?;
         }
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         writeln!(

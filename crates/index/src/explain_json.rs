@@ -1,13 +1,11 @@
 //! The execution report of a query as JSON, for programs. Members have the names of the fields.
 
 use bolide_table::ReadCounters;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::embedded::EmbeddedCosts;
+use crate::costs::IndexCosts;
 use crate::explain::{Alternative, Explain};
 use crate::fetch::FetchCosts;
-use crate::next::NextCosts;
-use crate::ps_tree_index::PsCosts;
 
 impl Explain {
     /// The report as a JSON object, with a member for each field of this type. A cursor token is its text.
@@ -41,9 +39,7 @@ impl Explain {
             record_bytes,
             records_in_hand,
             fetch,
-            embedded,
-            next_costs,
-            ps_tree,
+            index_costs,
             answers,
             next,
             reads,
@@ -75,9 +71,7 @@ impl Explain {
             "record_bytes": record_bytes,
             "records_in_hand": records_in_hand,
             "fetch": fetch_costs(fetch),
-            "embedded": embedded_costs(embedded),
-            "next_costs": next_costs_of(next_costs),
-            "ps_tree": ps_costs(ps_tree),
+            "index_costs": costs_by_kind(index_costs),
             "answers": answers,
             "next": next.as_ref().map(ToString::to_string),
             "reads": read_counters(reads),
@@ -113,65 +107,14 @@ fn fetch_costs(costs: &FetchCosts) -> Value {
     })
 }
 
-fn ps_costs(costs: &PsCosts) -> Value {
-    let PsCosts { keys, groups, pages, entries, obsolete, unknown, flagged } = costs;
-    json!({
-        "keys": keys,
-        "groups": groups,
-        "pages": pages,
-        "entries": entries,
-        "obsolete": obsolete,
-        "unknown": unknown,
-        "flagged": flagged,
-    })
-}
-
-fn embedded_costs(costs: &EmbeddedCosts) -> Value {
-    json!({
-        "memtable_entries": costs.memtable_entries,
-        "sstables": costs.sstables,
-        "sstables_skipped_by_sequence": costs.sstables_skipped_by_sequence,
-        "sstables_skipped_by_zone_map": costs.sstables_skipped_by_zone_map,
-        "sstables_skipped_by_bloom": costs.sstables_skipped_by_bloom,
-        "sstables_without_index": costs.sstables_without_index,
-        "sstables_not_reached": costs.sstables_not_reached,
-        "blocks_skipped_by_sequence": costs.blocks_skipped_by_sequence,
-        "blocks_skipped_by_zone_map": costs.blocks_skipped_by_zone_map,
-        "blocks_skipped_by_bloom": costs.blocks_skipped_by_bloom,
-        "blocks_not_reached": costs.blocks_not_reached,
-        "blocks_read": costs.blocks_read,
-        "bloom_hits": costs.bloom_hits,
-        "bloom_false_positives": costs.bloom_false_positives,
-    })
-}
-
-fn next_costs_of(costs: &NextCosts) -> Value {
-    let NextCosts {
-        index_blocks,
-        index_blocks_met,
-        index_blocks_filtered,
-        index_blocks_read,
-        false_positives,
-        entries,
-        data_blocks_read,
-        data_blocks_spared,
-        replaced,
-        sstables_without_index,
-        memtable_entries,
-    } = costs;
-    json!({
-        "index_blocks": index_blocks,
-        "index_blocks_met": index_blocks_met,
-        "index_blocks_filtered": index_blocks_filtered,
-        "index_blocks_read": index_blocks_read,
-        "false_positives": false_positives,
-        "entries": entries,
-        "data_blocks_read": data_blocks_read,
-        "data_blocks_spared": data_blocks_spared,
-        "replaced": replaced,
-        "sstables_without_index": sstables_without_index,
-        "memtable_entries": memtable_entries,
-    })
+/// An object with a member for each kind.
+fn costs_by_kind(costs: &[IndexCosts]) -> Value {
+    let of = |costs: &IndexCosts| {
+        let counters: Map<String, Value> =
+            costs.named().map(|(name, count)| (name.to_owned(), count.into())).collect();
+        (costs.kind().to_owned(), Value::Object(counters))
+    };
+    Value::Object(costs.iter().map(of).collect())
 }
 
 fn read_counters(reads: &ReadCounters) -> Value {
@@ -192,6 +135,7 @@ fn read_counters(reads: &ReadCounters) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EmbeddedCosts, NextCosts, PsCosts};
 
     #[test]
     fn all_counters_are_in_the_json() {
@@ -199,14 +143,17 @@ mod tests {
         explain.fetch.exact = 5;
         explain.fetch.by_helpers = 2;
         explain.reads.filters_skipped = 4;
-        explain.ps_tree.keys = 9;
-        explain.embedded.bloom_hits = 8;
-        explain.next_costs.false_positives = 6;
+        explain.add_costs(IndexCosts::of(&PsCosts { keys: 9, ..PsCosts::default() }));
+        explain.add_costs(IndexCosts::of(&EmbeddedCosts { bloom_hits: 8, ..EmbeddedCosts::default() }));
+        explain.add_costs(IndexCosts::of(&NextCosts { false_positives: 6, ..NextCosts::default() }));
+        explain.add_costs(IndexCosts::of(&PsCosts { keys: 1, flagged: 2, ..PsCosts::default() }));
+        assert_eq!(explain.costs_of::<PsCosts>(), PsCosts { keys: 10, flagged: 2, ..PsCosts::default() });
         let json = explain.to_json();
+        let costs = &json["index_costs"];
         assert_eq!((&json["index"], &json["answers"]), (&json!("by_n"), &json!(3)));
         assert_eq!((&json["fetch"]["exact"], &json["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
-        assert_eq!((&json["reads"]["filters_skipped"], &json["ps_tree"]["keys"]), (&json!(4), &json!(9)));
-        assert_eq!(json["embedded"]["bloom_hits"], json!(8));
-        assert_eq!(json["next_costs"]["false_positives"], json!(6));
+        assert_eq!((&json["reads"]["filters_skipped"], &costs["ps-tree"]["keys"]), (&json!(4), &json!(10)));
+        assert_eq!(costs["embedded"]["bloom_hits"], json!(8));
+        assert_eq!(costs["next"]["false_positives"], json!(6));
     }
 }

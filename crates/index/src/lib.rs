@@ -17,17 +17,22 @@ pub mod attribute;
 pub mod attribute_plan;
 pub mod candidate;
 pub mod check;
+pub mod costs;
 pub mod cursor_token;
 pub mod embedded;
 pub mod explain;
 mod explain_json;
 pub mod extractor;
 pub mod fetch;
+pub mod figures;
+pub mod hooks;
 pub mod in_sstable;
 pub mod json;
 mod json_names;
 mod json_scan;
+pub mod kinds;
 pub mod lookup;
+pub mod method;
 pub mod newest_keys;
 pub mod next;
 pub mod path;
@@ -68,7 +73,7 @@ pub use newest_keys::{FetchStatistics, NewestKeys, NewestQuery, NewestStatistics
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;
 pub use predicate::{Condition, Predicate, ValueRange};
-pub use ps_tree_index::PsTreeIndex;
+pub use ps_tree_index::{PsCosts, PsTreeIndex};
 pub use query::{CompiledQuery, Order, Projection, Query};
 pub use secondary_index::{
     DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
@@ -77,7 +82,8 @@ pub use secondary_index::{
 pub use source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 pub use space::{Point, Rect};
 pub use spec::{
-    EntryOrder, GlobalIndexUse, IndexKind, IndexSpec, Maintenance, RepairStrategy, Split, ValidationStrategy,
+    EntryOrder, GlobalIndexUse, IndexKind, IndexSpec, KindProperties, Maintenance, RepairStrategy, Split,
+    ValidationStrategy,
 };
 pub use standalone::composite::CompositeIndex;
 pub use standalone::lazy::LazyIndex;

@@ -5,19 +5,20 @@
 //!
 //! [`SecondaryIndex::newest_keys`]: crate::SecondaryIndex::newest_keys
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::SequenceNumber;
 use bolide_table::ReadCounters;
 
+use crate::costs::IndexCosts;
 use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
-use crate::ps_tree::{EntryPlace, PageEntryKey};
-use crate::ps_tree_index::PsCosts;
 use crate::query::{Order, Projection, Query};
-use crate::version_table::LocatedKey;
+pub use crate::short_bytes::InlineKey;
 
 /// Maximum memory for long keys that is retained for the next query, in bytes.
 const MAX_RETAINED_BYTES: usize = 16 << 10;
@@ -30,35 +31,26 @@ pub struct NewestKeys {
     /// The bytes of long keys.
     pub(crate) bytes: Vec<u8>,
     pub(crate) found: Vec<FoundKey>,
-    /// Found records without a verdict.
-    pub(crate) unverified: Vec<UnverifiedKey>,
-    /// Obsolete entries found by the query.
-    pub(crate) obsolete_entries: Vec<ObsoleteEntry>,
-    pub(crate) costs: PsCosts,
+    costs: Option<IndexCosts>,
+    /// Memory of the kind that answered last.
+    scratch: Option<Box<dyn KindScratch>>,
+}
+
+/// Memory that a kind of index reuses from one query to the next.
+pub trait KindScratch: Any + fmt::Debug + Send + Sync {
+    /// Its approximate size in bytes. Memory beyond a limit is freed before the next query.
+    fn memory_bytes(&self) -> usize;
 }
 
 /// A found record.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FoundKey {
-    /// 0 after the record turned out to be obsolete: no write has this number.
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) place: EntryPlace,
-    pub(crate) key: PageEntryKey,
-}
-
-/// A record that may be obsolete: its position among the found records, and the expected key for its validation.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct UnverifiedKey {
-    pub(crate) at: usize,
-    pub(crate) expected: LocatedKey,
-}
-
-/// An obsolete entry: its location, the expected key, and the newer write that made it obsolete.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ObsoleteEntry {
-    pub(crate) place: EntryPlace,
-    pub(crate) expected: LocatedKey,
-    pub(crate) newer: SequenceNumber,
+pub struct FoundKey {
+    /// The sequence number of the write; 0 after the record turned out to be obsolete: no write has this number.
+    pub sequence: SequenceNumber,
+    /// A number of the kind: the location of the entry.
+    pub place: u64,
+    /// The primary key.
+    pub key: InlineKey,
 }
 
 impl NewestKeys {
@@ -83,25 +75,48 @@ impl NewestKeys {
         self.found.iter().map(|found| (found.sequence, found.key.of(&self.bytes)))
     }
 
-    /// The costs of the query.
-    pub fn costs(&self) -> PsCosts {
+    /// What the query read, if the kind counts it.
+    pub fn costs(&self) -> Option<IndexCosts> {
         self.costs
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Sets what the query read.
+    pub fn set_costs(&mut self, costs: IndexCosts) {
+        self.costs = Some(costs);
+    }
+
+    /// Adds a record; they come newest first.
+    pub fn push(&mut self, sequence: SequenceNumber, primary_key: &[u8]) {
+        let key = InlineKey::new(primary_key, &mut self.bytes);
+        self.found.push(FoundKey { sequence, place: 0, key });
+    }
+
+    /// Removes all records. Every answer of an index begins with this.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         self.found.clear();
-        self.unverified.clear();
-        self.obsolete_entries.clear();
-        self.costs = PsCosts::default();
+        self.costs = None;
+    }
+
+    /// Takes the scratch memory of type `T` that the last answer [left](Self::leave_scratch); new memory if another kind
+    /// answered.
+    pub fn take_scratch<T: KindScratch + Default>(&mut self) -> Box<T> {
+        let scratch: Option<Box<dyn Any>> = self.scratch.take().map(|scratch| scratch as Box<dyn Any>);
+        scratch.and_then(|scratch| scratch.downcast().ok()).unwrap_or_default()
+    }
+
+    /// Leaves scratch memory for the next query.
+    pub fn leave_scratch(&mut self, scratch: Box<impl KindScratch>) {
+        self.scratch = Some(scratch);
     }
 
     /// Frees memory above the retained maximum: a thread retains at most about 50 KiB.
     #[inline]
     pub fn shrink(&mut self) {
+        let scratch = self.scratch.as_ref().map_or(0, |scratch| scratch.memory_bytes());
         if self.bytes.capacity() > MAX_RETAINED_BYTES
             || self.found.capacity() > MAX_RETAINED_FOUND
-            || self.obsolete_entries.capacity() > MAX_RETAINED_FOUND
+            || scratch > MAX_RETAINED_BYTES
         {
             *self = Self::default();
         }
@@ -155,8 +170,8 @@ pub struct NewestStatistics {
     pub current: u64,
     /// Records that were returned.
     pub answers: u64,
-    /// The costs of reading the index.
-    pub costs: PsCosts,
+    /// What the index read, if its kind counts it.
+    pub costs: Option<IndexCosts>,
     /// The costs of fetching the records, if they were fetched.
     pub fetched: Option<Box<FetchStatistics>>,
     /// The token for a further query.
@@ -195,7 +210,7 @@ impl NewestStatistics {
                 ..FetchCosts::default()
             },
             reads: fetched.reads,
-            ps_tree: self.costs,
+            index_costs: self.costs.into_iter().collect(),
             next: self.next.clone(),
             ..Explain::default()
         }

@@ -114,6 +114,42 @@ impl fmt::Debug for ShortText {
     }
 }
 
+/// Maximum length of a key that is stored inline, in bytes.
+pub(crate) const SHORT_KEY_BYTES: usize = 32;
+
+/// A primary key: inline if it is short, else a range of a shared buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct InlineKey {
+    /// Offset of a long key in the buffer.
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+    /// A short key, and arbitrary bytes after it.
+    pub(crate) short: [u8; SHORT_KEY_BYTES],
+}
+
+impl InlineKey {
+    /// The key `key`; a long one is appended to `long`, the buffer of long keys.
+    #[inline]
+    pub fn new(key: &[u8], long: &mut Vec<u8>) -> Self {
+        let start = long.len();
+        let mut short = [0; SHORT_KEY_BYTES];
+        match short.get_mut(..key.len()) {
+            Some(room) => room.copy_from_slice(key),
+            None => long.extend_from_slice(key),
+        }
+        Self { start, bytes: key.len(), short }
+    }
+
+    /// The bytes of the key; `long` is the buffer of long keys.
+    #[inline(always)]
+    pub fn of<'k>(&'k self, long: &'k [u8]) -> &'k [u8] {
+        match self.short.get(..self.bytes) {
+            Some(short) => short,
+            None => long.get(self.start..self.start + self.bytes).unwrap_or_default(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,6 @@
 //! on; it contains the records that have the first.
 
 use std::fmt;
-use std::str::FromStr;
 
 use bolide_base::limits::MAX_NAME_BYTES;
 use bolide_base::{Error, Result};
@@ -21,7 +20,7 @@ use crate::path::{self, AttributePath};
 mod kind;
 mod settings;
 
-pub use kind::IndexKind;
+pub use kind::{IndexKind, KindProperties};
 use settings::Settings;
 pub use settings::{
     DEFAULT_BLOOM_BITS, EntryOrder, GlobalIndexUse, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, RegionPlace,
@@ -51,16 +50,9 @@ pub struct IndexSpec {
 }
 
 impl IndexSpec {
-    /// An index of the default kind and options over `attributes`, named after them: of kind `next` for points and
-    /// rectangles, else `ps-tree`.
-    ///
-    /// # Errors
-    /// `InvalidInput` without attributes or for a repeated one, `LimitExceeded` for more than
-    /// [`MAX_ATTRIBUTES`] or for a name over its limit.
-    pub fn new(attributes: impl IntoIterator<Item = AttributePath>) -> Result<Self> {
-        let attributes: Vec<AttributePath> = attributes.into_iter().collect();
+    /// An index of `kind` with its default options, named after its attributes.
+    pub(crate) fn of_kind(attributes: Vec<AttributePath>, kind: IndexKind) -> Result<Self> {
         let name = attributes_text(&attributes);
-        let kind = default_kind(&attributes);
         let spec = Self { name, attributes, kind, settings: Settings::default() };
         spec.check_attributes()?;
         spec.check_name()?;
@@ -83,21 +75,8 @@ impl IndexSpec {
         Self { kind, settings: Settings::default(), ..self }
     }
 
-    /// The same index with another maintenance. Default: [`Maintenance::Validation`]. An index of a kind without this option
-    /// becomes composite.
-    ///
-    /// ```
-    /// use bolide_index::{IndexKind, IndexSpec, Maintenance};
-    /// let spec = IndexSpec::new(["a".parse()?])?;
-    /// assert_eq!(spec.kind(), IndexKind::PsTree);
-    /// assert_eq!(spec.with_maintenance(Maintenance::Synchronous).to_string(), "a:composite:maintenance=synchronous");
-    /// # Ok::<(), bolide_base::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_maintenance(mut self, maintenance: Maintenance) -> Self {
-        if !self.kind.options().contains(&"maintenance") {
-            self = self.with_kind(IndexKind::Composite);
-        }
+    /// The same index with this maintenance, which its kind supports.
+    pub(crate) fn maintained(mut self, maintenance: Maintenance) -> Self {
         self.settings.maintenance = maintenance;
         self
     }
@@ -180,11 +159,12 @@ impl IndexSpec {
 
     /// The name of the validation strategy for candidates whose records are not fetched.
     pub fn validation_name(&self) -> &'static str {
-        match self.kind() {
-            IndexKind::PsTree => "version-table",
-            IndexKind::Embedded | IndexKind::Next => "get-lite",
-            _ => self.validation().name(),
-        }
+        self.kind.properties().validation.unwrap_or_else(|| self.validation().name())
+    }
+
+    /// The text of an option that only the kind of this index has.
+    pub fn own_option(&self, name: &str) -> Option<&str> {
+        self.settings.own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.as_str())
     }
 
     /// The structure over the secondary keys of an index of kind `ps-tree`.
@@ -205,9 +185,57 @@ impl IndexSpec {
     /// Rejects a kind that does not support the attributes, which [`with_kind`](Self::with_kind) does not.
     ///
     /// # Errors
-    /// `InvalidInput` for points or rectangles in an index of another kind than `next`.
+    /// `InvalidInput` for points or rectangles in an index of a kind that does not support them.
     pub fn check_kind(&self) -> Result<()> {
         self.check_attributes()
+    }
+
+    /// Parses a declaration. `kind_of` returns the kind of a name, `default_kind` that of attributes.
+    ///
+    /// # Errors
+    /// `InvalidInput` for text that is malformed, or options that do not fit; those of `kind_of`.
+    pub(crate) fn parse_with(
+        text: &str,
+        kind_of: impl FnOnce(&str) -> Result<IndexKind>,
+        default_kind: impl FnOnce(&[AttributePath]) -> IndexKind,
+    ) -> Result<Self> {
+        let mut parts = path::split_unescaped(text, ':');
+        let head = parts.next().unwrap_or_default();
+        let (name, attributes) = match path::split_once_unescaped(head, '=') {
+            Some((name, attributes)) => (Some(unescape(name)), attributes),
+            None => (None, head),
+        };
+        let paths: Result<Vec<AttributePath>> =
+            path::split_unescaped(attributes, '+').map(str::parse).collect();
+        let attributes = paths?;
+        let name = name.unwrap_or_else(|| attributes_text(&attributes));
+        let kind = match parts.next() {
+            Some(kind) => kind_of(kind)?,
+            None => default_kind(&attributes),
+        };
+        let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
+        if let Some(options) = parts.next() {
+            let options: Vec<&str> = path::split_unescaped(options, ',').collect();
+            for (position, option) in options.iter().enumerate() {
+                let name = option.split('=').next();
+                if options[..position].iter().any(|earlier| earlier.split('=').next() == name) {
+                    return Err(Error::invalid_input(format!(
+                        "the option `{}` is given twice",
+                        name.unwrap_or_default()
+                    )));
+                }
+                spec.settings.set(kind, option)?;
+            }
+        }
+        if parts.next().is_some() {
+            return Err(Error::invalid_input(
+                "no text may follow the options; write `\\:` for a colon inside a field name",
+            ));
+        }
+        spec.check_attributes()?;
+        spec.settings.check(&spec.attributes)?;
+        spec.check_name()?;
+        Ok(spec)
     }
 
     fn check_attributes(&self) -> Result<()> {
@@ -227,7 +255,7 @@ impl IndexSpec {
                     "the attribute `{attribute}` occurs twice in one index"
                 )));
             }
-            if attribute.is_spatial() && (self.kind != IndexKind::Next || self.attributes.len() > 1) {
+            if attribute.is_spatial() && (!self.kind.properties().is_spatial || self.attributes.len() > 1) {
                 return Err(Error::invalid_input(format!(
                     "`{attribute}` is spatial and has no order: only an index of kind next supports it, without \
                      another attribute beside it"
@@ -250,57 +278,6 @@ impl IndexSpec {
         }
         Ok(())
     }
-}
-
-impl FromStr for IndexSpec {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format_args!("index `{text}`")))
-    }
-}
-
-fn parse(text: &str) -> Result<IndexSpec> {
-    let mut parts = path::split_unescaped(text, ':');
-    let head = parts.next().unwrap_or_default();
-    let (name, attributes) = match path::split_once_unescaped(head, '=') {
-        Some((name, attributes)) => (Some(unescape(name)), attributes),
-        None => (None, head),
-    };
-    let paths: Result<Vec<AttributePath>> = path::split_unescaped(attributes, '+').map(str::parse).collect();
-    let attributes = paths?;
-    let name = name.unwrap_or_else(|| attributes_text(&attributes));
-    let kind = match parts.next() {
-        Some(kind) => IndexKind::parse(kind)?,
-        None => default_kind(&attributes),
-    };
-    let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
-    if let Some(options) = parts.next() {
-        let options: Vec<&str> = path::split_unescaped(options, ',').collect();
-        for (position, option) in options.iter().enumerate() {
-            let name = option.split('=').next();
-            if options[..position].iter().any(|earlier| earlier.split('=').next() == name) {
-                return Err(Error::invalid_input(format!(
-                    "the option `{}` is given twice",
-                    name.unwrap_or_default()
-                )));
-            }
-            spec.settings.set(kind, option)?;
-        }
-    }
-    if parts.next().is_some() {
-        return Err(Error::invalid_input(
-            "no text may follow the options; write `\\:` for a colon inside a field name",
-        ));
-    }
-    spec.check_attributes()?;
-    spec.settings.check(&spec.attributes)?;
-    spec.check_name()?;
-    Ok(spec)
-}
-
-fn default_kind(attributes: &[AttributePath]) -> IndexKind {
-    if attributes.iter().any(AttributePath::is_spatial) { IndexKind::Next } else { IndexKind::default() }
 }
 
 fn attributes_text(attributes: &[AttributePath]) -> String {
@@ -357,7 +334,7 @@ mod tests {
         let full = spec("recent=user.id+created_ms:composite:maintenance=synchronous,order=newest");
         assert_eq!(full.name(), "recent");
         assert_eq!(full.attributes(), ["user.id".parse().unwrap(), "created_ms".parse().unwrap()]);
-        assert_eq!(full.kind(), IndexKind::Composite);
+        assert_eq!(full.kind(), IndexKind::COMPOSITE);
         assert_eq!(full.maintenance(), Maintenance::Synchronous);
         assert_eq!(full.to_string(), "recent=user.id+created_ms:composite:maintenance=synchronous");
         assert_eq!(spec("a+b").name(), "a+b");
@@ -385,7 +362,7 @@ mod tests {
         let covering = spec("a:composite:include=b|c.d");
         assert_eq!(covering.included(), ["b".parse().unwrap(), "c.d".parse().unwrap()]);
         assert_eq!(spec("a:embedded").bloom_bits(), DEFAULT_BLOOM_BITS);
-        for kind in IndexKind::ALL {
+        for kind in IndexKind::BUILT_IN {
             assert_eq!(spec(&format!("a:{}", kind.name())).kind(), kind);
         }
     }
@@ -394,9 +371,9 @@ mod tests {
     fn points_and_rectangles_have_indexes_of_kind_next() {
         for text in ["point(lon,lat)", "rect(bbox)", "by_place=point(a.x,a.y):next:delta=0.5"] {
             let spec = spec(text);
-            assert_eq!(spec.kind(), IndexKind::Next);
+            assert_eq!(spec.kind(), IndexKind::NEXT);
             assert_eq!(spec.to_string().parse::<IndexSpec>().unwrap(), spec);
-            assert_eq!(IndexSpec::new(spec.attributes().to_vec()).unwrap().kind(), IndexKind::Next);
+            assert_eq!(IndexSpec::new(spec.attributes().to_vec()).unwrap().kind(), IndexKind::NEXT);
         }
         assert_eq!(spec("rect(bbox)").name(), "rect(bbox)");
         assert_eq!(spec("point(lon,lat)").to_string(), "point(lon,lat):next");

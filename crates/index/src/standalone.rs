@@ -1,14 +1,15 @@
 //! Stand-alone indexes: they store their entries in trees of their own, with the same log and manifest as the table
 //! (LevelDB++ §4).
 
-pub(crate) mod checked_records;
+pub mod checked_records;
 pub mod composite;
 pub mod covering;
 mod describe;
+pub(crate) mod dropped_postings;
 pub mod eager;
+pub mod entry_key;
 mod index_tree;
 pub mod lazy;
 pub mod posting_list;
-pub(crate) mod secondary_key;
-
-pub use describe::describe_entry;
+pub mod secondary_key;
+pub(crate) mod stale_filter;

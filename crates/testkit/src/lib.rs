@@ -36,6 +36,7 @@ pub mod failure;
 pub mod fault;
 pub mod flawed;
 pub mod forks;
+pub mod hash_index;
 pub mod history;
 pub mod kinds;
 pub mod kinds_soak;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_testkit::expected::flaw_in;
 use bolide_testkit::flawed::Flaw;
+use bolide_testkit::hash_index;
 use bolide_testkit::kinds::IMPLEMENTED;
 
 /// The observable flaws of each kind.
@@ -15,7 +16,8 @@ fn flawed_kinds() -> Vec<(&'static str, Flaw)> {
     let flaws_of = |kind: &'static str| {
         Flaw::EACH.into_iter().filter(move |flaw| is_observable(kind, *flaw)).map(move |flaw| (kind, flaw))
     };
-    IMPLEMENTED.into_iter().flat_map(flaws_of).collect()
+    hash_index::register();
+    IMPLEMENTED.into_iter().chain(hash_index::SPECIFICATIONS).flat_map(flaws_of).collect()
 }
 
 #[test]

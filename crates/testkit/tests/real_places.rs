@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bolide::storage::SimRng;
 use bolide::{
-    Collection, CollectionOptions, Components, Db, Layout, Options, Order, Point, Query, Rect, SyncMode,
+    Collection, CollectionOptions, Components, Db, Layout, NextCosts, NextFigures, Options, Order, Point,
+    Query, Rect, SyncMode,
 };
 use serde_json::Value;
 
@@ -129,7 +130,7 @@ impl SpatialCollection {
         let mut next = Some(page.clone());
         while let Some(query) = next.take_if(|_| found.len() < 200) {
             let answers = self.collection.find(&query).unwrap();
-            let cost = answers.explain().next_costs;
+            let cost = answers.explain().costs_of::<NextCosts>();
             assert!(cost.index_blocks_read * 2 < cost.index_blocks, "{cost:?}");
             next = answers.next_token().map(|token| page.clone().after(token.clone()));
             found.extend(answers.into_iter().map(|answer| answer.key));
@@ -160,7 +161,7 @@ impl SpatialCollection {
 /// The ratio of index block bytes to the remaining bytes of the sstables, and index block bytes per entry.
 fn share(db: &Db) -> (f64, f64) {
     let stats = db.stats();
-    let figures = stats.collections[0].indexes[0].next.unwrap();
+    let figures = stats.collections[0].indexes[0].figures_of::<NextFigures>().copied().unwrap();
     let entries = stats.collections[0].table.entries as f64;
     assert!(figures.global_bytes * 100 <= figures.table_bytes as usize, "{figures:?}");
     let (index, records) = (figures.disk_bytes as f64, (figures.table_bytes - figures.disk_bytes) as f64);

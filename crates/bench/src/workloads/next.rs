@@ -194,7 +194,8 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
 /// The memory of an index of kind `next` as a share of the size of its table; `None` if there is no such index.
 pub(super) fn index_share(db: &Db) -> Result<Option<f64>> {
     let stats = db.stats();
-    let next = stats.collections.iter().flat_map(|of| &of.indexes).find_map(|index| index.next);
+    let mut indexes = stats.collections.iter().flat_map(|of| &of.indexes);
+    let next = indexes.find_map(|index| index.figures_of::<bolide::NextFigures>());
     let Some(next) = next else { return Ok(None) };
     let share = next.resident_bytes() as f64 / next.table_bytes.max(1) as f64;
     if next.global_bytes == 0 || share > MAX_INDEX_SHARE {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_index::hooks::BackFillMode;
 use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
 
 use super::conditions::{check_in_use, check_wanted};
@@ -155,6 +156,8 @@ struct Batches<'i> {
     back_fill: BackFill,
     /// Blind entries.
     entries: StoreBatch,
+    /// Whether each record is checked again inside the commit; see [`crate::index_build`].
+    is_checked: bool,
     /// Records whose entries are derived inside the commit.
     records: Vec<ReadRecord>,
     /// The pending work, without its entries.
@@ -174,7 +177,9 @@ impl<'i> Batches<'i> {
     fn new(table: TreeId, index: &'i Arc<Index>, set: &'i Arc<IndexSet>, stride: (u64, u64)) -> Result<Self> {
         let back_fill = BackFill::new(index, set)?;
         let (entries, records) = (StoreBatch::new(), Vec::new());
-        Ok(Self { table, index, set, back_fill, entries, records, done: BuildPosition::default(), stride })
+        let is_checked = index.hooks.back_fill() != BackFillMode::Blind;
+        let done = BuildPosition::default();
+        Ok(Self { table, index, set, back_fill, entries, is_checked, records, done, stride })
     }
 
     /// Adds a record; returns true if the pending ones should be committed.
@@ -182,7 +187,7 @@ impl<'i> Batches<'i> {
         self.done.records += 1;
         self.done.bytes += (key.len() + record.len()) as u64;
         let strides = self.done.records >= self.stride.0 || self.done.bytes >= self.stride.1;
-        if self.index.fills_current_alone() {
+        if self.is_checked {
             self.records.push(ReadRecord { key: key.to_vec(), record: record.to_vec(), sequence });
             let is_full = self.records.len() >= STAGED_RECORDS || self.done.bytes >= STAGED_BYTES as u64;
             return Ok(is_full || strides);

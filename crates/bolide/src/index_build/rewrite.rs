@@ -1,4 +1,5 @@
-//! Rewrites sstables that are older than an index of kind `next`, to add its blocks (NEXT §5).
+//! Rewrites sstables that are older than an index in sstables, to add its blocks, if the kind requests that: `next` does
+//! (NEXT §5).
 //!
 //! Such an index answers at once, because queries read sstables without its blocks completely. To make queries fast
 //! these are rewritten, one by one, the oldest data first, at the rate of the build; compactions rewrite the others.
@@ -21,12 +22,12 @@ use crate::schema::OpenCollection;
 /// The wait for compactions that already rewrite all sstables that are left.
 const COMPACTION_WAIT: Duration = Duration::from_millis(20);
 
-/// The numbers of the sstables that lack the blocks of the index; none for an index of another kind.
+/// The numbers of the sstables that lack the blocks of the index; none for an index whose kind does not request rewrites.
 pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>> {
     let mut without = BTreeSet::new();
-    if let Some(index) = job.index.next.as_ref().filter(|_| !job.options.leaves_old_sstables) {
+    if job.index.hooks.rewrites_sstables() && !job.options.leaves_old_sstables {
         engine.store.visit_tables(job.collection.tree, |meta, _| {
-            if !index.is_carried_by(meta) {
+            if !job.index.hooks.is_carried_by(meta) {
                 without.insert(meta.number);
             }
         })?;
@@ -34,17 +35,19 @@ pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>
     Ok(without)
 }
 
-/// Notes in the progress of an index of kind `next` the share of the collection's sstables with its blocks, according
+/// Notes in the progress of such an index the share of the collection's sstables with its blocks, according
 /// to the manifest: also those that compactions rewrote.
 ///
 /// # Errors
 /// `NotFound` if the collection was dropped.
 pub(crate) fn note_carried(engine: &Engine, collection: &OpenCollection, index: &Index) -> Result<()> {
-    let Some(next) = &index.next else { return Ok(()) };
+    if !index.hooks.rewrites_sstables() {
+        return Ok(());
+    }
     let (mut carried, mut all) = (0, 0);
     engine.store.visit_tables(collection.tree, |meta, _| {
         all += meta.file_bytes;
-        carried += if next.is_carried_by(meta) { meta.file_bytes } else { 0 };
+        carried += if index.hooks.is_carried_by(meta) { meta.file_bytes } else { 0 };
     })?;
     index.progress.carry(carried, all);
     Ok(())
@@ -60,9 +63,7 @@ pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
     let old = without_blocks(engine, job)?;
     let runtime = &*engine.components.runtime;
     let mut pace = Pace::new(options, runtime);
-    let wanted = |meta: &TableMeta| {
-        old.contains(&meta.number) && index.next.as_ref().is_some_and(|next| !next.is_carried_by(meta))
-    };
+    let wanted = |meta: &TableMeta| old.contains(&meta.number) && !index.hooks.is_carried_by(meta);
     note_carried(engine, collection, index)?;
     while !old.is_empty() {
         check_wanted(engine, collection, index)?;

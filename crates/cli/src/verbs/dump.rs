@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use bolide_index::kinds;
 use bolide_index::ps_tree_index::describe_in_place;
-use bolide_index::{embedded, next};
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::describe_segment;
 use bolide_lsm::remix::describe_remix;
@@ -48,15 +48,13 @@ fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Re
     let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
     let identity = read_identity(&source)?;
     let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
-    let describe = |name: &str, bytes: &[u8]| {
-        embedded::describe_meta_block(name, bytes).or_else(|| next::describe_meta_block(name, bytes))
-    };
+    let describe = kinds::describe_meta_block;
     let Some(spec) = spec_of_table(vfs, path) else {
         return reader.describe_with(TableDetail::Entries, &describe, &|_, _, _| None, gate);
     };
     // An error of the output is retained by the gate, and reported at its end.
     let _ = writeln!(gate as &mut dyn std::io::Write, "of index         {spec}");
-    let explain = |key: &[u8], trailer, value: &[u8]| bolide::describe_entry(&spec, key, trailer, value);
+    let explain = |key: &[u8], trailer, value: &[u8]| kinds::describe_entry(&spec, key, trailer, value);
     reader.describe_with(TableDetail::Entries, &describe, &explain, gate)
 }
 

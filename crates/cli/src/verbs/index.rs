@@ -181,12 +181,11 @@ fn row(
         let tree = &stats.tree;
         let memory_bytes = tree.memtable_bytes + tree.resident_bytes;
         // Indexes in the sstables of the records are written with them.
-        let embedded = stats.embedded.map(|embedded| (embedded.disk_bytes, embedded.resident_bytes));
-        let next = stats.next.map(|next| (next.disk_bytes, next.resident_bytes()));
-        let ledger: [(&str, Value); 4] = match embedded.or(next) {
-            Some((disk_bytes, memory_bytes)) => [
-                ("disk_bytes", disk_bytes.into()),
-                ("memory_bytes", memory_bytes.into()),
+        let in_sstables = stats.figures.as_ref().filter(|_| !spec.kind().has_tree());
+        let ledger: [(&str, Value); 4] = match in_sstables {
+            Some(figures) => [
+                ("disk_bytes", figures.disk_bytes().into()),
+                ("memory_bytes", figures.memory_bytes().into()),
                 ("written_bytes", Value::Null),
                 ("entries", Value::Null),
             ],

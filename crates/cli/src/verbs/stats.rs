@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bolide::{
-    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, NextFigures, PsTreeFigures,
-    TreeFigures,
-};
+use bolide::{Collection, CollectionStats, Db, FigureValue, Figures, IndexState, IterOptions, TreeFigures};
 use serde_json::Value;
 
 use super::database;
@@ -97,7 +94,7 @@ struct Live {
     /// Stale entries by index name.
     stale: Vec<(String, u64)>,
     /// The space of indexes of kind `ps-tree`, by index name.
-    spaces: Vec<(String, IndexSpace)>,
+    spaces: Vec<(String, Figures)>,
 }
 
 impl Live {
@@ -133,26 +130,9 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
     }
     for index in &collection.indexes {
         rows.extend(tree_rows(&collection.name, &format!("index {}", index.name), &index.tree));
-        if let (Some(sum), Some(embedded)) = (rows.last_mut(), &index.embedded) {
-            sum.push(("embedded_sstables".into(), embedded.sstables.into()));
-            sum.push(("sstables_without".into(), embedded.sstables_without.into()));
-            sum.push(("embedded_bytes".into(), embedded.disk_bytes.into()));
-            sum.push(("embedded_resident_bytes".into(), embedded.resident_bytes.into()));
-        }
-        if let (Some(sum), Some(next)) = (rows.last_mut(), &index.next) {
-            sum.extend(next_fields(next));
-        }
-        if let (Some(sum), Some(figures)) = (rows.last_mut(), &index.ps_tree) {
-            sum.extend(ps_tree_fields(figures));
-        }
-        if let (Some(sum), Some((_, space))) =
-            (rows.last_mut(), live.spaces.iter().find(|(name, _)| *name == index.name))
-        {
-            sum.push(("page_bytes".into(), (space.head_page_bytes + space.sealed_page_bytes).into()));
-            sum.push(("filled_page_bytes".into(), space.filled_bytes.into()));
-            sum.push(("garbage_page_bytes".into(), space.garbage_bytes().into()));
-            sum.push(("key_bytes".into(), (space.skey.node_bytes + space.skey.record_bytes).into()));
-            sum.push(("flagged_entries".into(), space.flagged.into()));
+        let space = live.spaces.iter().find(|(name, _)| *name == index.name).map(|(_, space)| space);
+        if let Some(sum) = rows.last_mut() {
+            sum.extend(index.figures.iter().chain(space).flat_map(named_fields));
         }
         if let Some(sum) = rows.last_mut().filter(|_| index.state != IndexState::Ready) {
             sum.push(("state".into(), index.state.name().into()));
@@ -175,35 +155,13 @@ fn space_amplification(table: &TreeFigures, records: u64, live_bytes: u64) -> f6
     files / live_bytes as f64 + table.memtable_entries as f64 / records.max(1) as f64
 }
 
-/// The space of an index of kind `next` in the sstables of the records, and in memory.
-fn next_fields(next: &NextFigures) -> Fields {
-    vec![
-        ("next_sstables".into(), next.sstables.into()),
-        ("sstables_without".into(), next.sstables_without.into()),
-        ("index_block_bytes".into(), next.disk_bytes.into()),
-        ("directory_resident_bytes".into(), next.directory_bytes.into()),
-        ("global_index_bytes".into(), next.global_bytes.into()),
-        ("index_blocks".into(), next.index_blocks.into()),
-        ("global_index_ranges".into(), next.ranges.into()),
-    ]
-}
-
-/// The space of an index of kind `ps-tree` in memory, and the lag of its files.
-fn ps_tree_fields(figures: &PsTreeFigures) -> Fields {
-    let number = |name: &str, value: u64| (name.to_owned(), Value::from(value));
-    vec![
-        ("region".into(), if figures.in_place { "dax" } else { "disk" }.into()),
-        number("region_bytes", figures.region_bytes),
-        number("allocated_bytes", figures.allocated_bytes),
-        number("free_bytes", figures.free_bytes),
-        number("live_bytes_on_disk", figures.disk_live_bytes),
-        number("secondary_keys", figures.keys),
-        number("version_keys", figures.version_keys),
-        number("version_bytes", figures.version_bytes),
-        number("filter_bytes", figures.filter_bytes),
-        number("unwritten_bytes", figures.unwritten_bytes),
-        number("unwritten_sequences", figures.unwritten_sequences),
-    ]
+/// The figures of an index that are not those of its tree.
+fn named_fields(figures: &Figures) -> Fields {
+    let field = |(name, value): (&str, FigureValue)| match value {
+        FigureValue::Number(number) => (name.to_owned(), number.into()),
+        FigureValue::Text(text) => (name.to_owned(), text.into()),
+    };
+    figures.named().into_iter().map(field).collect()
 }
 
 /// Rows of one tree: memtables, levels from the newest to the oldest, and the sum.

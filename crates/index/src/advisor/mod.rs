@@ -88,7 +88,7 @@ pub struct Advice {
 /// }
 /// let profile = profiler.finish();
 /// let advice = advise(&"time".parse()?, &profile, &Workload::default());
-/// assert_eq!(advice.kind, IndexKind::Embedded);
+/// assert_eq!(advice.kind, IndexKind::EMBEDDED);
 /// assert_eq!(advice.spec, "time:embedded");
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
@@ -134,24 +134,24 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
         ));
     }
     let paper = match (embedded, workload.limit) {
-        (true, _) => IndexKind::Embedded,
-        (false, Some(limit)) if (limit as f64) < profile.records_per_value() => IndexKind::Lazy,
-        (false, _) => IndexKind::Composite,
+        (true, _) => IndexKind::EMBEDDED,
+        (false, Some(limit)) if (limit as f64) < profile.records_per_value() => IndexKind::LAZY,
+        (false, _) => IndexKind::COMPOSITE,
     };
     let fits = profile.entry_bytes() <= IN_MEMORY_BYTES;
     let kind = match (embedded, fits) {
-        (true, _) => IndexKind::Embedded,
-        (false, true) => IndexKind::PsTree,
-        (false, false) => IndexKind::Composite,
+        (true, _) => IndexKind::EMBEDDED,
+        (false, true) => IndexKind::PS_TREE,
+        (false, false) => IndexKind::COMPOSITE,
     };
-    if kind == IndexKind::PsTree {
+    if kind == IndexKind::PS_TREE {
         reasons.push(format!(
             "its entries, about {} MB, fit into memory: lookups read no file for them, and validation does not \
              read the records",
             (profile.entry_bytes() / f64::from(1 << 20)).ceil()
         ));
     }
-    if kind == IndexKind::Composite {
+    if kind == IndexKind::COMPOSITE {
         reasons.push(match workload.limit {
             Some(limit) => format!(
                 "its entries come newest first, so the newest {limit} are read without the rest, as from lazy \
@@ -160,7 +160,7 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
             None => "all answers are needed: composite keys are read in one scan".to_owned(),
         });
     }
-    let synchronous = kind == IndexKind::Composite && workload.keys_only && workload.writes < FEW_WRITES;
+    let synchronous = kind == IndexKind::COMPOSITE && workload.keys_only && workload.writes < FEW_WRITES;
     if synchronous {
         reasons.push(format!(
             "writes are {:.0} % of the operations and queries select only keys: with maintenance=synchronous \
@@ -180,7 +180,7 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
 
 /// The advice for spatial attributes, which only one kind supports.
 fn advise_space(path: &AttributePath) -> Advice {
-    let kind = IndexKind::Next;
+    let kind = IndexKind::NEXT;
     let why = |other| (other, "it stores values in one order, and spatial values have none".to_owned());
     Advice {
         kind,
@@ -191,38 +191,38 @@ fn advise_space(path: &AttributePath) -> Advice {
              rectangles in memory, contain the records"
                 .to_owned(),
         ],
-        others: IndexKind::ALL.into_iter().filter(|other| *other != kind).map(why).collect(),
+        others: IndexKind::BUILT_IN.into_iter().filter(|other| *other != kind).map(why).collect(),
     }
 }
 
 /// The reason against each other kind.
 fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> Vec<(IndexKind, String)> {
     let why = |other: IndexKind| {
-        match other {
-        IndexKind::Embedded => format!(
+        match other.name() {
+        "embedded" => format!(
             "zone maps would leave about {:.0} % of the blocks to the Bloom filters, and ranges would read them",
             profile.zone_share * 100.0
         ),
-        IndexKind::Eager => format!(
+        "eager" => format!(
             "each write would rewrite a list, of about {:.0} records here; its cost grows with the lists",
             profile.records_per_value()
         ),
-        IndexKind::Lazy if kind == IndexKind::Embedded => {
+        "lazy" if kind == IndexKind::EMBEDDED => {
             format!("it would take about {:.0} % of the records' bytes more", profile.entry_share() * 100.0)
         }
-        IndexKind::Lazy if kind == IndexKind::PsTree => {
+        "lazy" if kind == IndexKind::PS_TREE => {
             "its lists are in blocks of sstables, and queries merge them".to_owned()
         }
-        IndexKind::Lazy => "composite keys stop as early and need no merging of lists".to_owned(),
-        IndexKind::PsTree => format!(
+        "lazy" => "composite keys stop as early and need no merging of lists".to_owned(),
+        "ps-tree" => format!(
             "it would hold all its entries in memory, about {} MB, about {:.0} % of the records' bytes",
             (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
-        IndexKind::Next => "it reads data blocks for every query, also for keys only; it pays if queries select all records of \
+        "next" => "it reads data blocks for every query, also for keys only; it pays if queries select all records of \
                             a range or of a frequent value"
             .to_owned(),
-        IndexKind::Composite if kind == IndexKind::PsTree => {
+        "composite" if kind == IndexKind::PS_TREE => {
             "its entries are in blocks of sstables, and each candidate is validated by a read of the table"
                 .to_owned()
         }
@@ -234,7 +234,7 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
         ),
     }
     };
-    IndexKind::ALL.into_iter().filter(|other| *other != kind).map(|other| (other, why(other))).collect()
+    IndexKind::BUILT_IN.into_iter().filter(|other| *other != kind).map(|other| (other, why(other))).collect()
 }
 
 /// For human readers: the advice and its reasons, one per line.
@@ -276,9 +276,9 @@ mod tests {
     fn spatial_attributes_have_one_kind() {
         for path in ["rect(bbox)", "point(lon,lat)"] {
             let advice = advise(&path.parse().unwrap(), &AttributeProfile::default(), &Workload::default());
-            assert_eq!((advice.kind, &*advice.spec), (IndexKind::Next, &*format!("{path}:next")));
+            assert_eq!((advice.kind, &*advice.spec), (IndexKind::NEXT, &*format!("{path}:next")));
             assert!(advice.spec.parse::<crate::IndexSpec>().is_ok());
-            assert_eq!(advice.others.len(), IndexKind::ALL.len() - 1);
+            assert_eq!(advice.others.len(), IndexKind::BUILT_IN.len() - 1);
         }
     }
 
@@ -287,23 +287,23 @@ mod tests {
         let path: AttributePath = "a".parse().unwrap();
         let usual = Workload::default();
         let rising = profile(|number| number / 3);
-        assert_eq!(advise(&path, &rising, &usual).kind, IndexKind::Embedded);
+        assert_eq!(advise(&path, &rising, &usual).kind, IndexKind::EMBEDDED);
         let users = profile(scattered);
         let advice = advise(&path, &users, &usual);
         assert_eq!(
             (advice.kind, advice.paper, &*advice.spec),
-            (IndexKind::PsTree, IndexKind::Lazy, "a:ps-tree")
+            (IndexKind::PS_TREE, IndexKind::LAZY, "a:ps-tree")
         );
-        assert_eq!(advice.others.len(), IndexKind::ALL.len() - 1);
+        assert_eq!(advice.others.len(), IndexKind::BUILT_IN.len() - 1);
         let all = Workload { limit: None, ..usual };
-        assert_eq!(advise(&path, &users, &all).paper, IndexKind::Composite);
+        assert_eq!(advise(&path, &users, &all).paper, IndexKind::COMPOSITE);
         let scarce = Workload { space_is_scarce: true, ..usual };
-        assert_eq!(advise(&path, &users, &scarce).kind, IndexKind::Embedded);
+        assert_eq!(advise(&path, &users, &scarce).kind, IndexKind::EMBEDDED);
         let sensors = Workload { writes: 0.9, lookups: 0.01, ..usual };
-        assert_eq!(advise(&path, &users, &sensors).kind, IndexKind::Embedded);
+        assert_eq!(advise(&path, &users, &sensors).kind, IndexKind::EMBEDDED);
         // Each condition alone is not sufficient.
-        assert_eq!(advise(&path, &users, &Workload { writes: 0.5, ..sensors }).kind, IndexKind::PsTree);
-        assert_eq!(advise(&path, &users, &Workload { lookups: 0.05, ..sensors }).kind, IndexKind::PsTree);
+        assert_eq!(advise(&path, &users, &Workload { writes: 0.5, ..sensors }).kind, IndexKind::PS_TREE);
+        assert_eq!(advise(&path, &users, &Workload { lookups: 0.05, ..sensors }).kind, IndexKind::PS_TREE);
         let keys_only = Workload { writes: 0.1, keys_only: true, ..usual };
         assert_eq!(advise(&path, &users, &keys_only).spec, "a:ps-tree");
         // Entries that do not fit into memory.

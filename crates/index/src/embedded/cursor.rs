@@ -27,6 +27,7 @@ use super::meta_block::{self, FilterResult, MetaBlock, MetaBlockQuery};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor};
+use crate::costs::IndexCosts;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_sstable::matches::{IndexMatch, IndexQuery, Matches};
@@ -313,7 +314,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
                 UnitKind::Memtable { .. } => {}
             }
         }
-        explain.embedded.add(&costs);
+        explain.add_costs(IndexCosts::of(&costs));
         explain.malformed += self.matches.malformed;
     }
 }

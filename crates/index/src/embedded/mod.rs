@@ -42,19 +42,19 @@ mod cursor;
 mod estimate;
 mod filter;
 mod meta_block;
+mod method;
 
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
-use bolide_lsm::version::TableMeta;
-use bolide_lsm::{Attachments, ReadView, TreeView};
+use bolide_lsm::{ReadView, TreeView};
 
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_sstable::{SstableIndex, SstableIndexBase, bound_text, summary};
+use crate::in_sstable::{SstableIndexBase, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::IndexSpec;
@@ -63,6 +63,8 @@ use cursor::EmbeddedCursor;
 use meta_block::MetaBlock;
 
 pub use costs::EmbeddedCosts;
+pub(crate) use method::EMBEDDED;
+pub use method::{EmbeddedFigures, describe_meta_block};
 
 /// An embedded index; see the [module](self).
 pub struct EmbeddedIndex {
@@ -81,75 +83,10 @@ impl EmbeddedIndex {
         Self { base: SstableIndexBase::new(spec, id, table, extractor) }
     }
 
-    /// The number under which sstables store its decoded meta block; see [`Attachments::remove`].
+    /// The number under which sstables store its decoded meta block; see [`Attachments::remove`](bolide_lsm::Attachments::remove).
     pub fn attachment(&self) -> u64 {
         self.base.id.into()
     }
-
-    /// The part of the index that sstables store.
-    pub fn in_sstables(&self) -> Arc<dyn SstableIndex> {
-        Arc::new(collector::EmbeddedSstableIndex::new(&self.base))
-    }
-
-    /// Its size in one sstable, from the manifest. No I/O.
-    pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> EmbeddedFigures {
-        let summary = summary::find(&meta.attachment, self.base.id);
-        let resident = attachments.get::<MetaBlock>(self.attachment());
-        EmbeddedFigures {
-            sstables: u64::from(summary.is_some()),
-            sstables_without: u64::from(summary.is_none()),
-            disk_bytes: summary.map_or(0, |summary| summary.block_bytes),
-            resident_bytes: resident
-                .map_or(0, |block| bolide_lsm::attachments::Attachment::memory_bytes(&*block)),
-        }
-    }
-}
-
-/// The size of an embedded index.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EmbeddedFigures {
-    /// Sstables with a meta block of the index.
-    pub sstables: u64,
-    /// Sstables without one, which queries read completely.
-    pub sstables_without: u64,
-    /// Bytes of its meta blocks, before they are compressed.
-    pub disk_bytes: u64,
-    /// Bytes of the decoded meta blocks in memory.
-    pub resident_bytes: usize,
-}
-
-impl std::ops::AddAssign for EmbeddedFigures {
-    fn add_assign(&mut self, other: Self) {
-        self.sstables += other.sstables;
-        self.sstables_without += other.sstables_without;
-        self.disk_bytes += other.disk_bytes;
-        self.resident_bytes += other.resident_bytes;
-    }
-}
-
-/// Describes the meta block `name` with the content `bytes` in one line, if it is that of an embedded index. For tools that
-/// display files.
-///
-/// ```
-/// assert!(bolide_index::embedded::describe_meta_block("other", b"").is_none());
-/// assert!(bolide_index::embedded::describe_meta_block("embedded/7", b"").unwrap().contains("does not decode"));
-/// ```
-pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
-    let id = meta_block::index_of_name(name)?;
-    let Some(block) = MetaBlock::decode(bytes.to_vec()) else {
-        return Some(format!("embedded index {id}: does not decode"));
-    };
-    let (empty, opaque) = block.empty_and_opaque();
-    let zone = match block.zone() {
-        Some((low, high)) => format!("from {} to {}", bound_text(low), bound_text(high)),
-        None => "no zone map".to_owned(),
-    };
-    Some(format!(
-        "embedded index {id}: {} blocks, {empty} without values, {opaque} not described; {zone}; {} bits a value",
-        block.blocks(),
-        block.bits()
-    ))
 }
 
 /// Fuzz target: decodes a meta block and evaluates a query on it. Any bytes are rejected or harmless.

@@ -214,7 +214,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         // The candidates of an index in the sstables come with their records, so the validator decides in any case. A
         // validator without I/O runs before the fetch if that saves work in the table.
         let validates_first = self.options.fetch.by_sequence && validator.is_immediate();
-        let by_record = execution.fetch && !validates_first && driving.index.spec().kind().is_standalone();
+        let by_record = execution.fetch && !validates_first && driving.index.spec().kind().has_tree();
         execution.explain.validation = if by_record { "record" } else { validator.name() };
         execution.explain.candidates = read;
         if self.options.clock.is_some() {

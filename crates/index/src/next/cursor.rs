@@ -33,6 +33,7 @@ use super::opened_block::sstable_of;
 use super::ranked_item::{MAX_SORTED, RankedItem};
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
+use crate::costs::IndexCosts;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_sstable::SstableIndexBase;
@@ -586,7 +587,7 @@ impl CandidateCursor for NextCursor<'_> {
 
     fn report(&self, explain: &mut Explain) {
         let costs = NextCosts { memtable_entries: self.matches.memtable_entries, ..self.statistics.costs };
-        explain.next_costs.add(&costs);
+        explain.add_costs(IndexCosts::of(&costs));
         explain.malformed += self.matches.malformed;
         explain.candidates += self.statistics.obsolete;
         explain.obsolete += self.statistics.obsolete;

@@ -45,6 +45,7 @@ mod global_index;
 mod intervals;
 mod key_block;
 mod key_filter;
+mod method;
 mod nearest;
 mod opened_block;
 mod packing;
@@ -57,22 +58,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
-use bolide_lsm::attachments::Attachment;
-use bolide_lsm::version::TableMeta;
-use bolide_lsm::{Attachments, ReadView, TreeView};
+use bolide_lsm::{ReadView, TreeView};
 use parking_lot::Mutex;
 
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::in_sstable::{SstableIndex, SstableIndexBase, summary};
+use crate::in_sstable::SstableIndexBase;
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::{GlobalIndexUse, IndexSpec};
 use crate::validation::{GetLiteValidator, Validator};
 use cursor::NextCursor;
-use directory::Directory;
 use global_index::GlobalIndex;
 use nearest::NearestCursor;
 
@@ -80,6 +78,8 @@ pub use costs::NextCosts;
 pub use describe::describe_meta_block;
 #[doc(hidden)]
 pub use describe::fuzz_blocks;
+pub(crate) use method::NEXT;
+pub use method::NextFigures;
 #[doc(hidden)]
 pub use packing::Packing;
 
@@ -102,14 +102,9 @@ impl NextIndex {
         Self { base: SstableIndexBase::new(spec, id, table, extractor), last: Mutex::new(None) }
     }
 
-    /// The number of its attachments to sstables and to sets of them; see [`Attachments::remove`].
+    /// The number of its attachments to sstables and to sets of them; see [`Attachments::remove`](bolide_lsm::Attachments::remove).
     pub fn attachment(&self) -> u64 {
         self.base.id.into()
-    }
-
-    /// Its part in the writing of sstables.
-    pub fn in_sstables(&self) -> Arc<dyn SstableIndex> {
-        Arc::new(collector::NextTableIndex::new(&self.base))
     }
 
     /// The global index over the sstables of `table`.
@@ -129,81 +124,6 @@ impl NextIndex {
                     *last = Some(global.clone());
                 }
             })
-    }
-
-    /// Whether an sstable has its blocks, by its summary in the manifest. No I/O.
-    pub fn is_carried_by(&self, meta: &TableMeta) -> bool {
-        summary::find(&meta.attachment, self.base.id).is_some()
-    }
-
-    /// Its size in one sstable, by its summary in the manifest. No I/O.
-    pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> NextFigures {
-        let summary = summary::find(&meta.attachment, self.base.id);
-        let directory = attachments.get::<Directory>(self.attachment());
-        NextFigures {
-            sstables: u64::from(summary.is_some()),
-            sstables_without: u64::from(summary.is_none()),
-            disk_bytes: summary.map_or(0, |summary| summary.block_bytes),
-            table_bytes: meta.file_bytes,
-            bytes_without: if summary.is_none() { meta.file_bytes } else { 0 },
-            directory_bytes: directory.map_or(0, |directory| directory.memory_bytes()),
-            ..NextFigures::default()
-        }
-    }
-
-    /// Adds the size of its global index, if there is one in `attachments`, those of the current set of sstables.
-    pub fn add_global_figures(&self, attachments: &Attachments, figures: &mut NextFigures) {
-        if let Some(global) = attachments.get::<GlobalIndex>(self.attachment()) {
-            let (base, delta) = global.ranges();
-            figures.global_bytes = global.memory_bytes();
-            figures.index_blocks = global.blocks() as u64;
-            figures.ranges = (base + delta) as u64;
-        }
-    }
-}
-
-/// Disk and memory use of an index of kind `next`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NextFigures {
-    /// Sstables with index blocks.
-    pub sstables: u64,
-    /// Sstables without, which queries scan.
-    pub sstables_without: u64,
-    /// Bytes of its meta blocks before compression.
-    pub disk_bytes: u64,
-    /// Bytes of all sstables of the collection.
-    pub table_bytes: u64,
-    /// Bytes of those without index blocks.
-    pub bytes_without: u64,
-    /// Bytes of the directories that are in memory.
-    pub directory_bytes: usize,
-    /// Bytes of the global index over the current sstables, without the directories; 0 before the first query.
-    pub global_bytes: usize,
-    /// Index blocks in the global index.
-    pub index_blocks: u64,
-    /// Key ranges in the global index.
-    pub ranges: u64,
-}
-
-impl NextFigures {
-    /// Bytes in memory, without cached blocks.
-    pub fn resident_bytes(&self) -> usize {
-        self.directory_bytes + self.global_bytes
-    }
-}
-
-impl std::ops::AddAssign for NextFigures {
-    fn add_assign(&mut self, other: Self) {
-        self.sstables += other.sstables;
-        self.sstables_without += other.sstables_without;
-        self.disk_bytes += other.disk_bytes;
-        self.table_bytes += other.table_bytes;
-        self.bytes_without += other.bytes_without;
-        self.directory_bytes += other.directory_bytes;
-        self.global_bytes += other.global_bytes;
-        self.index_blocks += other.index_blocks;
-        self.ranges += other.ranges;
     }
 }
 

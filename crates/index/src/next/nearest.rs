@@ -37,6 +37,7 @@ use super::opened_block::{OpenedBlock, sstable_of};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
+use crate::costs::IndexCosts;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_sstable::SstableIndexBase;
@@ -412,7 +413,8 @@ impl CandidateCursor for NearestCursor<'_> {
     }
 
     fn report(&self, explain: &mut Explain) {
-        explain.next_costs.add(&NextCosts { memtable_entries: self.matches.memtable_entries, ..self.costs });
+        let costs = NextCosts { memtable_entries: self.matches.memtable_entries, ..self.costs };
+        explain.add_costs(IndexCosts::of(&costs));
         explain.malformed += self.matches.malformed;
     }
 }

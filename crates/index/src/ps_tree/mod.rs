@@ -66,7 +66,6 @@ pub use inspect::{PsCheck, PsTreeStats};
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use newest::NewestEntries;
 pub use obsolescence::{Obsolescence, RetainAll};
-pub use pkey::chain::PageEntryKey;
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;
 

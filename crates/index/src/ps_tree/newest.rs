@@ -7,10 +7,11 @@ use bolide_storage::pmem::{Pin, RegionWriter};
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsReadStats};
-use super::pkey::chain::{ChainReader, PageEntryKey};
+use super::pkey::chain::ChainReader;
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
+use crate::short_bytes::InlineKey;
 
 /// Bytes prefetched from the newest group of a key on, before its length is known.
 const NEWEST_BYTES: usize = 256;
@@ -79,7 +80,7 @@ impl NewestEntries<'_> {
     pub fn next_entry(
         &mut self,
         long_keys: &mut Vec<u8>,
-    ) -> Result<Option<(SequenceNumber, EntryPlace, PageEntryKey)>> {
+    ) -> Result<Option<(SequenceNumber, EntryPlace, InlineKey)>> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
         while let Some(found) = chain.next()? {
             self.read_stats.entries += 1;

@@ -20,7 +20,7 @@ use crate::check::IndexCheck;
 use crate::ps_tree::{PsBounds, PsEntry, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::spec::{IndexSpec, SkeyLayerKind};
-use crate::standalone::composite::EntryLayout;
+use crate::standalone::entry_key::EntryLayout;
 use crate::validation::Verdict;
 use crate::version_table::{VersionTable, VersionTableOptions};
 

@@ -2,24 +2,25 @@
 
 use std::fmt;
 
-/// What queries on an index of kind `ps-tree` read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PsCosts {
-    /// Secondary keys.
-    pub keys: u64,
-    /// PKey groups.
-    pub groups: u64,
-    /// PKey pages, counted per key.
-    pub pages: u64,
-    /// PKey entries, skipped ones included.
-    pub entries: u64,
-    /// Entries that were obsolete by the version table.
-    pub obsolete: u64,
-    /// Entries whose verdict at the snapshot was unknown.
-    pub unknown: u64,
-    /// Entries that the query flagged as obsolete.
-    pub flagged: u64,
+crate::index_costs! {
+    /// What queries on an index of kind `ps-tree` read.
+    #[non_exhaustive]
+    pub struct PsCosts for "ps-tree" {
+        /// Secondary keys.
+        keys,
+        /// PKey groups.
+        groups,
+        /// PKey pages, counted per key.
+        pages,
+        /// PKey entries, skipped ones included.
+        entries,
+        /// Entries that were obsolete by the version table.
+        obsolete,
+        /// Entries whose verdict at the snapshot was unknown.
+        unknown,
+        /// Entries that the query flagged as obsolete.
+        flagged,
+    }
 }
 
 /// One line of text, as in [`Explain`](crate::Explain).

@@ -6,11 +6,11 @@ use super::backend::PsTreeBackend;
 use super::costs::PsCosts;
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
+use crate::costs::IndexCosts;
 use crate::explain::Explain;
 use crate::ps_tree::{PsBounds, PsCursor, PsFlag};
 use crate::query::Order;
 use crate::source::ReadSource;
-use crate::standalone::secondary_key;
 use crate::validation::Verdict;
 
 /// The candidates of one query.
@@ -68,9 +68,7 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
             self.value.clear();
             self.value.extend_from_slice(entry.covering);
             self.order_value.clear();
-            if let Some(position) = self.access.order_attribute {
-                self.order_value.extend_from_slice(secondary_key::component(entry.secondary_key, position));
-            }
+            self.order_value.extend_from_slice(self.access.order_value(entry.secondary_key));
             let mut verdict =
                 self.backend.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
             if verdict == Verdict::Current && self.backend.versions().removals() != self.removals {
@@ -118,13 +116,13 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
 
     fn report(&self, explain: &mut Explain) {
         let read = self.cursor.read_stats();
-        let costs = &mut explain.ps_tree;
-        costs.keys += read.keys;
-        costs.groups += read.groups;
-        costs.pages += read.pages;
-        costs.entries += read.entries;
-        costs.obsolete += self.costs.obsolete;
-        costs.unknown += self.costs.unknown;
-        costs.flagged += self.costs.flagged;
+        let costs = PsCosts {
+            keys: read.keys,
+            groups: read.groups,
+            pages: read.pages,
+            entries: read.entries,
+            ..self.costs
+        };
+        explain.add_costs(IndexCosts::of(&costs));
     }
 }

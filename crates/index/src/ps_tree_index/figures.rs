@@ -1,5 +1,8 @@
 //! Size and progress of an index of kind `ps-tree`.
 
+use crate::figures::{FigureValue, IndexFigures};
+use crate::ps_tree::PsTreeStats;
+
 /// Size of an index, and how far its durable state is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -34,4 +37,51 @@ pub struct PsTreeFigures {
     pub unwritten_bytes: u64,
     /// Sequence numbers since the durable state.
     pub unwritten_sequences: u64,
+}
+
+impl IndexFigures for PsTreeFigures {
+    fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.allocated_bytes + self.filter_bytes
+    }
+
+    fn named(&self) -> Vec<(&'static str, FigureValue)> {
+        vec![
+            ("region", FigureValue::Text(if self.in_place { "dax" } else { "disk" })),
+            ("region_bytes", self.region_bytes.into()),
+            ("allocated_bytes", self.allocated_bytes.into()),
+            ("free_bytes", self.free_bytes.into()),
+            ("live_bytes_on_disk", self.disk_live_bytes.into()),
+            ("secondary_keys", self.keys.into()),
+            ("version_keys", self.version_keys.into()),
+            ("version_bytes", self.version_bytes.into()),
+            ("filter_bytes", self.filter_bytes.into()),
+            ("unwritten_bytes", self.unwritten_bytes.into()),
+            ("unwritten_sequences", self.unwritten_sequences.into()),
+        ]
+    }
+}
+
+impl IndexFigures for PsTreeStats {
+    /// 0: its pages on disk are those of its region.
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.head_page_bytes + self.sealed_page_bytes + self.skey.node_bytes + self.skey.record_bytes
+    }
+
+    fn named(&self) -> Vec<(&'static str, FigureValue)> {
+        vec![
+            ("page_bytes", (self.head_page_bytes + self.sealed_page_bytes).into()),
+            ("filled_page_bytes", self.filled_bytes.into()),
+            ("garbage_page_bytes", self.garbage_bytes().into()),
+            ("key_bytes", (self.skey.node_bytes + self.skey.record_bytes).into()),
+            ("flagged_entries", self.flagged.into()),
+        ]
+    }
 }

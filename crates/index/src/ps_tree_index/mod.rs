@@ -34,6 +34,7 @@ mod deleted_ranges;
 mod describe;
 mod figures;
 mod log_entry;
+mod method;
 mod newest;
 mod region_location;
 mod sweep;
@@ -60,6 +61,7 @@ pub use costs::PsCosts;
 pub use deleted_ranges::DeletedRanges;
 pub use describe::describe_in_place;
 pub use figures::PsTreeFigures;
+pub(crate) use method::PS_TREE;
 pub use region_location::{RegionLocation, file_in_place, is_file_in_place};
 
 use cursor::PsCandidates;
@@ -95,7 +97,7 @@ impl PsTreeIndex {
     ///
     /// # Errors
     /// `Internal` if a backend is attached already.
-    pub fn attach(&self, backend: Arc<PsTreeBackend>) -> Result<()> {
+    pub fn attach_backend(&self, backend: Arc<PsTreeBackend>) -> Result<()> {
         self.backend
             .set(backend)
             .map_err(|_| Error::internal("an index of kind ps-tree has a backend already"))

@@ -8,13 +8,47 @@
 use bolide_base::{Result, SequenceNumber};
 
 use super::backend::PsTreeBackend;
-use crate::newest_keys::{FoundKey, NewestKeys, ObsoleteEntry, UnverifiedKey};
-use crate::ps_tree::{NewestEntries, PsFlag};
+use super::costs::PsCosts;
+use crate::costs::IndexCosts;
+use crate::newest_keys::{FoundKey, KindScratch, NewestKeys};
+use crate::ps_tree::{EntryPlace, NewestEntries, PsFlag};
 use crate::validation::Verdict;
-use crate::version_table::TableStamp;
+use crate::version_table::{LocatedKey, TableStamp};
 
 /// Maximum number of entries of a window.
 const WINDOW_ENTRIES: usize = 32;
+
+/// Reused memory of one query.
+#[derive(Debug, Default)]
+struct NewestScratch {
+    /// Found records without a verdict.
+    unverified: Vec<UnverifiedKey>,
+    /// Obsolete entries found by the query.
+    obsolete_entries: Vec<ObsoleteEntry>,
+    costs: PsCosts,
+}
+
+/// A record that may be obsolete: its position among the found records, and the expected key for its validation.
+#[derive(Debug, Clone, Copy)]
+struct UnverifiedKey {
+    at: usize,
+    expected: LocatedKey,
+}
+
+/// An obsolete entry: its location, the expected key, and the newer write that made it obsolete.
+#[derive(Debug, Clone, Copy)]
+struct ObsoleteEntry {
+    place: EntryPlace,
+    expected: LocatedKey,
+    newer: SequenceNumber,
+}
+
+impl KindScratch for NewestScratch {
+    fn memory_bytes(&self) -> usize {
+        self.unverified.capacity() * size_of::<UnverifiedKey>()
+            + self.obsolete_entries.capacity() * size_of::<ObsoleteEntry>()
+    }
+}
 
 impl PsTreeBackend {
     /// The newest `limit` current records of `secondary_key`, for a reader at `at`. False if the index alone cannot decide;
@@ -35,24 +69,43 @@ impl PsTreeBackend {
         if self.has_deleted_ranges() {
             return Ok(false);
         }
+        let mut scratch = out.take_scratch::<NewestScratch>();
+        let answers = self.read_newest(secondary_key, limit, at, oldest_in_use, out, &mut scratch);
+        out.set_costs(IndexCosts::of(&scratch.costs));
+        out.leave_scratch(scratch);
+        answers
+    }
+
+    #[inline]
+    fn read_newest(
+        &self,
+        secondary_key: &[u8],
+        limit: usize,
+        at: SequenceNumber,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        out: &mut NewestKeys,
+        scratch: &mut NewestScratch,
+    ) -> Result<bool> {
+        scratch.obsolete_entries.clear();
+        scratch.costs = PsCosts::default();
         let stamp = self.versions().stamp();
         let mut entries = self.tree().newest_entries(secondary_key, at)?;
         while out.found.len() < limit {
             let first = out.found.len();
-            if !self.read_window(limit, &stamp, &mut entries, out)? {
+            if !self.read_window(limit, &stamp, &mut entries, out, scratch)? {
                 break;
             }
             // Usually no entry, or few, need a verdict.
-            let is_complete = out.unverified.is_empty() && self.versions().is_unchanged_since(&stamp);
-            if !is_complete && !self.validate_window(first, at, &stamp, &entries, out)? {
+            let is_complete = scratch.unverified.is_empty() && self.versions().is_unchanged_since(&stamp);
+            if !is_complete && !self.validate_window(first, at, &stamp, &entries, out, scratch)? {
                 return Ok(false);
             }
         }
-        if !out.obsolete_entries.is_empty() {
-            self.flag_obsolete_entries(&entries, oldest_in_use, out)?;
+        if !scratch.obsolete_entries.is_empty() {
+            self.flag_obsolete_entries(&entries, oldest_in_use, scratch)?;
         }
         let touched = entries.read_stats();
-        let costs = &mut out.costs;
+        let costs = &mut scratch.costs;
         (costs.keys, costs.groups) = (touched.keys, touched.groups);
         (costs.pages, costs.entries) = (touched.pages, touched.entries);
         Ok(true)
@@ -66,8 +119,10 @@ impl PsTreeBackend {
         stamp: &TableStamp,
         entries: &mut NewestEntries<'_>,
         out: &mut NewestKeys,
+        scratch: &mut NewestScratch,
     ) -> Result<bool> {
-        let NewestKeys { bytes, found, unverified, .. } = out;
+        let NewestKeys { bytes, found, .. } = out;
+        let unverified = &mut scratch.unverified;
         let versions = self.versions();
         unverified.clear();
         let first = found.len();
@@ -78,7 +133,7 @@ impl PsTreeBackend {
             if let Some(expected) = versions.probe(stamp, key.of(bytes)) {
                 unverified.push(UnverifiedKey { at: found.len(), expected });
             }
-            found.push(FoundKey { sequence, place, key });
+            found.push(FoundKey { sequence, place: place.number(), key });
         }
         Ok(found.len() > first)
     }
@@ -92,10 +147,12 @@ impl PsTreeBackend {
         stamp: &TableStamp,
         entries: &NewestEntries<'_>,
         out: &mut NewestKeys,
+        scratch: &mut NewestScratch,
     ) -> Result<bool> {
         let versions = self.versions();
-        let obsolete_before = out.obsolete_entries.len();
-        let NewestKeys { found, unverified, obsolete_entries, .. } = out;
+        let obsolete_before = scratch.obsolete_entries.len();
+        let NewestScratch { unverified, obsolete_entries, .. } = scratch;
+        let found = &mut out.found;
         if unverified.len() > 1 {
             unverified.iter().for_each(|key| versions.prefetch_slot_of(&key.expected));
         }
@@ -106,14 +163,17 @@ impl PsTreeBackend {
                 (Verdict::Unknown, _) => return Ok(false),
                 (Verdict::Obsolete, newer) => {
                     found.sequence = 0;
-                    obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer });
+                    let place = EntryPlace::from_number(found.place);
+                    obsolete_entries.push(ObsoleteEntry { place, expected, newer });
                 }
             }
         }
-        if !versions.is_unchanged_since(stamp) && !self.revalidate_window(first, at, stamp, entries, out)? {
+        if !versions.is_unchanged_since(stamp)
+            && !self.revalidate_window(first, at, stamp, entries, out, scratch)?
+        {
             return Ok(false);
         }
-        if out.obsolete_entries.len() > obsolete_before {
+        if scratch.obsolete_entries.len() > obsolete_before {
             out.found.retain(|found| found.sequence != 0);
         }
         Ok(true)
@@ -129,18 +189,19 @@ impl PsTreeBackend {
         stamp: &TableStamp,
         entries: &NewestEntries<'_>,
         out: &mut NewestKeys,
+        scratch: &mut NewestScratch,
     ) -> Result<bool> {
-        let NewestKeys { bytes, found, obsolete_entries, .. } = out;
+        let NewestKeys { bytes, found, .. } = out;
+        let obsolete_entries = &mut scratch.obsolete_entries;
         for found in found.iter_mut().skip(first).filter(|found| found.sequence != 0) {
             let expected = self.versions().locate_key(found.key.of(bytes));
             let (verdict, newer) = self.versions().verdict_and_latest(&expected, found.sequence, at)?;
+            let place = EntryPlace::from_number(found.place);
             match verdict {
                 Verdict::Unknown => return Ok(false),
-                Verdict::Obsolete => {
-                    obsolete_entries.push(ObsoleteEntry { place: found.place, expected, newer })
-                }
+                Verdict::Obsolete => obsolete_entries.push(ObsoleteEntry { place, expected, newer }),
                 Verdict::Current if !self.versions().has_removals_since(stamp) => continue,
-                Verdict::Current => match entries.is_present(found.place)? {
+                Verdict::Current => match entries.is_present(place)? {
                     Some(true) => continue,
                     // Another reader flagged it.
                     Some(false) => {}
@@ -159,9 +220,9 @@ impl PsTreeBackend {
         &self,
         entries: &NewestEntries<'_>,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
-        out: &mut NewestKeys,
+        scratch: &mut NewestScratch,
     ) -> Result<()> {
-        let NewestKeys { obsolete_entries, costs, .. } = out;
+        let NewestScratch { obsolete_entries, costs, .. } = scratch;
         costs.obsolete += obsolete_entries.len() as u64;
         let oldest = oldest_in_use();
         obsolete_entries.retain(|one| one.newer <= oldest);

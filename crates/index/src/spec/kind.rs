@@ -1,69 +1,80 @@
-//! The kinds of index.
+//! The index kinds of specifications.
 
-use bolide_base::{Error, Result};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
-/// The structure of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum IndexKind {
-    /// One entry per record in a tree of its own, under the secondary key, the sequence number and the
-    /// primary key.
-    Composite,
-    /// Posting lists whose fragments are appended blindly and merged by compactions (LevelDB++ §4.1.2).
-    Lazy,
-    /// Posting lists that each write reads, changes and writes back (LevelDB++ §4.1.1).
-    Eager,
-    /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
-    Embedded,
-    /// No tree of its own: blocks of sorted entries in the sstables of the table, below a global index in memory (NEXT).
-    Next,
-    /// An in-memory structure of its own, written to disk by checkpoints, with a version table (Perseid). The default
-    /// kind.
-    #[default]
-    PsTree,
+/// The properties of an index kind that a specification and the lookup driver depend on. The
+/// [method](crate::method::IndexMethod) of the kind contains them, beside its callbacks.
+#[derive(Debug)]
+pub struct KindProperties {
+    /// The name in specifications, unique among all kinds: lower-case letters, digits and `-`.
+    pub name: &'static str,
+    /// The options that a specification may have: those of this library (such as `maintenance` or `include`), which it
+    /// parses, and options of the kind alone, whose text [`IndexSpec::own_option`](crate::IndexSpec::own_option) returns.
+    pub options: &'static [&'static str],
+    /// Whether its entries are in a tree of their own; else they are in the sstables of the records.
+    pub has_tree: bool,
+    /// Whether its candidates contain the attributes of the secondary key, before the included ones, if a query selects
+    /// them. A kind whose cursor reads the records need not.
+    pub covers_key: bool,
+    /// Whether it supports points and rectangles.
+    pub is_spatial: bool,
+    /// The name of its validation if the option `validation` does not choose it.
+    pub validation: Option<&'static str>,
 }
 
+/// The structure of an index, for example [`IndexKind::PS_TREE`].
+///
+/// The kinds of this library are constants. A program may [register](crate::kinds::register) further ones.
+///
+/// ```
+/// use bolide_index::IndexKind;
+/// assert_eq!(IndexKind::COMPOSITE.name(), "composite");
+/// assert!(IndexKind::COMPOSITE.has_tree() && !IndexKind::NEXT.has_tree());
+/// assert_eq!(IndexKind::BUILT_IN.len(), 6);
+/// ```
+#[derive(Clone, Copy)]
+pub struct IndexKind(&'static KindProperties);
+
 impl IndexKind {
-    /// All kinds of this version.
-    pub const ALL: [Self; 6] =
-        [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded, Self::Next, Self::PsTree];
+    /// The kind with these properties.
+    pub const fn of(properties: &'static KindProperties) -> Self {
+        Self(properties)
+    }
 
     /// The name in specifications.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Composite => "composite",
-            Self::Lazy => "lazy",
-            Self::Eager => "eager",
-            Self::Embedded => "embedded",
-            Self::Next => "next",
-            Self::PsTree => "ps-tree",
-        }
+        self.0.name
     }
 
     /// Whether its entries are in a tree of their own.
-    pub fn is_standalone(self) -> bool {
-        !matches!(self, Self::Embedded | Self::Next)
+    pub fn has_tree(self) -> bool {
+        self.0.has_tree
     }
 
-    /// The options of this kind.
-    pub(super) fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Composite => &["maintenance", "validation", "include", "repair", "order"],
-            Self::Lazy => &["maintenance", "validation", "include", "repair"],
-            Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
-            Self::Embedded => &["bloom_bits"],
-            Self::Next => &["delta", "block_bytes", "global"],
-            Self::PsTree => &["include", "skey", "region", "page_bytes"],
-        }
+    /// Its properties.
+    pub fn properties(self) -> &'static KindProperties {
+        self.0
     }
+}
 
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        if let Some(kind) = Self::ALL.into_iter().find(|kind| kind.name() == text) {
-            return Ok(kind);
-        }
-        Err(Error::invalid_input(format!(
-            "there is no index kind `{text}`; the kinds of this version are {}",
-            Self::ALL.map(Self::name).join(", ")
-        )))
+/// Names are unique.
+impl PartialEq for IndexKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for IndexKind {}
+
+impl Hash for IndexKind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IndexKind").field(&self.name()).finish()
     }
 }

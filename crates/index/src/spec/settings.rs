@@ -231,6 +231,8 @@ pub(crate) struct Settings {
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayerKind,
     pub(crate) region: RegionPlace,
+    /// Options that only the kind has, with their text.
+    pub(crate) own: Vec<(&'static str, String)>,
 }
 
 impl Default for Settings {
@@ -249,6 +251,7 @@ impl Default for Settings {
             page_bytes: DEFAULT_PAGE_BYTES,
             skey: SkeyLayerKind::default(),
             region: RegionPlace::default(),
+            own: Vec::new(),
         }
     }
 }
@@ -261,13 +264,14 @@ impl Settings {
                 "option `{option}` has no value: write `{option}=VALUE`"
             )));
         };
-        if !kind.options().contains(&name) {
+        let options = kind.properties().options;
+        let Some(known) = options.iter().find(|option| **option == name) else {
+            let options = if options.is_empty() { "none".to_owned() } else { options.join(", ") };
             return Err(Error::invalid_input(format!(
-                "an index of kind {} has no option `{name}`; it has {}",
+                "an index of kind {} has no option `{name}`; it has {options}",
                 kind.name(),
-                kind.options().join(", ")
             )));
-        }
+        };
         match name {
             "maintenance" => self.maintenance = Maintenance::parse(value)?,
             "validation" => self.validation = ValidationStrategy::parse(value)?,
@@ -282,7 +286,7 @@ impl Settings {
             "block_bytes" => self.block_bytes = parse_block_bytes(value)?,
             "global" => self.global = GlobalIndexUse::parse(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
-            _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
+            _ => self.own.push((known, value.to_owned())),
         }
         Ok(())
     }
@@ -346,6 +350,7 @@ impl Settings {
         if self.page_bytes != DEFAULT_PAGE_BYTES {
             parts.push(format!("page_bytes={}", self.page_bytes));
         }
+        parts.extend(self.own.iter().map(|(name, value)| format!("{name}={value}")));
         parts.join(",")
     }
 }

@@ -9,7 +9,7 @@ use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 
 /// Extracts the attributes of an index from records.
-pub(crate) struct CheckedRecords<'c> {
+pub struct CheckedRecords<'c> {
     table: &'c CheckedTable<'c>,
     plan: AttributePlan,
     slots: Vec<ValueSlot>,
@@ -21,7 +21,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// As [`slots_of`].
-    pub(crate) fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
+    pub fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
         let plan = AttributePlan::new(spec.paths().cloned());
         let slots = slots_of(spec, &plan)?;
         Ok(Self { table, plan, slots, values: AttributeValues::new() })
@@ -31,7 +31,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// Those of reading, and of `visit`.
-    pub(crate) fn for_each<S: ReadSource>(
+    pub fn for_each<S: ReadSource>(
         &mut self,
         view: &S,
         mut visit: impl FnMut(&IndexedRecord<'_>) -> Result<()>,
@@ -49,7 +49,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// As [`extract_stored`](crate::AttributeExtractor::extract_stored).
-    pub(crate) fn indexed<'r>(
+    pub fn indexed<'r>(
         &'r mut self,
         primary_key: &'r [u8],
         sequence: SequenceNumber,
@@ -61,6 +61,6 @@ impl<'c> CheckedRecords<'c> {
 }
 
 /// A primary key as printable text.
-pub(crate) fn show(key: &[u8]) -> String {
+pub fn show(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }

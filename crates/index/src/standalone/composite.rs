@@ -57,8 +57,7 @@
 //! old version has written its own entry with it.
 
 mod cursor;
-mod entry_key;
-mod stale_filter;
+mod method;
 
 use std::collections::HashSet;
 
@@ -74,12 +73,12 @@ use crate::secondary_index::{
 use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 use crate::standalone::checked_records::{CheckedRecords, show};
+use crate::standalone::entry_key::{self, EntryKey, EntryLayout};
 use crate::standalone::index_tree::IndexTree;
 use crate::standalone::{covering, secondary_key};
 use crate::validation::Validator;
 use cursor::{CompositeCursor, CompositeScanOrder};
-pub use entry_key::{EntryKey, EntryLayout};
-pub use stale_filter::{NewestWrites, StaleEntryFilter};
+pub(crate) use method::COMPOSITE;
 
 /// Value of an entry whose write has several entries.
 const HAS_OTHER_ENTRIES: &[u8] = &[1];
@@ -95,13 +94,6 @@ impl CompositeIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self { layout: EntryLayout::of(&spec), base: IndexTree::new(spec, tree) }
-    }
-
-    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
-    #[must_use]
-    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.base.use_key_index(keys);
-        self
     }
 
     /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence number in the

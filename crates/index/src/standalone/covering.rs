@@ -17,7 +17,6 @@ use bolide_base::coding::{Decoder, put_varint};
 use crate::attribute::{self, TAG_ABSENT};
 use crate::attribute_plan::{AttributeValues, ValueSlot};
 use crate::spec::IndexSpec;
-use crate::standalone::secondary_key;
 
 /// Maximum bytes of encoded values that an entry stores of one included attribute.
 pub const MAX_COVERED_BYTES: usize = 16 << 10;
@@ -44,7 +43,7 @@ pub fn put_covering(values: &AttributeValues, included: &[ValueSlot], out: &mut 
 /// attribute has at most the value in the key; else the values are not stored.
 pub(crate) fn put_key(spec: &IndexSpec, secondary_key: &[u8], is_only_key: bool, out: &mut Vec<u8>) {
     for position in 0..spec.attributes().len() {
-        let value = secondary_key::component(secondary_key, position);
+        let value = attribute::component(secondary_key, position);
         match value {
             _ if !is_only_key => put_varint(out, NOT_STORED),
             [TAG_ABSENT] => put_varint(out, 1),

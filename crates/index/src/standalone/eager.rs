@@ -52,6 +52,7 @@
 //! The postings of a back-fill have the numbers of their records and belong to any pieces of the list. The back-fill writes
 //! these at a number of its own, and reads each record again inside the commit.
 
+mod method;
 mod piece_key;
 mod reader;
 mod rewrite;
@@ -75,7 +76,7 @@ use crate::standalone::index_tree::IndexTree;
 use crate::standalone::posting_list::{ListCursor, check_lists, decode_fragment};
 use crate::standalone::secondary_key;
 use crate::validation::Validator;
-pub(super) use piece_key::split as split_piece_key;
+pub(crate) use method::EAGER;
 use reader::PieceReader;
 use rewrite::{Edit, Rewriter};
 pub use stale_pieces::StalePieces;
@@ -94,13 +95,6 @@ impl EagerIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self { base: IndexTree::new(spec, tree) }
-    }
-
-    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
-    #[must_use]
-    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.base.use_key_index(keys);
-        self
     }
 
     fn reader<S: ReadSource>(

@@ -38,6 +38,7 @@
 //! a view contains. Compactions of the index look up nothing in this mode.
 
 pub mod merge;
+mod method;
 mod reader;
 
 use std::collections::BTreeMap;
@@ -59,7 +60,8 @@ use crate::standalone::secondary_key;
 use crate::validation::Validator;
 use reader::FragmentReader;
 
-pub use merge::{LazyMerge, PostingFilter};
+pub use merge::LazyMerge;
+pub(crate) use method::LAZY;
 
 /// A lazy index; see the [module](self). Its tree needs the merge operator [`LazyMerge`].
 #[derive(Debug)]
@@ -86,13 +88,6 @@ impl LazyIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self { base: IndexTree::new(spec, tree) }
-    }
-
-    /// The same, validating by the key index in `keys` if its specification has `validation=key-index`.
-    #[must_use]
-    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.base.use_key_index(keys);
-        self
     }
 
     fn reader<S: ReadSource>(

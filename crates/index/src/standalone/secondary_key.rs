@@ -7,7 +7,7 @@
 use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
 use bolide_base::{Error, Result};
 
-use crate::attribute::{self, TAG_ABSENT};
+use crate::attribute::TAG_ABSENT;
 use crate::secondary_index::IndexedRecord;
 use crate::spec::IndexSpec;
 
@@ -16,7 +16,7 @@ use crate::spec::IndexSpec;
 ///
 /// # Errors
 /// `LimitExceeded` for too many keys or a key that is too long; those of `visit`.
-pub(crate) fn for_each(
+pub fn for_each(
     spec: &IndexSpec,
     record: &IndexedRecord<'_>,
     key: &mut Vec<u8>,
@@ -76,13 +76,4 @@ fn put(spec: &IndexSpec, record: &IndexedRecord<'_>, ordinal: usize, key: &mut V
             }
         }
     }
-}
-
-/// The encoded value number `position` of a valid secondary key.
-pub(crate) fn component(secondary_key: &[u8], position: usize) -> &[u8] {
-    let mut rest = secondary_key;
-    for _ in 0..position {
-        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
-    }
-    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
 }

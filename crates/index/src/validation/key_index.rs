@@ -19,6 +19,7 @@ use super::{PrimaryValidator, Validator, Verdict};
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
+use crate::hooks::{BackFillMode, IndexHooks};
 use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::source::{ForwardCursor, ReadSource, TreeSource};
@@ -99,6 +100,14 @@ impl KeyIndex {
             entries.next()?;
         }
         Ok(())
+    }
+}
+
+/// It needs no filter: it has the tombstones and the deleted ranges of the records.
+impl IndexHooks for KeyIndex {
+    /// Keys contain no sequence number: an old version would be above a newer one.
+    fn back_fill(&self) -> BackFillMode {
+        BackFillMode::Checked
     }
 }
 

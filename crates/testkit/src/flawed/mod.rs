@@ -84,17 +84,17 @@ impl Flaw {
     pub fn is_observable(self, spec: &IndexSpec) -> bool {
         let kind = spec.kind();
         let synchronous = spec.maintenance() == Maintenance::Synchronous;
-        let writes_entries = kind.is_standalone();
+        let writes_entries = kind.has_tree();
         match self {
             // Without a promised order the lookup sorts.
-            Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
+            Self::SwapsNeighbours => kind != IndexKind::EMBEDDED && spec.entry_order() == EntryOrder::Newest,
             // These kinds return all candidates in order, so the bound is not used.
-            Self::BoundTooLow => !matches!(kind, IndexKind::PsTree | IndexKind::Next),
+            Self::BoundTooLow => ![IndexKind::PS_TREE, IndexKind::NEXT].contains(&kind),
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
             // Blind writes leave obsolete entries by design.
             Self::IgnoresDeletes | Self::IgnoresReplaced => writes_entries && synchronous,
-            Self::ForgetsBatchMates => kind == IndexKind::Eager || (writes_entries && synchronous),
+            Self::ForgetsBatchMates => kind == IndexKind::EAGER || (writes_entries && synchronous),
             _ => true,
         }
     }

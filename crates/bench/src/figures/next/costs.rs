@@ -45,9 +45,9 @@ fn count(disk: &OnDisk, contender: Contender, selections: &[Selection]) -> Resul
         let explain =
             with_cause(Cause::Lookup, || disk.table.run_query(contender, 0, *one, &options, |_, _| {}))?;
         counted.answers += explain.answers as f64;
-        counted.data_blocks += explain.next_costs.data_blocks_read as f64;
-        counted.index_blocks += explain.next_costs.index_blocks_read as f64;
-        counted.useless += explain.next_costs.false_positives as f64;
+        counted.data_blocks += explain.costs_of::<bolide::NextCosts>().data_blocks_read as f64;
+        counted.index_blocks += explain.costs_of::<bolide::NextCosts>().index_blocks_read as f64;
+        counted.useless += explain.costs_of::<bolide::NextCosts>().false_positives as f64;
     }
     counted.reads = disk.io.of(Cause::Lookup).since(before).reads as f64;
     let each = |sum: f64| sum / selections.len().max(1) as f64;

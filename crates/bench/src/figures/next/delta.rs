@@ -76,7 +76,7 @@ fn measure(
             let costs = disk
                 .table
                 .run_query(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?
-                .next_costs;
+                .costs_of::<bolide::NextCosts>();
             effect.read += costs.index_blocks_read as f64 / queries as f64;
             effect.useless += costs.false_positives as f64 / queries as f64;
         }

@@ -174,10 +174,14 @@ struct PutTime {
 /// The memory of indexes of kind `next` in KiB, and their numbers of ranges and of index blocks.
 fn global_index(table: &Table) -> (f64, f64, f64) {
     let stats = table.db().stats();
-    let figures = stats.collections.iter().flat_map(|of| &of.indexes).filter_map(|index| index.next);
-    let mut all = NextFigures::default();
-    figures.for_each(|next| all += next);
-    (all.resident_bytes() as f64 / 1024.0, all.ranges as f64, all.index_blocks.max(1) as f64)
+    let indexes = stats.collections.iter().flat_map(|of| &of.indexes);
+    let (mut bytes, mut ranges, mut blocks) = (0, 0, 0);
+    for figures in indexes.filter_map(|index| index.figures_of::<NextFigures>()) {
+        bytes += figures.resident_bytes();
+        ranges += figures.ranges;
+        blocks += figures.index_blocks;
+    }
+    (bytes as f64 / 1024.0, ranges as f64, blocks.max(1) as f64)
 }
 
 /// Half the records, for figures with many databases.

@@ -99,7 +99,7 @@ fn measure(scale: &Scale, base: &DataSet, exponent: Option<f64>) -> Result<Distr
         for one in &points {
             let summary =
                 disk.table.run_query(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?;
-            *useless += summary.next_costs.false_positives as f64 / queries as f64;
+            *useless += summary.costs_of::<bolide::NextCosts>().false_positives as f64 / queries as f64;
         }
     }
     let counter = AnswerCounter::new(&data, false);

@@ -8,12 +8,10 @@ use super::entry::{self, EntryBody, EntryHeader, HEADER_BYTES};
 use super::group::{self, GroupCounts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::{self, sealed_page_of};
 use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
+use crate::short_bytes::{InlineKey, SHORT_KEY_BYTES};
 
 /// Maximum number of consecutive groups whose entries all have one sequence number; more form a cycle.
 pub(crate) const MAX_EQUAL_GROUPS: u32 = 1 << 12;
-
-/// Primary keys up to this length are copied in a fixed number of words, if the page is long enough.
-const SHORT_KEY_BYTES: usize = 32;
 
 /// Bytes prefetched of the next sealed page.
 const SEALED_PREFETCH_BYTES: usize = 512;
@@ -48,27 +46,6 @@ pub(crate) struct ChainEntry {
     pub(crate) header: EntryHeader,
     pub(crate) at: Place,
     pub(crate) place: EntryPlace,
-}
-
-/// The primary key of an entry: inline if it is short, else a range of a shared buffer.
-#[derive(Debug, Clone, Copy)]
-pub struct PageEntryKey {
-    /// Offset of a long key in the buffer.
-    start: usize,
-    bytes: usize,
-    /// A short key, and the bytes that follow it in the page.
-    short: [u8; SHORT_KEY_BYTES],
-}
-
-impl PageEntryKey {
-    /// The bytes of the key; `long` is the buffer of long keys.
-    #[inline(always)]
-    pub fn of<'k>(&'k self, long: &'k [u8]) -> &'k [u8] {
-        match self.short.get(..self.bytes) {
-            Some(short) => short,
-            None => long.get(self.start..self.start + self.bytes).unwrap_or_default(),
-        }
-    }
 }
 
 impl<'r> ChainReader<'r> {
@@ -184,7 +161,7 @@ impl<'r> ChainReader<'r> {
 
     /// The primary key of the last returned entry. A long one is appended to `long`.
     #[inline(always)]
-    pub(crate) fn primary_key(&self, found: &ChainEntry, long: &mut Vec<u8>) -> Result<PageEntryKey> {
+    pub(crate) fn primary_key(&self, found: &ChainEntry, long: &mut Vec<u8>) -> Result<InlineKey> {
         let header = found.header;
         let bytes = header.body_bytes();
         if !header.is_plain() || bytes > SHORT_KEY_BYTES {
@@ -193,13 +170,13 @@ impl<'r> ChainReader<'r> {
         let from = self.next - bytes.div_ceil(8);
         let words = self.words.get(from..).and_then(|words| words.first_chunk::<{ SHORT_KEY_BYTES / 8 }>());
         let Some(words) = words else { return append_long_key(self.region, found, long) };
-        // A fixed number of words, that of the longest of these keys, needs no loop.
+        // Short keys are copied in a fixed number of words, if the page is long enough: that needs no loop.
         let [first, second, third, fourth] = words;
         let mut short = [0; SHORT_KEY_BYTES];
         for (to, word) in short.as_chunks_mut::<8>().0.iter_mut().zip([first, second, third, fourth]) {
             *to = word.get().to_le_bytes();
         }
-        Ok(PageEntryKey { start: 0, bytes, short })
+        Ok(InlineKey { start: 0, bytes, short })
     }
 
     /// Numbers of groups and pages read.
@@ -219,16 +196,10 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
 
 /// The primary key of an entry with a long key or with other parts.
 #[inline(never)]
-fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> Result<PageEntryKey> {
+fn append_long_key(region: &Region, found: &ChainEntry, long: &mut Vec<u8>) -> Result<InlineKey> {
     let mut body = Vec::new();
     let key = read_body(region, found, &mut body)?.primary_key;
-    let start = long.len();
-    let mut short = [0; SHORT_KEY_BYTES];
-    match short.get_mut(..key.len()) {
-        Some(room) => room.copy_from_slice(key),
-        None => long.extend_from_slice(key),
-    }
-    Ok(PageEntryKey { start, bytes: key.len(), short })
+    Ok(InlineKey::new(key, long))
 }
 
 /// Reads the body of an entry into `out`, which is cleared first, and splits it.

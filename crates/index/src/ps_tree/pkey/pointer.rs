@@ -100,6 +100,18 @@ impl GroupPlace {
 }
 
 impl EntryPlace {
+    /// The place as a number, and back by [`from_number`](Self::from_number).
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The place with this number.
+    #[inline]
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The place of the entry's header.
     #[inline]
     pub(crate) fn at(self) -> Place {

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
-use super::entry_key::{self, EntryLayout};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 use crate::source::EntryCursor;
 use crate::spec::{EntryOrder, IndexSpec};
-use crate::standalone::{covering, secondary_key};
+use crate::standalone::covering;
+use crate::standalone::entry_key::{self, EntryLayout};
 
 /// The order in which the cursor reads the entries of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,10 +163,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
         };
         self.last_sequence = entry.sequence;
         let value = self.entries.value();
-        let order_value = match self.access.order_attribute {
-            Some(position) => secondary_key::component(entry.secondary_key, position),
-            None => &[],
-        };
+        let order_value = self.access.order_value(entry.secondary_key);
         let is_only_key = value.first() != Some(&1);
         let mut included = value.get(1..).unwrap_or_default();
         if self.access.includes_key_attributes {

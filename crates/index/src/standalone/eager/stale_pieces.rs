@@ -12,7 +12,7 @@ use bolide_base::{Result, SequenceNumber};
 
 use super::piece_key;
 use crate::spec::IndexSpec;
-use crate::standalone::lazy::PostingFilter;
+use crate::standalone::dropped_postings::PostingFilter;
 use crate::standalone::posting_list::{FragmentWriter, decode_fragment};
 
 /// Drops dead postings from the pieces of an eager index.
@@ -32,7 +32,7 @@ impl<F: PostingFilter> StalePieces<F> {
     /// above needs; `None` if no posting is dropped, or if the entry is malformed, which the index check reports.
     ///
     /// # Errors
-    /// Those of [`PostingFilter::are_dead`].
+    /// Those of the filter.
     pub fn shrink(
         &self,
         key: &[u8],

@@ -3,7 +3,7 @@
 //! The result is the union of the fragments, newest posting first, in fragments of about [`FRAGMENT_BYTES`]. The merge drops
 //! * postings with a removal,
 //! * with `maintenance=validation`, older postings of a primary key that has a newer one in the same list,
-//! * postings that the [`PostingFilter`] reports as dead,
+//! * postings that the `PostingFilter` reports as dead,
 //! * removals at the bottom of the tree, where no posting of theirs can be left. Above the bottom a removal is retained even
 //!   if it met its posting, because a back-fill may have written the posting twice.
 //!
@@ -14,33 +14,17 @@
 //! * Dropped postings are dead for every view that contains the fragments.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::MergeOperator;
 use bolide_lsm::compaction::{MergeContext, MergedOperands, Operand};
 
 use crate::spec::{IndexSpec, Maintenance};
+use crate::standalone::dropped_postings::PostingFilter;
 use crate::standalone::posting_list::{FragmentWriter, Malformed, Posting, decode_fragment};
 
 /// Size at which a new fragment starts. Reading the newest postings of a list costs one fragment.
 pub const FRAGMENT_BYTES: usize = 8 << 10;
-
-/// Decides which postings no reader needs any more.
-pub trait PostingFilter: Send + Sync + fmt::Debug {
-    /// Appends to `out`, for the posting of each of `writes`, a primary key and a sequence number, true if no view that
-    /// reads at `read_from` or above needs it. `flush`: the filter should decide without I/O, or retain the posting.
-    ///
-    /// # Errors
-    /// `Corruption` or `Io` from reading; the flush or compaction is then aborted and repeated later.
-    fn are_dead(
-        &self,
-        writes: &[(&[u8], SequenceNumber)],
-        read_from: SequenceNumber,
-        flush: bool,
-        out: &mut Vec<bool>,
-    ) -> Result<()>;
-}
 
 /// The merge operator of a lazy index.
 #[derive(Debug)]

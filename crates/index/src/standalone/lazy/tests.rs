@@ -9,6 +9,7 @@ use bolide_lsm::compaction::{MergeContext, MergedOperands, Operand};
 use super::merge::FRAGMENT_BYTES;
 use super::*;
 use crate::source::ForwardCursor;
+use crate::standalone::dropped_postings::PostingFilter;
 use crate::standalone::posting_list::{ListReader, ListStep, decode_fragment};
 
 struct Random(u64);

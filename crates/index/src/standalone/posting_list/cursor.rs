@@ -7,7 +7,7 @@ use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::query::Order;
 use crate::spec::IndexSpec;
-use crate::standalone::{covering, secondary_key};
+use crate::standalone::covering;
 
 /// The result of a step over posting lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,10 +127,7 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
         }
         let posting = self.lists.posting();
         self.bound = posting.sequence.saturating_sub(1);
-        let order_value = match self.access.order_attribute {
-            Some(position) => secondary_key::component(self.lists.secondary_key(), position),
-            None => &[],
-        };
+        let order_value = self.access.order_value(self.lists.secondary_key());
         let mut included = posting.covering;
         if self.access.includes_key_attributes {
             self.with_key.clear();

@@ -1,13 +1,9 @@
-//! Indexes inside sstables in relation to their collection: its records, and the sstables that contain their meta
-//! blocks.
+//! The collection of an index, as the index sees it.
 
 use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
-use bolide_index::{
-    AttributeExtractor, EmbeddedFigures, EmbeddedIndex, JsonExtractor, NextFigures, NextIndex, SstableIndex,
-    TableCollectors,
-};
+use bolide_index::{AttributeExtractor, JsonExtractor, SstableIndex, TableCollectors};
 use bolide_lsm::{CollectorFactory, Store};
 
 use crate::catalog::RecordKind;
@@ -53,21 +49,4 @@ pub(crate) fn install_collectors(
         _ => None,
     };
     store.set_meta_collectors(owner.table, factory)
-}
-
-/// The space of an index of kind `next` in the sstables of the collection in `table`, and in memory.
-pub(crate) fn next_figures(store: &Store, table: TreeId, index: &NextIndex) -> NextFigures {
-    let mut sum = NextFigures::default();
-    // A tree that was just dropped adds nothing.
-    let _ = store.visit_tables(table, |meta, attachments| sum += index.figures(meta, attachments));
-    let _ = store.visit_version(table, |attachments| index.add_global_figures(attachments, &mut sum));
-    sum
-}
-
-/// The space of an embedded index in the sstables of the collection in `table`.
-pub(crate) fn figures(store: &Store, table: TreeId, index: &EmbeddedIndex) -> EmbeddedFigures {
-    let mut sum = EmbeddedFigures::default();
-    // A tree that was just dropped adds nothing.
-    let _ = store.visit_tables(table, |meta, attachments| sum += index.figures(meta, attachments));
-    sum
 }

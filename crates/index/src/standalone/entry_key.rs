@@ -1,4 +1,4 @@
-//! The key of a composite entry; see the layout in [`super`].
+//! The key of a composite entry; see the layout in [`composite`](super::composite).
 
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 
@@ -33,7 +33,7 @@ impl EntryLayout {
     }
 
     /// Whether keys contain the sequence number, so that those of one secondary key are sorted newest first.
-    pub(super) fn is_newest_first(self) -> bool {
+    pub(crate) fn is_newest_first(self) -> bool {
         self.order == EntryOrder::Newest
     }
 
@@ -48,7 +48,7 @@ impl EntryLayout {
 
     /// Parses a key whose secondary key has `len` bytes.
     #[inline]
-    pub(super) fn split(self, key: &[u8], len: usize, own: SequenceNumber) -> Option<EntryKey<'_>> {
+    pub(crate) fn split(self, key: &[u8], len: usize, own: SequenceNumber) -> Option<EntryKey<'_>> {
         let (secondary_key, rest) = key.split_at_checked(len)?;
         if self.order == EntryOrder::PrimaryKey {
             return Some(EntryKey { secondary_key, sequence: own, primary_key: rest });
@@ -61,6 +61,6 @@ impl EntryLayout {
 
 /// Appends `sequence` so that larger ones sort first.
 #[inline]
-pub(super) fn put_sequence(key: &mut Vec<u8>, sequence: SequenceNumber) {
+pub fn put_sequence(key: &mut Vec<u8>, sequence: SequenceNumber) {
     key.extend_from_slice(&(!sequence).to_be_bytes());
 }

@@ -1,30 +1,28 @@
 //! Postings of a lazy or eager index that flushes and compactions drop.
 
+use std::fmt;
+
 use bolide_base::{Result, SequenceNumber};
-use bolide_index::standalone::composite::{EntryLayout, NewestWrites, StaleEntryFilter};
-use bolide_index::standalone::lazy::PostingFilter;
-use bolide_index::{IndexSpec, Maintenance, RepairStrategy};
 use bolide_lsm::store::TreeReader;
 
-/// The newest writes of a collection's keys.
-#[derive(Debug)]
-pub(crate) struct TableWrites {
-    pub(crate) table: TreeReader,
-}
+use super::entry_key::EntryLayout;
+use super::stale_filter::{StaleEntryFilter, TableWrites};
+use crate::spec::{IndexSpec, Maintenance, RepairStrategy};
 
-impl NewestWrites for TableWrites {
-    fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
-        self.table.newest_sequence_at(primary_key, at)
-    }
-
-    fn newest_writes(
+/// Decides which postings no reader needs any more.
+pub trait PostingFilter: Send + Sync + fmt::Debug {
+    /// Appends to `out`, for the posting of each of `writes`, a primary key and a sequence number, true if no view that
+    /// reads at `read_from` or above needs it. `flush`: the filter should decide without I/O, or retain the posting.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading; the flush or compaction is then aborted and repeated later.
+    fn are_dead(
         &self,
-        primary_keys: &[&[u8]],
-        at: SequenceNumber,
-        out: &mut Vec<Option<SequenceNumber>>,
-    ) -> Result<()> {
-        self.table.newest_sequences_at(primary_keys, at, out)
-    }
+        writes: &[(&[u8], SequenceNumber)],
+        read_from: SequenceNumber,
+        flush: bool,
+        out: &mut Vec<bool>,
+    ) -> Result<()>;
 }
 
 /// The postings that are dropped.

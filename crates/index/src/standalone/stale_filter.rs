@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::compaction::FilteredEntry;
+use bolide_lsm::store::TreeReader;
 
 use super::entry_key::EntryLayout;
 
@@ -33,7 +34,7 @@ const ALL: u32 = 1 << 16;
 const INERTIA: u32 = 64;
 
 /// The newest writes of a collection's primary keys.
-pub trait NewestWrites: Send + Sync + fmt::Debug {
+pub(crate) trait NewestWrites: Send + Sync + fmt::Debug {
     /// The sequence number of the newest write of `primary_key` at or below `at`; `None` if the key is then
     /// absent, deleted, or in a deleted range.
     ///
@@ -59,9 +60,30 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
     }
 }
 
+/// The newest writes of a collection's keys.
+#[derive(Debug)]
+pub(crate) struct TableWrites {
+    pub(crate) table: TreeReader,
+}
+
+impl NewestWrites for TableWrites {
+    fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        self.table.newest_sequence_at(primary_key, at)
+    }
+
+    fn newest_writes(
+        &self,
+        primary_keys: &[&[u8]],
+        at: SequenceNumber,
+        out: &mut Vec<Option<SequenceNumber>>,
+    ) -> Result<()> {
+        self.table.newest_sequences_at(primary_keys, at, out)
+    }
+}
+
 /// Detects stale entries of a composite index.
 #[derive(Debug)]
-pub struct StaleEntryFilter<W> {
+pub(crate) struct StaleEntryFilter<W> {
     layout: EntryLayout,
     table: W,
     calls: AtomicU64,
@@ -71,7 +93,7 @@ pub struct StaleEntryFilter<W> {
 
 impl<W: NewestWrites> StaleEntryFilter<W> {
     /// A filter for an index with entries in `layout`, over the collection with the writes in `table`.
-    pub fn new(layout: EntryLayout, table: W) -> Self {
+    pub(crate) fn new(layout: EntryLayout, table: W) -> Self {
         // It checks all entries until the average falls.
         let stale_share = AtomicU32::new(ALL / WORTHWHILE * 2);
         Self { layout, table, calls: AtomicU64::new(0), stale_share }
@@ -81,7 +103,7 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
-    pub fn is_stale(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
+    pub(crate) fn is_stale(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
         let mut verdict = Vec::with_capacity(1);
         self.are_stale(&[entry], oldest_in_use, &mut verdict)?;
         Ok(verdict.pop().unwrap_or(false))
@@ -91,7 +113,7 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
-    pub fn are_stale(
+    pub(crate) fn are_stale(
         &self,
         entries: &[FilteredEntry<'_>],
         oldest_in_use: SequenceNumber,
@@ -114,7 +136,7 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
-    pub fn are_stale_writes(
+    pub(crate) fn are_stale_writes(
         &self,
         writes: &[(&[u8], SequenceNumber)],
         oldest_in_use: SequenceNumber,

@@ -1,0 +1,96 @@
+//! Index kinds as data: a record of properties and callbacks for each.
+//!
+//! The database knows index kinds by this record alone. A new kind is a module with a [`SecondaryIndex`], its
+//! [`IndexHooks`] and a static [`IndexMethod`], and one line that registers the latter; see [`crate::kinds`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bolide_base::{Result, Trailer, TreeId};
+use bolide_lsm::ReadView;
+use bolide_lsm::external_tree::ExternalRoot;
+
+use crate::extractor::AttributeExtractor;
+use crate::hooks::IndexHooks;
+use crate::secondary_index::SecondaryIndex;
+use crate::spec::{IndexKind, IndexSpec, KindProperties};
+
+/// What the constructor of an index receives.
+pub struct NewIndex {
+    /// The declaration. Options of the library are parsed; the constructor checks options of the kind alone.
+    pub spec: IndexSpec,
+    /// The tree of its entries. A kind without a tree of its own may use the number as a name for its blocks: no other index
+    /// has ever had it.
+    pub tree: TreeId,
+    /// The tree of the records.
+    pub table: TreeId,
+    /// The extractor of the attributes; `None` for records of bytes without an extractor of the program.
+    pub extractor: Option<Arc<dyn AttributeExtractor>>,
+    /// The tree of the key index, if the collection has one.
+    pub key_index: Option<TreeId>,
+}
+
+/// An index, in its two roles.
+#[derive(Debug, Clone)]
+pub struct IndexParts {
+    /// Turns records into entries, and queries into candidates.
+    pub index: Arc<dyn SecondaryIndex<ReadView>>,
+    /// Works on the store.
+    pub hooks: Arc<dyn IndexHooks>,
+}
+
+impl IndexParts {
+    /// An index that has both roles.
+    pub fn of<I: SecondaryIndex<ReadView> + IndexHooks + 'static>(index: I) -> Self {
+        let index = Arc::new(index);
+        Self { index: index.clone(), hooks: index }
+    }
+}
+
+/// The files of a kind that the store does not manage.
+#[derive(Clone, Copy)]
+pub struct OwnFiles {
+    /// The path of the file that the root of an external tree in the manifest names; from the root, the directory of the
+    /// database, and that of persistent memory. `None` if it names none.
+    pub of_root: fn(&ExternalRoot, &Path, Option<&Path>) -> Option<PathBuf>,
+    /// Whether a file name in the directory of the database is that of such a file, of the database with this number.
+    pub is_own: fn(&str, u64) -> bool,
+}
+
+/// Describes an entry with its key, its trailer and its value in one line of text.
+pub type DescribeEntry = fn(&IndexSpec, &[u8], Trailer, &[u8]) -> Option<String>;
+
+/// Describes a meta block with its name and its content in one line of text.
+pub type DescribeMetaBlock = fn(&str, &[u8]) -> Option<String>;
+
+/// The properties and the callbacks of an index kind.
+pub struct IndexMethod {
+    /// The properties.
+    pub properties: KindProperties,
+    /// Creates an index in memory. Reads and writes nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option of the kind alone that is not valid; `Unsupported` for what this version lacks.
+    pub create: fn(NewIndex) -> Result<IndexParts>,
+    /// Describes an entry of its tree in one line of text: its values and its writes. `None` if it is malformed.
+    pub describe_entry: Option<DescribeEntry>,
+    /// Describes a meta block of an sstable, by its name and its content, in one line. `None` if the block is not of this
+    /// kind.
+    pub describe_meta_block: Option<DescribeMetaBlock>,
+    /// The files that the store does not manage.
+    pub own_files: Option<OwnFiles>,
+}
+
+impl IndexMethod {
+    /// The kind.
+    pub const fn kind(&'static self) -> IndexKind {
+        IndexKind::of(&self.properties)
+    }
+}
+
+impl fmt::Debug for IndexMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IndexMethod").field(&self.properties).finish()
+    }
+}

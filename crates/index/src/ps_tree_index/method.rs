@@ -1,0 +1,109 @@
+//! The method of the kind `ps-tree`.
+//!
+//! Such an index has a tree like every other. During the build its entries go there, by the rules of every build. When the
+//! build is complete, an external tree is attached, which receives all later writes of the tree. An opening creates the
+//! external tree from what the manifest names, before anything is written.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_lsm::Store;
+use bolide_lsm::store::TreeReader;
+
+use super::{DeletedRanges, PsTreeBackend, PsTreeIndex, RegionLocation, file_in_place, is_file_in_place};
+use crate::figures::Figures;
+use crate::hooks::{DatabaseLocation, IndexHooks};
+use crate::method::{IndexMethod, IndexParts, OwnFiles};
+use crate::secondary_index::SecondaryIndex;
+use crate::spec::{IndexSpec, KindProperties};
+
+/// The kind `ps-tree`.
+pub(crate) static PS_TREE: IndexMethod = IndexMethod {
+    properties: KindProperties {
+        name: "ps-tree",
+        options: &["include", "skey", "region", "page_bytes"],
+        has_tree: true,
+        covers_key: true,
+        is_spatial: false,
+        validation: Some("version-table"),
+    },
+    create: |new| Ok(IndexParts::of(PsTreeIndex::new(new.spec, new.tree))),
+    describe_entry: None,
+    describe_meta_block: None,
+    own_files: Some(OwnFiles { of_root: file_in_place, is_own: is_file_in_place }),
+};
+
+/// The deleted ranges of a collection.
+#[derive(Debug)]
+struct RangesOf {
+    records: TreeReader,
+}
+
+impl DeletedRanges for RangesOf {
+    fn newest(&self, primary_key: &[u8], at: SequenceNumber) -> SequenceNumber {
+        self.records.newest_range_tombstone_at(primary_key, at)
+    }
+
+    fn newest_of_all(&self) -> SequenceNumber {
+        self.records.newest_range_tombstone_of_all()
+    }
+
+    fn are_there(&self) -> bool {
+        self.records.has_range_tombstones()
+    }
+}
+
+impl IndexHooks for PsTreeIndex {
+    /// The external tree collects garbage itself; tombstones of deleted ranges wait for that.
+    fn install(&self, store: &Store, table: TreeId) -> Result<()> {
+        store.add_dependent(table, self.tree)
+    }
+
+    fn attach(&self, store: &Store, table: TreeId, location: DatabaseLocation<'_>) -> Result<()> {
+        if self.backend().is_some() {
+            return Ok(());
+        }
+        let DatabaseLocation { vfs, runtime, dir, dax_dir } = location;
+        let location = RegionLocation {
+            vfs: vfs.clone(),
+            runtime: runtime.clone(),
+            dir: dir.to_owned(),
+            dax_dir: dax_dir.map(ToOwned::to_owned),
+            database_id: store.database_id(),
+            seed: runtime.random_u64(),
+            tag: runtime.random_u64().max(1),
+            read_only: store.options().read_only,
+            deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
+        };
+        let root = store.external_root(self.tree);
+        let name_root = |root| store.name_external_root(self.tree, root);
+        let spec: &IndexSpec = SecondaryIndex::<bolide_lsm::ReadView>::spec(self);
+        let backend = PsTreeBackend::open(spec, self.tree, root.as_deref(), &location, &name_root)?;
+        let backend = Arc::new(backend);
+        store.set_external_tree(self.tree, backend.clone())?;
+        self.attach_backend(backend)
+    }
+
+    fn needs_reclaim(&self) -> bool {
+        self.backend().is_some_and(|backend| backend.needs_reclaim())
+    }
+
+    fn reclaim(&self) -> Result<()> {
+        self.backend().map_or(Ok(()), |backend| backend.reclaim().map(drop))
+    }
+
+    /// Nothing has to be sampled: the keys with obsolete entries are counted.
+    fn stale_share(&self) -> Option<Option<f64>> {
+        let backend = self.backend()?;
+        let (entries, obsolete) = (backend.tree().counts().1, backend.versions().stats().keys);
+        Some((entries > 0).then(|| (obsolete as f64 / entries as f64).min(1.0)))
+    }
+
+    fn figures(&self, _store: &Store, _table: TreeId) -> Option<Figures> {
+        self.backend().map(|backend| Figures::new(backend.figures()))
+    }
+
+    fn space(&self) -> Result<Option<Figures>> {
+        self.backend().map(|backend| backend.tree().stats().map(Figures::new)).transpose()
+    }
+}
