@@ -44,7 +44,9 @@ pub trait CostCounters: Default {
 /// ```
 /// use bolide_index::costs::IndexCosts;
 /// use bolide_index::PsCosts;
-/// let mut costs = IndexCosts::of(&PsCosts { entries: 7, ..PsCosts::default() });
+/// let mut read = PsCosts::default();
+/// read.entries = 7;
+/// let costs = IndexCosts::of(&read);
 /// assert_eq!((costs.kind(), costs.get::<PsCosts>().unwrap().entries), ("ps-tree", 7));
 /// assert!(costs.named().any(|counter| counter == ("entries", 7)));
 /// ```

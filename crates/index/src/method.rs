@@ -59,10 +59,10 @@ pub struct OwnFiles {
 }
 
 /// Describes an entry with its key, its trailer and its value in one line of text.
-pub type DescribeEntry = fn(&IndexSpec, &[u8], Trailer, &[u8]) -> Option<String>;
+pub type EntryText = fn(&IndexSpec, &[u8], Trailer, &[u8]) -> Option<String>;
 
 /// Describes a meta block with its name and its content in one line of text.
-pub type DescribeMetaBlock = fn(&str, &[u8]) -> Option<String>;
+pub type MetaBlockText = fn(&str, &[u8]) -> Option<String>;
 
 /// The properties and the callbacks of an index kind.
 pub struct IndexMethod {
@@ -74,10 +74,10 @@ pub struct IndexMethod {
     /// `InvalidInput` for an option of the kind alone that is not valid; `Unsupported` for what this version lacks.
     pub create: fn(NewIndex) -> Result<IndexParts>,
     /// Describes an entry of its tree in one line of text: its values and its writes. `None` if it is malformed.
-    pub describe_entry: Option<DescribeEntry>,
+    pub describe_entry: Option<EntryText>,
     /// Describes a meta block of an sstable, by its name and its content, in one line. `None` if the block is not of this
     /// kind.
-    pub describe_meta_block: Option<DescribeMetaBlock>,
+    pub describe_meta_block: Option<MetaBlockText>,
     /// The files that the store does not manage.
     pub own_files: Option<OwnFiles>,
 }
