@@ -6,6 +6,8 @@
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
 //! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
+//! cargo run --release -p bolide-bench -- pairs --against OTHER_BUILD -- store --n 1000000 --threads 1
+//! cargo run --release -p bolide-bench --features switches -- pairs --without point-index -- store --n 1000000 --threads 1
 //! cargo run --release -p bolide-bench -- figure list
 //! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
 //! cargo run --release -p bolide-bench -- figure perseid-all
@@ -26,6 +28,7 @@ mod error;
 mod figures;
 mod measure;
 mod next_baselines;
+mod pairs;
 mod pm_baselines;
 mod report;
 mod workloads;
@@ -33,10 +36,12 @@ mod workloads;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bolide_base::technique::Technique;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use engine::{Arrangement, Layout, Views};
 use error::Result;
+use pairs::Side;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::next::{self, NextPlan};
@@ -145,6 +150,25 @@ enum Command {
         #[arg(long, value_delimiter = ',')]
         rows: Vec<String>,
     },
+    /// Runs a workload on two sides in turn and prints the ratios of CPU times with their intervals
+    ///
+    /// The first side is this program. The second is the program of `--against`, or this one without a technique.
+    ///
+    /// Example: `bolide-bench pairs --without point-index -- store --n 1000000 --threads 1 --rows ycsb-b --engines bolide`
+    Pairs {
+        /// Another build of this benchmark for the second side
+        #[arg(long)]
+        against: Option<PathBuf>,
+        /// Techniques that the second side switches off (needs the feature `switches`)
+        #[arg(long, value_delimiter = ',')]
+        without: Vec<String>,
+        /// Pairs of runs
+        #[arg(long, default_value_t = 15)]
+        pairs: usize,
+        /// The workload: a subcommand with its arguments
+        #[arg(required = true, last = true)]
+        workload: Vec<String>,
+    },
     /// Repeats figures and tables of the papers and checks claims about them
     ///
     /// Example: `bolide-bench figure leveldbpp-8 leveldbpp-10 --out figures`
@@ -205,8 +229,25 @@ struct Common {
     json: Option<PathBuf>,
 }
 
+/// Switches off the techniques that the environment names.
+///
+/// # Errors
+/// Names an unknown technique, and fails in a build that cannot switch any.
+fn switch_off_techniques() -> Result<()> {
+    let names = std::env::var(pairs::WITHOUT).unwrap_or_default();
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        let technique = Technique::ALL.into_iter().find(|technique| technique.name() == name);
+        let known = || Technique::ALL.map(Technique::name).join(", ");
+        let technique = technique.ok_or_else(|| format!("no technique `{name}`; there are {}", known()))?;
+        if !technique.switch_off() {
+            return Err(format!("this build cannot switch off {name}; add `--features switches`").into());
+        }
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match switch_off_techniques().and_then(|()| run(Arguments::parse().command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bolide-bench: {error}");
@@ -233,6 +274,12 @@ fn run(command: Command) -> Result<()> {
             let (run_mib, segment_entries) = (mib, segment);
             let plan = SortedViewPlan { runs, run_mib, operations, segment_entries, strong, repeats, rows };
             workloads::sorted_view::run(&plan, tempfile::tempdir()?.path())
+        }
+        Command::Pairs { against, without, pairs, workload } => {
+            let this = std::env::current_exe()?;
+            let first = Side { program: this.clone(), without: Vec::new() };
+            let second = Side { program: against.unwrap_or(this), without };
+            pairs::run(&first, &second, pairs, &workload)
         }
         Command::Figure { names, .. } if names == ["list"] => {
             figures::list();

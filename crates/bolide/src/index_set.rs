@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_index::hooks::IndexHooks;
 use bolide_index::method::{IndexMethod, IndexParts, NewIndex};
@@ -286,6 +287,9 @@ impl IndexSet {
     /// As [`derive`](Self::derive).
     #[inline]
     pub(crate) fn takes_alone(&self, record: &[u8]) -> Result<bool> {
+        if !Technique::PutWithoutBatch.is_on() {
+            return Ok(false);
+        }
         if !self.derives_nothing {
             return Ok(self.is_blind());
         }

@@ -36,6 +36,7 @@
 use std::fmt;
 
 use bolide_base::limits::MAX_JSON_DEPTH;
+use bolide_base::technique::Technique;
 use bolide_base::{Error, Result};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -108,7 +109,7 @@ fn read_record(
 ) -> Result<()> {
     let text = std::str::from_utf8(record)
         .map_err(|error| rejected(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
-    if node.is_none() && is_plain_object(text) {
+    if node.is_none() && Technique::JsonScan.is_on() && is_plain_object(text) {
         return Ok(());
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use bolide_base::technique::Technique;
 use bolide_storage::LargeArray;
 use bolide_table::prefetch;
 
@@ -46,6 +47,7 @@ impl KeyHeads {
         let mut samples: Vec<LargeArray<u64>> = Vec::new();
         while let all = samples.last().unwrap_or(&heads)
             && all.len() > SAMPLED
+            && (samples.is_empty() || Technique::AnchorSamples.is_on())
         {
             samples.push(all.iter().copied().step_by(SAMPLED).collect());
         }
@@ -107,6 +109,10 @@ impl KeyHeads {
     #[inline]
     pub(crate) fn sample_rank(&self, key: &[u8]) -> SampleRank {
         let wanted = head(key, self.shared.len());
+        if !Technique::AnchorSamples.is_on() {
+            let sample = self.samples.first();
+            return SampleRank(sample.map_or(1, |sample| sample.partition_point(|&head| head < wanted)));
+        }
         // The smallest sample is read whole.
         SampleRank(self.samples.iter().fold(1, |sampled, sample| smaller_in(sample, sampled, wanted)))
     }

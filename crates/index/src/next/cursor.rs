@@ -19,6 +19,7 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, MemtableComponent, TablePlace, VersionAt};
@@ -340,6 +341,7 @@ impl<'v> NextCursor<'v> {
 
     /// Number of versions of the next batch: the rest of the limit, at most `max`.
     fn batch_size(&self, max: usize) -> usize {
+        let max = if Technique::ReadsByLocation.is_on() { max } else { 1 };
         match self.query.access.limit.saturating_sub(self.returned) {
             0 => FOLLOW_UP_BATCH_VERSIONS,
             wanted => wanted.min(max),

@@ -7,6 +7,8 @@
 
 use std::cmp::Reverse;
 
+use bolide_base::technique::Technique;
+
 use super::key_block::VersionEntry;
 
 /// Maximum total bytes of keys; an sstable with more gets no index blocks.
@@ -113,7 +115,7 @@ fn key<'n>(bytes: &'n [u8], key: &BufferedKey) -> &'n [u8] {
 fn sort(keys: &mut [BufferedKey]) {
     let Some(first) = keys.first().map(|key| key.head) else { return };
     let differing = keys.iter().fold(0, |bits, key| bits | (key.head ^ first));
-    if keys.len() < SMALL || differing == 0 {
+    if keys.len() < SMALL || differing == 0 || !Technique::KeySortByBits.is_on() {
         return keys.sort_unstable_by_key(BufferedKey::sort_key);
     }
     let shift = (u64::BITS - differing.leading_zeros()).saturating_sub(DIGIT_BITS);

@@ -42,6 +42,7 @@ mod sweep;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
@@ -185,8 +186,10 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         out: &mut NewestKeys,
     ) -> Result<bool> {
         match self.backend.get() {
-            Some(backend) => backend.newest_keys(secondary_key, limit, at, oldest_in_use, out),
-            None => Ok(false),
+            Some(backend) if Technique::NewestKeys.is_on() => {
+                backend.newest_keys(secondary_key, limit, at, oldest_in_use, out)
+            }
+            _ => Ok(false),
         }
     }
 

@@ -9,6 +9,7 @@
 
 use std::sync::OnceLock;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, Result};
 
 use super::place_list::chunk_of;
@@ -40,7 +41,9 @@ impl Presence {
     pub(super) fn may_have(&self, bucket: u64, tag: u8) -> bool {
         let (chunk, at) = chunk_of(bucket as usize);
         let word = self.chunks.get(chunk).and_then(OnceLock::get).and_then(|chunk| chunk.get(at));
-        word.is_none_or(|word| word.load(Ordering::Acquire) & bit_of(tag) != 0)
+        word.is_none_or(|word| {
+            !Technique::PresenceWords.is_on() || word.load(Ordering::Acquire) & bit_of(tag) != 0
+        })
     }
 
     /// The word of `bucket`. Only the holder of the lock of its chain may change it.

@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 
 use bolide_base::internal_key::compare_entries;
+use bolide_base::technique::Technique;
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, InternalCursor, key_head};
 
@@ -109,7 +110,7 @@ impl<S: InternalCursor> MergingCursor<S> {
     #[inline]
     fn set_limit(&mut self) {
         let supports = |current: usize| self.sources[current].supports_try_next_distinct();
-        self.supports_distinct = self.current.is_some_and(supports);
+        self.supports_distinct = Technique::SingleSourceSteps.is_on() && self.current.is_some_and(supports);
         self.limit = match (self.direction, self.heap.first()) {
             (ScanDirection::Backward, _) => 0,
             (ScanDirection::Forward, Some(&second)) => self.heads[second],
@@ -281,7 +282,7 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        if self.sources.len() > 1 {
+        if self.sources.len() > 1 && Technique::StagedSeeks.is_on() {
             self.sources.iter_mut().for_each(|source| source.prepare_seek(key, sequence));
             // All sources complete one stage before any starts the next.
             while self.sources.iter_mut().fold(false, |more, source| source.prepare_next_stage() | more) {}

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
@@ -112,6 +113,9 @@ impl MemtableCursor {
     /// Prefetches the entries of slots before `until`.
     #[inline]
     fn prefetch_until(&mut self, until: usize) {
+        if !Technique::MemtableScanPrefetch.is_on() {
+            return;
+        }
         for slot in self.prefetched..until {
             self.prefetch(slot);
         }
@@ -185,6 +189,9 @@ impl MemtableCursor {
 
 #[inline]
 fn prefetch_value(version: VersionRef<'static>) {
+    if !Technique::MemtableScanPrefetch.is_on() {
+        return;
+    }
     let value = version.value();
     let end = value.as_ptr().addr() % LINE_BYTES + value.len();
     prefetch(value.as_ptr(), end.div_ceil(LINE_BYTES).min(MAX_VALUE_LINES));

@@ -31,6 +31,7 @@
 use std::ptr::NonNull;
 use std::slice;
 
+use bolide_base::technique::Technique;
 use bolide_base::{SequenceNumber, Trailer};
 
 use super::arena::{Arena, ArenaRef, Link};
@@ -227,7 +228,7 @@ impl<'a> ArenaRef<'a, EntryVersion> {
     /// The depth of this version and the older version it jumps to.
     #[inline]
     fn jump(self) -> Option<(u32, VersionRef<'a>)> {
-        if self.info() & LINKED == 0 {
+        if self.info() & LINKED == 0 || !Technique::VersionJumps.is_on() {
             return None;
         }
         // SAFETY: a linked version has both fields, which are written before its publication and never again.

@@ -25,6 +25,7 @@
 use std::ptr::{self, NonNull};
 
 use bolide_base::checksum::hash_key;
+use bolide_base::technique::Technique;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::arena::{Arena, ArenaRef};
@@ -322,6 +323,9 @@ impl PointIndex {
     /// Starts the filling, for a memtable with `keys` keys and an expected final number of `expected`.
     #[cold]
     pub(super) fn begin(&self, keys: usize, expected: usize) {
+        if !Technique::PointIndex.is_on() {
+            return;
+        }
         let expected = expected.clamp(keys, keys.saturating_mul(MAX_GROWTH));
         // At the end, two thirds of the slots are used.
         let slots = (expected / SHARDS * 3 / 2).clamp(MIN_SLOTS, MAX_SLOTS / 4);

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{BufferedEntry, EntryHead, InternalCursor, PinnedBlock, ValueRef};
 
@@ -72,7 +73,7 @@ const STEPS_PER_STAGE: usize = 2;
 /// The selector bits of the entries that a step to the next key skips.
 #[inline]
 pub(super) fn skipped_bits(skip_deleted: bool) -> u8 {
-    if skip_deleted { OLD | TOMBSTONE } else { OLD }
+    if skip_deleted && Technique::VersionSkips.is_on() { OLD | TOMBSTONE } else { OLD }
 }
 
 impl SortedView {
@@ -265,7 +266,7 @@ impl SortedViewCursor {
     #[inline(never)]
     pub(super) fn step_in_block(&mut self, skipped: u8) -> bool {
         let index = self.position.index + 1;
-        let Some(left) = self.current else { return false };
+        let Some(left) = self.current.filter(|_| Technique::PinnedSteps.is_on()) else { return false };
         if index >= self.quiet_until {
             self.prefetch_for_scan();
         }

@@ -17,6 +17,9 @@
 //! search compares whole keys.
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+use bolide_base::technique::Technique;
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 use super::descent::descend;
 use super::selectors::{below, mask_less};
 
@@ -79,6 +82,7 @@ impl KeyWindow {
     pub(crate) fn candidate(&self, forks: &[u8], entries: usize) -> usize {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         match *forks.as_chunks().0 {
+            _ if !Technique::ForkGroups.is_on() => {}
             [first] => return descend(&[first], entries, |fork| self.is_set(fork)),
             [first, second] => return descend(&[first, second], entries, |fork| self.is_set(fork)),
             [first, second, third, fourth] => {

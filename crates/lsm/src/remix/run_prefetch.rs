@@ -4,6 +4,8 @@
 //! cache hint of its block; the block with the entry's offset; the entry. So the runs of the next entries are
 //! prefetched together in three stages, with other work in between.
 
+use bolide_base::technique::Technique;
+
 use super::run_position::RunCursorState;
 use super::search::ViewPosition;
 use super::selectors::RUN_BITS;
@@ -69,6 +71,7 @@ pub(super) fn prefetch_blocks(
 /// The third stage: pins the blocks of these entries that are cached, and prefetches the entries.
 #[inline]
 pub(super) fn pin_blocks(view: &SortedView, states: &mut [RunCursorState], runs: u64, fill_cache: bool) {
+    let runs = if Technique::BlocksPinnedAhead.is_on() { runs } else { 0 };
     for number in SetBits(runs) {
         if let (Some(run), Some(source)) = (states.get_mut(number), view.runs().get(number)) {
             run.pin_next_block(source, fill_cache);

@@ -4,6 +4,7 @@
 //! Only views with forks support all stages: without forks, each read of a search depends on the previous one.
 
 use bolide_base::SequenceNumber;
+use bolide_base::technique::Technique;
 
 use super::forks::KeyWindow;
 use super::run_position::RunCursorState;
@@ -48,7 +49,7 @@ impl Preparation {
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
         self.target.set(key, sequence);
-        self.is_scan = view.predictor().predicts();
+        self.is_scan = Technique::ScanPrediction.is_on() && view.predictor().predicts();
         self.stage = SeekStage::Anchors(view.remix().anchors.near(key));
     }
 

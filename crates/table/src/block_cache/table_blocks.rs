@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use bolide_base::technique::Technique;
 use bolide_storage::LargeArray;
 
 use super::{BlockCache, CacheSlot, CachedBlock, HIT_COUNTERS};
@@ -132,7 +133,8 @@ impl TableBlocks {
     /// The predicted address of entry number `index` of the block at `start`, and the number of bytes to prefetch.
     #[inline]
     pub(super) fn predicted(&self, start: u64, index: usize) -> (u64, u64) {
-        let (entry, stride) = self.positions.entry(index);
+        let (entry, stride) =
+            if Technique::EntryPrefetch.is_on() { self.positions.entry(index) } else { (0, 0) };
         (start.wrapping_add(entry), stride.min(MAX_PREDICTED_BYTES))
     }
 
