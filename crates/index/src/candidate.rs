@@ -57,8 +57,8 @@ impl CandidateOrigin<'_> {
     }
 }
 
-/// A stream of the candidates of one query.
-pub trait CandidateCursor {
+/// A stream of the candidates of one query. It holds no lock between two calls: writes and other queries go on.
+pub trait CandidateCursor: Send {
     /// The next candidate.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ pub trait CandidateCursor {
         None
     }
 
-    /// Adds the costs of reading the candidates to `explain`. Called once, after the last candidate.
+    /// Adds the costs of the candidates read so far to `explain`.
     fn report(&self, explain: &mut Explain) {
         let _ = explain;
     }

@@ -68,7 +68,7 @@ pub use extractor::AttributeExtractor;
 pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use in_sstable::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
-pub use lookup::{Lookup, LookupOptions, Row, RowRecord};
+pub use lookup::{Lookup, LookupOptions, PlannedLookup, Row, RowCursor, RowRecord};
 pub use newest_keys::{FetchStatistics, NewestKeys, NewestQuery, NewestStatistics};
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;

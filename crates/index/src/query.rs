@@ -1,6 +1,6 @@
 //! Queries of a collection.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
@@ -380,7 +380,7 @@ impl Query {
 pub struct CompiledQuery<'q> {
     pub(crate) predicates: Vec<CompiledPredicate<'q>>,
     /// The paths of the predicates and selected attributes, compiled when the first record is read.
-    plan: OnceCell<AttributePlan>,
+    plan: OnceLock<AttributePlan>,
     pub(crate) order: Order,
     pub(crate) limit: usize,
     pub(crate) projection: Projection,
@@ -446,7 +446,7 @@ impl<'q> CompiledQuery<'q> {
         };
         Ok(Self {
             predicates,
-            plan: OnceCell::new(),
+            plan: OnceLock::new(),
             order,
             limit: query.limit.unwrap_or(usize::MAX),
             projection: query.projection,

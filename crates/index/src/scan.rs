@@ -1,11 +1,10 @@
 //! The scan of a table without an index: every record is evaluated.
 
-use std::cell::Cell;
-
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
+use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order};
 use crate::source::EntryCursor;
@@ -20,16 +19,9 @@ pub(crate) struct ScanCursor<'q, C> {
     values: AttributeValues,
     distance: DistanceBytes,
     started: bool,
-    skipped: &'q ScanSkips,
-}
-
-/// Counts of the records that a scan did not propose.
-#[derive(Default)]
-pub(crate) struct ScanSkips {
-    /// Records that did not match.
-    pub(crate) mismatched: Cell<u64>,
-    /// Malformed records.
-    pub(crate) malformed: Cell<u64>,
+    proposed: u64,
+    mismatched: u64,
+    malformed: u64,
 }
 
 impl<'q, C: EntryCursor> ScanCursor<'q, C> {
@@ -37,10 +29,10 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         records: C,
         query: &'q CompiledQuery<'q>,
         extractor: Option<&'q dyn AttributeExtractor>,
-        skipped: &'q ScanSkips,
     ) -> Self {
         let (values, distance) = Default::default();
-        Self { records, query, extractor, values, distance, started: false, skipped }
+        let (started, proposed, mismatched, malformed) = Default::default();
+        Self { records, query, extractor, values, distance, started, proposed, mismatched, malformed }
     }
 
     fn matches(&mut self) -> Result<bool> {
@@ -48,22 +40,18 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
             return Ok(true);
         };
         if !extractor.extract_stored(self.records.value(), self.query.plan(), &mut self.values)? {
-            add_one(&self.skipped.malformed);
+            self.malformed += 1;
             return Ok(false);
         }
         let matches = self.query.matches(&self.values);
         if !matches {
-            add_one(&self.skipped.mismatched);
+            self.mismatched += 1;
         }
         Ok(matches)
     }
 }
 
-fn add_one(count: &Cell<u64>) {
-    count.set(count.get() + 1);
-}
-
-impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
+impl<C: EntryCursor + Send> CandidateCursor for ScanCursor<'_, C> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
             if std::mem::replace(&mut self.started, true) {
@@ -78,6 +66,7 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
                 break;
             }
         }
+        self.proposed += 1;
         Ok(Some(Candidate {
             primary_key: self.records.key(),
             sequence: self.records.sequence(),
@@ -94,5 +83,12 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
 
     fn order(&self) -> Option<Order> {
         None
+    }
+
+    fn report(&self, explain: &mut Explain) {
+        explain.candidates += self.mismatched + self.malformed;
+        explain.current += self.proposed;
+        explain.mismatched += self.mismatched;
+        explain.malformed += self.malformed;
     }
 }

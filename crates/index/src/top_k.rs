@@ -241,30 +241,28 @@ impl TopK {
         self.capacity = self.capacity.saturating_mul(4).min(max_candidates).max(1);
     }
 
-    /// Passes the candidates to `visit` in order and removes them: all of them, or in [`Order::Newest`] those at or above
-    /// `bound`. Stops early if `visit` returns false.
-    ///
-    /// # Errors
-    /// Those of `visit`.
-    pub(crate) fn drain<E>(
-        &mut self,
-        bound: SequenceNumber,
-        mut visit: impl FnMut(&Candidate<'_>) -> Result<bool, E>,
-    ) -> Result<bool, E> {
+    /// Starts a drain: returns the number of candidates that leave, which [`candidate`](Self::candidate) then returns in
+    /// order: all of them, or in [`Order::Newest`] those at or above `bound`.
+    pub(crate) fn begin_drain(&mut self, bound: SequenceNumber) -> usize {
         self.sort();
-        let end = match self.order {
+        match self.order {
             Order::Newest => self.collected.partition_point(|candidate| candidate.sequence >= bound),
             _ => self.collected.len(),
-        };
-        for candidate in &self.collected[..end] {
-            if !visit(&candidate.as_candidate(&self.bytes))? {
-                return Ok(false);
-            }
         }
-        if let Some(last) = end.checked_sub(1).map(|last| self.collected[last]) {
+    }
+
+    /// The candidate at `position` of a drain.
+    #[inline]
+    pub(crate) fn candidate(&self, position: usize) -> Option<Candidate<'_>> {
+        self.collected.get(position).map(|candidate| candidate.as_candidate(&self.bytes))
+    }
+
+    /// Ends a drain: removes the first `count` candidates, which have left.
+    pub(crate) fn end_drain(&mut self, count: usize) {
+        if let Some(last) = count.checked_sub(1).map(|last| self.collected[last]) {
             self.after = Some((self.bytes[last.value()].to_vec(), last.sequence));
         }
-        self.collected.drain(..end);
+        self.collected.drain(..count);
         self.rank_newest();
         self.repack();
         // As many again, but at most half of the remaining capacity: dropping costs another pass.
@@ -272,7 +270,6 @@ impl TopK {
         let room = (2 * self.capacity).saturating_sub(count) / 2;
         self.enough = count + room.min(count.max(FIRST_DRAIN));
         self.enough_bytes = bytes + self.capacity_bytes.saturating_sub(bytes) / 2;
-        Ok(true)
     }
 
     fn sort(&mut self) {
@@ -326,8 +323,6 @@ impl TopK {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -354,16 +349,19 @@ mod tests {
                     },
                 });
             }
-            let more = top
-                .drain(0, |candidate| {
-                    assert_eq!(candidate.primary_key, candidate.sequence.to_be_bytes());
-                    assert_eq!(candidate.origin.newer_runs, Some(candidate.sequence as u32));
-                    assert!(candidate.origin.record.is_none_or(|record| record == candidate.primary_key));
-                    out.push((candidate.order_value.first().copied().unwrap_or(0), candidate.sequence));
-                    Ok::<bool, Infallible>(out.len() < limit)
-                })
-                .unwrap_or_else(|never| match never {});
-            if !more || !top.dropped() {
+            let count = top.begin_drain(0);
+            for position in 0..count {
+                let candidate = top.candidate(position).unwrap();
+                assert_eq!(candidate.primary_key, candidate.sequence.to_be_bytes());
+                assert_eq!(candidate.origin.newer_runs, Some(candidate.sequence as u32));
+                assert!(candidate.origin.record.is_none_or(|record| record == candidate.primary_key));
+                out.push((candidate.order_value.first().copied().unwrap_or(0), candidate.sequence));
+                if out.len() >= limit {
+                    return out;
+                }
+            }
+            top.end_drain(count);
+            if !top.dropped() {
                 return out;
             }
             top.restart();
@@ -410,12 +408,10 @@ mod tests {
             push(&mut top, sequence);
         }
         let left = |top: &mut TopK, bound| {
-            let mut out = Vec::new();
-            top.drain(bound, |candidate| {
-                out.push(candidate.sequence);
-                Ok::<bool, Infallible>(true)
-            })
-            .unwrap_or_else(|never| match never {});
+            let count = top.begin_drain(bound);
+            let out: Vec<u64> =
+                (0..count).map(|position| top.candidate(position).unwrap().sequence).collect();
+            top.end_drain(count);
             out
         };
         assert!(top.is_worth_draining(5, 2) && !top.is_worth_draining(5, 3) && !top.is_worth_draining(10, 1));

@@ -1,7 +1,7 @@
 //! The update memo: the keys that were written more than once, with their last write, in memory (NEXT §3.3, §6.1).
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock};
 
 use bolide_base::SequenceNumber;
 use bolide_index::Verdict;
@@ -21,9 +21,9 @@ pub struct UpdateMemo {
     updated: RwLock<HashMap<Box<[u8]>, KeyUpdates>>,
 }
 
-/// A read lock of the memo for one query.
+/// A reader of the memo for one query. It locks the memo for each verdict: a cursor holds no lock between two candidates.
 pub struct MemoReader<'m> {
-    updated: RwLockReadGuard<'m, HashMap<Box<[u8]>, KeyUpdates>>,
+    memo: &'m UpdateMemo,
     view: SequenceNumber,
 }
 
@@ -44,7 +44,7 @@ impl UpdateMemo {
 
     /// A reader for a query at `view`.
     pub fn reader(&self, view: SequenceNumber) -> MemoReader<'_> {
-        MemoReader { updated: self.updated.read().unwrap_or_else(PoisonError::into_inner), view }
+        MemoReader { memo: self, view }
     }
 
     /// The numbers of keys and of obsolete entries.
@@ -57,7 +57,8 @@ impl UpdateMemo {
 impl MemoReader<'_> {
     /// The verdict on the version `sequence` of `primary_key`.
     pub fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber) -> Verdict {
-        match self.updated.get(primary_key) {
+        let updated = self.memo.updated.read().unwrap_or_else(PoisonError::into_inner);
+        match updated.get(primary_key) {
             None => Verdict::Current,
             Some(known) if known.latest > self.view => Verdict::Unknown,
             Some(known) if known.latest == sequence => Verdict::Current,

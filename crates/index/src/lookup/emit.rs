@@ -1,9 +1,8 @@
-//! Emission of answers: counts them for each value, skips those before the token, and passes the others to the caller.
+//! Emission of answers: counts them for each value, skips those before the token, and returns the others as rows.
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::SequenceNumber;
 
 use crate::attribute::Value as Selected;
 use crate::candidate::Candidate;
@@ -14,26 +13,24 @@ use crate::top_k::compare;
 use super::execution::Execution;
 use super::{RecordRef, Row, RowRecord};
 
-impl<S, F> Execution<'_, S, F>
-where
-    S: ReadSource,
-    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-{
-    /// Counts a validated answer and emits it, unless it lies before the token. False if no more answers are wanted.
-    pub(super) fn emit_answer(
-        &mut self,
-        candidate: &Candidate<'_>,
-        record: Option<RowRecord<'_, RecordRef<S>>>,
-    ) -> Result<bool> {
+impl<S: ReadSource> Execution<'_, S> {
+    /// Counts a validated answer and returns it, unless it lies before the token or the query only counts.
+    #[inline]
+    pub(super) fn emit_answer<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        record: Option<RowRecord<'x, RecordRef<S>>>,
+    ) -> Option<Row<'x, RecordRef<S>>> {
         let &Candidate { primary_key, sequence, included, .. } = candidate;
         if self.per_value.as_mut().is_some_and(|counts| !counts.try_count(&self.value))
             || self.is_before_token(&self.value, sequence)
         {
-            return Ok(true);
+            return None;
         }
         self.explain.answers += 1;
+        self.complete = self.explain.answers >= self.query.limit as u64;
         let record = match self.query.projection {
-            Projection::Count => return Ok(self.explain.answers < self.query.limit as u64),
+            Projection::Count => return None,
             Projection::Keys => None,
             Projection::Records => record,
             Projection::Values => {
@@ -47,9 +44,7 @@ where
             value.extend_from_slice(&self.value);
         }
         *last = sequence;
-        let flow = (self.emit)(Row { primary_key, sequence, record, values: &self.selected })?;
-        self.stopped = flow.is_break() || self.explain.answers >= self.query.limit as u64;
-        Ok(!self.stopped)
+        Some(Row { primary_key, sequence, record, values: &self.selected })
     }
 
     /// Reads the selected values from the record that was just extracted, or from the entry.

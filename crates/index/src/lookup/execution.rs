@@ -1,18 +1,16 @@
-//! The execution of one lookup: streams candidates in index order, or collects and sorts them.
+//! The state of one lookup between two candidates: how candidates are resolved, and what was answered.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute::Value as Selected;
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor};
-use crate::cursor_token::CursorToken;
+use crate::candidate::Candidate;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order, Projection, Query};
-use crate::source::{ReadSource, TreeSource};
+use crate::query::{CompiledQuery, Order, Projection};
+use crate::source::ReadSource;
 use crate::space::nearness::DistanceBytes;
 use crate::top_k::TopK;
 use crate::validation::Validator;
@@ -21,13 +19,21 @@ use super::covered::{CoveredAttributes, EntryCheck};
 use super::per_value::PerValue;
 use super::plan::AccessPath;
 use super::window::CandidateWindow;
-use super::{Lookup, LookupOptions, RecordRef, Row};
+use super::{Lookup, LookupOptions, RecordRef};
 
 /// Minimum capacity for candidates that are collected.
 const MIN_CAPACITY: usize = 128;
 
+/// How candidates are resolved, in the fields of the same names of [`Execution`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CandidateChecks {
+    verified: bool,
+    check: bool,
+    fetch: bool,
+}
+
 /// The state of one lookup.
-pub(super) struct Execution<'r, S: ReadSource, F> {
+pub(super) struct Execution<'r, S: ReadSource> {
     pub(super) query: &'r CompiledQuery<'r>,
     pub(super) table: &'r S::Tree,
     pub(super) extractor: Option<&'r dyn AttributeExtractor>,
@@ -35,7 +41,6 @@ pub(super) struct Execution<'r, S: ReadSource, F> {
     /// The tree that the validator reads: the table, or a key index.
     pub(super) validation_tree: &'r S::Tree,
     pub(super) options: LookupOptions<'r>,
-    pub(super) emit: F,
     /// The record of each candidate is fetched.
     pub(super) fetch: bool,
     /// Predicates are checked on fetched records.
@@ -51,8 +56,6 @@ pub(super) struct Execution<'r, S: ReadSource, F> {
     pub(super) values: AttributeValues,
     /// Buffer for the distance of the current record.
     pub(super) distance: DistanceBytes,
-    /// Candidates that are resolved together.
-    pub(super) window: CandidateWindow<RecordRef<S>>,
     /// The attributes that are read from index entries.
     pub(super) covered: CoveredAttributes<'r>,
     /// The cursor returns the order value of each candidate.
@@ -64,22 +67,17 @@ pub(super) struct Execution<'r, S: ReadSource, F> {
     pub(super) selected: Vec<Vec<Selected>>,
     /// The rank of the last answer.
     pub(super) last: Option<(Vec<u8>, SequenceNumber)>,
-    /// The lookup stopped before the end of the candidates.
-    pub(super) stopped: bool,
+    /// The limit of answers is reached.
+    pub(super) complete: bool,
     pub(super) explain: Explain,
 }
 
-impl<'r, S, F> Execution<'r, S, F>
-where
-    S: ReadSource,
-    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-{
+impl<'r, S: ReadSource> Execution<'r, S> {
     pub(super) fn new(
         lookup: &'r Lookup<'_, S>,
         query: &'r CompiledQuery<'r>,
         table: &'r S::Tree,
         validator: Option<&'r dyn Validator<S::Tree>>,
-        emit: F,
     ) -> Self {
         Self {
             query,
@@ -88,7 +86,6 @@ where
             validator,
             validation_tree: table,
             options: lookup.options,
-            emit,
             fetch: false,
             check: false,
             trusts_checked: false,
@@ -97,7 +94,6 @@ where
             answered: HashSet::new(),
             values: AttributeValues::new(),
             distance: DistanceBytes::default(),
-            window: CandidateWindow::new(),
             covered: CoveredAttributes::default(),
             has_order_value: true,
             per_value: query.needs_order_values().then(|| {
@@ -108,7 +104,7 @@ where
             value: Vec::new(),
             selected: Vec::new(),
             last: None,
-            stopped: false,
+            complete: false,
             explain: Explain::default(),
         }
     }
@@ -156,125 +152,45 @@ where
         self.verified = true;
     }
 
-    /// Returns the explanation, with a token to continue after the last answer.
-    pub(super) fn finish(self, query: &Query, lookup: &Lookup<'_, S>) -> Explain {
-        let mut explain = self.explain;
-        if let (true, Some((value, sequence))) = (self.stopped, self.last) {
-            let snapshot = lookup.options.is_snapshot.then(|| lookup.view.sequence());
-            explain.next = Some(CursorToken { query: query.fingerprint(), snapshot, sequence, value });
-        }
-        explain
-    }
-
-    /// Runs the lookup on the cursor that `open` returns; opens it again for each further pass.
-    pub(super) fn run<'c>(&mut self, open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>) -> Result<()> {
-        let cursor = open()?;
-        let in_order = cursor.order() == Some(self.query.order) && !self.order_by_record;
+    /// Whether the answers are those of the candidates in the order of a cursor that returns them in `order`.
+    pub(super) fn streams(&self, order: Option<Order>) -> bool {
+        let in_order = order == Some(self.query.order) && !self.order_by_record;
         // A counting query needs no order.
-        if in_order || self.query.projection == Projection::Count {
-            self.explain.streamed = true;
-            self.explain.passes = 1;
-            self.stream(cursor)
-        } else {
-            self.collect(cursor, open)
-        }
+        in_order || self.query.projection == Projection::Count
     }
 
-    /// Whether the locations of the candidates are valid in the table of this lookup. A flush or a compaction between the
-    /// two reads of the current version moves records.
-    fn is_in_place(&self, cursor: &(dyn CandidateCursor + '_)) -> bool {
-        cursor.components_id() == Some(self.table.components_id())
-    }
-
-    /// Passes candidates on in cursor order.
-    fn stream(&mut self, mut cursor: Box<dyn CandidateCursor + '_>) -> Result<()> {
-        let in_place = self.is_in_place(&*cursor);
-        loop {
-            let start = self.now();
-            let candidate = cursor.next()?;
-            self.explain.candidates_nanos += self.now() - start;
-            let Some(candidate) = candidate else {
-                self.resolve_window()?;
-                break;
-            };
-            self.explain.candidates += 1;
-            let order_value = match self.covered.order_value(candidate.included) {
-                Some(value) => value,
-                None => candidate.order_value,
-            };
-            let origin = if in_place { candidate.origin } else { candidate.origin.moved() };
-            if !self.offer(&Candidate { order_value, origin, ..candidate })? {
-                break;
-            }
-        }
-        cursor.report(&mut self.explain);
-        Ok(())
-    }
-
-    /// Collects candidates and passes them on in order.
-    fn collect<'c>(
-        &mut self,
-        mut cursor: Box<dyn CandidateCursor + 'c>,
-        open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>,
-    ) -> Result<()> {
+    /// A collection of candidates for an order that the cursor does not return.
+    pub(super) fn new_top(&self) -> TopK {
         let capacity = self.query.limit.saturating_mul(2).max(MIN_CAPACITY);
         let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
         // A limit per value includes the answers before the token.
         if let (Some(token), None) = (self.query.after, &self.per_value) {
             top.start_after(&token.value, token.sequence);
         }
-        loop {
-            self.explain.passes += 1;
-            let more = self.collect_pass(&mut *cursor, &mut top)?;
-            cursor.report(&mut self.explain);
-            if !more || !top.dropped() {
-                return Ok(());
-            }
-            top.restart();
-            cursor = open()?;
-        }
+        top
     }
 
-    /// Reads all candidates once and resolves those that fit into memory. False if the query is complete.
-    fn collect_pass(&mut self, cursor: &mut dyn CandidateCursor, top: &mut TopK) -> Result<bool> {
-        let mut bound = SequenceNumber::MAX;
-        let in_place = self.is_in_place(cursor);
-        loop {
-            let start = self.now();
-            let candidate = cursor.next()?;
-            self.explain.candidates_nanos += self.now() - start;
-            let Some(mut candidate) = candidate else {
-                break;
-            };
-            if !in_place {
-                candidate.origin = candidate.origin.moved();
-            }
-            self.explain.candidates += 1;
-            self.collect_one(&candidate, top)?;
-            if self.query.order == Order::Newest && cursor.sequence_bound() < bound {
-                bound = cursor.sequence_bound();
-                let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
-                let wanted = wanted.try_into().unwrap_or(usize::MAX);
-                if top.is_worth_draining(bound, wanted) && !self.drain(top, bound)? {
-                    return Ok(false);
-                }
-            }
-        }
-        if !self.window.is_empty() {
-            self.collect_window(top)?;
-        }
-        self.drain(top, 0)
+    /// The number of answers that are still wanted.
+    #[inline]
+    pub(super) fn wanted(&self) -> usize {
+        let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
+        wanted.try_into().unwrap_or(usize::MAX)
     }
 
     /// Collects a candidate under its value.
-    fn collect_one(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
+    pub(super) fn collect_one(
+        &mut self,
+        candidate: &Candidate<'_>,
+        window: &mut CandidateWindow<RecordRef<S>>,
+        top: &mut TopK,
+    ) -> Result<()> {
         let entry_check = self.covered.check(candidate.included);
         if entry_check == EntryCheck::Mismatch {
             self.explain.mismatched += 1;
             return Ok(());
         }
         if self.order_by_record || (entry_check == EntryCheck::Unknown && self.query.by_value()) {
-            return self.collect_by_record(candidate, top);
+            return self.collect_by_record(candidate, window, top);
         }
         let order_value = self.covered.order_value(candidate.included).unwrap_or(candidate.order_value);
         let included = if self.covered.is_used() { candidate.included } else { &[] };
@@ -286,21 +202,21 @@ where
         Ok(())
     }
 
-    fn drain(&mut self, top: &mut TopK, bound: SequenceNumber) -> Result<bool> {
-        let before = (self.verified, self.check, self.fetch);
+    /// Prepares for offering the collected candidates. Returns the settings for [`end_drain`](Self::end_drain).
+    pub(super) fn begin_drain(&mut self) -> CandidateChecks {
+        let before = CandidateChecks { verified: self.verified, check: self.check, fetch: self.fetch };
         if self.order_by_record {
             // The collected candidates were validated to read their order values; at most records remain to be fetched.
             let values = self.query.projection == Projection::Values;
             let records = self.query.projection == Projection::Records;
             (self.verified, self.check, self.fetch) = (true, values, records || values);
         }
-        let more = top.drain(bound, |candidate| self.offer(candidate));
-        let more = match more {
-            Ok(true) => self.resolve_window(),
-            other => other,
-        };
-        (self.verified, self.check, self.fetch) = before;
-        more
+        before
+    }
+
+    /// Restores the settings for candidates of the cursor.
+    pub(super) fn end_drain(&mut self, before: CandidateChecks) {
+        (self.verified, self.check, self.fetch) = (before.verified, before.check, before.fetch);
     }
 
     #[inline]

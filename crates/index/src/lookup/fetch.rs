@@ -12,15 +12,13 @@
 //! Both can be turned off, and neither changes an answer. A fetch validates too, so several threads also share the
 //! validation.
 
-use std::ops::ControlFlow;
-
 use bolide_base::Result;
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 
+use super::RecordRef;
 use super::execution::Execution;
 use super::window::{CandidateState, CandidateWindow};
-use super::{RecordRef, Row};
 use crate::fetch::{FetchMode, FetchPool, pinned_bytes, task_queue};
 use crate::source::{ReadSource, TreeSource};
 use crate::validation::Verdict;
@@ -36,11 +34,7 @@ const MAX_PINNED_BYTES: usize = 1 << 20;
 /// If records are read from files, the threshold for several threads is divided by this.
 const IO_FACTOR: usize = 128;
 
-impl<S, F> Execution<'_, S, F>
-where
-    S: ReadSource,
-    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-{
+impl<S: ReadSource> Execution<'_, S> {
     /// Fetches the records of the candidates at `order`, which validates them.
     pub(super) fn fetch_window(
         &mut self,

@@ -12,6 +12,9 @@
 //! 4. **Check** of all predicates on the fetched record.
 //! 5. **Limits.** The driver counts the answers of each value, and skips answers before the query's token.
 //!
+//! The driver is a pull cursor, [`RowCursor`]: it reads candidates until the next answer is known, and holds its state between
+//! two answers. [`Lookup::run`] is a loop over it.
+//!
 //! The limit counts validated answers only, so K answers are the first K of all matches, regardless of obsolete
 //! candidates. A write is answered once even if several of its values match; writes are identified by sequence number.
 //!
@@ -24,30 +27,27 @@ mod fetch;
 mod intersect;
 mod per_value;
 mod plan;
+mod planned;
 mod resolve;
+mod row_cursor;
 mod window;
 
 use std::ops::{ControlFlow, Deref};
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_base::{Result, SequenceNumber, TreeId};
 
 use bolide_table::ReadCounters;
 
 use crate::attribute::Value as Selected;
-use crate::candidate::CandidateCursor;
-use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::fetch::FetchOptions;
-use crate::query::{CompiledQuery, Query};
-use crate::scan::{ScanCursor, ScanSkips};
+use crate::query::Query;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
-use crate::spec::Maintenance;
 
-use self::execution::Execution;
-use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
-use self::plan::{AccessPath, LookupPlan};
+pub use self::planned::PlannedLookup;
+pub use self::row_cursor::RowCursor;
 
 /// Settings of a lookup.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ pub struct LookupOptions<'a> {
     /// How records are fetched.
     pub fetch: FetchOptions<'a>,
     /// A clock in nanoseconds to measure the stages. Default: none.
-    pub clock: Option<&'a dyn Fn() -> u64>,
+    pub clock: Option<&'a (dyn Fn() -> u64 + Sync)>,
     /// The plan to use regardless of its cost.
     #[cfg(test)]
     pub(crate) forced_plan: plan::ForcedPlan,
@@ -142,187 +142,32 @@ impl<S: ReadSource> Lookup<'_, S> {
     /// emits nothing; the count is [`Explain::answers`].
     ///
     /// # Errors
-    /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and if the index that the
-    /// query names cannot serve it; `NotFound` if there is no such index; `Corruption` or `Io` from reading; those of `emit`.
+    /// As [`plan`](Self::plan) and [`RowCursor::next_with`]; those of `emit`.
     pub fn run(
         &self,
         query: &Query,
-        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
+        mut emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
-        let compiled = CompiledQuery::new(query)?;
-        if self.extractor.is_none() && !compiled.predicates.is_empty() {
-            return Err(Error::invalid_input(
-                "the records of this collection have no attributes: it needs an extractor",
-            ));
-        }
-        self.check_token(&compiled)?;
-        let start = self.options.clock.map_or(0, |clock| clock());
         let before = ReadCounters::of_this_thread();
-        let mut plan = self.plan(query, &compiled, self.options.clock.is_some())?;
-        let planned = self.options.clock.map_or(0, |clock| clock());
-        let (by_choice, alternatives) = (plan.scans_by_choice, std::mem::take(&mut plan.alternatives));
-        let mut explain = match &plan.paths[..] {
-            [] => self.run_scan(query, &compiled, emit)?,
-            _ => self.run_index(plan, query, &compiled, emit)?,
-        };
-        (explain.scans_by_choice, explain.alternatives) = (by_choice, alternatives);
-        explain.plan_nanos = planned - start;
+        let planned = self.plan(query)?;
+        let mut rows = planned.rows()?;
+        while let Some(flow) = rows.next_with(&mut emit)? {
+            if flow?.is_break() {
+                break;
+            }
+        }
+        let mut explain = rows.finish();
         explain.reads = ReadCounters::of_this_thread() - before;
         Ok(explain)
     }
 
-    /// A token of a snapshot is valid at that snapshot only.
-    fn check_token(&self, compiled: &CompiledQuery<'_>) -> Result<()> {
-        let Some(snapshot) = compiled.after.and_then(CursorToken::snapshot) else {
-            return Ok(());
-        };
-        if self.options.is_snapshot && snapshot == self.view.sequence() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Expired,
-            "the cursor token belongs to a snapshot that was not passed with it; its data may be gone",
-        ))
-    }
-
-    fn run_index(
-        &self,
-        mut plan: LookupPlan<'_, S>,
-        query: &Query,
-        compiled: &CompiledQuery<'_>,
-        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-    ) -> Result<Explain> {
-        let table = self.view.tree(self.table)?;
-        let mut read = 0;
-        let set = if compiled.limit == 0 { None } else { self.prepare(&mut plan, compiled, &mut read)? };
-        let Some((driving, filtering)) = plan.paths.split_first_mut() else {
-            return Err(Error::internal("a plan has no index"));
-        };
-        if let (Some(token), false) = (compiled.after, compiled.needs_order_values() && !compiled.by_value())
-        {
-            driving.access.resume_at(compiled.order, &token.value, token.sequence);
-        }
-        let (driving, filtering) = (&*driving, &*filtering);
-        let synchronous =
-            |path: &&AccessPath<'_, S>| path.index.spec().maintenance() == Maintenance::Synchronous;
-        let validating = filtering.iter().find(synchronous).filter(|_| !synchronous(&driving));
-        let validator = validating.unwrap_or(driving).index.validator();
-        let validation_tree = validator.tree().map(|tree| self.view.tree(tree)).transpose()?;
-        let mut execution = Execution::new(self, compiled, &table, Some(validator), emit);
-        execution.validation_tree = validation_tree.as_ref().unwrap_or(&table);
-        execution.use_index(driving, filtering, self.options.recheck);
-        // The candidates of an index in the sstables come with their records, so the validator decides in any case. A
-        // validator without I/O runs before the fetch if that saves work in the table.
-        let validates_first = self.options.fetch.by_sequence && validator.is_immediate();
-        let by_record = execution.fetch && !validates_first && driving.index.spec().kind().has_tree();
-        execution.explain.validation = if by_record { "record" } else { validator.name() };
-        execution.explain.candidates = read;
-        if self.options.clock.is_some() {
-            describe_predicates(query, driving, filtering, &mut execution.explain);
-        }
-        let empty = |path: &AccessPath<'_, S>| path.access.low >= path.access.end;
-        let nothing =
-            empty(driving) || filtering.iter().any(empty) || set.as_ref().is_some_and(SequenceSet::is_empty);
-        if !nothing && compiled.limit > 0 {
-            execution.run(|| {
-                let cursor = driving.index.candidates(&driving.access, compiled.order, self.view)?;
-                if let Some(set) = &set {
-                    return Ok(Box::new(FilteredCursor::new(cursor, set)) as Box<dyn CandidateCursor + '_>);
-                }
-                if filtering.is_empty() {
-                    return Ok(cursor);
-                }
-                let mut cursors = Vec::with_capacity(filtering.len());
-                for path in filtering {
-                    cursors.push(path.index.candidates(&path.access, compiled.order, self.view)?);
-                }
-                Ok(Box::new(MergeCursor::new(cursor, cursors)))
-            })?;
-        }
-        Ok(execution.finish(query, self))
-    }
-
-    /// Reads the filtering indexes into a set, unless the plan merges them. An index whose set does not fit into memory is
-    /// removed from the plan: its predicates are then checked on records.
-    fn prepare(
-        &self,
-        plan: &mut LookupPlan<'_, S>,
-        compiled: &CompiledQuery<'_>,
-        read: &mut u64,
-    ) -> Result<Option<SequenceSet>> {
-        if plan.merge || plan.paths.len() < 2 {
-            return Ok(None);
-        }
-        // The smallest set first: of the following indexes only its members are collected.
-        let mut filtering = plan.paths.split_off(1);
-        filtering.sort_by(|left, right| left.entries.total_cmp(&right.entries));
-        let mut set: Option<SequenceSet> = None;
-        for mut path in filtering {
-            // A set has no order.
-            path.access.near = None;
-            if path.access.low >= path.access.end {
-                plan.paths.push(path);
-                return Ok(Some(SequenceSet::default()));
-            }
-            let bytes = self.options.collect_bytes;
-            let collected = {
-                let mut cursor = path.index.candidates(&path.access, compiled.order, self.view)?;
-                SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, read)?
-            };
-            if let Some(collected) = collected {
-                set = Some(collected);
-                plan.paths.push(path);
-            }
-        }
-        Ok(set)
-    }
-
-    fn run_scan(
-        &self,
-        query: &Query,
-        compiled: &CompiledQuery<'_>,
-        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-    ) -> Result<Explain> {
-        let table = self.view.tree(self.table)?;
-        let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
-        let skipped = ScanSkips::default();
-        let mut execution = Execution::new(self, compiled, &table, None, emit);
-        execution.use_scan();
-        execution.explain.access = "scan";
-        execution.explain.validation = "none";
-        execution.explain.filtered = query.predicates().iter().map(ToString::to_string).collect();
-        if compiled.limit > 0 {
-            execution.run(|| {
-                let records = table.cursor(&[], None)?;
-                Ok(Box::new(ScanCursor::new(records, compiled, extractor, &skipped)))
-            })?;
-        }
-        let explain = &mut execution.explain;
-        explain.mismatched = skipped.mismatched.get();
-        explain.malformed = skipped.malformed.get();
-        explain.current = explain.candidates;
-        explain.candidates += explain.mismatched + explain.malformed;
-        Ok(execution.finish(query, self))
-    }
-}
-
-/// Adds the predicates to `explain`, by where they are evaluated.
-fn describe_predicates<S: ReadSource>(
-    query: &Query,
-    driving: &AccessPath<'_, S>,
-    filtering: &[AccessPath<'_, S>],
-    explain: &mut Explain,
-) {
-    for (number, predicate) in query.predicates().iter().enumerate() {
-        let covers = |path: &AccessPath<'_, S>| path.access.covered.contains(&number);
-        let list = if covers(driving) || filtering.iter().any(covers) {
-            &mut explain.covered
-        } else if driving.access.covers_predicate(number) {
-            &mut explain.included
-        } else {
-            &mut explain.filtered
-        };
-        list.push(predicate.to_string());
+    /// Chooses the plan of `query`. If it intersects several indexes, the filtering ones may be read.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and if the index that the
+    /// query names cannot serve it; `NotFound` if there is no such index; `Corruption` or `Io` from reading.
+    pub fn plan<'p>(&'p self, query: &'p Query) -> Result<PlannedLookup<'p, S>> {
+        PlannedLookup::new(self, query)
     }
 }
 

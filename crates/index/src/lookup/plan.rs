@@ -102,7 +102,7 @@ struct Estimates<'p, 'q> {
 
 impl<'a, S: ReadSource> Lookup<'a, S> {
     /// Chooses the plan for a query. `explain`: returns the alternatives too.
-    pub(super) fn plan(
+    pub(super) fn choose_plan(
         &self,
         query: &Query,
         compiled: &CompiledQuery<'_>,

@@ -1,5 +1,6 @@
 //! Every plan, order, limit and token page returns the answers of the model.
 
+use bolide_base::ErrorKind;
 use proptest::prelude::*;
 
 use super::plan::ForcedPlan;

@@ -12,8 +12,6 @@
 //! Memory: up to about 16 MiB of fetched records are buffered. If the window has more, the rest are fetched one by one as
 //! they are emitted. [`fetch`](super::fetch) describes how records are fetched.
 
-use std::ops::ControlFlow;
-
 use bolide_base::{Result, SequenceNumber};
 
 use bolide_lsm::store::FoundInRun;
@@ -28,22 +26,39 @@ use super::execution::Execution;
 use super::window::{CandidateFlags, CandidateState, CandidateWindow};
 use super::{RecordRef, Row, RowRecord};
 
-impl<S, F> Execution<'_, S, F>
-where
-    S: ReadSource,
-    F: FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
-{
-    /// Adds a candidate, in emission order, and emits the window if it is full. False if no more answers are wanted.
-    pub(super) fn offer(&mut self, candidate: &Candidate<'_>) -> Result<bool> {
+/// The outcome of offering a candidate.
+pub(super) enum Offered<'x, V> {
+    /// It is an answer.
+    Row(Row<'x, V>),
+    /// The window is full: it has to be resolved and emitted.
+    Full,
+    /// It is no answer, or waits in the window, or was only counted.
+    Nothing,
+}
+
+impl<'x, V> From<Option<Row<'x, V>>> for Offered<'x, V> {
+    #[inline]
+    fn from(row: Option<Row<'x, V>>) -> Self {
+        row.map_or(Self::Nothing, Self::Row)
+    }
+}
+
+impl<S: ReadSource> Execution<'_, S> {
+    /// Adds a candidate, in emission order, to the window; or resolves it at once if it needs none.
+    pub(super) fn offer<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        window: &mut CandidateWindow<RecordRef<S>>,
+    ) -> Result<Offered<'x, RecordRef<S>>> {
         if candidate.repeated && self.answered.contains(&candidate.sequence) {
-            return Ok(true);
+            return Ok(Offered::Nothing);
         }
         // Verified candidates need no check.
         let entry_check =
             if self.verified { EntryCheck::Match } else { self.covered.check(candidate.included) };
         if entry_check == EntryCheck::Mismatch {
             self.explain.mismatched += 1;
-            return Ok(true);
+            return Ok(Offered::Nothing);
         }
         let is_multi_valued = self.query.order_predicate.is_some()
             && self.counts_or_resumes()
@@ -56,45 +71,45 @@ where
             is_multi_valued,
         };
         if flags.has_order_value && self.is_excluded(candidate.order_value, candidate.sequence) {
-            return Ok(true);
+            return Ok(Offered::Nothing);
         }
         if !self.uses_window() {
-            return self.resolve_alone(candidate, flags);
+            return self.resolve_alone(candidate, flags).map(Offered::from);
         }
-        if candidate.origin.validated && has_needed_record(candidate, flags) && self.window.is_empty() {
-            return self.resolve_validated(candidate, flags);
+        if candidate.origin.validated && has_needed_record(candidate, flags) && window.is_empty() {
+            return self.resolve_validated(candidate, flags).map(Offered::from);
         }
-        self.window.push(candidate, flags);
-        let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
-        let full =
-            self.window.candidates.len() >= self.window.size.min(wanted.try_into().unwrap_or(usize::MAX));
-        if full { self.resolve_window() } else { Ok(true) }
+        window.push(candidate, flags);
+        let is_full = window.candidates.len() >= window.size.min(self.wanted());
+        Ok(if is_full { Offered::Full } else { Offered::Nothing })
     }
 
-    /// Resolves and emits a candidate outside of a window.
-    fn resolve_alone(&mut self, candidate: &Candidate<'_>, flags: CandidateFlags) -> Result<bool> {
+    /// Resolves a candidate outside of a window. Returns it if it is an answer.
+    fn resolve_alone<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        flags: CandidateFlags,
+    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
         if flags.needs_record {
-            return match self.accept(candidate, flags, CandidateState::Pending)? {
-                Some(record) => self.emit_candidate(candidate, flags, record),
-                None => Ok(true),
-            };
+            return self.emit_accepted(candidate, flags, CandidateState::Pending);
         }
         let current = self.verified || self.is_current(candidate)?;
-        if current { self.emit_candidate(candidate, flags, None) } else { Ok(true) }
+        Ok(if current { self.emit_candidate(candidate, flags, None) } else { None })
     }
 
-    /// Emits a candidate that the index has validated except for range tombstones, and that needs no fetch. It does not
+    /// Resolves a candidate that the index has validated except for range tombstones, and that needs no fetch. It does not
     /// have to wait for a window.
-    fn resolve_validated(&mut self, candidate: &Candidate<'_>, flags: CandidateFlags) -> Result<bool> {
+    fn resolve_validated<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        flags: CandidateFlags,
+    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
         let state = match self.table.covered_by_range_tombstone(candidate.primary_key, candidate.sequence) {
             true => CandidateState::Obsolete,
             false if flags.needs_record => CandidateState::CurrentWithRecord,
             false => CandidateState::Current(None),
         };
-        match self.accept(candidate, flags, state)? {
-            Some(record) => self.emit_candidate(candidate, flags, record),
-            None => Ok(true),
-        }
+        self.emit_accepted(candidate, flags, state)
     }
 
     /// Whether candidates need reads of the table, which a window combines.
@@ -102,44 +117,55 @@ where
         self.fetch || !self.verified && self.validator.is_none_or(|validator| !validator.is_immediate())
     }
 
-    /// Resolves and emits the candidates of the window. False if no more answers are wanted.
-    pub(super) fn resolve_window(&mut self) -> Result<bool> {
-        let mut window = std::mem::replace(&mut self.window, CandidateWindow::new());
-        self.resolve(&mut window)?;
-        let states = std::mem::take(&mut window.states);
-        for (position, state) in states.into_iter().enumerate() {
-            let flags = window.candidates[position].flags;
-            let candidate = window.candidate(position);
-            // An earlier candidate of this window may have the same write, or reach the limit of its value.
-            if candidate.repeated && self.answered.contains(&candidate.sequence)
-                || flags.has_order_value && self.is_excluded(candidate.order_value, candidate.sequence)
-            {
-                continue;
-            }
-            if let Some(record) = self.accept(&candidate, flags, state)?
-                && !self.emit_candidate(&candidate, flags, record)?
-            {
-                return Ok(false);
-            }
+    /// Returns a candidate of a resolved window if it is an answer.
+    #[inline]
+    pub(super) fn emit_resolved<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        flags: CandidateFlags,
+        state: CandidateState<RecordRef<S>>,
+    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        // An earlier candidate of this window may have the same write, or reach the limit of its value.
+        if candidate.repeated && self.answered.contains(&candidate.sequence)
+            || flags.has_order_value && self.is_excluded(candidate.order_value, candidate.sequence)
+        {
+            return Ok(None);
         }
-        window.restart();
-        self.window = window;
-        Ok(true)
+        self.emit_accepted(candidate, flags, state)
+    }
+
+    fn emit_accepted<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
+        flags: CandidateFlags,
+        state: CandidateState<RecordRef<S>>,
+    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        match self.accept(candidate, flags, state)? {
+            Some(record) => Ok(self.emit_candidate(candidate, flags, record)),
+            None => Ok(None),
+        }
     }
 
     /// Collects a candidate whose order value is in its record.
-    pub(super) fn collect_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
+    pub(super) fn collect_by_record(
+        &mut self,
+        candidate: &Candidate<'_>,
+        window: &mut CandidateWindow<RecordRef<S>>,
+        top: &mut TopK,
+    ) -> Result<()> {
         let flags = CandidateFlags { needs_record: true, has_order_value: false, is_multi_valued: false };
-        self.window.push(candidate, flags);
-        if self.window.candidates.len() >= self.window.size { self.collect_window(top) } else { Ok(()) }
+        window.push(candidate, flags);
+        if window.candidates.len() >= window.size { self.collect_window(window, top) } else { Ok(()) }
     }
 
     /// Resolves the candidates of the window, and collects the matches with their order values.
-    pub(super) fn collect_window(&mut self, top: &mut TopK) -> Result<()> {
-        let mut window = std::mem::replace(&mut self.window, CandidateWindow::new());
-        self.resolve(&mut window)?;
-        let states = std::mem::take(&mut window.states);
-        for (position, state) in states.into_iter().enumerate() {
+    pub(super) fn collect_window(
+        &mut self,
+        window: &mut CandidateWindow<RecordRef<S>>,
+        top: &mut TopK,
+    ) -> Result<()> {
+        self.resolve(window)?;
+        while let Some((position, state)) = window.take_next() {
             let candidate = window.candidate(position);
             if let Some(record) = self.accept(&candidate, window.candidates[position].flags, state)? {
                 // Several candidates of one write have the same rank and are collected once.
@@ -153,16 +179,21 @@ where
             }
         }
         window.restart();
-        self.window = window;
         Ok(())
     }
 
-    /// Validates or fetches all candidates of `window` together.
-    fn resolve(&mut self, window: &mut CandidateWindow<RecordRef<S>>) -> Result<()> {
+    /// Validates or fetches all candidates of `window` together, and starts its emission.
+    pub(super) fn resolve(&mut self, window: &mut CandidateWindow<RecordRef<S>>) -> Result<()> {
         let mut order = window.lookup_order();
         window.states.resize_with(order.len(), || CandidateState::Pending);
         self.resolve_located(window, &mut order)?;
-        if self.fetch { self.fetch_window(window, order) } else { self.validate_window(window, &order) }
+        if self.fetch {
+            self.fetch_window(window, order)?
+        } else {
+            self.validate_window(window, &order)?
+        }
+        window.start_emission();
+        Ok(())
     }
 
     /// Validates the candidates that have a location in the table and need no fetch, and removes them from `order`.
@@ -322,13 +353,13 @@ where
             && (flags.has_order_value || self.query.order_predicate.is_none())
     }
 
-    /// Emits a resolved candidate under its order value. False if no more answers are wanted.
-    fn emit_candidate(
-        &mut self,
-        candidate: &Candidate<'_>,
+    /// Emits a resolved candidate under its order value.
+    fn emit_candidate<'x>(
+        &'x mut self,
+        candidate: &Candidate<'x>,
         flags: CandidateFlags,
-        record: Option<RowRecord<'_, RecordRef<S>>>,
-    ) -> Result<bool> {
+        record: Option<RowRecord<'x, RecordRef<S>>>,
+    ) -> Option<Row<'x, RecordRef<S>>> {
         self.value.clear();
         if self.query.order_predicate.is_some() {
             let from_record = flags.needs_record && !flags.has_order_value;
@@ -343,7 +374,7 @@ where
             let may_differ =
                 flags.is_multi_valued && self.query.by_value() && !candidate.order_value.is_empty();
             if may_differ && self.value != candidate.order_value {
-                return Ok(true);
+                return None;
             }
         }
         if candidate.repeated {

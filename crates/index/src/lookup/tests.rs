@@ -1,7 +1,7 @@
 use bolide_base::ErrorKind;
 use proptest::prelude::*;
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::model::{ModelAnswer, ModelCollection, ModelWrite, expected_answers};
@@ -178,6 +178,58 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_cursor_may_be_dropped_and_continued_at_any_row(
+        history in proptest::collection::vec(any_write(), 0..60),
+        query in any_query(),
+        collect_bytes in prop_oneof![Just(1_usize), Just(32 << 20)],
+        pulled in 0..8_usize,
+    ) {
+        let mut collection = ModelCollection::new(&SPECS);
+        collection.write(&history).unwrap();
+        let view = collection.view();
+        let limit = query.answer_limit().unwrap_or(usize::MAX);
+        let all = expected_answers(&view, &query.clone().limit(usize::MAX));
+        let options = LookupOptions { collect_bytes, ..LookupOptions::default() };
+        for only in (0..=SPECS.len()).map(|only| (only < SPECS.len()).then_some(only)) {
+            let indexes = collection.indexes.iter().enumerate();
+            let indexes: Vec<&dyn SecondaryIndex<crate::model::ModelView>> = indexes
+                .filter(|(position, _)| only.is_none_or(|only| only == *position))
+                .map(|(_, index)| index as _)
+                .collect();
+            let (table, extractor) = (crate::model::TABLE, Some(&crate::json::JsonExtractor as _));
+            let lookup = Lookup { view: &view, table, extractor, indexes: &indexes, options };
+            let planned = lookup.plan(&query).unwrap();
+            let mut rows = planned.rows().unwrap();
+            let mut keys = Vec::new();
+            while keys.len() < pulled
+                && let Some(key) = rows.next_with(|row| (row.sequence, row.primary_key.to_vec())).unwrap()
+            {
+                keys.push(key);
+                prop_assert_eq!(rows.explain().answers, keys.len() as u64);
+            }
+            let of = |answers: &[ModelAnswer]| -> Vec<(u64, Vec<u8>)> {
+                answers.iter().map(|answer| (answer.sequence, answer.key.clone().into_bytes())).collect()
+            };
+            let first = &all[..all.len().min(limit).min(pulled)];
+            prop_assert_eq!(&keys, &of(first));
+            let token = rows.explain().next;
+            prop_assert_eq!(token.clone(), rows.finish().next);
+            // The end was not reached unless a further row was pulled in vain.
+            prop_assert_eq!(token.is_some(), !first.is_empty() && (pulled <= all.len() || limit <= all.len()));
+            if let Some(token) = token {
+                let query = query.clone().after(token);
+                let (rest, _) = collection.query(&view, &query, options, |index| only.is_none_or(|only| only == index)).unwrap();
+                let expected = &all[first.len()..];
+                prop_assert_eq!(rest, &expected[..expected.len().min(limit)]);
+            }
+        }
+    }
+}
+
 /// 100 records with `a` = 0..10 and `n` = their number, each written twice.
 fn hundred(spec: &str) -> ModelCollection {
     let mut collection = ModelCollection::new(&[spec]);
@@ -276,11 +328,8 @@ fn an_index_is_chosen_by_equalities_first_or_by_name() {
 #[test]
 fn explain_measures_stages_with_a_clock() {
     let collection = hundred("a");
-    let ticks = Cell::new(0);
-    let clock = || {
-        ticks.set(ticks.get() + 1000);
-        ticks.get()
-    };
+    let ticks = AtomicU64::new(0);
+    let clock = || ticks.fetch_add(1000, Ordering::Relaxed);
     let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
     let query = Query::new().eq("a", 3).eq("n", 1).limit(2);
     let (_, explain) = collection.query(&collection.view(), &query, options, |_| true).unwrap();

@@ -24,6 +24,8 @@ pub(super) struct CandidateWindow<V> {
     pub(super) states: Vec<CandidateState<V>>,
     /// Candidates at which the window is full.
     pub(super) size: usize,
+    /// Of a resolved window, the next candidate to emit; `None` while the window is filled.
+    next: Option<usize>,
 }
 
 /// A candidate of a window; its bytes start at the end of the previous one.
@@ -67,7 +69,7 @@ pub(super) enum CandidateState<V> {
 
 impl<V> CandidateWindow<V> {
     pub(super) fn new() -> Self {
-        Self { candidates: Vec::new(), bytes: Vec::new(), states: Vec::new(), size: FIRST_WINDOW }
+        Self { candidates: Vec::new(), bytes: Vec::new(), states: Vec::new(), size: FIRST_WINDOW, next: None }
     }
 
     pub(super) fn push(&mut self, candidate: &Candidate<'_>, flags: CandidateFlags) {
@@ -170,6 +172,26 @@ impl<V> CandidateWindow<V> {
         }
     }
 
+    /// Starts the emission of the window, which is resolved.
+    pub(super) fn start_emission(&mut self) {
+        self.next = Some(0);
+    }
+
+    /// Whether candidates of the resolved window may remain to be emitted.
+    #[inline]
+    pub(super) fn is_emitting(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The position and the state of the next candidate of a resolved window.
+    #[inline]
+    pub(super) fn take_next(&mut self) -> Option<(usize, CandidateState<V>)> {
+        let position = self.next?;
+        let state = std::mem::replace(self.states.get_mut(position)?, CandidateState::Obsolete);
+        self.next = Some(position + 1);
+        Some((position, state))
+    }
+
     /// Empties the window. If it was full the next one is twice as large, up to a bound.
     pub(super) fn restart(&mut self) {
         if self.candidates.len() >= self.size {
@@ -178,5 +200,6 @@ impl<V> CandidateWindow<V> {
         self.candidates.clear();
         self.bytes.clear();
         self.states.clear();
+        self.next = None;
     }
 }

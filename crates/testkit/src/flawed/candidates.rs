@@ -119,7 +119,7 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
     }
 }
 
-impl<T: TreeSource> CandidateCursor for FlawedCursor<'_, T> {
+impl<T: TreeSource + Send> CandidateCursor for FlawedCursor<'_, T> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         // One candidate stays pending, so that the last one can be dropped.
         let enough = if self.flaw == Flaw::DropsLast { 2 } else { 1 };

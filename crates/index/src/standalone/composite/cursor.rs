@@ -145,7 +145,7 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
     }
 }
 
-impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
+impl<C: EntryCursor + Send> CandidateCursor for CompositeCursor<'_, C> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         self.advance()?;
         if !self.entries.valid() {

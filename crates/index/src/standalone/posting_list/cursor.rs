@@ -109,7 +109,7 @@ impl<'v, R: ListReader> ListCursor<'v, R> {
     }
 }
 
-impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
+impl<R: ListReader + Send> CandidateCursor for ListCursor<'_, R> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
             match self.lists.step()? {

@@ -1,0 +1,242 @@
+//! A query with its plan, and what its execution reads: the part of a lookup that does not change while rows are read.
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use crate::candidate::CandidateCursor;
+use crate::cursor_token::CursorToken;
+use crate::explain::{Alternative, Explain};
+use crate::query::{CompiledQuery, Query};
+use crate::scan::ScanCursor;
+use crate::source::{ReadSource, TreeSource};
+use crate::spec::Maintenance;
+
+use super::Lookup;
+use super::execution::Execution;
+use super::intersect::{FilteredCursor, MergeCursor, SequenceSet};
+use super::plan::{AccessPath, LookupPlan};
+use super::row_cursor::RowCursor;
+
+/// A planned query, made by [`Lookup::plan`]: [`rows`](Self::rows) executes it.
+pub struct PlannedLookup<'p, S: ReadSource> {
+    lookup: &'p Lookup<'p, S>,
+    query: &'p Query,
+    compiled: CompiledQuery<'p>,
+    /// The access paths: none for a scan. The first is the driving index; the others filter its candidates.
+    paths: Vec<AccessPath<'p, S>>,
+    /// The writes that the filtering indexes return, unless the plan merges them.
+    set: Option<SequenceSet>,
+    table: S::Tree,
+    /// The tree that the validator reads, if it is not the table.
+    validation_tree: Option<S::Tree>,
+    /// The candidates that were read for the set.
+    set_candidates: u64,
+    scans_by_choice: bool,
+    alternatives: Vec<Alternative>,
+    plan_nanos: u64,
+}
+
+impl<'p, S: ReadSource> PlannedLookup<'p, S> {
+    pub(super) fn new(lookup: &'p Lookup<'_, S>, query: &'p Query) -> Result<Self> {
+        let compiled = CompiledQuery::new(query)?;
+        if lookup.extractor.is_none() && !compiled.predicates.is_empty() {
+            return Err(Error::invalid_input(
+                "the records of this collection have no attributes: it needs an extractor",
+            ));
+        }
+        check_token(lookup, &compiled)?;
+        let now = || lookup.options.clock.map_or(0, |clock| clock());
+        let start = now();
+        let mut plan = lookup.choose_plan(query, &compiled, lookup.options.clock.is_some())?;
+        let plan_nanos = now() - start;
+        let table = lookup.view.tree(lookup.table)?;
+        let mut set_candidates = 0;
+        let set = match compiled.limit {
+            0 => None,
+            _ => read_set(lookup, &mut plan, &compiled, &mut set_candidates)?,
+        };
+        let LookupPlan { mut paths, scans_by_choice, alternatives, .. } = plan;
+        if let Some(driving) = paths.first_mut()
+            && let Some(token) = compiled.after
+            && (!compiled.needs_order_values() || compiled.by_value())
+        {
+            driving.access.resume_at(compiled.order, &token.value, token.sequence);
+        }
+        let validator = validating(&paths).and_then(|path| path.index.validator().tree());
+        let validation_tree = validator.map(|tree| lookup.view.tree(tree)).transpose()?;
+        Ok(Self {
+            lookup,
+            query,
+            compiled,
+            paths,
+            set,
+            table,
+            validation_tree,
+            set_candidates,
+            scans_by_choice,
+            alternatives,
+            plan_nanos,
+        })
+    }
+
+    /// Starts the execution. Opens the index, and reads nothing of it yet.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below; `NotFound` if an index was dropped.
+    pub fn rows(&self) -> Result<RowCursor<'_, S>> {
+        let execution = match self.paths.split_first() {
+            Some((driving, filtering)) => self.execution_of_index(driving, filtering),
+            None => self.execution_of_scan(),
+        };
+        let is_empty = |path: &AccessPath<'_, S>| path.access.low >= path.access.end;
+        let has_candidates = self.compiled.limit > 0
+            && !self.paths.iter().any(is_empty)
+            && !self.set.as_ref().is_some_and(SequenceSet::is_empty);
+        RowCursor::new(self, execution, has_candidates)
+    }
+
+    fn execution_of_index<'e>(
+        &'e self,
+        driving: &'e AccessPath<'p, S>,
+        filtering: &[AccessPath<'p, S>],
+    ) -> Execution<'e, S> {
+        let validator = validating(&self.paths).unwrap_or(driving).index.validator();
+        let mut execution = Execution::new(self.lookup, &self.compiled, &self.table, Some(validator));
+        execution.validation_tree = self.validation_tree.as_ref().unwrap_or(&self.table);
+        let options = &self.lookup.options;
+        execution.use_index(driving, filtering, options.recheck);
+        // The candidates of an index in the sstables come with their records, so the validator decides in any case. A
+        // validator without I/O runs before the fetch if that saves work in the table.
+        let validates_first = options.fetch.by_sequence && validator.is_immediate();
+        let by_record = execution.fetch && !validates_first && driving.index.spec().kind().has_tree();
+        execution.explain.validation = if by_record { "record" } else { validator.name() };
+        execution.explain.candidates = self.set_candidates;
+        if options.clock.is_some() {
+            describe_predicates(self.query, driving, filtering, &mut execution.explain);
+        }
+        self.describe_plan(&mut execution.explain);
+        execution
+    }
+
+    fn execution_of_scan(&self) -> Execution<'_, S> {
+        let mut execution = Execution::new(self.lookup, &self.compiled, &self.table, None);
+        execution.use_scan();
+        execution.explain.access = "scan";
+        execution.explain.validation = "none";
+        execution.explain.filtered = self.query.predicates().iter().map(ToString::to_string).collect();
+        self.describe_plan(&mut execution.explain);
+        execution
+    }
+
+    fn describe_plan(&self, explain: &mut Explain) {
+        explain.scans_by_choice = self.scans_by_choice;
+        explain.alternatives.clone_from(&self.alternatives);
+        explain.plan_nanos = self.plan_nanos;
+    }
+
+    /// The candidates of the plan, from the first one on.
+    pub(super) fn candidates(&self) -> Result<Box<dyn CandidateCursor + '_>> {
+        let Some((driving, filtering)) = self.paths.split_first() else {
+            let extractor = self.lookup.extractor.filter(|_| !self.compiled.predicates.is_empty());
+            let records = self.table.cursor(&[], None)?;
+            return Ok(Box::new(ScanCursor::new(records, &self.compiled, extractor)));
+        };
+        let cursor = self.open(driving)?;
+        if let Some(set) = &self.set {
+            return Ok(Box::new(FilteredCursor::new(cursor, set)));
+        }
+        if filtering.is_empty() {
+            return Ok(cursor);
+        }
+        let mut cursors = Vec::with_capacity(filtering.len());
+        for path in filtering {
+            cursors.push(self.open(path)?);
+        }
+        Ok(Box::new(MergeCursor::new(cursor, cursors)))
+    }
+
+    fn open<'c>(&'c self, path: &'c AccessPath<'p, S>) -> Result<Box<dyn CandidateCursor + 'c>> {
+        path.index.candidates(&path.access, self.compiled.order, self.lookup.view)
+    }
+
+    /// The token of the query for the answers after the one with this rank.
+    pub(super) fn token(&self, value: &[u8], sequence: u64) -> CursorToken {
+        let snapshot = self.lookup.options.is_snapshot.then(|| self.lookup.view.sequence());
+        CursorToken { query: self.query.fingerprint(), snapshot, sequence, value: value.to_vec() }
+    }
+}
+
+/// The path whose index validates: the driving one, or a filtering one that has no obsolete entries.
+fn validating<'v, 'i, S: ReadSource>(paths: &'v [AccessPath<'i, S>]) -> Option<&'v AccessPath<'i, S>> {
+    let synchronous = |path: &&AccessPath<'_, S>| path.index.spec().maintenance() == Maintenance::Synchronous;
+    let (driving, filtering) = paths.split_first()?;
+    filtering.iter().find(synchronous).filter(|_| !synchronous(&driving)).or(Some(driving))
+}
+
+/// A token of a snapshot is valid at that snapshot only.
+fn check_token<S: ReadSource>(lookup: &Lookup<'_, S>, compiled: &CompiledQuery<'_>) -> Result<()> {
+    let Some(snapshot) = compiled.after.and_then(CursorToken::snapshot) else {
+        return Ok(());
+    };
+    if lookup.options.is_snapshot && snapshot == lookup.view.sequence() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Expired,
+        "the cursor token belongs to a snapshot that was not passed with it; its data may be gone",
+    ))
+}
+
+/// Reads the filtering indexes into a set, unless the plan merges them. An index whose set does not fit into memory is
+/// removed from the plan: its predicates are then checked on records.
+fn read_set<S: ReadSource>(
+    lookup: &Lookup<'_, S>,
+    plan: &mut LookupPlan<'_, S>,
+    compiled: &CompiledQuery<'_>,
+    read: &mut u64,
+) -> Result<Option<SequenceSet>> {
+    if plan.merge || plan.paths.len() < 2 {
+        return Ok(None);
+    }
+    // The smallest set first: of the following indexes only its members are collected.
+    let mut filtering = plan.paths.split_off(1);
+    filtering.sort_by(|left, right| left.entries.total_cmp(&right.entries));
+    let mut set: Option<SequenceSet> = None;
+    for mut path in filtering {
+        // A set has no order.
+        path.access.near = None;
+        if path.access.low >= path.access.end {
+            plan.paths.push(path);
+            return Ok(Some(SequenceSet::default()));
+        }
+        let bytes = lookup.options.collect_bytes;
+        let collected = {
+            let mut cursor = path.index.candidates(&path.access, compiled.order, lookup.view)?;
+            SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, read)?
+        };
+        if let Some(collected) = collected {
+            set = Some(collected);
+            plan.paths.push(path);
+        }
+    }
+    Ok(set)
+}
+
+/// Adds the predicates to `explain`, by where they are evaluated.
+fn describe_predicates<S: ReadSource>(
+    query: &Query,
+    driving: &AccessPath<'_, S>,
+    filtering: &[AccessPath<'_, S>],
+    explain: &mut Explain,
+) {
+    for (number, predicate) in query.predicates().iter().enumerate() {
+        let covers = |path: &AccessPath<'_, S>| path.access.covered.contains(&number);
+        let list = if covers(driving) || filtering.iter().any(covers) {
+            &mut explain.covered
+        } else if driving.access.covers_predicate(number) {
+            &mut explain.included
+        } else {
+            &mut explain.filtered
+        };
+        list.push(predicate.to_string());
+    }
+}
