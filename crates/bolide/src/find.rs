@@ -86,6 +86,12 @@ impl From<NewestStatistics> for Outcome {
     }
 }
 
+impl From<Explain> for Outcome {
+    fn from(explain: Explain) -> Self {
+        Self(AnswerSource::Driver(Box::new(explain)))
+    }
+}
+
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a box would cost the shortest queries an allocation")]
 enum AnswerSource {
@@ -223,8 +229,8 @@ impl Collection {
     /// The records that satisfy `query`, newest first unless it sets another order, all at one sequence number.
     ///
     /// The plan is chosen by its estimated cost: one index, several intersected, or a scan of the collection, also if
-    /// no index serves; [`Explain`] reports it. All answers are in memory at a time; use [`find_each`](Self::find_each)
-    /// for queries without a limit.
+    /// no index serves; [`Explain`] reports it. All answers are in memory at a time; use [`answers`](Self::answers) or
+    /// [`find_each`](Self::find_each) for queries without a limit.
     ///
     /// # Errors
     /// `InvalidInput` for a malformed query, for a cursor token of another query, for predicates on bytes without an
@@ -387,16 +393,21 @@ impl Collection {
                 each(answer)
             });
             match found {
-                // An index was dropped between its choice and its first read: choose again.
-                Err(error)
-                    if error.kind() == ErrorKind::NotFound
-                        && !answered
-                        && !Arc::ptr_eq(&set, &self.state.indexes_guard()) => {}
-                // Another plan avoids the index whose file is damaged.
-                Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) && !answered => {}
-                other => return other.map(|explain| Outcome(AnswerSource::Driver(Box::new(explain)))),
+                Err(error) if self.may_choose_again(&set, &error, answered) => {}
+                other => return other.map(Outcome::from),
             }
         }
+    }
+
+    /// Whether a query that failed with `error` among the indexes of `set` may choose another plan: before its first
+    /// answer.
+    pub(crate) fn may_choose_again(&self, set: &Arc<IndexSet>, error: &Error, answered: bool) -> bool {
+        // An index was dropped between its choice and its first read.
+        let was_dropped = error.kind() == ErrorKind::NotFound
+            && !answered
+            && !Arc::ptr_eq(set, &self.state.indexes_guard());
+        // Another plan avoids the index whose file is damaged.
+        was_dropped || self.handle.engine.isolate_damaged(&self.state, error) && !answered
     }
 
     fn find_among(
@@ -407,28 +418,14 @@ impl Collection {
         options: &FindOptions,
         each: &mut dyn FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
-        check_forced_index(set, query, view.sequence())?;
-        let usable: Vec<&dyn SecondaryIndex<ReadView>> = set
-            .all()
-            .iter()
-            .filter(|index| index.replaces.is_none() && index.progress.serves(view.sequence()))
-            .map(|index| &*index.structure)
-            .collect();
-        let runtime = &self.handle.engine.components.runtime;
-        let clock = || runtime.now_micros().saturating_mul(1_000);
-        let mut lookup_options = LookupOptions::default();
-        lookup_options.collect_bytes = options.collect_bytes;
-        lookup_options.is_snapshot = options.snapshot.is_some();
-        lookup_options.fetch = self.handle.engine.fetching.options(options.fetch_settings());
-        if options.measure {
-            lookup_options.clock = Some(&clock);
-        }
+        let usable = usable_indexes(set, query, view.sequence())?;
+        let clock = self.query_clock();
         let lookup = Lookup {
             view,
             table: self.state.tree,
             extractor: set.extractor().ok(),
             indexes: &usable,
-            options: lookup_options,
+            options: self.lookup_options(options, &clock),
         };
         lookup.run(query, |row| {
             each(AnswerRef {
@@ -439,6 +436,40 @@ impl Collection {
             })
         })
     }
+
+    /// A clock in nanoseconds.
+    pub(crate) fn query_clock(&self) -> impl Fn() -> u64 + Sync + '_ {
+        let runtime = &self.handle.engine.components.runtime;
+        || runtime.now_micros().saturating_mul(1_000)
+    }
+
+    /// The settings of the lookup driver for a query with `options`; stages are measured with `clock`.
+    pub(crate) fn lookup_options<'o>(
+        &'o self,
+        options: &FindOptions,
+        clock: &'o (dyn Fn() -> u64 + Sync),
+    ) -> LookupOptions<'o> {
+        let mut lookup_options = LookupOptions::default();
+        lookup_options.collect_bytes = options.collect_bytes;
+        lookup_options.is_snapshot = options.snapshot.is_some();
+        lookup_options.fetch = self.handle.engine.fetching.options(options.fetch_settings());
+        lookup_options.clock = options.measure.then_some(clock);
+        lookup_options
+    }
+}
+
+/// The indexes that `query` may use at `sequence`.
+///
+/// # Errors
+/// Why the index that the query names cannot be used, if it cannot.
+pub(crate) fn usable_indexes<'s>(
+    set: &'s IndexSet,
+    query: &Query,
+    sequence: SequenceNumber,
+) -> Result<Vec<&'s dyn SecondaryIndex<ReadView>>> {
+    check_forced_index(set, query, sequence)?;
+    let usable = set.all().iter().filter(|index| index.replaces.is_none() && index.progress.serves(sequence));
+    Ok(usable.map(|index| &*index.structure).collect())
 }
 
 /// Reports why the index that a query names cannot be used at `sequence`, if it cannot.

@@ -60,7 +60,7 @@
 //! | copy what is left of a damaged database | [`repair()`] |
 //! | read and write records, create indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
 //! | iterate in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
-//! | query by attributes | [`Query`], [`Collection::find`], [`FindOptions`], [`PreparedQuery`] |
+//! | query by attributes | [`Query`], [`Collection::find`], [`Collection::answers`], [`FindOptions`], [`PreparedQuery`] |
 //! | declare an index | [`IndexSpec`] |
 //! | tune | [`Options`], [`CollectionOptions`], [`WriteOptions`] |
 //! | store records that are not JSON | [`RecordKind::Bytes`], [`AttributeExtractor`] |
@@ -78,6 +78,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod answer_cursor;
 mod back_fill;
 mod background_errors;
 mod catalog;
@@ -141,6 +142,7 @@ pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
 /// Index kinds: the list of all, and the registration of a program's own.
 pub use bolide_index::kinds;
+pub use answer_cursor::{AnswerCursor, AnswerIter};
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::ps_tree_index::PsTreeFigures;
