@@ -170,7 +170,7 @@ impl QueryTarget<'_> {
         model: &CollectionModel,
         model_query: &ModelQuery,
     ) -> Result<String, StepFailure> {
-        let Some(answers) = self.find(to_query(model_query)?)? else { return Ok(String::new()) };
+        let Some(answers) = self.find(&self.query(model_query)?)? else { return Ok(String::new()) };
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
             return Err(self.wrong(model_query, &format!("{:?} answered", answers.explain().index)));
         }
@@ -192,13 +192,13 @@ impl QueryTarget<'_> {
         let all = ModelQuery { limit: None, ..model_query.clone() };
         let wanted: Vec<&[u8]> = all.answer(&model.rows).into_iter().map(|(key, _)| key).collect();
         let mut found: Vec<Vec<u8>> = Vec::new();
-        let mut next = Some(to_query(&model_query)?);
+        let mut next = Some(self.query(&model_query)?);
         while let Some(page) = next {
-            let Some(answers) = self.find(page)? else { return Ok(()) };
+            let Some(answers) = self.find(&page)? else { return Ok(()) };
             found.extend(answers.iter().map(|answer| answer.key.clone()));
             let token = answers.next_token().filter(|_| found.len() <= wanted.len());
             next = token
-                .map(|token| to_query(&model_query).map(|query| query.after(token.clone())))
+                .map(|token| self.query(&model_query).map(|query| query.after(token.clone())))
                 .transpose()?;
         }
         if found != wanted {
@@ -213,14 +213,20 @@ impl QueryTarget<'_> {
         Ok(())
     }
 
+    /// The query of the database, with the index that must serve it.
+    pub(crate) fn query(&self, model_query: &ModelQuery) -> bolide::Result<Query> {
+        let query = to_query(model_query)?;
+        Ok(match self.index {
+            Some(index) => query.using_index(index),
+            None => query,
+        })
+    }
+
     /// The answers; `None` if the index is newer than the snapshot or still being built.
-    fn find(&self, mut query: Query) -> Result<Option<Answers>, StepFailure> {
-        if let Some(index) = self.index {
-            query = query.using_index(index);
-        }
+    pub(crate) fn find(&self, query: &Query) -> Result<Option<Answers>, StepFailure> {
         let answers = match self.snapshot {
-            Some(snapshot) => self.collection.find_at(snapshot, &query),
-            None => self.collection.find(&query),
+            Some(snapshot) => self.collection.find_at(snapshot, query),
+            None => self.collection.find(query),
         };
         match answers {
             Err(error) if self.index.is_some() && is_not_ready(&error) => Ok(None),

@@ -6,6 +6,8 @@
 //! Each case runs with indexes created before, amid and after the data, and with nothing, a flush, a compaction or a reopen
 //! after each write. At the end of a case all of these follow in turn. At each stage every index must answer all
 //! [`queries`] exactly as the model, at the latest state and at every snapshot, and the deep check must find no problem.
+//! The pull cursor must return the same answers, also if it is dropped and continued. At the very end cursors stay open
+//! while every record is changed, the changes are flushed and compacted, and the indexes are dropped: they must not notice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,9 +26,14 @@ use crate::subject::Subject;
 use crate::verify::QueryTarget;
 
 pub mod cases;
+mod cursors;
 pub mod queries;
 
 use cases::{COLLECTION, Case, CaseStep};
+use cursors::PulledQuery;
+
+/// One in this number of queries is also read by cursors.
+const CURSOR_SHARE: usize = 5;
 
 /// The attributes of the indexes.
 const ATTRIBUTES: [&str; 5] = ["v", "tags[*]", "v+w", "rect(areas)", "point(x,y)"];
@@ -224,7 +231,8 @@ impl CaseRun<'_> {
             self.check_answers("compacted without snapshots")?;
         }
         self.step(&HistoryStep::Reopen)?;
-        self.check_answers("reopened")
+        self.check_answers("reopened")?;
+        self.check_open_cursors(&specs).map_err(|failure| format!("during writes: {failure}"))
     }
 
     fn create_indexes(&mut self, specs: &[Arc<str>]) -> Outcome {
@@ -271,9 +279,15 @@ impl CaseRun<'_> {
                     target.check_pages(model, &model_query, page)?;
                     count += 1;
                 }
-                for model_query in queries::all(&index.spec().attributes_text(), &records, self.turn) {
-                    target.check_answer(model, &model_query)?;
+                let all = queries::all(&index.spec().attributes_text(), &records, self.turn);
+                for (position, model_query) in all.iter().enumerate() {
+                    target.check_answer(model, model_query)?;
                     count += 1;
+                    if (position + self.turn).is_multiple_of(CURSOR_SHARE) {
+                        let pulled = 1 + position / CURSOR_SHARE % 4 * page / 2;
+                        cursors::check(&target, model_query, pulled)?;
+                        self.counts.add("cursors");
+                    }
                 }
             }
             for model_query in queries::few(&records) {
@@ -283,5 +297,30 @@ impl CaseRun<'_> {
             }
         }
         Ok(count)
+    }
+
+    /// Reads cursors while the records change: their answers are those of the moment at which they were opened.
+    fn check_open_cursors(&mut self, specs: &[Arc<str>]) -> Result<(), StepFailure> {
+        let collection = self.subject.db()?.collection(COLLECTION)?;
+        let Some(model) = self.subject.model.collections.get(COLLECTION).cloned() else { return Ok(()) };
+        let records = self.case.records();
+        let mut open = Vec::new();
+        for index in collection.indexes() {
+            let target = QueryTarget { collection: &collection, snapshot: None, index: Some(index.name()) };
+            let all = queries::all(&index.spec().attributes_text(), &records, self.turn);
+            for model_query in all.iter().skip(self.turn % CURSOR_SHARE).step_by(CURSOR_SHARE) {
+                open.extend(PulledQuery::open(&target, &model, model_query)?);
+            }
+        }
+        self.counts.add_many("open cursors", open.len() as u64);
+        let (changes, durability) = (cursors::changes_of_all(&model), Durability::None);
+        let mut steps =
+            vec![HistoryStep::Write { changes, durability }, HistoryStep::Flush, HistoryStep::Compact];
+        steps.extend(specs.iter().map(|spec| HistoryStep::ToggleIndex(COLLECTION, Arc::clone(spec))));
+        for step in &steps {
+            open.iter_mut().try_for_each(|query| query.pull(1))?;
+            self.subject.step(step)?;
+        }
+        open.into_iter().try_for_each(PulledQuery::finish)
     }
 }

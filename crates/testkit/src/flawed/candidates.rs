@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bolide::{Order, Result, SequenceNumber};
 use bolide_index::{Candidate, CandidateCursor, CandidateOrigin, TreeSource};
 
-use super::Flaw;
+use super::{Flaw, PAUSES};
 
 /// An owned copy of a candidate.
 #[derive(Debug, Clone)]
@@ -63,6 +63,8 @@ pub(super) struct FlawedCursor<'v, T> {
     current: Option<OwnedCandidate>,
     /// The last candidate as read from `inner`.
     previous: Option<OwnedCandidate>,
+    /// The pauses before the cursor was opened.
+    pauses: u64,
 }
 
 impl<'v, T: TreeSource> FlawedCursor<'v, T> {
@@ -72,7 +74,8 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
         query_order: Order,
         table: T,
     ) -> Self {
-        Self { inner, flaw, query_order, table, pending: VecDeque::new(), current: None, previous: None }
+        let (pending, pauses) = (VecDeque::new(), PAUSES.get());
+        Self { inner, flaw, query_order, table, pending, current: None, previous: None, pauses }
     }
 
     fn read(&mut self) -> Result<Option<OwnedCandidate>> {
@@ -121,6 +124,9 @@ impl<'v, T: TreeSource> FlawedCursor<'v, T> {
 
 impl<T: TreeSource + Send> CandidateCursor for FlawedCursor<'_, T> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+        if self.flaw == Flaw::EndsAtPause && self.pauses != PAUSES.get() {
+            return Ok(None);
+        }
         // One candidate stays pending, so that the last one can be dropped.
         let enough = if self.flaw == Flaw::DropsLast { 2 } else { 1 };
         if self.pending.len() < enough {

@@ -8,6 +8,7 @@
 mod candidates;
 mod index;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bolide::{IndexKind, IndexSpec, IndexWrapper, Maintenance};
@@ -15,6 +16,16 @@ use bolide_index::EntryOrder;
 
 use crate::rule::Rule;
 use index::FlawedIndex;
+
+thread_local! {
+    /// Pauses of the readers of this thread so far.
+    static PAUSES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Marks a pause of all readers of this thread, for [`Flaw::EndsAtPause`].
+pub(crate) fn pause() {
+    PAUSES.set(PAUSES.get() + 1);
+}
 
 /// A planted bug of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +66,13 @@ pub enum Flaw {
     IgnoresReplaced,
     /// The commit stages only the last change of a batch.
     ForgetsBatchMates,
+    /// The candidates end once their reader has paused.
+    EndsAtPause,
 }
 
 impl Flaw {
     /// All flaws.
-    pub const EACH: [Self; 18] = [
+    pub const EACH: [Self; 19] = [
         Self::DropsFirst,
         Self::DropsLast,
         Self::DropsKey,
@@ -78,6 +91,7 @@ impl Flaw {
         Self::IgnoresDeletes,
         Self::IgnoresReplaced,
         Self::ForgetsBatchMates,
+        Self::EndsAtPause,
     ];
 
     /// Whether the flaw can change an answer of an index with this specification.
@@ -95,6 +109,8 @@ impl Flaw {
             // Blind writes leave obsolete entries by design.
             Self::IgnoresDeletes | Self::IgnoresReplaced => writes_entries && synchronous,
             Self::ForgetsBatchMates => kind == IndexKind::EAGER || (writes_entries && synchronous),
+            // The others return all candidates of a case before the first answer.
+            Self::EndsAtPause => kind != IndexKind::EMBEDDED && spec.entry_order() == EntryOrder::Newest,
             _ => true,
         }
     }
@@ -108,7 +124,8 @@ impl Flaw {
             | Self::WrongSequence
             | Self::TrustsNone
             | Self::ForgetsLastEntry
-            | Self::ForgetsBackFill => &[Rule::Complete],
+            | Self::ForgetsBackFill
+            | Self::EndsAtPause => &[Rule::Complete],
             Self::Repeats => &[Rule::Once, Rule::Exact],
             Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => &[Rule::Ordered, Rule::Complete],
             Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
@@ -125,6 +142,7 @@ impl Flaw {
         match self {
             Self::BoundTooLow | Self::Resurrects | Self::TrustsAll => Some("range deletes"),
             Self::IgnoresDeletes | Self::ForgetsBatchMates => Some("snapshot before and after"),
+            Self::EndsAtPause => Some("a long posting list"),
             _ => None,
         }
     }
