@@ -1,7 +1,5 @@
 //! `find`: records by their attributes.
 
-use std::ops::ControlFlow;
-
 use bolide::{AttributePath, Collection, Explain, FindOptions, Order, Predicate, Query, Value};
 
 use super::database::{self, LineMaker};
@@ -70,24 +68,16 @@ fn note_types(equalities: &[String]) {
 fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Result<Explain, Failure> {
     let lines = LineMaker::new(collection);
     let mut printer = Printer::new(arguments.output.form());
-    let mut failed = None;
     let options = FindOptions::default().measure(arguments.explain.is_some());
-    let explain = collection.find_each(query, &options, |answer| {
+    let known = |error| known_indexes(collection, arguments, error);
+    let mut answers = collection.answers(query, &options).map_err(known)?;
+    while let Some(answer) = answers.next().map_err(known)? {
         let selected =
-            (!arguments.select.is_empty()).then(|| selected_record(&arguments.select, &answer.values));
-        let record = selected.as_deref().or(answer.record.as_deref());
-        match lines.with_line(&answer.key, Some(answer.sequence), record, |line| printer.line(line)) {
-            Ok(()) => Ok(ControlFlow::Continue(())),
-            Err(failure) => {
-                failed = Some(failure);
-                Ok(ControlFlow::Break(()))
-            }
-        }
-    });
-    if let Some(failure) = failed {
-        return Err(failure);
+            (!arguments.select.is_empty()).then(|| selected_record(&arguments.select, answer.values));
+        let record = selected.as_deref().or(answer.record);
+        lines.with_line(answer.key, Some(answer.sequence), record, |line| printer.line(line))?;
     }
-    let explain = explain.map_err(|error| known_indexes(collection, arguments, error))?;
+    let explain = answers.outcome().into_explain();
     print_token(&explain, arguments, printer)?;
     Ok(explain)
 }
