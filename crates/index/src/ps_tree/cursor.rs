@@ -352,7 +352,8 @@ impl<'t> PsCursor<'t> {
         }
     }
 
-    /// Skips the remaining entries of the current key. Has an effect only in the orders by value.
+    /// Skips the remaining entries of the current key. Has an effect only in the orders by value. For measurements.
+    #[cfg(feature = "paper")]
     pub fn skip_key(&mut self) {
         if let CursorWalk::Keys(keys) = &mut self.walk
             && let Some(chain) = keys.chain.take()

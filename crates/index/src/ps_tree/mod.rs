@@ -18,7 +18,7 @@
 //! * `newest` — the newest entries of one key
 //! * `hints` — cached places of the records of keys
 //! * `inspect` — check, dump, statistics, reclaim
-//! * `key_map` — the SKey layer on its own, for comparisons
+//! * `key_map` — the SKey layer on its own, for comparisons (feature `paper`)
 //!
 //! An entry is committed once its key's record points to its group, and the record of a new key once the SKey layer
 //! contains it. Anything written before is unreachable after a crash, and freed by [`PsTree::reclaim`]. Entries of a key
@@ -43,6 +43,7 @@ mod fuzzing;
 mod hints;
 mod insert;
 mod inspect;
+#[cfg(feature = "paper")]
 mod key_map;
 mod newest;
 mod obsolescence;
@@ -62,7 +63,7 @@ pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsReadStats};
 pub use fuzzing::fuzz_ps_tree;
 pub use insert::PsInserted;
 pub use inspect::{PsCheck, PsTreeStats};
-#[doc(hidden)]
+#[cfg(feature = "paper")]
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use newest::NewestEntries;
 pub use obsolescence::{Obsolescence, RetainAll};

@@ -2,7 +2,7 @@
 //!
 //! This is the "partial binary search" of REMIX §5.1, without random access to the entries of a segment. It compares
 //! with half the entries of a segment on average; the binary search compares with the logarithm of their number.
-//! It is the baseline for measurements of the search in the segment; readers do not use it.
+//! It is the baseline for measurements of the search in the segment; readers do not use it. Feature `paper`.
 
 use std::cmp::Ordering;
 

@@ -33,7 +33,7 @@
 //! | `run_position` | the position of a cursor in one run |
 //! | `run_prefetch` | prefetching of the runs of the next entries |
 //! | `staged_seek` | a seek in stages that overlaps memory latency with other seeks |
-//! | `linear_search` | a seek without a search in the segment |
+//! | `linear_search` | a seek without a search in the segment (feature `paper`) |
 //! | `visible` | a cursor over the versions visible at one sequence number |
 //! | `level` | a level of a tree with a view for each partition |
 //! | `level_cursor` | a cursor over the partitions of a level |
@@ -50,6 +50,7 @@ mod format;
 pub mod fuzzing;
 mod level;
 mod level_cursor;
+#[cfg(any(test, feature = "paper"))]
 mod linear_search;
 mod new_runs;
 mod rebuild;

@@ -25,7 +25,7 @@
 //! region_content  a region as a file of a simulated file system
 //! recovery        the header page and the free space at an opening
 //! reclaim         reclamation of unreachable space
-//! latency         delays that simulate slower memory
+//! latency         delays that simulate slower memory (feature `paper`)
 //! ```
 
 mod allocate;
@@ -38,6 +38,7 @@ mod epochs;
 mod extent;
 mod free_space;
 mod growth;
+#[cfg(feature = "paper")]
 mod latency;
 mod layout;
 mod line_model;
@@ -62,6 +63,7 @@ mod write_back;
 mod writer;
 
 pub use checkpoint::RegionCheckpoint;
+#[cfg(feature = "paper")]
 pub use latency::LatencyModel;
 pub use layout::{
     EXTENT_BYTES, GRANULE_BYTES, LINE_BYTES, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, ROOT_SLOTS,

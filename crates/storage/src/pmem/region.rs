@@ -9,6 +9,7 @@ use super::dirty::DirtyPages;
 use super::extent::{ExtentMemory, ExtentTable, HeapExtent};
 use super::free_space::FreeSpace;
 use super::growth::Growth;
+#[cfg(feature = "paper")]
 use super::latency::{Latency, LatencyModel};
 use super::layout::{
     EXTENT_BYTES, FIRST_PLACE, FORMAT_VERSION, ID_AT, MAGIC, MAGIC_AT, MARK_AT, OPEN_COUNT_AT, PAGE_BYTES,
@@ -33,6 +34,7 @@ pub struct RegionOptions {
     /// for each 4 MiB of it.
     pub limit_bytes: u64,
     /// Delays that simulate slower memory. Default: none.
+    #[cfg(feature = "paper")]
     pub latency: Option<LatencyModel>,
 }
 
@@ -42,6 +44,7 @@ impl Default for RegionOptions {
             name: "region".into(),
             id: 0,
             limit_bytes: if cfg!(miri) { 32 << 20 } else { 64 << 30 },
+            #[cfg(feature = "paper")]
             latency: None,
         }
     }
@@ -75,6 +78,7 @@ impl RegionOptions {
     }
 
     /// Sets the delays.
+    #[cfg(feature = "paper")]
     #[must_use]
     pub fn latency(mut self, model: LatencyModel) -> Self {
         self.latency = Some(model);
@@ -171,6 +175,7 @@ pub struct Region {
     pub(super) table: ExtentTable,
     pub(super) pages: DirtyPages,
     pub(super) backing: Backing,
+    #[cfg(feature = "paper")]
     pub(super) latency: Option<Latency>,
     pub(super) gate: RwLock<()>,
     pub(super) pins: Arc<Pins>,
@@ -229,6 +234,7 @@ impl Region {
             table: ExtentTable::new(limit),
             pages: DirtyPages::new(supports_checkpoints),
             backing,
+            #[cfg(feature = "paper")]
             latency: options.latency.map(Latency::new),
             gate: RwLock::new(()),
             pins: Arc::new(Pins::new()),
@@ -282,6 +288,7 @@ impl Region {
     fn word(&self, at: Place) -> Result<&Word> {
         match self.table.word(at) {
             Some(word) if at >= FIRST_PLACE => {
+                #[cfg(feature = "paper")]
                 self.delay(at, 8);
                 Ok(word)
             }
@@ -298,6 +305,7 @@ impl Region {
     pub fn words(&self, at: Place, bytes: usize) -> Result<&[Word]> {
         match self.table.words(at, bytes.div_ceil(8)) {
             Some(words) if at >= FIRST_PLACE => {
+                #[cfg(feature = "paper")]
                 self.delay(at, bytes);
                 Ok(words)
             }
@@ -305,8 +313,8 @@ impl Region {
         }
     }
 
-    /// As [`words`](Self::words), for partial reads: a [latency model](LatencyModel) delays only the bytes that
-    /// [`note_read`](Self::note_read) reports.
+    /// As [`words`](Self::words), for prefetches and partial reads: the latency model of the feature `paper` does not count
+    /// them.
     ///
     /// # Errors
     /// As [`words`](Self::words).
@@ -318,6 +326,7 @@ impl Region {
 
     /// Reports a read of the `bytes` bytes from `at` on to the [latency model](LatencyModel), if there is one; it delays the
     /// call.
+    #[cfg(feature = "paper")]
     #[inline]
     pub fn note_read(&self, at: Place, bytes: usize) {
         self.delay(at, bytes);
@@ -347,6 +356,7 @@ impl Region {
     }
 
     /// Waits for the delay of the latency model, if there is one.
+    #[cfg(feature = "paper")]
     #[inline]
     fn delay(&self, at: Place, bytes: usize) {
         if let Some(latency) = &self.latency {

@@ -140,8 +140,12 @@ impl<'a> RegionWriter<'a> {
     #[inline]
     pub fn persist(&self, at: Place, bytes: usize) -> Result<()> {
         let region = self.region;
-        match (&region.backing, &region.latency) {
-            (Backing::Memory, None) => Ok(()),
+        #[cfg(feature = "paper")]
+        if region.latency.is_some() {
+            return self.persist_lines(at, bytes);
+        }
+        match &region.backing {
+            Backing::Memory => Ok(()),
             _ => self.persist_lines(at, bytes),
         }
     }
@@ -155,6 +159,7 @@ impl<'a> RegionWriter<'a> {
         let words = words.ok_or_else(|| region.out_of_bounds(at, bytes))?;
         region.persist_calls.fetch_add(1, Ordering::Relaxed);
         region.persisted_lines.fetch_add(lines, Ordering::Relaxed);
+        #[cfg(feature = "paper")]
         if let Some(latency) = &region.latency {
             latency.written(at, bytes);
         }

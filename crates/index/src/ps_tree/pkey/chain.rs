@@ -89,13 +89,15 @@ impl<'r> ChainReader<'r> {
             self.next = start + LONG_HEADER_BYTES / 8;
             let bytes = GroupCounts::from_word(first.get()).bytes;
             self.end = self.next + bytes / 8;
+            #[cfg(feature = "paper")]
             self.region.note_read(group, LONG_HEADER_BYTES + bytes);
         } else {
             // A short group ends with its one entry.
             self.next = start + SHORT_HEADER_BYTES / 8;
             self.end = self.next + 1;
-            let header = EntryHeader::unchecked(first.get());
-            self.region.note_read(group, SHORT_HEADER_BYTES + header.entry_bytes());
+            #[cfg(feature = "paper")]
+            self.region
+                .note_read(group, SHORT_HEADER_BYTES + EntryHeader::unchecked(first.get()).entry_bytes());
         }
         Ok(())
     }

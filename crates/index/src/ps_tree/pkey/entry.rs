@@ -56,6 +56,7 @@ impl EntryHeader {
     }
 
     /// The header in `word`, unchecked; the caller has it checked later.
+    #[cfg(feature = "paper")]
     #[inline]
     pub(crate) fn unchecked(word: u64) -> Self {
         Self(word)
