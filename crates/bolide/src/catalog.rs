@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! descriptor  kind     u8       1 collection, 2 index, 3 key index
-//!             format   u8       collection 1; index 1 or 2; key index 2. A larger one was written by a
-//!                               newer version
+//!             format   u8       collection 1; index and key index 2. Others are refused
 //!             length   varint   of the fields that follow
 //!             fields   …        later versions of a format may append fields; readers skip them
 //!
@@ -20,9 +19,8 @@
 //! key index   owner    varint   tree of the collection; see [`bolide_index::KeyIndex`]
 //!             life     …
 //!
-//! life        state    u8       0 building, 1 ready, 2 failed, 3 damaged (2 and 3 from format 2 on)
+//! life        state    u8       0 building, 1 ready, 2 failed, 3 damaged
 //!             since    varint   the index is complete for every snapshot at or after this sequence number
-//!         from format 2 on:
 //!             replaces varint   tree of the index that this one takes the place of once it is ready, or 0
 //!             filled   u8       1 if the two fields that follow are there, else 0
 //!               key    bytes    the records up to this primary key, itself included, are back-filled
@@ -51,10 +49,10 @@ pub(crate) const MAX_SPEC_BYTES: usize = 65_536;
 const KIND_COLLECTION: u8 = 1;
 const KIND_INDEX: u8 = 2;
 const KIND_KEY_INDEX: u8 = 3;
-/// The only format of a collection, and the first of an index.
-const FIRST_FORMAT: u8 = 1;
-/// The format of indexes whose descriptor stores the progress of their build.
-const BUILD_FORMAT: u8 = 2;
+/// The format of the descriptor of a collection.
+const COLLECTION_FORMAT: u8 = 1;
+/// The format of the descriptors of indexes and key indexes.
+const INDEX_FORMAT: u8 = 2;
 /// The maximum length of the text of a problem, in bytes.
 const MAX_PROBLEM_BYTES: usize = 4_096;
 
@@ -200,7 +198,7 @@ impl CollectionDescriptor {
             KeyFormat::Bytes => 0,
             KeyFormat::Typed => 1,
         });
-        envelope(KIND_COLLECTION, FIRST_FORMAT, &fields)
+        envelope(KIND_COLLECTION, COLLECTION_FORMAT, &fields)
     }
 
     fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
@@ -233,15 +231,15 @@ impl IndexDescriptor {
         put_bytes(&mut fields, self.name.as_bytes());
         put_bytes(&mut fields, self.spec.as_bytes());
         self.life.encode(&mut fields);
-        envelope(KIND_INDEX, BUILD_FORMAT, &fields)
+        envelope(KIND_INDEX, INDEX_FORMAT, &fields)
     }
 
-    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
+    fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
         Some(Self {
             owner: TreeId::try_from(fields.varint()?).ok()?,
             name: decode_name(fields)?,
             spec: decode_text(fields, MAX_SPEC_BYTES)?,
-            life: IndexLife::decode(fields, format)?,
+            life: IndexLife::decode(fields)?,
         })
     }
 }
@@ -251,14 +249,11 @@ impl KeyIndexDescriptor {
         let mut fields = Vec::with_capacity(64);
         put_varint(&mut fields, u64::from(self.owner));
         self.life.encode(&mut fields);
-        envelope(KIND_KEY_INDEX, BUILD_FORMAT, &fields)
+        envelope(KIND_KEY_INDEX, INDEX_FORMAT, &fields)
     }
 
-    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
-        Some(Self {
-            owner: TreeId::try_from(fields.varint()?).ok()?,
-            life: IndexLife::decode(fields, format)?,
-        })
+    fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self { owner: TreeId::try_from(fields.varint()?).ok()?, life: IndexLife::decode(fields)? })
     }
 }
 
@@ -299,18 +294,15 @@ impl IndexLife {
         put_bytes(fields, self.problem.get(..end).unwrap_or_default().as_bytes());
     }
 
-    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
+    fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
         let state = match fields.u8()? {
             0 => IndexState::Building,
             1 => IndexState::Ready,
-            2 if format >= BUILD_FORMAT => IndexState::Failed,
-            3 if format >= BUILD_FORMAT => IndexState::Damaged,
+            2 => IndexState::Failed,
+            3 => IndexState::Damaged,
             _ => return None,
         };
         let mut life = Self { since: fields.varint()?, ..Self::begins(state) };
-        if format < BUILD_FORMAT {
-            return Some(life);
-        }
         let replaces = TreeId::try_from(fields.varint()?).ok()?;
         life.replaces = (replaces != 0).then_some(replaces);
         life.filled = match fields.u8()? {
@@ -348,27 +340,32 @@ impl Descriptor {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a newer version's format, `Corruption` for malformed bytes.
+    /// `Unsupported` for another format, `Corruption` for malformed bytes.
     pub(crate) fn decode(tree: TreeId, bytes: &[u8]) -> Result<Self> {
         let mut decoder = Decoder::new(bytes);
         let damaged = || {
             Error::new(ErrorKind::Corruption, format!("manifest: the descriptor of tree {tree} is damaged"))
         };
         let (kind, format) = (decoder.u8().ok_or_else(damaged)?, decoder.u8().ok_or_else(damaged)?);
-        let newest = match kind {
-            KIND_COLLECTION => FIRST_FORMAT,
-            KIND_INDEX | KIND_KEY_INDEX => BUILD_FORMAT,
-            _ => 0,
+        let known = match kind {
+            KIND_COLLECTION => COLLECTION_FORMAT,
+            KIND_INDEX | KIND_KEY_INDEX => INDEX_FORMAT,
+            _ => {
+                let what = format!("tree {tree} has a descriptor of the unknown kind {kind}");
+                return Err(Error::unsupported("manifest", what));
+            }
         };
-        if !(FIRST_FORMAT..=newest).contains(&format) {
-            let what = format!("tree {tree} has a descriptor of kind {kind}, format {format}");
-            return Err(Error::unsupported("manifest", format!("{what}, which this version does not know")));
+        if format != known {
+            let what = format!(
+                "tree {tree} has a descriptor of kind {kind}, format version {format}; this program reads {known}"
+            );
+            return Err(Error::unsupported("manifest", what));
         }
         let mut fields = decoder.bytes().map(Decoder::new).ok_or_else(damaged)?;
         let descriptor = match kind {
             KIND_COLLECTION => CollectionDescriptor::decode(&mut fields).map(Self::Collection),
-            KIND_INDEX => IndexDescriptor::decode(&mut fields, format).map(Self::Index),
-            _ => KeyIndexDescriptor::decode(&mut fields, format).map(Self::KeyIndex),
+            KIND_INDEX => IndexDescriptor::decode(&mut fields).map(Self::Index),
+            _ => KeyIndexDescriptor::decode(&mut fields).map(Self::KeyIndex),
         };
         descriptor.filter(|_| decoder.is_empty()).ok_or_else(damaged)
     }
@@ -377,7 +374,7 @@ impl Descriptor {
 /// Describes a descriptor from the manifest as text, for programs that show files.
 ///
 /// # Errors
-/// `Unsupported` for a newer version's format, `Corruption` for malformed bytes.
+/// `Unsupported` for another format, `Corruption` for malformed bytes.
 ///
 /// ```
 /// assert!(bolide::describe_descriptor(b"").unwrap_err().is_corruption());
@@ -532,27 +529,20 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_unsupported_and_appended_fields_are_skipped() {
+    fn another_format_is_unsupported_and_appended_fields_are_skipped() {
+        for sample in samples() {
+            let mut other = encode(&sample);
+            for (kind, format) in [(other[0], other[1] - 1), (other[0], other[1] + 1), (9, other[1])] {
+                (other[0], other[1]) = (kind, format);
+                let error = Descriptor::decode(3, &other).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            }
+        }
         let sample = &samples()[0];
-        let mut newer = encode(sample);
-        newer[1] = FIRST_FORMAT + 1;
-        assert_eq!(Descriptor::decode(3, &newer).unwrap_err().kind(), ErrorKind::Unsupported);
         let mut appended = encode(sample);
         appended[2] += 1;
         appended.push(9);
         assert_eq!(Descriptor::decode(3, &appended).unwrap(), *sample);
-    }
-
-    #[test]
-    fn the_first_format_of_an_index_is_read() {
-        let mut fields = vec![7];
-        put_bytes(&mut fields, b"by_a");
-        put_bytes(&mut fields, b"by_a=a:composite");
-        fields.extend([1, 9]);
-        let found = Descriptor::decode(3, &envelope(KIND_INDEX, FIRST_FORMAT, &fields)).unwrap();
-        let life = IndexLife { since: 9, ..IndexLife::begins(IndexState::Ready) };
-        let (name, spec) = ("by_a".to_owned(), "by_a=a:composite".to_owned());
-        assert_eq!(found, Descriptor::Index(IndexDescriptor { owner: 7, name, spec, life }));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! bit  29      all entries are of one kind: trailers are stored as differences of sequence numbers
 //! ```
 //!
-//! All other bits are zero. Bits 18..23 and 29 came with the feature [`SHORT_ENTRIES`].
+//! All other bits are zero. Bits 18..23 and 29 need the feature [`SHORT_ENTRIES`].
 
 /// The feature bit of an sstable whose blocks may omit properties that all of their entries share.
 pub(crate) const SHORT_ENTRIES: u64 = 1;

@@ -5,7 +5,6 @@
 //! ```
 //! Numbers are varints inside their bytes. A reader skips unknown tags, so that later versions may add some without a new
 //! format. A tag that every reader needs has a feature bit too.
-//! versions may add some without a new format; a tag that every reader needs gets a feature bit too.
 
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{EntryKind, MAX_SEQUENCE, SequenceNumber, Trailer};

@@ -32,7 +32,7 @@ use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::in_sstable::matches::{IndexMatch, IndexQuery, Matches};
 use crate::in_sstable::memtable_read::{MemtablePart, read_memtable};
-use crate::in_sstable::{SstableIndexBase, summary};
+use crate::in_sstable::{SstableIndexBase, check_format, summary};
 use crate::query::Order;
 
 /// Number of blocks filtered per batch.
@@ -326,7 +326,9 @@ pub(super) fn load(table: &TableComponent, index: &SstableIndexBase) -> Result<A
             let (file, name) = (table.meta().number, meta_block::name(index.id));
             Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
         };
-        let payload = table.meta_block(&meta_block::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
+        let name = meta_block::name(index.id);
+        let payload = table.meta_block(&name)?.ok_or_else(|| damaged("is missing"))?;
+        check_format(table.meta().number, &name, &payload, &[meta_block::FORMAT])?;
         let block = MetaBlock::decode(payload).ok_or_else(|| damaged("does not decode"))?;
         if block.blocks() != table.data_blocks()? {
             return Err(damaged("has another number of data blocks"));

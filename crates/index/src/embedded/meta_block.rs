@@ -40,7 +40,7 @@ use super::filter::{self, MAX_PROBES};
 use crate::in_sstable::zone_bounds::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::spec::MAX_BLOOM_BITS;
 
-const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 1;
 const EMPTY: u8 = 0;
 const DESCRIBED: u8 = 1;
 const OPAQUE: u8 = 2;

@@ -54,6 +54,20 @@ pub(crate) struct SstableIndexBase {
     pub(crate) slots: Vec<ValueSlot>,
 }
 
+/// Checks the format of a meta block, its first byte, in the sstable `file`.
+///
+/// # Errors
+/// `Unsupported` if it is none of `known`.
+pub(crate) fn check_format(file: u64, name: &str, payload: &[u8], known: &[u8]) -> Result<()> {
+    match payload.first() {
+        Some(format) if !known.contains(format) => {
+            let what = format!("meta block \"{name}\" has format {format}; this program reads {known:?}");
+            Err(Error::unsupported(format_args!("sstable {file:06}.sst"), what))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The slots of `paths` in `plan`, which contains all of them.
 pub(crate) fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<ValueSlot> {
     paths.iter().filter_map(|path| plan.slot(path)).collect()
@@ -124,5 +138,20 @@ pub(crate) fn bound_text(bound: &[u8]) -> String {
     match Value::decode(bound) {
         Some((value, _)) => value.to_json().to_string(),
         None => format!("\"{}\"", bound.escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn another_format_of_a_meta_block_is_unsupported() {
+        check_format(7, "next/3", &[3, 0], &[1, 3]).unwrap();
+        let error = check_format(7, "next/3", &[2, 0], &[1, 3]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.message().contains("has format 2; this program reads [1, 3]"), "{error}");
     }
 }

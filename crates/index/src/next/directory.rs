@@ -40,6 +40,8 @@ use crate::space::Rect;
 use crate::space::rect_directory::{self, RectBlockInfo, RectDirectory};
 
 const FORMAT: u8 = 1;
+/// The formats of directories of keys, and of points and rectangles.
+pub(super) const FORMATS: [u8; 2] = [FORMAT, rect_directory::FORMAT];
 const RANGES: u8 = 0;
 const OPAQUE: u8 = 1;
 const NAME_PREFIX: &str = "next/";

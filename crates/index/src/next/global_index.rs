@@ -19,10 +19,9 @@ use bolide_lsm::store::{TableComponent, TablePlace};
 use super::directory::{self, Directory, IndexBlockInfo, SharedDirectory};
 use super::intervals::{IntervalBounds, Intervals};
 use super::key_filter::KeyFilter;
-use crate::in_sstable::{SstableIndexBase, summary};
+use crate::in_sstable::{SstableIndexBase, check_format, summary};
 use crate::space::Rect;
 use crate::space::packed_tree::{PackedTree, RTreeChild, RTreeItem, RTreeNode};
-use crate::space::rect_directory;
 
 /// All ranges are packed again when more than this fraction of the base was added or removed: 1/8.
 const REPACK_DIVISOR: usize = 8;
@@ -400,14 +399,7 @@ fn read(sstable: &TableComponent, index: &SstableIndexBase) -> Result<Directory>
         Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
     };
     let payload = sstable.meta_block(&directory::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
-    if payload.first() == Some(&rect_directory::OLD_FORMAT) {
-        let (file, name) = (sstable.meta().number, directory::name(index.id));
-        let what = format!(
-            "meta block \"{name}\" is of format {}, which was never released; drop the index and build it again",
-            rect_directory::OLD_FORMAT
-        );
-        return Err(Error::unsupported(format_args!("sstable {file:06}.sst"), what));
-    }
+    check_format(sstable.meta().number, &directory::name(index.id), &payload, &directory::FORMATS)?;
     let mut problem = None;
     let decoded = Directory::decode(&payload, |number| {
         let name = directory::block_name(index.id, number);

@@ -11,7 +11,7 @@
 //! filter       bytes    as the filter over the sstable's own keys, over the hashes of the secondary keys
 //! ```
 //!
-//! There is no filter in sstables of earlier versions, for points and rectangles, without a global index (`global=off`), and
+//! There is no filter for points and rectangles, without a global index (`global=off`), and
 //! if there are so many keys that the filter would exclude little. A query then uses the ranges alone.
 
 use bolide_base::checksum::hash_key;

@@ -158,10 +158,15 @@ impl PsTreeOptions {
         let skey = match word >> 5 & 7 {
             0 => SkeyKind::BTree,
             1 => SkeyKind::Trie,
-            _ => return Err(Error::unsupported("index region", "a SKey layer of a newer version")),
+            kind => {
+                return Err(Error::unsupported("index region", format_args!("unknown SKey layer {kind}")));
+            }
         };
-        if word >> 8 & 0xff != FORMAT_VERSION {
-            return Err(Error::unsupported("index region", "a PS-Tree of a newer version"));
+        let version = word >> 8 & 0xff;
+        if version != FORMAT_VERSION {
+            let what =
+                format!("format version {version} of the PS-Tree; this program reads {FORMAT_VERSION}");
+            return Err(Error::unsupported("index region", what));
         }
         let page_bytes = (word & 0x1f) as usize * PAGE_UNIT_BYTES;
         Ok(Self { skey, page_bytes })
@@ -244,7 +249,7 @@ impl PsTree {
     /// Opens the tree of a region. Reads its entry points only: the time does not depend on its size.
     ///
     /// # Errors
-    /// `Corruption` if the region has none, `Unsupported` if a newer version made it.
+    /// `Corruption` if the region has none, `Unsupported` if its format is another one.
     pub fn open(region: Arc<Region>) -> Result<Self> {
         let options = PsTreeOptions::from_format_word(region.root(FORMAT_SLOT)?)?;
         options.check().map_err(|_| damage(0, "the page length of a PS-Tree"))?;

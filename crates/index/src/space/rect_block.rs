@@ -1,7 +1,7 @@
 //! An index block of points or rectangles: each with its write and the location in the data blocks (NEXT §3.2).
 //!
 //! ```text
-//! format         u8       3 (index blocks of keys have another; 2 was a format without groups)
+//! format         u8       3 (index blocks of keys have another)
 //! flags          u8       bit 0 all are points; bit 1 entries have a bit `repeated`; others zero
 //! digits         u8       0..=15 coordinates are integers over 10^digits; 255 they are ordered bits of f64
 //! min bits       6 x u8   for each field of an entry, in its order, the fewest bits of it in a group

@@ -98,7 +98,7 @@ fn other_numbers_are_stored_as_bits() {
 }
 
 #[test]
-fn the_format_without_groups_is_rejected() {
+fn another_format_is_rejected() {
     let mut bytes = write(&[entry([0.0, 0.0, 1.0, 1.0], 1)]);
     assert!(RectBlock::parse(&bytes).is_some());
     bytes[0] = 2;

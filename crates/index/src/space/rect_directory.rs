@@ -28,8 +28,6 @@ use super::Rect;
 use super::rect_block::RectEntry;
 
 pub(crate) const FORMAT: u8 = 3;
-/// The format of directories over index blocks without groups.
-pub(crate) const OLD_FORMAT: u8 = 2;
 const RECTS: u8 = 0;
 const OPAQUE: u8 = 1;
 /// Maximum ranges of a block.

@@ -176,14 +176,22 @@ impl VersionTable {
     /// Opens the table in `region`.
     ///
     /// # Errors
-    /// `Corruption` if there is none; `Unsupported` for one of a newer version.
+    /// `Corruption` if there is none; `Unsupported` for one of another format.
     pub fn open(region: &Arc<Region>) -> Result<Self> {
         let format = region.root(FORMAT_SLOT)?;
         if format & !0xffff != MAGIC {
             return Err(Error::corruption(region.name(), 0, "the region holds no version table"));
         }
-        if format >> 8 & 0xff != FORMAT_VERSION || format & 0xff & !(EVERY_KEY | MANY_ENTRIES) != 0 {
-            return Err(Error::unsupported(region.name(), "a version table of a newer version"));
+        let (version, unknown) = (format >> 8 & 0xff, format & 0xff & !(EVERY_KEY | MANY_ENTRIES));
+        if version != FORMAT_VERSION {
+            let what =
+                format!("format version {version} of the version table; this program reads {FORMAT_VERSION}");
+            return Err(Error::unsupported(region.name(), what));
+        }
+        if unknown != 0 {
+            let what =
+                format!("the version table needs options {unknown:#x}, which this program does not support");
+            return Err(Error::unsupported(region.name(), what));
         }
         let options = VersionTableOptions {
             every_key: format & EVERY_KEY != 0,

@@ -31,8 +31,6 @@ use crate::record_log::in_doubt;
 
 const MAGIC: &str = "bolide-current";
 const FORMAT_VERSION: &str = "2";
-/// The commit of the program that reads databases of version 1.
-const EXPORTER_OF_VERSION_1: &str = "93b0f66";
 /// Far above the length of any such line.
 const MAX_BYTES: u64 = 256;
 
@@ -68,10 +66,7 @@ impl CurrentFile {
         }
         let version = words.next().ok_or_else(damaged)?;
         if version != FORMAT_VERSION && version.parse::<u32>().is_ok() {
-            let mut what = format!("format version {version}; this program reads {FORMAT_VERSION}");
-            if version == "1" {
-                what.push_str(&format!("; export the database with commit {EXPORTER_OF_VERSION_1}"));
-            }
+            let what = format!("format version {version}; this program reads {FORMAT_VERSION}");
             return Err(Error::unsupported(name, what));
         }
         let current = Self::decode_words(words).ok_or_else(damaged)?;
@@ -159,14 +154,11 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::Corruption);
             }
         }
-        let newer = CurrentFile::decode(b"bolide-current 3 whatever", "CURRENT").unwrap_err();
-        assert_eq!(newer.kind(), ErrorKind::Unsupported);
-        let older = CurrentFile::decode(
-            b"bolide-current 1 MANIFEST-000003 00000000000000b0 4711 open 0123456789abcdef\n",
-            "CURRENT",
-        )
-        .unwrap_err();
-        assert_eq!(older.kind(), ErrorKind::Unsupported);
-        assert!(older.message().contains(EXPORTER_OF_VERSION_1), "{older}");
+        for version in ["1", "3"] {
+            let line = format!("bolide-current {version} whatever");
+            let error = CurrentFile::decode(line.as_bytes(), "CURRENT").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains(&format!("version {version}")), "{error}");
+        }
     }
 }

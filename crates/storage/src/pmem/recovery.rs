@@ -45,7 +45,7 @@ impl Region {
         }
         let version = self.own(VERSION_AT);
         if version != FORMAT_VERSION {
-            let what = format!("format version {version} of the region; this program knows 1");
+            let what = format!("format version {version} of the region; this program reads {FORMAT_VERSION}");
             return Err(Error::unsupported(self.name(), what));
         }
         if self.own(ID_AT) != id {
