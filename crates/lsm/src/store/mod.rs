@@ -1,80 +1,30 @@
 //! The store: trees over one log and one manifest, and their background work.
 //!
-//! | file | concept |
+//! | folder or file | concept |
 //! |---|---|
-//! | `commit`, `commit_put` | group commit: log, memtables, publication; the fast path of a single put |
-//! | `commit_targets` | a cache of the memtables that writes go to |
-//! | `external` | trees whose writes an external tree stores |
-//! | `log`, `logged_memtable` | segments of the log and their rotation; a memtable with its log segments |
-//! | `tree` | one tree's current memtables and version |
-//! | `read_view`, `snapshots` | consistent reads, and the versions that they need |
-//! | `batch_read`, `get_lite` | many point reads at once; visibility checks in memory |
-//! | `newest_reads`, `row_gate` | reads of the newest version through the row cache |
-//! | `components`, `newer_versions` | the memtables and sstables of a view one by one; checks for newer versions |
-//! | `known_writes`, `versions_at` | reads of writes with a known sequence number; reads at known locations |
-//! | `estimate` | the number of entries in a range |
-//! | `tree_reader` | reads of a tree outside of any view, for compaction filters |
-//! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
-//! | `partition_flush`, `retained` | flushes into partitions, and the entries that they retain |
-//! | `deferred_publication` | when readers see a flush into partitions |
-//! | `memory_compaction` | compaction of full memtables in memory |
-//! | `table_output` | the sstables that a flush or a compaction writes |
-//! | `tree_views`, `sorted_view` | the sorted views of a tree, and their rebuilds |
-//! | `layout` | change of the layout of a tree in use |
-//! | `scheduler`, `workers`, `pressure` | background threads, and write throttling |
-//! | `idle`, `idle_work` | idle detection, and work that waits for idle writes |
-//! | `open`, `recovery` | opening of a store |
+//! | `commit` | group commit: log, memtables, publication; write throttling |
+//! | `read` | reads of keys, views, components and locations |
+//! | `tree` | one tree's current memtables, version and sorted views |
+//! | `jobs` | background work: flushes, compactions, sorted views, removal of files |
+//! | `backend` | trees whose writes an external tree stores |
+//! | `open` | opening of a store, and recovery |
 //! | `reserve` | reserved disk space for operations that free space |
-//! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
 //!
 //! # Lock order
 //! `tombstone_removal` → log → versions → a tree's `state_lock` → work → old logs. A thread may skip locks, but never
 //! goes back.
 
-mod batch_read;
+mod backend;
 mod checkpoint;
 mod commit;
-mod commit_put;
-mod commit_targets;
-mod compact;
-mod components;
-mod deferred_publication;
-mod estimate;
-mod external;
-mod flush;
-mod get_lite;
-mod idle;
-mod idle_work;
-mod known_writes;
-mod layout;
-mod log;
-mod logged_memtable;
-mod memory_compaction;
-mod newer_versions;
-mod newest_reads;
-mod obsolete_files;
+mod jobs;
 mod open;
-mod partition_flush;
-mod pressure;
-mod read_view;
-mod recovery;
+mod read;
 mod reserve;
-mod retained;
-mod rewrite;
-mod row_gate;
-mod scheduler;
-mod snapshots;
-mod sorted_view;
-mod spent_tombstones;
 mod stats;
-mod table_output;
 mod tree;
-mod tree_reader;
-mod tree_views;
 mod verify;
-mod versions_at;
-mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,29 +38,29 @@ use bolide_table::BlockCache;
 use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
-pub use self::components::{
+pub use self::jobs::rewrite::RewriteOutcome;
+pub use self::read::components::{
     BlockReader, Component, MemtableComponent, TableComponent, TablePlace, VersionAt,
 };
-pub use self::estimate::RangeEstimate;
-pub use self::get_lite::LiteVerdict;
-pub use self::known_writes::KnownWrite;
-pub use self::newer_versions::FoundInRun;
-pub use self::read_view::{ReadView, TreeView};
-pub use self::rewrite::RewriteOutcome;
+pub use self::read::estimate::RangeEstimate;
+pub use self::read::get_lite::LiteVerdict;
+pub use self::read::known_writes::KnownWrite;
+pub use self::read::newer_versions::FoundInRun;
+pub use self::read::read_view::{ReadView, TreeView};
+pub use self::read::tree_reader::TreeReader;
+pub use self::read::versions_at::{VersionPlace, VersionRead, VersionReads, VersionValue};
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
-pub use self::tree_reader::TreeReader;
 pub use self::verify::StoreVerification;
-pub use self::versions_at::{VersionPlace, VersionRead, VersionReads, VersionValue};
 
 use self::commit::CommitQueue;
-use self::log::LogState;
-use self::pressure::Pressure;
+use self::commit::log::LogState;
+use self::commit::pressure::Pressure;
+use self::jobs::scheduler::WorkState;
+use self::jobs::workers::Workers;
+use self::read::snapshots::Snapshots;
 use self::reserve::Reserve;
-use self::scheduler::WorkState;
-use self::snapshots::Snapshots;
 use self::stats::Counters;
 use self::tree::Tree;
-use self::workers::Workers;
 use crate::batch::StoreBatch;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};

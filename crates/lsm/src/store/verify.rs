@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::scheduler::BackgroundJob;
+use super::jobs::scheduler::BackgroundJob;
 use super::tree::Tree;
 use super::{Store, StoreInner};
 use crate::file_name::FileName;

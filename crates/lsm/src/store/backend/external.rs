@@ -1,0 +1,324 @@
+//! Trees whose writes an [`ExternalTree`] stores.
+//!
+//! Such a tree has memtables, but once its external tree is set they stay empty: they only record the log segments that
+//! the external tree has not made durable yet. So segments, their floors and the order of flushes need no special
+//! rules. A flush of such a tree is a checkpoint of the external tree.
+//!
+//! # Before the external tree is set
+//! Writes go into memtables, and from there into sstables if they grow: during replay, and during an index build.
+//! [`Store::set_external_tree`] transfers all of them; the next checkpoint removes the sstables.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, Trailer, TreeId};
+use parking_lot::Mutex;
+
+use crate::cursor::{InternalCursor, MergingCursor};
+use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
+use crate::file_name::FileName;
+use crate::store::commit::log::Rotate;
+use crate::store::read::read_view::ReadView;
+use crate::store::tree::logged_memtable::LoggedMemtable;
+use crate::store::tree::{Tree, TreeState};
+use crate::store::{Store, StoreInner, poison};
+use crate::version::VersionEdit;
+
+/// The oldest writes of a tree above a position, as many as fit into memory.
+struct OldestWrites {
+    writes: BTreeMap<(SequenceNumber, Vec<u8>), (Trailer, Vec<u8>)>,
+    bytes: usize,
+    /// Maximum bytes of keys and values.
+    limit: usize,
+    /// True once a write did not fit.
+    is_truncated: bool,
+}
+
+impl OldestWrites {
+    fn new(limit: usize) -> Self {
+        Self { writes: BTreeMap::new(), bytes: 0, limit, is_truncated: false }
+    }
+
+    fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let position = (trailer.sequence(), key.to_vec());
+        if self.is_truncated && self.writes.last_key_value().is_some_and(|(last, _)| *last < position) {
+            return;
+        }
+        self.bytes += key.len() + value.len();
+        self.writes.insert(position, (trailer, value.to_vec()));
+        while self.bytes > self.limit && self.writes.len() > 1 {
+            let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
+            self.bytes -= key.len() + value.len();
+            self.is_truncated = true;
+        }
+    }
+}
+
+impl StoreInner {
+    /// Applies the writes of the tree in memtables and sstables, above sequence number `above` and through `through`,
+    /// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
+    /// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
+    fn hand_over(
+        &self,
+        state: &TreeState,
+        external_tree: &dyn ExternalTree,
+        above: SequenceNumber,
+        through: SequenceNumber,
+    ) -> Result<u64> {
+        let limit = self.options.hand_over_bytes;
+        let mut bytes = 0;
+        let oldest_in_use = || self.snapshots.oldest();
+        let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
+        loop {
+            let mut oldest = OldestWrites::new(limit);
+            let mut cursor = MergingCursor::new(state.sources_above(above));
+            cursor.seek_to_first()?;
+            while cursor.valid() {
+                let (key, trailer) = (cursor.key(), cursor.trailer());
+                let position = (trailer.sequence(), key);
+                let is_within = above < position.0 && position.0 <= through;
+                if is_within && done.as_ref().is_none_or(|(sequence, key)| position > (*sequence, key)) {
+                    oldest.add(key, trailer, cursor.value());
+                }
+                cursor.next()?;
+            }
+            bytes += oldest.bytes as u64;
+            for ((_, key), (trailer, value)) in &oldest.writes {
+                external_tree.reserve(1, key.len() + value.len())?;
+                external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
+            }
+            if !oldest.is_truncated {
+                return Ok(bytes);
+            }
+            done = oldest.writes.pop_last().map(|(position, _)| position);
+        }
+    }
+
+    /// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
+    pub(in crate::store) fn flush_external(
+        &self,
+        tree: &Arc<Tree>,
+        external_tree: &Arc<dyn ExternalTree>,
+    ) -> Result<()> {
+        let state = tree.state();
+        let flushed = state.immutables.clone();
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        external_tree.collect_garbage(&|| self.snapshots.oldest())?;
+        self.checkpoint_external(tree, external_tree, &flushed)
+    }
+
+    /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
+    pub(in crate::store) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
+        let Some(external_tree) = tree.external_tree.get() else { return Ok(()) };
+        self.check_writable()?;
+        let may_continue = || !self.is_stopping() && self.flushes_due(tree) == 0;
+        match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &may_continue) {
+            // Not urgent: the next checkpoint tries again.
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
+            collected => collected,
+        }
+    }
+
+    /// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
+    /// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
+    /// full disk.
+    pub(in crate::store) fn checkpoint_before_close(&self) -> Result<()> {
+        let mut result = Ok(());
+        let trees: Vec<_> = self.trees.load().values().cloned().collect();
+        for tree in trees {
+            let Some(external_tree) = tree.external_tree.get() else { continue };
+            let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
+            let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
+            if has_changed && external_tree.is_closing_checkpoint_due() && self.check_writable().is_ok() {
+                match self.checkpoint_external(&tree, external_tree, &memtables) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
+                    checkpoint => result = result.and(checkpoint),
+                }
+            }
+        }
+        self.remove_obsolete_files();
+        result
+    }
+
+    /// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
+    fn checkpoint_external(
+        &self,
+        tree: &Arc<Tree>,
+        external_tree: &Arc<dyn ExternalTree>,
+        flushed: &[Arc<LoggedMemtable>],
+    ) -> Result<()> {
+        let mut checkpoint = {
+            // No write is applied meanwhile, so the state is that of one sequence number.
+            let log = self.log.lock();
+            external_tree.checkpoint(log.applied)?
+        };
+        let created = Mutex::new(Vec::new());
+        let name = || self.new_external_file(&created);
+        let files = self.external_files(&self.options.dir, &name);
+        let root = checkpoint.write(&files);
+        let written = checkpoint.written_bytes();
+        let installed = root.and_then(|root| self.install_checkpoint(tree, flushed, root, written));
+        match installed {
+            Ok(()) => {
+                tree.written_bytes.fetch_add(written, Ordering::Relaxed);
+                checkpoint.installed();
+                Ok(())
+            }
+            Err(error) => {
+                let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+                if not_written.contains(&error.kind()) || self.check_writable().is_ok() {
+                    created.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(in crate::store) fn external_files<'s>(
+        &'s self,
+        dir: &'s Path,
+        name: &'s dyn Fn() -> (FileIdentity, PathBuf),
+    ) -> ExternalFiles<'s> {
+        ExternalFiles { vfs: &self.vfs, dir, name }
+    }
+
+    fn new_external_file(&self, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
+        let number = self.versions.lock().new_file_number();
+        let name = FileName::Region(number);
+        created.lock().push(name);
+        (self.new_identity(number), name.path(&self.options.dir))
+    }
+
+    /// Names the root of a checkpoint in the manifest.
+    fn install_checkpoint(
+        &self,
+        tree: &Arc<Tree>,
+        flushed: &[Arc<LoggedMemtable>],
+        root: ExternalRoot,
+        written: u64,
+    ) -> Result<()> {
+        // The checkpoint contains all writes applied before it: they must be in the log too.
+        self.sync_log()?;
+        let mut edit = VersionEdit::new();
+        edit.set_external_root(tree.id, root);
+        edit.note_written(tree.id, written);
+        // Sstables from before the external tree was set; none were added or removed since.
+        for table in tree.state().version.tables() {
+            edit.remove_table(tree.id, table.meta().number);
+        }
+        let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
+        edit.set_tree_log_floor(tree.id, last_log + 1);
+        edit.set_wal_floor(self.log_floor_without(tree, flushed));
+        self.install(tree, edit, flushed)
+    }
+
+    /// True if a checkpoint of the external tree of `tree` is due at a new log segment; `None` without an external
+    /// tree.
+    pub(in crate::store) fn is_checkpoint_due(&self, tree: &Tree) -> Option<bool> {
+        let external_tree = tree.external_tree.get()?;
+        let logged = self.counters.log_bytes();
+        let retained = tree.state_guard().active.log_bytes_since_first(logged);
+        Some(retained.is_some_and(|retained| external_tree.is_checkpoint_due(retained)))
+    }
+}
+
+impl Store {
+    /// The durable root of the external tree of `tree`, at the opening or at its last checkpoint; `None` if it never
+    /// had one.
+    pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
+        self.inner.versions.lock().external_root(tree)
+    }
+
+    /// Sets the root of an external tree before it is set itself: for external trees with a file that a root does not
+    /// list. The log of the tree is retained.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
+    pub fn name_external_root(&self, tree: TreeId, root: ExternalRoot) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        // In this order: the tree is not dropped in between.
+        let mut versions = inner.versions.lock();
+        inner.tree(tree)?;
+        let mut edit = VersionEdit::new();
+        edit.set_external_root(tree, root);
+        inner.apply_edit(&mut versions, edit)
+    }
+
+    /// Removes the sstables of `tree` and the root of its external tree, and sets the descriptor of the tree, in one
+    /// edit. Memtables remain: the tree then contains the replayed writes and later ones. Only between an opening with
+    /// [`start_paused`](crate::StoreOptions::start_paused) and [`start`](Self::start); the external tree must not be
+    /// set.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
+    pub fn empty_tree(&self, tree: TreeId, descriptor: &[u8]) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        let tree = inner.tree(tree)?;
+        inner.with_reserved(tree.id, || {
+            let mut edit = VersionEdit::new();
+            for table in tree.state().version.tables() {
+                edit.remove_table(tree.id, table.meta().number);
+            }
+            edit.set_external_root(tree.id, ExternalRoot::default());
+            edit.set_descriptor(tree.id, descriptor.to_vec());
+            inner.install(&tree, edit, &[])?;
+            *tree.descriptor.write() = descriptor.into();
+            Ok(())
+        })
+    }
+
+    /// The path of a file of an external tree.
+    pub fn external_file_path(&self, number: u64) -> PathBuf {
+        FileName::Region(number).path(&self.inner.options.dir)
+    }
+
+    /// Sets the external tree of `tree` and transfers all existing writes to it: before, it must be in the state of
+    /// [`external_root`](Self::external_root). Writers wait only for the transfer of writes since the call began.
+    /// Writes with explicit sequence numbers that are already in use must have ended.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` if the tree has one already; `Corruption` or `Io` from reading the tree; errors of the
+    /// external tree. The tree then continues without it.
+    pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
+        let inner = &*self.inner;
+        let tree = inner.tree(tree)?;
+        // Excludes compactions of the tree meanwhile.
+        inner.with_reserved(tree.id, || {
+            // Most of the transfer is concurrent with writers.
+            let view = ReadView::latest(inner.shared());
+            if external_tree.is_durable_at_once() {
+                inner.sync_log()?;
+            }
+            let mut handed_over = inner.hand_over(&tree.state(), &*external_tree, 0, view.sequence())?;
+            // From here on commits are excluded.
+            let mut log = inner.log.lock();
+            if external_tree.is_durable_at_once() && log.is_open() {
+                log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+            }
+            let state = tree.state();
+            handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
+            tree.row_gate.disable();
+            tree.external_tree.set(external_tree.clone()).map_err(|_| {
+                Error::new(ErrorKind::Conflict, format!("tree {} has an external tree already", tree.id))
+            })?;
+            tree.replace_state(TreeState::without_entries);
+            log.targets.clear();
+            inner.reset_active_bytes();
+            let is_due = handed_over > 0 && external_tree.is_checkpoint_due(handed_over);
+            let is_due = is_due || !state.version.runs().is_empty();
+            if !is_due || !log.is_open() {
+                return Ok(());
+            }
+            // The first checkpoint removes the sstables, and releases the replayed log.
+            tree.state_guard().active.note_log(log.number(), 0);
+            inner.rotate(&mut log, Rotate::Tree(tree.id))
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Write throttling.
+//!
+//! Writers are not stopped if it can be avoided. From a first threshold on, every written byte has a delay, which grows
+//! with the backlog of background work. Only at a second threshold, where memory would grow without bound, writers
+//! wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bolide_base::Result;
+use parking_lot::Mutex;
+
+use crate::store::StoreInner;
+
+/// Delay in nanoseconds for each byte at the end of the slow range, just before writers wait: 1 MB/s.
+const SLOWEST_NANOS_PER_BYTE: u64 = 1_000;
+/// Minimum sleep in nanoseconds; shorter delays are accumulated because a sleep costs more.
+const SHORTEST_SLEEP_NANOS: u64 = 1_000_000;
+/// Special value: writers wait until background work is done.
+const STOP: u64 = u64::MAX;
+
+/// The current delay of writes.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Pressure {
+    /// Delay in nanoseconds for each byte; 0 without a backlog, [`STOP`] if writers wait.
+    nanos_per_byte: AtomicU64,
+    /// Accumulated delay of writers.
+    owed_nanos: AtomicU64,
+    /// Serialises updates, from the inspection of the trees until the delay is stored. Otherwise a stale [`STOP`] could
+    /// overwrite a newer value and remain for ever.
+    counting: Mutex<()>,
+}
+
+impl Pressure {
+    /// The delay for `runs` sorted runs between `slowdown` and `stop`: quadratic, so that the first steps are small.
+    fn price(runs: usize, slowdown: usize, stop: usize) -> u64 {
+        if runs >= stop {
+            return STOP;
+        }
+        if runs < slowdown {
+            return 0;
+        }
+        let gone = (runs - slowdown + 1) as u64;
+        let way = (stop - slowdown).max(1) as u64;
+        (SLOWEST_NANOS_PER_BYTE * gone * gone / (way * way)).max(1)
+    }
+}
+
+impl StoreInner {
+    /// Updates the delay from the backlog. Called whenever a memtable fills up or is flushed, or a compaction ends.
+    pub(in crate::store) fn update_pressure(&self) {
+        let _counting = self.pressure.counting.lock();
+        let trees = self.trees.load();
+        let mut price = 0;
+        for tree in trees.values() {
+            let state = tree.state_guard();
+            if state.pending_flushes() > self.options.max_immutable_memtables {
+                price = STOP;
+            }
+            // If runs cannot be merged any more, waiting for merges is useless.
+            let runs = if tree.unreadable.get().is_some() { 0 } else { state.version.first_level_runs() };
+            price = price.max(Pressure::price(runs, self.options.slowdown_runs, self.options.stop_runs));
+        }
+        self.pressure.nanos_per_byte.store(price, Ordering::Release);
+    }
+
+    /// True if writers must wait or sleep.
+    #[inline]
+    pub(in crate::store) fn throttles(&self) -> bool {
+        self.pressure.nanos_per_byte.load(Ordering::Acquire) != 0 && self.options.background_threads != 0
+    }
+
+    /// Delays a write of `bytes` bytes.
+    pub(in crate::store) fn throttle(&self, bytes: usize) -> Result<()> {
+        if !self.throttles() {
+            return Ok(());
+        }
+        let price = self.pressure.nanos_per_byte.load(Ordering::Acquire);
+        if price == STOP {
+            return self.wait_for_background_work();
+        }
+        let owed = price.saturating_mul(bytes as u64);
+        let total = self.pressure.owed_nanos.fetch_add(owed, Ordering::Relaxed).saturating_add(owed);
+        if total >= SHORTEST_SLEEP_NANOS {
+            self.pressure.owed_nanos.fetch_sub(total, Ordering::Relaxed);
+            self.counters.throttled_nanos.fetch_add(total, Ordering::Relaxed);
+            self.runtime.sleep(Duration::from_nanos(total.min(100 * SHORTEST_SLEEP_NANOS)));
+        }
+        Ok(())
+    }
+
+    fn wait_for_background_work(&self) -> Result<()> {
+        let started = self.runtime.now_micros();
+        let mut work = self.work.lock();
+        while self.pressure.nanos_per_byte.load(Ordering::Acquire) == STOP {
+            self.check_writable()?;
+            // A transient background failure (a full disk) is returned to the writer, which would otherwise wait for
+            // ever.
+            if let Some(error) = work.take_failure() {
+                return Err(error);
+            }
+            self.work_signal.wait(&mut work);
+        }
+        let waited = self.runtime.now_micros().saturating_sub(started);
+        self.counters.throttled_nanos.fetch_add(waited.saturating_mul(1_000), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_price_rises_smoothly_until_writers_wait() {
+        let prices: Vec<_> = (0..=36).map(|runs| Pressure::price(runs, 12, 36)).collect();
+        assert!(prices[..12].iter().all(|&price| price == 0));
+        assert!(prices.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert!(prices[12] > 0 && prices[12] < 10);
+        assert_eq!(prices[36], STOP);
+    }
+}

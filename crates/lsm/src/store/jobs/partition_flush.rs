@@ -1,0 +1,447 @@
+//! Flushes of the partitioned layout: full memtables are written straight into partitions (REMIX §4.2).
+//!
+//! # Algorithm
+//! 1. The new entries of each partition are counted, and a pure function plans its action: nothing, an abort, or a
+//!    minor, major or split compaction; see [`partitioned`].
+//! 2. Each partition that is written to is a task. The flush thread and all idle threads take tasks.
+//! 3. Entries of aborted partitions are retained; see `retained`.
+//! 4. One edit installs all outputs and the floor of the log. `deferred_publication` publishes them.
+//!
+//! # Order
+//! One flush of a tree runs at a time, and no compaction of the tree runs beside it, so partitions do not change after
+//! planning. All levels above the partitions are empty: flushed entries are newer than all entries in sstables. A flush
+//! takes all memtables but the writable one, including those of retained entries.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
+use parking_lot::{Condvar, Mutex};
+
+use crate::compaction::partitioned::{
+    self, Action, MAX_RETAINED_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
+};
+use crate::compaction::{CompactionFilter, MergeOperator, MergingRetention, Retention, TableShape};
+use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
+use crate::file_name::FileName;
+use crate::memtable::Visibility;
+use crate::range_tombstones::RangeTombstones;
+use crate::store::StoreInner;
+use crate::store::jobs::compact::MergeParameters;
+use crate::store::jobs::deferred_publication::FlushedMemtables;
+use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::tree::logged_memtable::LoggedMemtable;
+use crate::store::tree::{Tree, TreeState};
+use crate::version::{LAST_LEVEL, Partition, TableMeta, Version, VersionEdit, boundaries_between};
+
+/// Maximum bytes of an entry in the log, without key and value.
+const ENTRY_BYTES: u64 = 32;
+
+/// The bounds of a partition: an inclusive start and an exclusive end.
+pub(in crate::store) type PartitionRange = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// Totals of the new entries of one partition.
+#[derive(Debug, Default)]
+struct NewEntryTotals {
+    bytes: u64,
+    entries: u64,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+}
+
+/// A partition that is written to.
+#[derive(Debug)]
+struct PartitionTask {
+    range: PartitionRange,
+    inputs: BTreeSet<u64>,
+    /// The first keys of sstables that remain: outputs do not cross them.
+    split_keys: Vec<Vec<u8>>,
+    splits: bool,
+    /// True if all sstables of the partition are inputs.
+    bottom: bool,
+}
+
+/// The outputs of a task.
+struct TaskOutput {
+    finished: FinishedOutput,
+    bytes_read: u64,
+    dropped: u64,
+}
+
+/// A running flush: its tasks are shared by several threads.
+pub(in crate::store) struct PartitionFlush {
+    tree: Arc<Tree>,
+    state: Arc<TreeState>,
+    flushed: Vec<Arc<LoggedMemtable>>,
+    in_use: Vec<SequenceNumber>,
+    /// The versions of the memtables that are read.
+    visibility: Visibility,
+    ranges: Arc<RangeTombstones>,
+    filter: Option<Arc<dyn CompactionFilter>>,
+    operator: Option<Arc<dyn MergeOperator>>,
+    tasks: Vec<PartitionTask>,
+    progress: Mutex<TaskProgress>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct TaskProgress {
+    next: usize,
+    running: usize,
+    failed: bool,
+    written: Vec<(usize, Result<TaskOutput>)>,
+}
+
+/// Counts a task as ended when dropped, also during a panic.
+struct RunningTask<'r>(&'r PartitionFlush);
+
+impl Drop for RunningTask<'_> {
+    fn drop(&mut self) {
+        self.0.progress.lock().running -= 1;
+        self.0.done.notify_all();
+    }
+}
+
+impl PartitionFlush {
+    /// True while tasks wait.
+    pub(in crate::store) fn has_tasks(&self) -> bool {
+        let progress = self.progress.lock();
+        !progress.failed && progress.next < self.tasks.len()
+    }
+
+    fn next_task(&self) -> Option<(usize, &PartitionTask)> {
+        let mut progress = self.progress.lock();
+        let position = progress.next;
+        let task = self.tasks.get(position).filter(|_| !progress.failed)?;
+        progress.next += 1;
+        progress.running += 1;
+        Some((position, task))
+    }
+
+    /// Runs tasks until none waits.
+    pub(in crate::store) fn run_tasks(&self, store: &StoreInner) {
+        while let Some((position, task)) = self.next_task() {
+            let running = RunningTask(self);
+            let written = store.write_partition(self, task);
+            let mut progress = self.progress.lock();
+            progress.failed |= written.is_err();
+            progress.written.push((position, written));
+            drop(progress);
+            drop(running);
+        }
+    }
+
+    /// Waits for tasks of other threads. Returns the outputs in the order of the tasks.
+    fn finish(&self) -> Vec<Result<TaskOutput>> {
+        let mut progress = self.progress.lock();
+        while progress.running > 0 {
+            self.done.wait(&mut progress);
+        }
+        let mut written = std::mem::take(&mut progress.written);
+        written.sort_by_key(|(position, _)| *position);
+        if written.len() < self.tasks.len() && !progress.failed {
+            return vec![Err(Error::internal("a partition was not written"))];
+        }
+        written.into_iter().map(|(_, written)| written).collect()
+    }
+}
+
+impl StoreInner {
+    /// Writes the full memtables of `tree` into its partitions and installs the outputs. Entries may be retained,
+    /// unless `flush_all`.
+    pub(in crate::store) fn flush_into_partitions(&self, tree: &Arc<Tree>, flush_all: bool) -> Result<()> {
+        let state = tree.state();
+        let flushed = state.immutables.clone();
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let in_use = self.snapshots.in_use();
+        let visibility = tree.flush_visibility(&flushed, &in_use);
+        let partitions = state.version.partitions(LAST_LEVEL);
+        let counted = count_new_entries(&flushed, visibility, &partitions)?;
+        let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
+        let max_retained = if flush_all || has_operands { 0 } else { self.max_retained_bytes(tree) };
+        let target = tree.options().target_file_bytes;
+        let actions = partitioned::plan(
+            &partition_loads(&partitions, &counted),
+            target,
+            self.options.partition_tables,
+            max_retained,
+        );
+        let range = |partition: &Partition<'_>| {
+            (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
+        };
+        let planned = || partitions.iter().zip(&actions);
+        let tasks: Vec<PartitionTask> = planned()
+            .filter_map(|(partition, action)| plan_task(partition, action, range(partition)))
+            .collect();
+        let retained_ranges: Vec<PartitionRange> =
+            planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
+        drop(partitions);
+        // In this order, no range tombstone at or below the first number in use is missing.
+        let ranges = tree.state().merged_range_tombstones()?;
+        let flush = self.run_shared(PartitionFlush {
+            tree: tree.clone(),
+            state,
+            flushed,
+            in_use,
+            visibility,
+            ranges,
+            filter: tree.filter.read().clone(),
+            operator: tree.merge_operator.read().clone(),
+            tasks,
+            progress: Mutex::default(),
+            done: Condvar::new(),
+        });
+        let written = self.collect_outputs(flush.finish())?;
+        let mut numbers: Vec<u64> = Vec::new();
+        for one in &written {
+            numbers.extend(one.finished.tables.iter().map(|table| table.number));
+        }
+        let retained = self.install_partitions(&flush, &written, &retained_ranges, &numbers)?;
+        let flushed = FlushedMemtables { memtables: &flush.flushed, retained: retained.as_ref() };
+        let published = self.publish_flush(tree, flushed);
+        self.count_flush(tree, &flush, &actions, written);
+        published
+    }
+
+    /// The bytes that flushes of `tree` may retain, given the retained bytes of other trees.
+    fn max_retained_bytes(&self, tree: &Arc<Tree>) -> u64 {
+        let all = self.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
+        let trees = self.trees.load();
+        let others = trees.values().filter(|other| other.id != tree.id);
+        let retained: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
+        (all as u64).saturating_sub(retained)
+    }
+
+    /// Runs the tasks, with the help of idle threads.
+    fn run_shared(&self, flush: PartitionFlush) -> Arc<PartitionFlush> {
+        let flush = Arc::new(flush);
+        let is_shared = flush.tasks.len() > 1 && self.options.background_threads > 1;
+        if is_shared {
+            self.work.lock().partition_flushes.push(flush.clone());
+            self.work_signal.notify_all();
+        }
+        flush.run_tasks(self);
+        if is_shared {
+            self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &flush));
+        }
+        flush
+    }
+
+    /// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
+    fn collect_outputs(&self, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
+        let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
+        for result in results {
+            match result {
+                Ok(one) => written.push(one),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let Some(error) = failure else { return Ok(written) };
+        for table in written.iter().flat_map(|one| &one.finished.tables) {
+            self.table_files.obsolete.push(FileName::Table(table.number));
+        }
+        Err(error)
+    }
+
+    fn write_partition(&self, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
+        let tree = &flush.tree;
+        let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
+        let cursor =
+            |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
+        sources.splice(0..0, flush.flushed.iter().map(cursor));
+        let is_flush = task.inputs.is_empty();
+        let retention = Retention::new(flush.in_use.clone(), flush.ranges.clone(), task.bottom);
+        let retention = MergingRetention::new(retention, flush.operator.clone(), is_flush);
+        // Entries that the filter of the layer above drops are dropped only where sstables are rewritten.
+        let filter = flush.filter.clone().filter(|_| !is_flush);
+        let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
+        let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
+        let target = tree.options().target_file_bytes;
+        let output = TableOutput::new(self, tree, target, filtered_through).split_at(task.split_keys.clone());
+        let oldest = flush.in_use.first().copied().unwrap_or(0);
+        let mut cursor = MergingCursor::new(sources);
+        match &task.range.0 {
+            Some(start) => cursor.seek(start, MAX_SEQUENCE)?,
+            None => cursor.seek_to_first()?,
+        }
+        let merge = MergeParameters { end: task.range.1.as_deref(), retention, filter, oldest };
+        let (finished, dropped) = self.merge(tree, cursor, merge, output)?;
+        Ok(TaskOutput { finished, bytes_read, dropped })
+    }
+
+    /// Makes the outputs and the retained entries durable, and returns the memtable of the latter. Readers do not see
+    /// them yet.
+    fn install_partitions(
+        &self,
+        flush: &PartitionFlush,
+        written: &[TaskOutput],
+        retained_ranges: &[PartitionRange],
+        numbers: &[u64],
+    ) -> Result<Option<Arc<LoggedMemtable>>> {
+        let tree = &flush.tree;
+        let discard_outputs = || {
+            for &number in numbers {
+                self.table_files.obsolete.push(FileName::Table(number));
+            }
+        };
+        let retained = self
+            .retain(tree, &flush.flushed, flush.visibility, retained_ranges)
+            .inspect_err(|_| discard_outputs())?;
+        let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
+        let mut edit = VersionEdit::new();
+        for &number in &inputs {
+            edit.remove_table(tree.id, number);
+        }
+        self.note_flushed(tree, &flush.flushed, retained.as_ref(), &mut edit);
+        edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
+        let place = |version: &Version, edit: &mut VersionEdit| {
+            for (task, written) in flush.tasks.iter().zip(written) {
+                for meta in &written.finished.tables {
+                    let height = version.height_over(LAST_LEVEL, meta, &inputs);
+                    edit.add_tables(tree.id, LAST_LEVEL, height, vec![meta.clone()]);
+                }
+                if task.splits {
+                    for key in split_boundaries(version, task, &written.finished.tables) {
+                        edit.add_boundary(tree.id, LAST_LEVEL, key);
+                    }
+                }
+            }
+        };
+        self.install_outputs(numbers, || {
+            let mut versions = self.versions.lock();
+            self.apply_placed(&mut versions, tree, edit, &place)?;
+            tree.publication_pending.store(true, Ordering::Release);
+            Ok(())
+        })?;
+        Ok(retained.map(|retained| retained.memtable))
+    }
+
+    fn count_flush(
+        &self,
+        tree: &Arc<Tree>,
+        flush: &PartitionFlush,
+        actions: &[Action],
+        written: Vec<TaskOutput>,
+    ) {
+        let counters = &self.counters;
+        let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
+        tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters.flushes.fetch_add(1, Ordering::Relaxed);
+        for (task, one) in flush.tasks.iter().zip(written) {
+            match task.inputs.is_empty() {
+                true => counters.flushed_into(one.bytes()),
+                false => counters.compacted(one.bytes_read, one.bytes(), one.dropped),
+            }
+            if let Some(drops) = one.finished.drops {
+                drops.installed();
+            }
+        }
+        for action in actions {
+            let counter = match action {
+                Action::None => continue,
+                Action::Abort => &counters.aborts,
+                Action::Minor => &counters.minor_compactions,
+                Action::Major { .. } => &counters.major_compactions,
+                Action::Split { .. } => &counters.splits,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl TaskOutput {
+    fn bytes(&self) -> u64 {
+        self.finished.tables.iter().map(|table| table.file_bytes).sum()
+    }
+}
+
+/// Counts the new entries of each of `partitions`, of the versions of `visibility`. Memtables are read one after the
+/// other: no merge is needed.
+fn count_new_entries(
+    flushed: &[Arc<LoggedMemtable>],
+    visibility: Visibility,
+    partitions: &[Partition<'_>],
+) -> Result<Vec<NewEntryTotals>> {
+    let mut all: Vec<NewEntryTotals> = partitions.iter().map(|_| NewEntryTotals::default()).collect();
+    for logged in flushed {
+        let mut cursor = logged.memtable.cursor(visibility);
+        let mut end_cursor = logged.memtable.cursor(visibility);
+        cursor.seek_to_first()?;
+        for (partition, counted) in partitions.iter().zip(&mut all) {
+            let before = counted.entries;
+            while cursor.valid() && partition.end().is_none_or(|end| cursor.key() < end) {
+                if counted.entries == before && (before == 0 || cursor.key() < counted.smallest.as_slice()) {
+                    counted.smallest = cursor.key().to_vec();
+                }
+                counted.entries += 1;
+                counted.bytes += ENTRY_BYTES + (cursor.key().len() + cursor.value().len()) as u64;
+                cursor.next()?;
+            }
+            if counted.entries > before {
+                match partition.end() {
+                    Some(end) => end_cursor.seek_before(end)?,
+                    None => end_cursor.seek_to_last()?,
+                }
+                if end_cursor.key() > counted.largest.as_slice() {
+                    counted.largest = end_cursor.key().to_vec();
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn partition_loads<'a>(
+    partitions: &'a [Partition<'_>],
+    counted: &'a [NewEntryTotals],
+) -> Vec<PartitionLoad<'a>> {
+    let table = |(run, table): &(u64, &'a Arc<crate::version::TableHandle>)| {
+        let meta = table.meta();
+        StackedTable { run: *run, table: TableShape::of(meta), entries: meta.entries }
+    };
+    let load = |(partition, counted): (&'a Partition<'_>, &'a NewEntryTotals)| PartitionLoad {
+        tables: partition.tables().iter().map(table).collect(),
+        new: (counted.entries > 0).then_some(NewEntries {
+            bytes: counted.bytes,
+            entries: counted.entries,
+            smallest_key: &counted.smallest,
+            largest_key: &counted.largest,
+        }),
+    };
+    partitions.iter().zip(counted).map(load).collect()
+}
+
+/// The task for `partition`; `None` if it is not written to.
+fn plan_task(partition: &Partition<'_>, action: &Action, range: PartitionRange) -> Option<PartitionTask> {
+    let (inputs, splits): (&[u64], _) = match action {
+        Action::None | Action::Abort => return None,
+        Action::Minor => (&[], false),
+        Action::Major { inputs } => (inputs, false),
+        Action::Split { inputs } => (inputs, true),
+    };
+    let inputs: BTreeSet<u64> = inputs.iter().copied().collect();
+    let mut split_keys = Vec::new();
+    if splits {
+        let metas = partition.tables().iter().map(|(_, table)| table.meta());
+        let remaining = metas.filter(|meta| !inputs.contains(&meta.number));
+        split_keys.extend(remaining.map(|meta| meta.smallest_key.clone()));
+        split_keys.sort();
+    }
+    let bottom = !inputs.is_empty() && inputs.len() == partition.tables().len();
+    Some(PartitionTask { range, inputs, split_keys, splits, bottom })
+}
+
+/// The boundaries that split the partition of `task` once it has `outputs`.
+fn split_boundaries(version: &Version, task: &PartitionTask, outputs: &[TableMeta]) -> Vec<Vec<u8>> {
+    let start = task.range.0.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    let end = task.range.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let runs = version.level(LAST_LEVEL).iter();
+    let remaining = runs.flat_map(|run| run.overlapping(start, end)).map(|table| table.meta());
+    let remaining = remaining.filter(|meta| !task.inputs.contains(&meta.number));
+    boundaries_between(remaining.chain(outputs).collect(), TABLES_PER_PARTITION)
+}

@@ -1,0 +1,24 @@
+//! Reads: of single keys, of lists of keys, of components, of known locations.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `snapshots`, `read_view` | the versions that readers need, and consistent reads |
+//! | `newest_reads` | reads of the newest version through the row cache |
+//! | `batch_read` | many point reads at once |
+//! | `known_writes`, `versions_at` | reads of writes with a known sequence number; reads at known locations |
+//! | `get_lite`, `newer_versions` | visibility checks in memory; checks for newer versions |
+//! | `components` | the memtables and sstables of a view one by one |
+//! | `estimate` | the number of entries in a range |
+//! | `tree_reader` | reads of a tree outside of any view, for compaction filters |
+
+pub(super) mod batch_read;
+pub(super) mod components;
+pub(super) mod estimate;
+pub(super) mod get_lite;
+pub(super) mod known_writes;
+pub(super) mod newer_versions;
+pub(super) mod newest_reads;
+pub(super) mod read_view;
+pub(super) mod snapshots;
+pub(super) mod tree_reader;
+pub(super) mod versions_at;
