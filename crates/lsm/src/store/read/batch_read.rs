@@ -8,10 +8,13 @@
 //! The results are those of single reads: the newest component with a version of the key decides. A [`SearchScope`] may
 //! exclude components.
 
+use std::cell::Cell;
+
 use bolide_base::checksum::hash_key;
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{PointRead, ReadCounters, ValueRef, read_many};
 
+use crate::store::read::point_lookup::{AllComponents, Reach, newest_through_views, tables_around};
 use crate::store::tree::TreeState;
 use crate::version::TableHandle;
 
@@ -21,24 +24,25 @@ const CHUNK: usize = 32;
 /// The components and versions to be searched for each key of a list. Keys are identified by their positions in the
 /// list.
 pub(in crate::store) trait SearchScope {
-    /// True if it may exclude components by their sequence numbers.
-    const BY_SEQUENCE: bool;
+    /// The components to be searched for one key.
+    type KeyReach: Reach;
+
+    /// True if the version is known to exist: the filter of the only sstable that may contain it is skipped.
+    const MUST_EXIST: bool;
 
     /// The largest sequence number of versions to be found.
     fn max_sequence(&self, position: usize) -> SequenceNumber;
 
-    /// True if a component with sequence numbers from `smallest` to `largest` must be searched.
-    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool;
-
-    /// True if the version is known to exist: the filter of the only sstable that may contain it is skipped.
-    fn must_exist(&self) -> bool;
+    /// The components to be searched.
+    fn reach(&self, position: usize) -> Self::KeyReach;
 }
 
 /// The newest version that a view at this number sees, in any component.
 struct NewestVersion(SequenceNumber);
 
 impl SearchScope for NewestVersion {
-    const BY_SEQUENCE: bool = false;
+    type KeyReach = AllComponents;
+    const MUST_EXIST: bool = false;
 
     #[inline]
     fn max_sequence(&self, _position: usize) -> SequenceNumber {
@@ -46,13 +50,27 @@ impl SearchScope for NewestVersion {
     }
 
     #[inline]
-    fn may_hold(&self, _position: usize, _smallest: SequenceNumber, _largest: SequenceNumber) -> bool {
-        true
+    fn reach(&self, _position: usize) -> AllComponents {
+        AllComponents
     }
+}
+
+/// A reach that counts the excluded components.
+struct CountedReach<'c, R> {
+    reach: R,
+    skipped: &'c Cell<u64>,
+}
+
+impl<R: Reach> Reach for CountedReach<'_, R> {
+    const BY_SEQUENCE: bool = R::BY_SEQUENCE;
 
     #[inline]
-    fn must_exist(&self) -> bool {
-        false
+    fn includes(&self, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
+        let is_included = self.reach.includes(smallest, largest);
+        if !is_included {
+            self.skipped.set(self.skipped.get() + 1);
+        }
+        is_included
     }
 }
 
@@ -91,7 +109,7 @@ struct CandidateTable<'a> {
 }
 
 impl TreeState {
-    /// As [`get`](Self::get) for each of `keys`; results are appended to `out` in their order.
+    /// As [`PointLookup::value`](super::point_lookup::PointLookup::value) for each of `keys`; results are appended to `out` in their order.
     pub(in crate::store) fn get_many(
         &self,
         keys: &[&[u8]],
@@ -103,7 +121,7 @@ impl TreeState {
         })
     }
 
-    /// As [`newest_sequence`](Self::newest_sequence) for each of `keys`; results are appended to `out` in their order.
+    /// As [`PointLookup::sequence`](super::point_lookup::PointLookup::sequence) for each of `keys`; results are appended to `out` in their order.
     pub(in crate::store) fn newest_sequences(
         &self,
         keys: &[&[u8]],
@@ -154,11 +172,11 @@ impl TreeState {
             else {
                 continue;
             };
-            if !R::BY_SEQUENCE {
+            if !R::KeyReach::BY_SEQUENCE {
                 memtable.get_many(keys, scope.max_sequence(first), &mut found[..keys.len()]);
                 continue;
             }
-            let may_hold = |position: usize| scope.may_hold(first + position, smallest, largest);
+            let may_hold = |position: usize| scope.reach(first + position).includes(smallest, largest);
             let skipped = (0..keys.len()).filter(|&position| !may_hold(position)).count();
             ReadCounters::count(|counters| counters.memtables_skipped += skipped as u64);
             if skipped < keys.len() {
@@ -180,11 +198,10 @@ impl TreeState {
     ) -> Result<()> {
         if self.views.serve_reads() {
             for (position, key) in keys.iter().enumerate() {
-                let is_missing =
-                    found[position].is_none() && scope.may_hold(first + position, 0, MAX_SEQUENCE);
-                if is_missing
+                if found[position].is_none()
+                    && scope.reach(first + position).includes(0, MAX_SEQUENCE)
                     && let Some((trailer, value)) =
-                        self.find_through_views(key, scope.max_sequence(first + position))?
+                        newest_through_views(self, key, scope.max_sequence(first + position))?
                 {
                     found[position] = Some((trailer, FoundValue::Table(value)));
                 }
@@ -226,24 +243,19 @@ impl TreeState {
     ) -> Vec<CandidateTable<'_>> {
         let runs = self.version.runs();
         let mut candidates: Vec<CandidateTable<'_>> =
-            Vec::with_capacity(keys.len() * if R::BY_SEQUENCE { 2 } else { runs.len() });
-        let (mut tables_skipped, mut filters_skipped) = (0, 0);
+            Vec::with_capacity(keys.len() * if R::KeyReach::BY_SEQUENCE { 2 } else { runs.len() });
+        let (tables_skipped, mut filters_skipped) = (Cell::new(0), 0);
         for (position, key) in keys.iter().enumerate().filter(|(position, _)| found[*position].is_none()) {
             let before = candidates.len();
-            for run in runs {
-                let may_hold = |smallest, largest| scope.may_hold(first + position, smallest, largest);
-                if !may_hold(run.smallest_sequence(), run.largest_sequence()) {
-                    tables_skipped += 1;
-                    continue;
-                }
-                let Some(table) = run.find(key) else { continue };
-                if !may_hold(table.meta().smallest_sequence, table.meta().largest_sequence) {
-                    tables_skipped += 1;
-                    continue;
-                }
-                candidates.push(CandidateTable { key: position, table, hash: None, tried: false });
-            }
-            if scope.must_exist() && candidates.len() == before + 1 {
+            let reach = CountedReach { reach: scope.reach(first + position), skipped: &tables_skipped };
+            let tables = tables_around(runs, key, reach);
+            candidates.extend(tables.map(|table| CandidateTable {
+                key: position,
+                table,
+                hash: None,
+                tried: false,
+            }));
+            if R::MUST_EXIST && candidates.len() == before + 1 {
                 filters_skipped += 1;
                 continue;
             }
@@ -255,9 +267,9 @@ impl TreeState {
                 }
             }
         }
-        if R::BY_SEQUENCE {
+        if R::KeyReach::BY_SEQUENCE {
             ReadCounters::count(|counters| {
-                counters.tables_skipped += tables_skipped;
+                counters.tables_skipped += tables_skipped.get();
                 counters.filters_skipped += filters_skipped;
             });
         }

@@ -12,8 +12,8 @@
 //! each run of a level and each memtable counts as a level, and a false positive never drops a row.
 
 use bolide_base::SequenceNumber;
-use bolide_base::checksum::hash_key;
 
+use crate::store::read::point_lookup::{Containing, PointLookup};
 use crate::store::read::read_view::TreeView;
 use crate::store::tree::TreeState;
 
@@ -28,26 +28,19 @@ pub enum LiteVerdict {
     Unknown,
 }
 
-impl TreeState {
-    /// The state of the write of `key` at `written` for the view at `sequence`.
-    fn get_lite(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> LiteVerdict {
-        for logged in self.memtables() {
-            if let Some(trailer) = logged.memtable.newest(key, sequence) {
-                let current = trailer.sequence() == written && self.is_visible(key, trailer, sequence);
-                return if current { LiteVerdict::Current } else { LiteVerdict::Obsolete };
-            }
-        }
-        if self.has_range_tombstones() && self.newest_range_tombstone(key, sequence) > written {
-            return LiteVerdict::Obsolete;
-        }
-        let hash = hash_key(key);
-        let may_hold = self.version.runs().iter().filter_map(|run| run.find(key)).any(|table| {
-            let meta = table.meta();
-            (meta.smallest_sequence..=meta.largest_sequence).contains(&written)
-                && table.opened_reader().is_none_or(|reader| reader.may_contain_hash(hash))
-        });
-        if may_hold { LiteVerdict::Unknown } else { LiteVerdict::Obsolete }
+/// The state of the write at `written` of the key of `lookup`, for the view that `lookup` reads at.
+fn state_of(state: &TreeState, lookup: &PointLookup<'_>, written: SequenceNumber) -> LiteVerdict {
+    if let Some((trailer, _)) = lookup.in_memtables_only(state) {
+        let current = trailer.sequence() == written && lookup.is_visible(state, trailer);
+        return if current { LiteVerdict::Current } else { LiteVerdict::Obsolete };
     }
+    if !state.is_put_visible(lookup.key, written, lookup.at) {
+        return LiteVerdict::Obsolete;
+    }
+    let may_hold = lookup
+        .tables(state, Containing { write: written, view: lookup.at })
+        .any(|table| table.opened_reader().is_none_or(|reader| reader.may_contain_hash(lookup.hash)));
+    if may_hold { LiteVerdict::Unknown } else { LiteVerdict::Obsolete }
 }
 
 impl TreeView {
@@ -57,6 +50,6 @@ impl TreeView {
         if written > self.sequence() {
             return LiteVerdict::Unknown;
         }
-        self.state().get_lite(key, written, self.sequence())
+        state_of(self.state(), &PointLookup::new(key, self.sequence()), written)
     }
 }

@@ -26,6 +26,7 @@ use bolide_table::ValueRef;
 
 use crate::store::Store;
 use crate::store::read::batch_read::{FoundValue, SearchScope};
+use crate::store::read::point_lookup::{Containing, NotOlder};
 use crate::store::read::read_view::TreeView;
 use crate::store::tree::TreeState;
 
@@ -51,41 +52,35 @@ impl Exact<'_> {
 }
 
 impl SearchScope for Exact<'_> {
-    const BY_SEQUENCE: bool = true;
+    type KeyReach = Containing;
+    const MUST_EXIST: bool = true;
 
     fn max_sequence(&self, position: usize) -> SequenceNumber {
         self.sequence(position)
     }
 
-    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
-        let sequence = self.sequence(position);
-        (smallest..=largest).contains(&sequence) && sequence <= self.view
-    }
-
-    fn must_exist(&self) -> bool {
-        true
+    fn reach(&self, position: usize) -> Containing {
+        Containing { write: self.sequence(position), view: self.view }
     }
 }
 
 /// Scope of the newest versions that a view sees, unless they are older than these numbers.
-struct NotOlder<'w> {
+struct NotReplaced<'w> {
     writes: &'w [KnownWrite<'w>],
     view: SequenceNumber,
 }
 
-impl SearchScope for NotOlder<'_> {
-    const BY_SEQUENCE: bool = true;
+impl SearchScope for NotReplaced<'_> {
+    type KeyReach = NotOlder;
+    const MUST_EXIST: bool = false;
 
     fn max_sequence(&self, _position: usize) -> SequenceNumber {
         self.view
     }
 
-    fn may_hold(&self, position: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
-        smallest <= self.view && self.writes.get(position).is_some_and(|write| largest >= write.sequence)
-    }
-
-    fn must_exist(&self) -> bool {
-        false
+    fn reach(&self, position: usize) -> NotOlder {
+        let oldest = self.writes.get(position).map_or(SequenceNumber::MAX, |write| write.sequence);
+        NotOlder { oldest, view: self.view }
     }
 }
 
@@ -174,7 +169,7 @@ impl TreeView {
     /// As [`get_exact_many`](Self::get_exact_many).
     pub fn get_current_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
         let view = self.sequence();
-        self.state().find_writes(writes, view, &NotOlder { writes, view }, out)
+        self.state().find_writes(writes, view, &NotReplaced { writes, view }, out)
     }
 }
 
@@ -203,7 +198,7 @@ mod tests {
 
     fn current(state: &TreeState, key: &[u8], sequence: SequenceNumber) -> Option<Vec<u8>> {
         let (writes, mut out) = ([KnownWrite { key, sequence }], Vec::new());
-        state.find_writes(&writes, VIEW, &NotOlder { writes: &writes, view: VIEW }, &mut out).unwrap();
+        state.find_writes(&writes, VIEW, &NotReplaced { writes: &writes, view: VIEW }, &mut out).unwrap();
         out.pop().flatten().map(ValueRef::into_vec)
     }
 

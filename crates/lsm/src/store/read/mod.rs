@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `snapshots`, `read_view` | the versions that readers need, and consistent reads |
+//! | `point_lookup` | the newest version of one key, for all readers |
 //! | `newest_reads` | reads of the newest version through the row cache |
 //! | `batch_read` | many point reads at once |
 //! | `known_writes`, `versions_at` | reads of writes with a known sequence number; reads at known locations |
@@ -18,6 +19,7 @@ pub(super) mod get_lite;
 pub(super) mod known_writes;
 pub(super) mod newer_versions;
 pub(super) mod newest_reads;
+pub(super) mod point_lookup;
 pub(super) mod read_view;
 pub(super) mod snapshots;
 pub(super) mod tree_reader;

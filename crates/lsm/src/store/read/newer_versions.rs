@@ -15,8 +15,9 @@
 //! If no newer run has the key and its sequence range, the cost is one comparison a run.
 
 use bolide_base::checksum::hash_key;
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber, Trailer};
 
+use crate::store::read::point_lookup::{NotOlder, newest_through_views, tables_around};
 use crate::store::read::read_view::TreeView;
 use crate::store::tree::TreeState;
 use crate::version::TableHandle;
@@ -123,8 +124,8 @@ impl TreeState {
             let newer = self.version.runs().iter().take(found.newer_runs as usize);
             if *current && newer.into_iter().any(|run| run.largest_sequence() > found.sequence) {
                 read += 1;
-                let newest = self.find_through_views(found.key, view)?;
-                *current = newest.is_none_or(|(newest, _)| newest.sequence() <= found.sequence);
+                let newest = newest_through_views::<Trailer>(self, found.key, view)?;
+                *current = newest.is_none_or(|newest| newest.sequence() <= found.sequence);
             }
         }
         Ok(read)
@@ -142,13 +143,9 @@ impl TreeState {
         let runs = self.version.runs();
         for ((position, found), _) in found.iter().enumerate().zip(current).filter(|(_, current)| **current) {
             let mut hash = None;
-            let newer = runs.iter().take(found.newer_runs as usize);
-            for run in newer.filter(|run| run.largest_sequence() > found.sequence) {
-                let Some(table) = run.find(found.key) else { continue };
-                let meta = table.meta();
-                if meta.largest_sequence <= found.sequence || meta.smallest_sequence > view {
-                    continue;
-                }
+            let newer = runs.get(..found.newer_runs as usize).unwrap_or(runs);
+            let reach = NotOlder { oldest: found.sequence + 1, view };
+            for table in tables_around(newer, found.key, reach) {
                 let hash = *hash.get_or_insert_with(|| hash_key(found.key));
                 if let Some(reader) = table.opened_reader() {
                     reader.prefetch_filter(hash);

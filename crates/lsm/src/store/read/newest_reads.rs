@@ -24,12 +24,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bolide_base::checksum::hash_key;
-use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
+use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 
 use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
 use crate::row_cache::{HashedKey, RowCache, RowLookup};
+use crate::store::read::point_lookup::PointLookup;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::row_gate::{RowGate, RowUpdate};
 use crate::store::tree::tree_views::note_get;
@@ -71,15 +72,16 @@ impl NewestReader<'_> {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        let lookup = PointLookup::new(key, sequence);
         // Read after the state: a reader of a state without a range tombstone has the owner since its removal.
         let Some(owner) = self.gate.owner(self.rows).filter(|_| !self.rows.is_off()) else {
-            return state.get(key, sequence);
+            return lookup.value(state);
         };
-        let hashed_key = HashedKey { owner, key, hash: hash_key(key) };
+        let hashed_key = HashedKey { owner, key, hash: lookup.hash };
         self.rows.prefetch(hashed_key.hash);
-        if let Some((trailer, value)) = state.newest_in_memtables(key, hashed_key.hash, sequence) {
+        if let Some((trailer, value)) = lookup.in_memtables(state) {
             self.rows.record_request(hashed_key.hash);
-            let visible = state.is_visible(key, trailer, sequence);
+            let visible = lookup.is_visible(state, trailer);
             return Ok(visible.then(|| (trailer.sequence(), ValueRef::from(value))));
         }
         let is_ghost = match self.rows.get(hashed_key, sequence) {
@@ -90,8 +92,8 @@ impl NewestReader<'_> {
             }
             RowLookup::Miss { is_ghost } => is_ghost,
         };
-        let found = state.newest_in_tables(key, hashed_key.hash, sequence)?;
-        let visible = found.filter(|(trailer, _)| state.is_visible(key, *trailer, sequence));
+        let found = lookup.in_tables::<(Trailer, ValueRef)>(state)?;
+        let visible = found.filter(|(trailer, _)| lookup.is_visible(state, *trailer));
         if is_ghost
             && let Some((trailer, value)) = &visible
             && trailer.kind() == Some(EntryKind::Put)

@@ -10,6 +10,7 @@ use crate::cursor::{Bounds, ComponentCursor, VersionsCursor, VisibleCursor};
 use crate::memtable::Visibility;
 use crate::store::StoreInner;
 use crate::store::read::estimate::RangeEstimate;
+use crate::store::read::point_lookup::PointLookup;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::TableMeta;
 
@@ -50,7 +51,7 @@ impl ReadView {
     /// # Errors
     /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        self.find(tree)?.state_guard().get(key, self.sequence)
+        PointLookup::new(key, self.sequence).value(&self.find(tree)?.state_guard())
     }
 
     /// The sequence number of the write that set `key` in `tree`; `None` if the key is absent, deleted
@@ -59,7 +60,7 @@ impl ReadView {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn newest_sequence(&self, tree: TreeId, key: &[u8]) -> Result<Option<SequenceNumber>> {
-        self.find(tree)?.state_guard().newest_sequence(key, self.sequence)
+        PointLookup::new(key, self.sequence).sequence(&self.find(tree)?.state_guard())
     }
 
     /// True if a range tombstone of `tree` that this view sees covers a write of `key` at `sequence`.
@@ -160,7 +161,7 @@ impl TreeView {
     /// `Corruption` or `Io` from reading an sstable.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        self.state.get(key, self.sequence)
+        PointLookup::new(key, self.sequence).value(&self.state)
     }
 
     /// As [`ReadView::newest_sequence`].
@@ -169,7 +170,7 @@ impl TreeView {
     /// `Corruption` or `Io` from reading an sstable.
     #[inline]
     pub fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>> {
-        self.state.newest_sequence(key, self.sequence)
+        PointLookup::new(key, self.sequence).sequence(&self.state)
     }
 
     /// [`get`](Self::get) for each of `keys`: results are appended to `out` in their order.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::store::Store;
+use crate::store::read::point_lookup::PointLookup;
 use crate::store::tree::Tree;
 
 /// A reader of the current state of one tree. It registers no sequence number: the caller guarantees that the versions
@@ -26,7 +27,7 @@ impl TreeReader {
     /// # Errors
     /// `Corruption` or `Io` from reading an sstable.
     pub fn newest_sequence_at(&self, key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
-        self.tree.state_guard().newest_sequence(key, at)
+        PointLookup::new(key, at).sequence(&self.tree.state_guard())
     }
 
     /// [`newest_sequence_at`](Self::newest_sequence_at) for each of `keys`: results are appended to `out` in their

@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bolide_base::checksum::hash_key;
 use bolide_base::limits::MAX_RANGE_TOMBSTONES;
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
-use bolide_table::ValueRef;
 
 use super::logged_memtable::LoggedMemtable;
-use super::tree_views::{TreeViews, note_get};
+use super::tree_views::TreeViews;
 use crate::cursor::{Bounds, ComponentCursor, RunCursor};
 use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
@@ -115,28 +113,6 @@ impl TreeState {
             .max()
             .unwrap_or(0);
         in_memtables.max(self.version.range_tombstones().newest_covering(key, max_sequence))
-    }
-
-    /// The newest version of `key` at or below `sequence`, unless a tombstone or a range tombstone deletes it.
-    pub(in crate::store) fn get(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        let found = self.find(key, sequence)?;
-        Ok(found.and_then(|(trailer, value)| {
-            self.is_visible(key, trailer, sequence).then(|| (trailer.sequence(), value))
-        }))
-    }
-
-    /// The sequence number that [`get`](Self::get) returns, without reading the value.
-    pub(in crate::store) fn newest_sequence(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<Option<SequenceNumber>> {
-        let found = self.find_trailer(key, sequence)?;
-        Ok(found.filter(|&trailer| self.is_visible(key, trailer, sequence)).map(Trailer::sequence))
     }
 
     /// Fails if `new` more range tombstones exceed the limit.
@@ -263,113 +239,6 @@ impl TreeState {
         at: SequenceNumber,
     ) -> bool {
         !self.has_range_tombstones() || self.newest_range_tombstone(key, at) <= written
-    }
-
-    fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
-        let hash = hash_key(key);
-        if let Some((trailer, value)) = self.newest_in_memtables(key, hash, sequence) {
-            return Ok(Some((trailer, ValueRef::from(value))));
-        }
-        self.newest_in_tables(key, hash, sequence)
-    }
-
-    /// The newest version of `key`, with this hash, in sstables.
-    pub(in crate::store) fn newest_in_tables(
-        &self,
-        key: &[u8],
-        hash: u64,
-        sequence: SequenceNumber,
-    ) -> Result<Option<(Trailer, ValueRef)>> {
-        note_get(true);
-        self.views.note_read();
-        if self.views.serve_reads() {
-            return self.find_through_views(key, sequence);
-        }
-        self.prefetch_filters(key, hash);
-        for run in self.version.runs() {
-            if let Some(table) = run.find(key)
-                && let Some(found) = table.reader()?.get_hashed(key, hash, sequence)?
-            {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    fn find_trailer(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Trailer>> {
-        let hash = hash_key(key);
-        if let Some((trailer, _)) = self.newest_in_memtables(key, hash, sequence) {
-            return Ok(Some(trailer));
-        }
-        note_get(true);
-        self.views.note_read();
-        if self.views.serve_reads() {
-            return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
-        }
-        self.prefetch_filters(key, hash);
-        for run in self.version.runs() {
-            if let Some(table) = run.find(key)
-                && let Some(trailer) = table.reader()?.newest_hashed(key, hash, sequence)?
-            {
-                return Ok(Some(trailer));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The newest version of `key` in sstables at or below `sequence`: through the views of partitions that serve point
-    /// reads, and run by run elsewhere.
-    pub(in crate::store) fn find_through_views(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<Option<(Trailer, ValueRef)>> {
-        let mut at = 0;
-        while let Some(run) = self.version.runs().get(at) {
-            let level = self.views.starting_at(at);
-            let found = match level.and_then(|level| Some((level, level.serving(key)?))) {
-                Some((level, partition)) => {
-                    at += level.runs().len();
-                    partition.get(key, sequence)?
-                }
-                None => {
-                    at += 1;
-                    run.find(key).map_or(Ok(None), |table| table.reader()?.get(key, sequence))?
-                }
-            };
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// The newest version of `key`, with this hash, in memtables.
-    #[inline]
-    pub(in crate::store) fn newest_in_memtables(
-        &self,
-        key: &[u8],
-        hash: u64,
-        sequence: SequenceNumber,
-    ) -> Option<(Trailer, &[u8])> {
-        // Overlaps the cache misses of several memtables.
-        if !self.immutables.is_empty() {
-            self.memtables().for_each(|logged| logged.memtable.prefetch_hashed(hash));
-        }
-        self.views.prefetch_if_expected(key);
-        let found = self.memtables().find_map(|logged| logged.memtable.get_hashed(key, hash, sequence))?;
-        note_get(false);
-        Some(found)
-    }
-
-    /// Prefetches the filter blocks of the key in all runs, which are searched one by one: their cache misses overlap.
-    #[inline]
-    fn prefetch_filters(&self, key: &[u8], hash: u64) {
-        for run in self.version.runs() {
-            if let Some(reader) = run.find(key).and_then(|table| table.opened_reader()) {
-                reader.prefetch_filter(hash);
-            }
-        }
     }
 }
 
