@@ -52,9 +52,7 @@ impl Store {
         // State that changes in place is recorded together with the end of the log.
         let mut copies = Vec::new();
         for tree in &trees {
-            if let Some(external_tree) = tree.external_tree.get()
-                && let Some(copy) = external_tree.copy(log.applied)?
-            {
+            if let Some(copy) = tree.backend().copy(log.applied)? {
                 copies.push((tree.id, copy));
             }
         }

@@ -6,7 +6,7 @@
 //! | `read` | reads of keys, views, components and locations |
 //! | `tree` | one tree's current memtables, version and sorted views |
 //! | `jobs` | background work: flushes, compactions, sorted views, removal of files |
-//! | `backend` | trees whose writes an external tree stores |
+//! | `backend` | the structures that store the writes of a tree: LSM tree, external tree |
 //! | `open` | opening of a store, and recovery |
 //! | `reserve` | reserved disk space for operations that free space |
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |

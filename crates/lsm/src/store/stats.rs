@@ -289,7 +289,7 @@ impl StoreInner {
         }
         let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
-        if let Some(external) = tree.external_tree.get().map(|external_tree| external_tree.stats()) {
+        if let Some(external) = tree.backend().stats() {
             resident_bytes += external.memory_bytes;
             let (bytes, entries) = (external.disk_bytes, external.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });

@@ -82,7 +82,7 @@ impl Store {
                     }
                 }
             }
-            match tree.external_tree.get().map_or(Ok((0, 0)), |external_tree| external_tree.verify()) {
+            match tree.backend().verify() {
                 Ok((files, bytes)) => {
                     sum.external_files += files;
                     sum.external_file_bytes += bytes;

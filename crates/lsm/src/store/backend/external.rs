@@ -114,7 +114,7 @@ impl StoreInner {
 
     /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
     pub(in crate::store) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
-        let Some(external_tree) = tree.external_tree.get() else { return Ok(()) };
+        let Some(external_tree) = tree.backend().external() else { return Ok(()) };
         self.check_writable()?;
         let may_continue = || !self.is_stopping() && self.flushes_due(tree) == 0;
         match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &may_continue) {
@@ -131,7 +131,7 @@ impl StoreInner {
         let mut result = Ok(());
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
-            let Some(external_tree) = tree.external_tree.get() else { continue };
+            let Some(external_tree) = tree.backend().external() else { continue };
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
             if has_changed && external_tree.is_closing_checkpoint_due() && self.check_writable().is_ok() {
@@ -220,10 +220,9 @@ impl StoreInner {
     /// True if a checkpoint of the external tree of `tree` is due at a new log segment; `None` without an external
     /// tree.
     pub(in crate::store) fn is_checkpoint_due(&self, tree: &Tree) -> Option<bool> {
-        let external_tree = tree.external_tree.get()?;
         let logged = self.counters.log_bytes();
-        let retained = tree.state_guard().active.log_bytes_since_first(logged);
-        Some(retained.is_some_and(|retained| external_tree.is_checkpoint_due(retained)))
+        let retained = || tree.state_guard().active.log_bytes_since_first(logged);
+        tree.backend().is_checkpoint_due(retained)
     }
 }
 
@@ -305,9 +304,10 @@ impl Store {
             let state = tree.state();
             handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
             tree.row_gate.disable();
-            tree.external_tree.set(external_tree.clone()).map_err(|_| {
-                Error::new(ErrorKind::Conflict, format!("tree {} has an external tree already", tree.id))
-            })?;
+            if !tree.backend.set_external(external_tree.clone()) {
+                let message = format!("tree {} has an external tree already", tree.id);
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
             tree.replace_state(TreeState::without_entries);
             log.targets.clear();
             inner.reset_active_bytes();

@@ -1,3 +1,179 @@
 //! Backends of trees: the structures that store their writes.
+//!
+//! | backend | writes go to | a flush is | compactions |
+//! |---|---|---|---|
+//! | LSM tree | memtables, then sstables | new sstables | by the policy of the layout |
+//! | [external tree](ExternalTree) | the external tree | a checkpoint of it | by the external tree itself |
+//!
+//! Only this folder distinguishes them. A tree begins as an LSM tree, and may get an external tree once; see
+//! [`external`].
 
 pub(super) mod external;
+
+use std::sync::{Arc, OnceLock};
+
+use bolide_base::{Error, Result, SequenceNumber, Trailer};
+
+use crate::batch::{Operation, PlacedOperation};
+use crate::external_tree::{ExternalCheckpoint, ExternalTree, ExternalTreeStats, ExternalWrite};
+use crate::memtable::Memtable;
+
+/// The backend of a tree, which is replaced at most once.
+#[derive(Debug, Default)]
+pub(super) struct BackendSlot {
+    external: OnceLock<Arc<dyn ExternalTree>>,
+}
+
+impl BackendSlot {
+    /// The current backend.
+    #[inline]
+    pub(super) fn get(&self) -> Backend<'_> {
+        match self.external.get() {
+            None => Backend::Lsm,
+            Some(external) => Backend::External(external),
+        }
+    }
+
+    /// Replaces the LSM tree by an external tree. Returns false if there is an external tree already.
+    pub(super) fn set_external(&self, external: Arc<dyn ExternalTree>) -> bool {
+        self.external.set(external).is_ok()
+    }
+}
+
+/// The backend of a tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Backend<'t> {
+    /// Memtables and sstables.
+    Lsm,
+    /// A structure of the layer above.
+    External(&'t Arc<dyn ExternalTree>),
+}
+
+impl<'t> Backend<'t> {
+    /// The external tree, if it is one.
+    #[inline]
+    pub(super) fn external(self) -> Option<&'t Arc<dyn ExternalTree>> {
+        match self {
+            Self::Lsm => None,
+            Self::External(external) => Some(external),
+        }
+    }
+
+    /// True if memtables and sstables store the writes: then flushes write sstables, and compactions merge them.
+    #[inline]
+    pub(super) fn is_lsm(self) -> bool {
+        matches!(self, Self::Lsm)
+    }
+
+    /// Reserves space for `writes` writes of `bytes` bytes before they are logged. Returns true if the log must be
+    /// synced before the writes are applied.
+    ///
+    /// # Errors
+    /// As [`ExternalTree::reserve`].
+    pub(super) fn reserve(self, writes: usize, bytes: usize) -> Result<bool> {
+        match self {
+            // The memtable grows as needed, and is bounded by the log segments.
+            Self::Lsm => Ok(false),
+            Self::External(external) => {
+                external.reserve(writes, bytes)?;
+                Ok(external.is_durable_at_once())
+            }
+        }
+    }
+
+    /// Applies a logged write; `memtable` is the writable memtable of the tree.
+    ///
+    /// # Errors
+    /// As [`ExternalTree::apply`].
+    #[inline]
+    pub(super) fn apply(
+        self,
+        placed: &PlacedOperation<'_>,
+        memtable: &Memtable,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+    ) -> Result<()> {
+        match self {
+            Self::Lsm => {
+                placed.operation.insert_into(memtable, placed.sequence);
+                Ok(())
+            }
+            Self::External(external) => apply_external(&**external, placed, oldest_in_use),
+        }
+    }
+
+    /// Whether a checkpoint is due at a new log segment; `retained` returns the bytes of log that the tree retains.
+    /// `None` if the size and the age of the memtable decide.
+    pub(super) fn is_checkpoint_due(self, retained: impl FnOnce() -> Option<u64>) -> Option<bool> {
+        let external = self.external()?;
+        Some(retained().is_some_and(|retained| external.is_checkpoint_due(retained)))
+    }
+
+    /// A copy of the state at `sequence`, for a backend that changes its files in place.
+    ///
+    /// # Errors
+    /// As [`ExternalTree::copy`].
+    pub(super) fn copy(self, sequence: SequenceNumber) -> Result<Option<Box<dyn ExternalCheckpoint + 't>>> {
+        match self {
+            Self::Lsm => Ok(None),
+            Self::External(external) => external.copy(sequence),
+        }
+    }
+
+    /// The newest applied write, if there is garbage to be collected when writes are idle.
+    pub(super) fn garbage_through(
+        self,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+    ) -> Option<SequenceNumber> {
+        self.external()?.garbage_through(oldest_in_use)
+    }
+
+    /// As [`ExternalTree::clear_through`]; `None` if the sequence numbers of the components decide.
+    pub(super) fn clear_through(self) -> Option<SequenceNumber> {
+        self.external().map(|external| external.clear_through())
+    }
+
+    /// Verifies the files besides sstables, and returns their number and their bytes.
+    ///
+    /// # Errors
+    /// As [`ExternalTree::verify`].
+    pub(super) fn verify(self) -> Result<(u64, u64)> {
+        match self {
+            Self::Lsm => Ok((0, 0)),
+            Self::External(external) => external.verify(),
+        }
+    }
+
+    /// Memory and disk space besides memtables and sstables.
+    pub(super) fn stats(self) -> Option<ExternalTreeStats> {
+        self.external().map(|external| external.stats())
+    }
+}
+
+/// Applies a write to an external tree.
+fn apply_external(
+    external: &dyn ExternalTree,
+    placed: &PlacedOperation<'_>,
+    oldest_in_use: &dyn Fn() -> SequenceNumber,
+) -> Result<()> {
+    let Operation::Entry { kind, key, value } = placed.operation else {
+        return Err(Error::internal(format!(
+            "a range of tree {}, which has an external tree, is deleted",
+            placed.tree
+        )));
+    };
+    let trailer = Trailer::new(placed.sequence, kind);
+    external.apply(ExternalWrite { key, trailer, value }, oldest_in_use)
+}
+
+impl Operation<'_> {
+    /// Inserts the operation into a memtable.
+    #[inline]
+    pub(super) fn insert_into(&self, memtable: &Memtable, sequence: SequenceNumber) {
+        match *self {
+            Operation::Entry { kind, key, value } => {
+                memtable.insert(key, Trailer::new(sequence, kind), value);
+            }
+            Operation::RangeDelete { start, end } => memtable.delete_range(start, end, sequence),
+        }
+    }
+}

@@ -24,12 +24,10 @@ pub(super) mod targets;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
+use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 use parking_lot::{Condvar, Mutex};
 
-use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
-use crate::external_tree::{ExternalTree, ExternalWrite};
-use crate::memtable::Memtable;
+use crate::batch::{BatchReader, StoreBatch};
 use crate::options::SyncMode;
 use crate::store::commit::log::LogState;
 use crate::store::read::read_view::ReadView;
@@ -273,11 +271,8 @@ impl StoreInner {
             if new > 0 {
                 tree.state_guard().check_range_tombstones(new)?;
             }
-            if let Some(external_tree) = tree.external_tree.get() {
-                // Usually more than the share of this tree; a reservation has no cost.
-                external_tree.reserve(request.batch.len(), request.batch.len_bytes())?;
-                syncs_first |= external_tree.is_durable_at_once();
-            }
+            // Usually more than the share of this tree; a reservation has no cost.
+            syncs_first |= tree.backend().reserve(request.batch.len(), request.batch.len_bytes())?;
         }
         request.batch.seal();
         Ok(syncs_first)
@@ -360,39 +355,11 @@ impl StoreInner {
         for placed in BatchReader::new(payload)? {
             let placed = placed?;
             let target = self.written_target(&mut log.targets, number, placed.tree)?;
-            match target.tree.external_tree.get() {
-                Some(external_tree) => self.apply_external(&**external_tree, &placed)?,
-                None => placed.operation.insert_into(&target.logged.memtable, placed.sequence),
-            }
+            let oldest_in_use = || self.snapshots.oldest();
+            target.tree.backend().apply(&placed, &target.logged.memtable, &oldest_in_use)?;
         }
         self.count_growth(&mut log.targets);
         Ok(())
-    }
-}
-
-impl StoreInner {
-    /// Applies a write to the external tree of its tree.
-    fn apply_external(&self, external_tree: &dyn ExternalTree, placed: &PlacedOperation<'_>) -> Result<()> {
-        let Operation::Entry { kind, key, value } = placed.operation else {
-            return Err(Error::internal(format!(
-                "a range of tree {}, which has an external tree, is deleted",
-                placed.tree
-            )));
-        };
-        let trailer = Trailer::new(placed.sequence, kind);
-        external_tree.apply(ExternalWrite { key, trailer, value }, &|| self.snapshots.oldest())
-    }
-}
-
-impl Operation<'_> {
-    /// Inserts the operation into a memtable.
-    pub(in crate::store) fn insert_into(&self, memtable: &Memtable, sequence: SequenceNumber) {
-        match *self {
-            Operation::Entry { kind, key, value } => {
-                memtable.insert(key, Trailer::new(sequence, kind), value);
-            }
-            Operation::RangeDelete { start, end } => memtable.delete_range(start, end, sequence),
-        }
     }
 }
 

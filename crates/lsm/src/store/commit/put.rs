@@ -79,7 +79,7 @@ impl StoreInner {
     ) -> Result<Option<SequenceNumber>> {
         self.check_writable()?;
         let target = self.target(&mut log.targets, tree)?;
-        if target.tree.external_tree.get().is_some() {
+        if !target.tree.backend().is_lsm() {
             return Ok(None);
         }
         // Overlaps with the write of the log.

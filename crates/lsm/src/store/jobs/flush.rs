@@ -12,6 +12,7 @@ use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::backend::Backend;
 use crate::store::jobs::deferred_publication::{FlushedMemtables, publish_state};
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
 use crate::store::tree::Tree;
@@ -23,7 +24,7 @@ impl StoreInner {
     /// installs it. If it has an external tree, writes a checkpoint of that.
     pub(in crate::store) fn flush(&self, tree: &Arc<Tree>, into_partitions: bool) -> Result<()> {
         let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
-        let flushed = match into_partitions && tree.external_tree.get().is_none() {
+        let flushed = match into_partitions && tree.backend().is_lsm() {
             true => self.flush_into_partitions(tree, flush_all),
             false => self.flush_tree(tree),
         };
@@ -35,7 +36,7 @@ impl StoreInner {
     /// Writes the full memtables of `tree` to an sstable of level 0 and installs it. If it has an external tree, writes
     /// a checkpoint of that.
     pub(in crate::store) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
-        if let Some(external_tree) = tree.external_tree.get() {
+        if let Backend::External(external_tree) = tree.backend() {
             return self.flush_external(tree, external_tree);
         }
         let state = tree.state();

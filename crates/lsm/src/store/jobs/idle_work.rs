@@ -36,9 +36,8 @@ impl StoreInner {
         let trees = self.trees.load();
         let WorkState { garbage_due, flushing, waiting, .. } = work;
         garbage_due.retain(|tree, _| trees.contains_key(tree));
-        let external = trees.values().filter_map(|tree| Some((tree, tree.external_tree.get()?)));
-        for (tree, external_tree) in external.filter(|(tree, _)| !flushing.contains(&tree.id)) {
-            let Some(newest) = external_tree.garbage_through(&|| self.snapshots.oldest()) else {
+        for tree in trees.values().filter(|tree| !flushing.contains(&tree.id)) {
+            let Some(newest) = tree.backend().garbage_through(&|| self.snapshots.oldest()) else {
                 garbage_due.remove(&tree.id);
                 continue;
             };

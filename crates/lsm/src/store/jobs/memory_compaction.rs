@@ -109,7 +109,7 @@ impl StoreInner {
         let state = tree.state_guard();
         state.pending_flushes() > 0
             && !tree.flush_all.load(Ordering::Acquire)
-            && tree.external_tree.get().is_none()
+            && tree.backend().is_lsm()
             && tree.collectors.read().is_none()
             // With a limit of one full memtable, there is no memory for an output and the next full memtable.
             && self.options.max_immutable_memtables > 1

@@ -205,7 +205,7 @@ impl StoreInner {
     /// True if the full memtables of `tree` are flushed into partitions, false for level 0. `None` while the flush
     /// should wait for a compaction that empties the levels above the partitions.
     fn flushes_into_partitions(&self, work: &WorkState, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
-        if tree.options().layout != Layout::Partitioned || tree.external_tree.get().is_some() {
+        if tree.options().layout != Layout::Partitioned || !tree.backend().is_lsm() {
             return Some(false);
         }
         if work.reserved.contains(&tree.id) || tree.unreadable.get().is_some() {
@@ -228,8 +228,7 @@ impl StoreInner {
         if tree.flush_all.load(Ordering::Acquire) {
             return state.immutables.len();
         }
-        let flushes_together =
-            tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
+        let flushes_together = tree.options().layout == Layout::Partitioned && tree.backend().is_lsm();
         let max = self.options.max_immutable_memtables.max(1);
         let together = if flushes_together { self.options.partition_memtables.clamp(1, max) } else { 1 };
         let waiting = state.pending_flushes();
@@ -249,7 +248,7 @@ impl StoreInner {
         let is_free = |tree: &&Arc<Tree>| {
             !work.reserved.contains(&tree.id)
                 && !work.flushing_partitions.contains(&tree.id)
-                && tree.external_tree.get().is_none()
+                && tree.backend().is_lsm()
                 && tree.unreadable.get().is_none()
         };
         for tree in trees.values().filter(is_free) {
@@ -482,7 +481,7 @@ impl Store {
         let tree = inner.tree(tree)?;
         inner.with_reserved(tree.id, || {
             // Checked only now: an external tree may have been set during the wait.
-            if tree.external_tree.get().is_some() {
+            if !tree.backend().is_lsm() {
                 return Ok(());
             }
             let state = tree.state();

@@ -42,8 +42,7 @@ impl StoreInner {
         for dependent in tree.dependents.read().iter() {
             if let Ok(dependent) = self.tree(*dependent) {
                 let state = dependent.state();
-                let clear_through =
-                    dependent.external_tree.get().map(|external_tree| external_tree.clear_through());
+                let clear_through = dependent.backend().clear_through();
                 // An external tree that is not set yet may have older entries.
                 let is_unset =
                     clear_through.is_none() && self.versions.lock().external_root(dependent.id).is_some();

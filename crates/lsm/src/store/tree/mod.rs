@@ -24,9 +24,9 @@ use self::tree_views::TreeViews;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
-use crate::external_tree::ExternalTree;
 use crate::memtable::Visibility;
 use crate::options::TreeOptions;
+use crate::store::backend::{Backend, BackendSlot};
 use crate::version::Version;
 
 /// A tree of an open store.
@@ -45,8 +45,8 @@ pub(in crate::store) struct Tree {
     pub(in crate::store) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Merges operands in flushes and compactions.
     pub(in crate::store) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
-    /// Stores the writes instead of memtables and sstables.
-    pub(in crate::store) external_tree: OnceLock<Arc<dyn ExternalTree>>,
+    /// Stores the writes.
+    pub(in crate::store) backend: BackendSlot,
     /// Creates the collectors of new sstables.
     pub(in crate::store) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Receives the versions that flushes and compactions drop.
@@ -93,7 +93,7 @@ impl Tree {
             replacements: AtomicU64::new(0),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
-            external_tree: OnceLock::new(),
+            backend: BackendSlot::default(),
             collectors: RwLock::new(None),
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
@@ -107,6 +107,12 @@ impl Tree {
             publication_pending: AtomicBool::new(false),
             row_gate: RowGate::default(),
         }
+    }
+
+    /// The structure that stores its writes.
+    #[inline]
+    pub(in crate::store) fn backend(&self) -> Backend<'_> {
+        self.backend.get()
     }
 
     /// Its settings.
