@@ -11,7 +11,7 @@ use std::path::Path;
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::open::create_directory;
-use super::{Store, StoreInner, poison};
+use super::{Store, StoreInner};
 use crate::file_name::FileName;
 
 /// Bytes copied at a time.
@@ -28,7 +28,7 @@ impl Store {
     /// manifest and is not taken for a database.
     pub fn checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         if inner.vfs.exists(dir)? {
             let message =
                 format!("{} exists already: choose another directory for the checkpoint", dir.display());
@@ -43,7 +43,7 @@ impl Store {
         // Files that the recorded state names must remain until they are linked.
         let _locked = inner.file_removal.lock();
         let mut log = inner.log.lock();
-        log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+        log.sync(inner.runtime.now_micros()).inspect_err(|error| inner.health.poison(error))?;
         let (current, len) = (log.number(), log.len());
         let finished = inner.old_logs.lock().clone();
         let mut state = inner.versions.lock().copy();

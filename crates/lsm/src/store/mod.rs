@@ -8,6 +8,7 @@
 //! | `jobs` | background work: flushes, compactions, sorted views, removal of files |
 //! | `backend` | the structures that store the writes of a tree: LSM tree, external tree |
 //! | `open` | opening of a store, and recovery |
+//! | `health` | whether a handle accepts writes |
 //! | `reserve` | reserved disk space for operations that free space |
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
 //!
@@ -18,6 +19,7 @@
 mod backend;
 mod checkpoint;
 mod commit;
+mod health;
 mod jobs;
 mod open;
 mod read;
@@ -29,13 +31,13 @@ mod verify;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
 use bolide_storage::{FileLock, Runtime, Vfs};
 use bolide_table::BlockCache;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 pub use self::commit::CommitStage;
 pub use self::jobs::rewrite::RewriteOutcome;
@@ -55,7 +57,8 @@ pub use self::verify::StoreVerification;
 use self::commit::CommitQueue;
 use self::commit::log::LogState;
 use self::commit::pressure::Pressure;
-use self::jobs::scheduler::WorkState;
+use self::health::Health;
+use self::jobs::work::WorkQueue;
 use self::jobs::workers::Workers;
 use self::read::snapshots::Snapshots;
 use self::reserve::Reserve;
@@ -124,43 +127,19 @@ pub(crate) struct StoreInner {
     file_removal: Mutex<()>,
     /// Bytes of the writable memtables. Updated under the lock of the log.
     active_bytes: AtomicUsize,
-    work: Mutex<WorkState>,
-    work_signal: Condvar,
+    work: Arc<WorkQueue>,
     pressure: Pressure,
     counters: Counters,
     /// Rows of records that were read more than once.
     rows: RowCache,
     reserve: Reserve,
-    /// Locked while the reserve is allocated or released.
-    reserve_lock: Mutex<()>,
-    poisoned: OnceLock<Error>,
+    health: Health,
     itself: Weak<StoreInner>,
     /// The lock of the directory; `None` if opened read-only.
     lock: Option<Box<dyn FileLock>>,
 }
 
-/// Rejects all further writes of this handle because of `cause`.
-fn poison(store: &StoreInner, cause: &Error) {
-    let message = format!("an earlier write failed, so this handle refuses to write: {cause}");
-    let _ = store.poisoned.set(Error::new(ErrorKind::Poisoned, message));
-    // Waiting threads are woken first: the cause may be a panic in the calls below.
-    drop(store.work.lock());
-    store.work_signal.notify_all();
-    store.wake_workers();
-}
-
 impl StoreInner {
-    /// Fails if writes are not allowed.
-    fn check_writable(&self) -> Result<()> {
-        if let Some(error) = self.poisoned.get() {
-            return Err(error.clone());
-        }
-        if self.options.read_only {
-            return Err(Error::new(ErrorKind::ReadOnly, "the database is open read-only"));
-        }
-        Ok(())
-    }
-
     /// Fails if the directory was replaced since the opening: writes would be lost, and another process may have opened
     /// the new directory.
     fn check_directory(&self) -> Result<()> {
@@ -186,11 +165,11 @@ impl StoreInner {
 
     /// Makes an edit durable. A full disk leaves the store unchanged; any other failure poisons it.
     fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
-        self.check_writable()?;
+        self.health.check()?;
         let mut apply = || versions.apply(edit.clone()).map(drop);
-        self.poison_on_panic(|| self.with_reserve(&mut apply)).inspect_err(|error| {
+        self.health.poison_on_panic(|| self.reserve.with(&mut apply)).inspect_err(|error| {
             if !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                poison(self, error);
+                self.health.poison(error);
             }
         })
     }
@@ -249,7 +228,7 @@ impl Store {
     /// # Errors
     /// `LimitExceeded` for a number without a successor; `ReadOnly`, `Poisoned`.
     pub fn reserve_sequences(&self, through: SequenceNumber) -> Result<()> {
-        self.inner.check_writable()?;
+        self.inner.health.check()?;
         commit::check_sequences(through, 1)?;
         let mut log = self.inner.log.lock();
         log.applied = log.applied.max(through);
@@ -283,7 +262,7 @@ impl Store {
     /// `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
     pub fn create_tree(&self, options: TreeOptions, descriptor: &[u8]) -> Result<TreeId> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         let mut versions = inner.versions.lock();
         let id = versions.next_tree_id();
         let mut edit = VersionEdit::new();
@@ -324,7 +303,7 @@ impl Store {
     /// Drops a tree as a part of `edit`.
     fn drop_with(&self, id: TreeId, mut edit: VersionEdit) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         // Excludes commits during the removal.
         let mut log = inner.log.lock();
         let tree = inner.tree(id)?;
@@ -351,7 +330,7 @@ impl Store {
     /// `NotFound`; as [`create_tree`](Self::create_tree).
     pub fn set_descriptor(&self, id: TreeId, descriptor: &[u8]) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         // In this order, the tree is not dropped in between; that would look like a damaged manifest.
         let mut versions = inner.versions.lock();
         let tree = inner.tree(id)?;
@@ -424,7 +403,7 @@ impl Store {
     /// # Errors
     /// `Io`; a failed sync poisons the handle.
     pub fn sync(&self) -> Result<()> {
-        self.inner.check_writable()?;
+        self.inner.health.check()?;
         self.inner.sync_log()
     }
 }

@@ -5,91 +5,106 @@
 //! manifest, a batch of deletes. Writes of records are rejected while the reserve is released, so that they do not use
 //! it up. It is allocated again as soon as the disk has the space.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bolide_base::{EntryKind, Error, ErrorKind, Result};
+use bolide_storage::Vfs;
+use parking_lot::Mutex;
 
-use super::StoreInner;
+use super::health::Health;
 use crate::batch::{BatchReader, Operation, StoreBatch};
 use crate::file_name::FileName;
 
-/// The state of the reserve. Always allocated if its size is 0.
-#[derive(Debug)]
+/// The reserve of a directory. Always allocated if its size is 0.
 pub(super) struct Reserve {
+    vfs: Arc<dyn Vfs>,
+    path: PathBuf,
+    dir: PathBuf,
+    bytes: u64,
     is_allocated: AtomicBool,
+    /// Locked while the reserve is allocated or released.
+    change_lock: Mutex<()>,
 }
 
 impl Reserve {
-    /// The state of a reserve of `bytes` bytes, which is not allocated yet.
-    pub(super) fn new(bytes: u64) -> Self {
-        Self { is_allocated: AtomicBool::new(bytes == 0) }
+    /// A reserve of `bytes` bytes in `dir`, which is not allocated yet.
+    pub(super) fn new(vfs: Arc<dyn Vfs>, dir: &Path, bytes: u64) -> Self {
+        Self {
+            vfs,
+            path: FileName::Reserve.path(dir),
+            dir: dir.to_owned(),
+            bytes,
+            is_allocated: AtomicBool::new(bytes == 0),
+            change_lock: Mutex::new(()),
+        }
     }
-}
 
-impl StoreInner {
-    /// Allocates the reserve, unless it is allocated or the disk has no space for it.
-    pub(super) fn allocate_reserve(&self) {
-        if self.has_reserve() || self.check_writable().is_err() {
+    /// Allocates the reserve, unless it is allocated, the disk has no space for it, or the handle does not write.
+    pub(super) fn allocate(&self, health: &Health) {
+        if self.is_allocated() || health.check().is_err() {
             return;
         }
-        let _one_at_a_time = self.reserve_lock.lock();
-        let path = FileName::Reserve.path(&self.options.dir);
-        match self.vfs.create_reserved(&path, self.options.reserve_bytes) {
+        let _one_at_a_time = self.change_lock.lock();
+        match self.vfs.create_reserved(&self.path, self.bytes) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
             // If it cannot be created for another reason, writes continue without it.
-            _ => self.reserve.is_allocated.store(true, Ordering::Release),
+            _ => self.is_allocated.store(true, Ordering::Release),
         }
     }
 
     /// Releases the space of the reserve; false if it is not allocated.
-    pub(super) fn release_reserve(&self) -> bool {
-        if self.options.reserve_bytes == 0 {
+    pub(super) fn release(&self) -> bool {
+        if self.bytes == 0 {
             return false;
         }
-        let _one_at_a_time = self.reserve_lock.lock();
-        if !self.reserve.is_allocated.swap(false, Ordering::AcqRel) {
+        let _one_at_a_time = self.change_lock.lock();
+        if !self.is_allocated.swap(false, Ordering::AcqRel) {
             return false;
         }
-        let removed = self.vfs.remove(&FileName::Reserve.path(&self.options.dir));
+        let removed = self.vfs.remove(&self.path);
         // Some file systems free blocks only at their next commit.
-        removed.is_ok() && self.vfs.sync_dir(&self.options.dir).is_ok()
+        removed.is_ok() && self.vfs.sync_dir(&self.dir).is_ok()
     }
 
     /// Releases the reserve if work failed for lack of space; true if it may be retried at once.
-    pub(super) fn release_reserve_for(&self, result: &Result<()>) -> bool {
-        matches!(result, Err(error) if error.kind() == ErrorKind::NoSpace) && self.release_reserve()
+    pub(super) fn release_for(&self, result: &Result<()>) -> bool {
+        matches!(result, Err(error) if error.kind() == ErrorKind::NoSpace) && self.release()
     }
 
     /// Runs an operation that is needed to free space; on a full disk, releases the reserve and runs it again.
-    pub(super) fn with_reserve<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        act().or_else(|error| {
-            if error.kind() == ErrorKind::NoSpace && self.release_reserve() { act() } else { Err(error) }
-        })
+    pub(super) fn with<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        act().or_else(
+            |error| {
+                if error.kind() == ErrorKind::NoSpace && self.release() { act() } else { Err(error) }
+            },
+        )
     }
 
     /// Rejects a write of records while the reserve is released.
     #[inline]
-    pub(super) fn check_reserve(&self) -> Result<()> {
-        if self.has_reserve() { Ok(()) } else { self.allocate_reserve_for_write() }
+    pub(super) fn check(&self, health: &Health) -> Result<()> {
+        if self.is_allocated() { Ok(()) } else { self.allocate_for_write(health) }
     }
 
     /// True if the reserve is allocated, or its size is 0.
     #[inline]
-    pub(super) fn has_reserve(&self) -> bool {
-        self.reserve.is_allocated.load(Ordering::Acquire)
+    pub(super) fn is_allocated(&self) -> bool {
+        self.is_allocated.load(Ordering::Acquire)
     }
 
     #[cold]
-    fn allocate_reserve_for_write(&self) -> Result<()> {
-        self.allocate_reserve();
-        if self.has_reserve() {
+    fn allocate_for_write(&self, health: &Health) -> Result<()> {
+        self.allocate(health);
+        if self.is_allocated() {
             return Ok(());
         }
         let message = format!(
             "{}: the disk is full, and what was reserved for deletes and compactions is in use: free {} bytes, \
              or delete records and compact, which needs space for what remains in the log of records and index entries",
-            self.options.dir.display(),
-            self.options.reserve_bytes
+            self.dir.display(),
+            self.bytes
         );
         Err(Error::new(ErrorKind::NoSpace, message))
     }

@@ -23,7 +23,7 @@ use crate::store::commit::log::Rotate;
 use crate::store::read::read_view::ReadView;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
-use crate::store::{Store, StoreInner, poison};
+use crate::store::{Store, StoreInner};
 use crate::version::VersionEdit;
 
 /// The oldest writes of a tree above a position, as many as fit into memory.
@@ -107,7 +107,7 @@ impl StoreInner {
         if flushed.is_empty() {
             return Ok(());
         }
-        self.check_writable()?;
+        self.health.check()?;
         external_tree.collect_garbage(&|| self.snapshots.oldest())?;
         self.checkpoint_external(tree, external_tree, &flushed)
     }
@@ -115,7 +115,7 @@ impl StoreInner {
     /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
     pub(in crate::store) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
         let Some(external_tree) = tree.backend().external() else { return Ok(()) };
-        self.check_writable()?;
+        self.health.check()?;
         let may_continue = || !self.is_stopping() && self.flushes_due(tree) == 0;
         match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &may_continue) {
             // Not urgent: the next checkpoint tries again.
@@ -134,7 +134,7 @@ impl StoreInner {
             let Some(external_tree) = tree.backend().external() else { continue };
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
-            if has_changed && external_tree.is_closing_checkpoint_due() && self.check_writable().is_ok() {
+            if has_changed && external_tree.is_closing_checkpoint_due() && self.health.check().is_ok() {
                 match self.checkpoint_external(&tree, external_tree, &memtables) {
                     Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
                     checkpoint => result = result.and(checkpoint),
@@ -171,7 +171,7 @@ impl StoreInner {
             }
             Err(error) => {
                 let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-                if not_written.contains(&error.kind()) || self.check_writable().is_ok() {
+                if not_written.contains(&error.kind()) || self.health.check().is_ok() {
                     created.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
                 }
                 Err(error)
@@ -240,7 +240,7 @@ impl Store {
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
     pub fn name_external_root(&self, tree: TreeId, root: ExternalRoot) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         // In this order: the tree is not dropped in between.
         let mut versions = inner.versions.lock();
         inner.tree(tree)?;
@@ -258,7 +258,7 @@ impl Store {
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
     pub fn empty_tree(&self, tree: TreeId, descriptor: &[u8]) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         let tree = inner.tree(tree)?;
         inner.with_reserved(tree.id, || {
             let mut edit = VersionEdit::new();
@@ -299,7 +299,7 @@ impl Store {
             // From here on commits are excluded.
             let mut log = inner.log.lock();
             if external_tree.is_durable_at_once() && log.is_open() {
-                log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+                log.sync(inner.runtime.now_micros()).inspect_err(|error| inner.health.poison(error))?;
             }
             let state = tree.state();
             handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
+use crate::store::StoreInner;
 use crate::store::commit::targets::CommitTargets;
 use crate::store::tree::logged_memtable::LoggedMemtable;
-use crate::store::{StoreInner, poison};
 
 use crate::file_name::FileName;
 use crate::options::SyncMode;
@@ -131,7 +131,7 @@ impl StoreInner {
             batched |= mode == SyncMode::Batch;
         }
         if due || (batched && self.batch_sync_is_due(log)) {
-            self.check_writable()?;
+            self.health.check()?;
             return log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
         }
         log.sync_pending |= batched;
@@ -141,7 +141,7 @@ impl StoreInner {
     /// Syncs the log and checks that the directory still exists; poisons the store on failure.
     pub(in crate::store) fn sync_and_check(&self, log: &mut LogState) -> Result<()> {
         let synced = log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
-        synced.inspect_err(|error| poison(self, error))
+        synced.inspect_err(|error| self.health.poison(error))
     }
 
     fn batch_sync_is_due(&self, log: &LogState) -> bool {
@@ -158,7 +158,7 @@ impl StoreInner {
         let writer = self.log.lock().writer.clone();
         // There is no writer while recovery replays segments, which are synced.
         let sync = || writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
-        self.poison_on_panic(sync).inspect_err(|error| poison(self, error))
+        self.health.poison_on_panic(sync).inspect_err(|error| self.health.poison(error))
     }
 
     /// Syncs batched writes whose sync is overdue. Called by idle background threads.
@@ -167,7 +167,7 @@ impl StoreInner {
         if log.sync_pending && self.batch_sync_is_due(&log) {
             let now = self.runtime.now_micros();
             if let Err(error) = log.sync(now).and_then(|()| self.check_directory()) {
-                poison(self, &error);
+                self.health.poison(&error);
             }
         }
     }
@@ -187,7 +187,7 @@ impl StoreInner {
     ///
     /// On an error before the new segment exists, nothing has changed and the store continues.
     pub(in crate::store) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
-        self.poison_on_panic(|| self.try_rotate(log, which))
+        self.health.poison_on_panic(|| self.try_rotate(log, which))
     }
 
     fn try_rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
@@ -237,7 +237,7 @@ impl StoreInner {
         if let Err(error) = self.vfs.remove(&path)
             && error.kind() != ErrorKind::NotFound
         {
-            poison(self, &error);
+            self.health.poison(&error);
         }
     }
 

@@ -29,10 +29,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::batch::{BatchReader, StoreBatch};
 use crate::options::SyncMode;
+use crate::store::StoreInner;
 use crate::store::commit::log::LogState;
 use crate::store::read::read_view::ReadView;
 use crate::store::reserve::only_delete;
-use crate::store::{StoreInner, poison};
 
 /// Maximum encoded bytes of a group, unless it has one batch.
 const GROUP_BYTES: usize = 1 << 20;
@@ -94,7 +94,7 @@ impl StoreInner {
         stage: Option<Box<dyn CommitStage>>,
         sync: SyncMode,
     ) -> Result<SequenceNumber> {
-        self.check_writable()?;
+        self.health.check()?;
         if batch.is_empty() && stage.is_none() {
             return Ok(self.snapshots.published());
         }
@@ -165,7 +165,7 @@ impl StoreInner {
     /// Commits one request as [`commit_group`](Self::commit_group) does, without the allocations of a group.
     fn commit_alone(&self, mut request: CommitRequest) -> Result<SequenceNumber> {
         let mut log = self.log.lock();
-        self.check_writable()?;
+        self.health.check()?;
         self.make_room(&mut log, request.batch.len_bytes())?;
         let first = log.applied + 1;
         let syncs_first = self.prepare_batch(&mut log, first, &mut request)?;
@@ -183,30 +183,20 @@ impl StoreInner {
         last: SequenceNumber,
         sync_modes: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
-        self.poison_on_panic(|| {
-            self.sync_as_required(log, sync_modes).inspect_err(|error| poison(self, error))?;
-            if self.check_writable().is_ok() {
+        self.health.poison_on_panic(|| {
+            self.sync_as_required(log, sync_modes).inspect_err(|error| self.health.poison(error))?;
+            if self.health.check().is_ok() {
                 self.snapshots.publish(last);
             }
             Ok(())
         })
     }
 
-    /// Runs `write`, which writes to the log or the manifest. A panic poisons the store: the log may have records whose
-    /// sequence numbers are not counted, and the next write would use them again. The same holds for the manifest.
-    #[inline]
-    pub(in crate::store) fn poison_on_panic<T>(&self, write: impl FnOnce() -> T) -> T {
-        let mut guard = PoisonOnPanic { store: self, armed: true };
-        let result = write();
-        guard.armed = false;
-        result
-    }
-
     /// Commits a group. The results are in the order of the requests.
     fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
         let mut log = self.log.lock();
         let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
-        if let Err(error) = self.check_writable().and_then(|()| self.make_room(&mut log, incoming)) {
+        if let Err(error) = self.health.check().and_then(|()| self.make_room(&mut log, incoming)) {
             return requests.iter().map(|_| Err(error.clone())).collect();
         }
         let mut group = CommitGroup::new(requests.len());
@@ -304,7 +294,7 @@ impl StoreInner {
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
     ) -> Result<()> {
-        let applied = self.poison_on_panic(|| self.try_append_and_apply(log, batches, syncs_first));
+        let applied = self.health.poison_on_panic(|| self.try_append_and_apply(log, batches, syncs_first));
         applied.inspect_err(|error| self.poison_after_append(error))
     }
 
@@ -312,7 +302,7 @@ impl StoreInner {
     #[cold]
     pub(in crate::store) fn poison_after_append(&self, error: &Error) {
         if error.kind() != ErrorKind::NoSpace {
-            poison(self, error);
+            self.health.poison(error);
         }
     }
 
@@ -322,15 +312,15 @@ impl StoreInner {
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.health.check()?;
         let log_bytes = log.len();
-        if !self.has_reserve() && !only_delete(batches.clone()) {
-            self.check_reserve()?;
+        if !self.reserve.is_allocated() && !only_delete(batches.clone()) {
+            self.reserve.check(&self.health)?;
         }
         log.append(batches.clone().map(StoreBatch::sealed_bytes)).or_else(|error| {
             // Deletes free space, so they may use the reserve.
             let may_release = error.kind() == ErrorKind::NoSpace && only_delete(batches.clone());
-            if may_release && self.release_reserve() {
+            if may_release && self.reserve.release() {
                 log.append(batches.clone().map(StoreBatch::sealed_bytes))
             } else {
                 Err(error)
@@ -339,7 +329,7 @@ impl StoreInner {
         self.counters.add_log_bytes(log.len() - log_bytes);
         if syncs_first {
             // An append cannot be undone, so a failure poisons the store even on a full disk.
-            log.sync(self.runtime.now_micros()).inspect_err(|error| poison(self, error))?;
+            log.sync(self.runtime.now_micros()).inspect_err(|error| self.health.poison(error))?;
         }
         for batch in batches {
             self.counters.add_batch_bytes(batch.len_bytes() as u64);
@@ -419,24 +409,6 @@ impl CommitQueue {
     }
 }
 
-/// Poisons the store if it is dropped while armed, that is, during a panic.
-struct PoisonOnPanic<'a> {
-    store: &'a StoreInner,
-    armed: bool,
-}
-
-impl Drop for PoisonOnPanic<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.armed {
-            poison(
-                self.store,
-                &Error::internal("a thread panicked while it wrote to the log or to the manifest"),
-            );
-        }
-    }
-}
-
 /// Leadership of the commit queue: passed on when dropped. If the leader panics, its followers fail and the store is
 /// poisoned.
 pub(in crate::store) struct CommitLeader<'a> {
@@ -448,7 +420,7 @@ impl Drop for CommitLeader<'_> {
     fn drop(&mut self) {
         for ticket in self.followers.drain(..) {
             let error = Error::internal("the leader of this commit panicked");
-            poison(self.store, &error);
+            self.store.health.poison(&error);
             ticket.finish(Err(error));
         }
         self.store.commits.hand_over();

@@ -93,13 +93,13 @@ impl StoreInner {
         let started = self.runtime.now_micros();
         let mut work = self.work.lock();
         while self.pressure.nanos_per_byte.load(Ordering::Acquire) == STOP {
-            self.check_writable()?;
+            self.health.check()?;
             // A transient background failure (a full disk) is returned to the writer, which would otherwise wait for
             // ever.
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            self.work_signal.wait(&mut work);
+            self.work.wait(&mut work);
         }
         let waited = self.runtime.now_micros().saturating_sub(started);
         self.counters.throttled_nanos.fetch_add(waited.saturating_mul(1_000), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::options::SyncMode;
 use crate::record_log::SingleOperation;
 use crate::store::commit::check_sequences;
 use crate::store::commit::log::LogState;
-use crate::store::{Store, StoreInner, poison};
+use crate::store::{Store, StoreInner};
 
 impl Store {
     /// Commits a batch that puts `value` under `key` of `tree`, and returns its sequence number.
@@ -77,7 +77,7 @@ impl StoreInner {
         mut operation: SingleOperation<'_>,
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
-        self.check_writable()?;
+        self.health.check()?;
         let target = self.target(&mut log.targets, tree)?;
         if !target.tree.backend().is_lsm() {
             return Ok(None);
@@ -86,11 +86,11 @@ impl StoreInner {
         target.logged.memtable.prefetch_key(operation.key);
         let bytes = operation.payload_bytes();
         self.make_room(log, bytes)?;
-        self.check_reserve()?;
+        self.reserve.check(&self.health)?;
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
         operation.number = sequence;
-        self.poison_on_panic(|| self.log_and_insert(log, tree, &operation, bytes))?;
+        self.health.poison_on_panic(|| self.log_and_insert(log, tree, &operation, bytes))?;
         log.applied = sequence;
         self.end_commit(log, sequence, std::iter::once(sync))?;
         Ok(Some(sequence))
@@ -112,7 +112,7 @@ impl StoreInner {
         let number = log.number();
         // After the append nothing may fail.
         let target = self.written_target(&mut log.targets, number, tree);
-        let memtable = &target.inspect_err(|error| poison(self, error))?.logged.memtable;
+        let memtable = &target.inspect_err(|error| self.health.poison(error))?.logged.memtable;
         memtable.insert(operation.key, Trailer::new(operation.number, EntryKind::Put), operation.value);
         self.count_growth(&mut log.targets);
         Ok(())

@@ -26,7 +26,7 @@ const CHECK_INTERVAL: u64 = 1024;
 impl StoreInner {
     /// Executes `plan`.
     pub(in crate::store) fn compact_tree(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
-        self.check_writable()?;
+        self.health.check()?;
         let mut edit = VersionEdit::new();
         for input in &plan.inputs {
             edit.remove_table(tree.id, input.file_number);

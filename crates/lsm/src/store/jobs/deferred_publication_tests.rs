@@ -53,11 +53,11 @@ fn a_range_tombstone_is_removed_once() {
     handle.publication_pending.store(true, Ordering::Release);
     store.inner.remove_spent_tombstones();
     store.inner.remove_spent_tombstones();
-    store.inner.check_writable().unwrap();
+    store.inner.health.check().unwrap();
     assert_eq!(known(), 1);
     handle.publication_pending.store(false, Ordering::Release);
     store.inner.remove_spent_tombstones();
-    store.inner.check_writable().unwrap();
+    store.inner.health.check().unwrap();
     assert_eq!(known(), 0);
 }
 
@@ -110,7 +110,7 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
         handle.publication_pending.store(true, Ordering::Release);
     }
     inner.rebuild_views(&handle).unwrap();
-    inner.check_writable().unwrap();
+    inner.health.check().unwrap();
     inner.versions.lock().views(tree).len()
 }
 

@@ -44,7 +44,7 @@ impl StoreInner {
         if flushed.is_empty() {
             return Ok(());
         }
-        self.check_writable()?;
+        self.health.check()?;
         let FinishedOutput { tables, drops } = self.write_memtables(tree, &flushed)?;
         let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
         let mut edit = VersionEdit::new();

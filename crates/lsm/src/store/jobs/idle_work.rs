@@ -2,7 +2,8 @@
 
 use crate::store::StoreInner;
 use crate::store::jobs::idle::IdleDetector;
-use crate::store::jobs::scheduler::{BackgroundJob, WorkState};
+use crate::store::jobs::scheduler::BackgroundJob;
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 
 /// Number of writes to an external tree, in the idle interval, up to which it is idle: a few each millisecond.

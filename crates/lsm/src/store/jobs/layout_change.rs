@@ -21,7 +21,7 @@ impl Store {
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
     pub fn set_layout(&self, tree: TreeId, layout: Layout) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         let tree = inner.tree(tree)?;
         inner.with_reserved(tree.id, || {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };

@@ -40,7 +40,8 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::memtable::Memtable;
 use crate::store::StoreInner;
-use crate::store::jobs::scheduler::{BackgroundJob, WorkState};
+use crate::store::jobs::scheduler::BackgroundJob;
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 

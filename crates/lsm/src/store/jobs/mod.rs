@@ -2,7 +2,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `scheduler`, `workers` | the order of jobs, and the threads |
+//! | `scheduler`, `work`, `workers` | the order of jobs, the state of the work, and the threads |
 //! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
 //! | `partition_flush`, `retained` | flushes into partitions, and the entries that they retain |
 //! | `deferred_publication` | when readers see a flush into partitions |
@@ -28,4 +28,5 @@ pub(super) mod scheduler;
 pub(super) mod sorted_view;
 pub(super) mod spent_tombstones;
 pub(super) mod table_output;
+pub(super) mod work;
 pub(super) mod workers;

@@ -17,7 +17,7 @@ impl StoreInner {
     /// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
     /// opening.
     pub(in crate::store) fn remove_obsolete_files(&self) {
-        if self.check_writable().is_err() {
+        if self.health.check().is_err() {
             return;
         }
         // A running checkpoint links files by name.

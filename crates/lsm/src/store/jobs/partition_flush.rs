@@ -157,7 +157,7 @@ impl StoreInner {
         if flushed.is_empty() {
             return Ok(());
         }
-        self.check_writable()?;
+        self.health.check()?;
         let in_use = self.snapshots.in_use();
         let visibility = tree.flush_visibility(&flushed, &in_use);
         let partitions = state.version.partitions(LAST_LEVEL);
@@ -223,7 +223,7 @@ impl StoreInner {
         let is_shared = flush.tasks.len() > 1 && self.options.background_threads > 1;
         if is_shared {
             self.work.lock().partition_flushes.push(flush.clone());
-            self.work_signal.notify_all();
+            self.work.notify();
         }
         flush.run_tasks(self);
         if is_shared {

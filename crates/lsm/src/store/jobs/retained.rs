@@ -17,10 +17,10 @@ use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result};
 use crate::batch::StoreBatch;
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::Visibility;
+use crate::store::StoreInner;
 use crate::store::jobs::partition_flush::PartitionRange;
 use crate::store::tree::Tree;
 use crate::store::tree::logged_memtable::LoggedMemtable;
-use crate::store::{StoreInner, poison};
 use crate::version::{RetainedLog, VersionEdit};
 
 /// Size in bytes at which a new record starts.
@@ -76,17 +76,17 @@ impl StoreInner {
     /// Appends `batches` to the segment in use, and returns their location.
     fn append_retained(&self, batches: &mut [StoreBatch]) -> Result<RetainedLog> {
         let mut log = self.log.lock();
-        self.check_writable()?;
+        self.health.check()?;
         for batch in batches.iter_mut() {
             batch.assign(log.applied + 1);
             batch.seal();
         }
         let (segment, start) = (log.number(), log.len());
         let append = || log.append(batches.iter().map(StoreBatch::sealed_bytes));
-        self.poison_on_panic(append).inspect_err(|error| {
+        self.health.poison_on_panic(append).inspect_err(|error| {
             // On a full disk nothing is appended.
             if error.kind() != ErrorKind::NoSpace {
-                poison(self, error);
+                self.health.poison(error);
             }
         })?;
         let end = log.len();

@@ -9,7 +9,7 @@ use bolide_base::{Result, TreeId};
 
 use crate::compaction::{CompactionPlan, OutputSplit, PlanInput, TableShape, VersionShape};
 use crate::store::Store;
-use crate::store::jobs::scheduler::WorkState;
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
 
@@ -38,7 +38,7 @@ impl Store {
     /// was dropped meanwhile. The sstable is then unchanged.
     pub fn rewrite_one(&self, tree: TreeId, wanted: impl Fn(&TableMeta) -> bool) -> Result<RewriteOutcome> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         let tree = inner.tree(tree)?;
         let (plan, bytes, entries) = {
             let mut work = inner.work.lock();

@@ -7,7 +7,7 @@
 //!
 //! Without background threads, the thread that causes the work does it, in the same order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use crate::compaction::{CompactionPlan, VersionShape, policy_for};
 use crate::options::Layout;
-use crate::store::jobs::idle::IdleDetector;
 use crate::store::jobs::partition_flush::PartitionFlush;
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
-use crate::store::{Store, StoreInner, poison};
+use crate::store::{Store, StoreInner};
 use crate::version::LAST_LEVEL;
 
 /// Delay before background work resumes after a transient failure.
@@ -29,60 +29,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// Interval of the checks for demanded views and for idle writes.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// State of the background work.
-#[derive(Debug, Default)]
-pub(in crate::store) struct WorkState {
-    pub(in crate::store) stopping: bool,
-    /// True until the store is started: no job is picked.
-    paused: bool,
-    /// Trees that are being flushed or compacted in memory, and trees whose external tree is collecting garbage.
-    pub(in crate::store) flushing: BTreeSet<TreeId>,
-    /// The trees of `flushing` whose flush goes into partitions.
-    flushing_partitions: BTreeSet<TreeId>,
-    /// Flushes into partitions with tasks for idle threads.
-    pub(in crate::store) partition_flushes: Vec<Arc<PartitionFlush>>,
-    /// Input files of running compactions, by tree.
-    busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
-    running_compactions: BTreeMap<TreeId, usize>,
-    /// Trees under exclusive access of a caller; see `with_reserved`.
-    reserved: BTreeSet<TreeId>,
-    /// The last failure that did not poison the store, until it is reported.
-    failure: Option<Error>,
-    /// Trees with outdated sorted views.
-    pub(in crate::store) views_due: BTreeMap<TreeId, IdleDetector>,
-    /// Number of running view rebuilds.
-    running_rebuilds: usize,
-    /// Trees with garbage in their external tree, which is collected when writes are idle.
-    pub(in crate::store) garbage_due: BTreeMap<TreeId, IdleDetector>,
-    /// Number of callers that wait until no work is left.
-    pub(in crate::store) waiting: usize,
-    /// Number of damaged REMIX files at the last check.
-    pub(in crate::store) view_failures_seen: u64,
-    /// Time until which work pauses after a failure.
-    paused_until_micros: u64,
-}
-
-impl WorkState {
-    pub(in crate::store) fn new(paused: bool) -> Self {
-        Self { paused, ..Self::default() }
-    }
-
-    pub(in crate::store) fn take_failure(&mut self) -> Option<Error> {
-        self.failure.take()
-    }
-
-    /// Adds trees with outdated sorted views.
-    pub(in crate::store) fn add_views_due(&mut self, trees: impl IntoIterator<Item = TreeId>) {
-        for tree in trees {
-            self.views_due.entry(tree).or_default();
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_rebuilds == 0
-    }
-}
 
 impl fmt::Debug for PartitionFlush {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,14 +50,12 @@ impl StoreInner {
     /// Wakes the worker threads: there may be work.
     pub(in crate::store) fn wake_workers(&self) {
         self.update_pressure();
-        // The lock orders this signal after the last check of a thread that is about to sleep.
-        drop(self.work.lock());
-        self.work_signal.notify_all();
+        self.work.wake();
     }
 
     /// True once the store is closing: long work should end early.
     pub(in crate::store) fn is_stopping(&self) -> bool {
-        self.work.lock().stopping || self.poisoned.get().is_some()
+        self.work.lock().stopping || self.health.is_poisoned()
     }
 
     pub(in crate::store) fn work_loop(&self) {
@@ -127,7 +71,7 @@ impl StoreInner {
                     let interval = self.options.sync_interval;
                     let checks_idle = !work.views_due.is_empty() || !work.garbage_due.is_empty();
                     let timeout = if checks_idle { interval.min(IDLE_CHECK_INTERVAL) } else { interval };
-                    self.work_signal.wait_for(&mut work, timeout);
+                    self.work.wait_for(&mut work, timeout);
                     drop(work);
                     self.sync_overdue_log();
                     work = self.work.lock();
@@ -149,7 +93,7 @@ impl StoreInner {
 
     fn pick_job(&self, work: &mut WorkState) -> Option<BackgroundJob> {
         let is_paused = work.paused || self.runtime.now_micros() < work.paused_until_micros;
-        if is_paused || self.check_writable().is_err() {
+        if is_paused || self.health.check().is_err() {
             return None;
         }
         if let Some(flush) = work.partition_flushes.iter().find(|flush| flush.has_tasks()) {
@@ -281,11 +225,11 @@ impl StoreInner {
         }));
         let result = outcome.unwrap_or_else(|panic| {
             let error = Error::panicked("a background job", &*panic);
-            poison(self, &error);
+            self.health.poison(&error);
             Err(error)
         });
         // Work is retried at once after the reserve was released.
-        let (has_succeeded, has_released) = (result.is_ok(), self.release_reserve_for(&result));
+        let (has_succeeded, has_released) = (result.is_ok(), self.reserve.release_for(&result));
         // Derived trees continue without merges. The layer above finds the error and has the tree emptied.
         let is_tolerated = result.as_ref().err().is_some_and(|error| self.note_unreadable(&job, error));
         let mut work = self.work.lock();
@@ -317,7 +261,7 @@ impl StoreInner {
         self.remove_spent_tombstones();
         self.remove_obsolete_files();
         if has_succeeded {
-            self.allocate_reserve();
+            self.reserve.allocate(&self.health);
         }
         self.wake_workers();
     }
@@ -333,7 +277,7 @@ impl StoreInner {
     /// Waits until no work is pending or running.
     fn drain_work(&self) -> Result<()> {
         self.work.lock().waiting += 1;
-        self.work_signal.notify_all();
+        self.work.notify();
         let drained = self.wait_until_idle();
         self.work.lock().waiting -= 1;
         // States that concurrent work read may have kept files alive.
@@ -345,7 +289,7 @@ impl StoreInner {
         self.work_without_threads();
         let mut work = self.work.lock();
         loop {
-            self.check_writable()?;
+            self.health.check()?;
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
@@ -362,7 +306,7 @@ impl StoreInner {
             if work.is_idle() && !waiting {
                 return Ok(());
             }
-            self.work_signal.wait_for(&mut work, RETRY_AFTER);
+            self.work.wait_for(&mut work, RETRY_AFTER);
         }
     }
 
@@ -371,14 +315,14 @@ impl StoreInner {
         self.work_without_threads();
         let mut work = self.work.lock();
         loop {
-            self.check_writable()?;
+            self.health.check()?;
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
             if work.flushing.is_empty() && !self.has_flushes_due() {
                 return Ok(());
             }
-            self.work_signal.wait_for(&mut work, RETRY_AFTER);
+            self.work.wait_for(&mut work, RETRY_AFTER);
         }
     }
 
@@ -390,10 +334,10 @@ impl StoreInner {
     ) -> Result<T> {
         let mut work = self.work.lock();
         while !work.reserved.insert(tree) {
-            self.work_signal.wait(&mut work);
+            self.work.wait(&mut work);
         }
         while work.running_compactions.contains_key(&tree) || work.flushing_partitions.contains(&tree) {
-            self.work_signal.wait(&mut work);
+            self.work.wait(&mut work);
         }
         drop(work);
         let _reserved = TreeReservation { store: self, tree };
@@ -412,39 +356,9 @@ impl Drop for TreeReservation<'_> {
     fn drop(&mut self) {
         self.store.work.lock().reserved.remove(&self.tree);
         if std::thread::panicking() {
-            poison(self.store, &Error::internal("a manual compaction panicked"));
+            self.store.health.poison(&Error::internal("a manual compaction panicked"));
         }
         self.store.wake_workers();
-    }
-}
-
-impl WorkState {
-    /// Reserves `file` for a compaction of `tree`. Returns false if another compaction reads it, a flush into
-    /// partitions runs, or the tree is reserved.
-    pub(in crate::store) fn reserve_file(&mut self, tree: TreeId, file: u64) -> bool {
-        let is_free = !self.reserved.contains(&tree)
-            && !self.flushing_partitions.contains(&tree)
-            && self.busy_files.get(&tree).is_none_or(|busy| !busy.contains(&file));
-        if is_free {
-            self.busy_files.entry(tree).or_default().insert(file);
-            *self.running_compactions.entry(tree).or_insert(0) += 1;
-        }
-        is_free
-    }
-
-    pub(in crate::store) fn end_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
-        if let Some(busy) = self.busy_files.get_mut(&tree) {
-            for file in plan.busy_files() {
-                busy.remove(&file);
-            }
-        }
-        if let Some(count) = self.running_compactions.get_mut(&tree) {
-            *count -= 1;
-            if *count == 0 {
-                self.running_compactions.remove(&tree);
-                self.busy_files.remove(&tree);
-            }
-        }
     }
 }
 
@@ -465,7 +379,7 @@ impl Store {
     /// `NoSpace`, `Io`, `Poisoned`, `ReadOnly`.
     pub fn flush(&self) -> Result<()> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        inner.health.check()?;
         inner.rotate_all()?;
         inner.wait_for_flushes()
     }
@@ -487,13 +401,13 @@ impl Store {
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
             match policy_for(&tree.options(), inner.options.partition_tables).full(&shape) {
-                Some(plan) => inner.with_reserve(|| inner.compact_tree(&tree, &plan)),
+                Some(plan) => inner.reserve.with(|| inner.compact_tree(&tree, &plan)),
                 None => Ok(()),
             }
         })?;
         inner.remove_spent_tombstones();
         inner.remove_obsolete_files();
-        inner.allocate_reserve();
+        inner.reserve.allocate(&inner.health);
         Ok(())
     }
 
@@ -503,7 +417,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn wait_until_settled(&self) -> Result<()> {
-        self.inner.check_writable()?;
+        self.inner.health.check()?;
         self.inner.drain_work()
     }
 }
@@ -538,7 +452,7 @@ impl Store {
         }
         let checkpointed = inner.checkpoint_before_close();
         let mut log = inner.log.lock();
-        inner.check_writable()?;
+        inner.health.check()?;
         inner.sync_and_check(&mut log)?;
         let end = log.close();
         inner.versions.lock().close(end).and(checkpointed)

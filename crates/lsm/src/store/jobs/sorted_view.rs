@@ -28,7 +28,7 @@ use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::store::StoreInner;
 use crate::store::jobs::deferred_publication::{FlushedMemtables, next_state, publish_state};
-use crate::store::jobs::scheduler::WorkState;
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::tree_views::TreeViews;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};

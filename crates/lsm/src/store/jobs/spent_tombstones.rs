@@ -30,7 +30,7 @@ impl StoreInner {
     }
 
     fn remove_spent_tombstones_of(&self, tree: &Arc<Tree>) -> Result<()> {
-        self.check_writable()?;
+        self.health.check()?;
         // The published state may have tombstones that the manifest has not. The pending flush calls this again at its
         // end.
         if tree.publication_pending.load(Ordering::Acquire) {

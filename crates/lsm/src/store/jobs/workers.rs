@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePagePreallocator};
 
-use crate::store::{StoreInner, poison};
+use crate::store::StoreInner;
 
 /// Minimum size of memtables for which memory is prepared in advance: smaller ones do not use enough large pages.
 const MIN_PREPARED_BYTES: usize = 4 * LARGE_PAGE_BYTES;
@@ -43,13 +43,13 @@ impl Workers {
     /// Stops the threads after their current jobs; pending work waits for the next opening.
     pub(in crate::store) fn stop(&mut self) {
         self.inner.work.lock().stopping = true;
-        self.inner.work_signal.notify_all();
+        self.inner.work.notify();
         if let Some(preallocator) = &self.preallocator {
             preallocator.stop();
         }
         for thread in self.threads.drain(..) {
             if let Err(error) = thread.join() {
-                poison(&self.inner, &error);
+                self.inner.health.poison(&error);
             }
         }
     }
@@ -66,7 +66,7 @@ impl StoreInner {
     /// for work that no thread does.
     fn work_or_poison(&self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work_loop())) {
-            poison(self, &Error::panicked("a background thread", &*panic));
+            self.health.poison(&Error::panicked("a background thread", &*panic));
         }
     }
 }

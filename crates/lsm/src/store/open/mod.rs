@@ -13,13 +13,13 @@ pub(super) mod recovery;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_storage::{FileLock, Vfs};
 use bolide_table::FilePool;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::file_name::FileName;
 use crate::options::{StoreOptions, TreeOptions};
@@ -28,7 +28,8 @@ use crate::row_cache::RowCache;
 use crate::store::commit::CommitQueue;
 use crate::store::commit::log::LogState;
 use crate::store::commit::pressure::Pressure;
-use crate::store::jobs::scheduler::WorkState;
+use crate::store::health::Health;
+use crate::store::jobs::work::WorkQueue;
 use crate::store::jobs::workers::Workers;
 use crate::store::read::snapshots::Snapshots;
 use crate::store::reserve::Reserve;
@@ -84,7 +85,7 @@ impl Store {
         if !inner.options.read_only {
             inner.start_log()?;
             inner.remove_unknown_files()?;
-            inner.allocate_reserve();
+            inner.reserve.allocate(&inner.health);
             inner.add_outdated_views();
         }
         inner.update_pressure();
@@ -155,6 +156,7 @@ impl StoreInner {
         let table_files = versions.table_files().clone();
         let trees = open_trees(&versions, options.memtable_bytes)?;
         let last_sequence = versions.last_sequence();
+        let work = Arc::new(WorkQueue::new(options.start_paused));
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
             boot: Boot { id: runtime.boot_id(), mount: vfs.mount_id(&options.dir).unwrap_or(0) },
@@ -169,14 +171,12 @@ impl StoreInner {
             tombstone_removal: Mutex::new(()),
             file_removal: Mutex::new(()),
             active_bytes: AtomicUsize::new(0),
-            work: Mutex::new(WorkState::new(options.start_paused)),
-            work_signal: Condvar::new(),
+            health: Health::new(options.read_only, work.clone()),
+            work,
             pressure: Pressure::default(),
             counters: Counters::default(),
             rows: RowCache::new(options.row_cache_bytes),
-            reserve: Reserve::new(options.reserve_bytes),
-            reserve_lock: Mutex::new(()),
-            poisoned: OnceLock::new(),
+            reserve: Reserve::new(vfs.clone(), &options.dir, options.reserve_bytes),
             itself: itself.clone(),
             options,
             vfs,

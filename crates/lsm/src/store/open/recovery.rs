@@ -175,7 +175,7 @@ impl StoreInner {
         let mut versions = self.versions.lock();
         let identity = self.new_identity(versions.new_file_number());
         let number = identity.file_number;
-        let writer = self.with_reserve(|| {
+        let writer = self.reserve.with(|| {
             WalWriter::create(&*self.vfs, &self.options.dir, identity, self.boot(), versions.marker())
                 .inspect_err(|_| self.discard_segment(number))
         })?;
