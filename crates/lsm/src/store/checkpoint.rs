@@ -43,7 +43,7 @@ impl Store {
         // Files that the recorded state names must remain until they are linked.
         let _locked = inner.file_removal.lock();
         let mut log = inner.log.lock();
-        log.sync(inner.runtime.now_micros()).inspect_err(|error| inner.health.poison(error))?;
+        inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
         let (current, len) = (log.number(), log.len());
         let finished = inner.old_logs.lock().clone();
         let mut state = inner.versions.lock().copy();

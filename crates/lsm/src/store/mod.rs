@@ -30,12 +30,12 @@ mod verify;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
-use bolide_storage::{FileLock, Runtime, Vfs};
+use bolide_storage::{Runtime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
 
@@ -55,8 +55,9 @@ pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::verify::StoreVerification;
 
 use self::commit::CommitQueue;
-use self::commit::log::LogState;
+use self::commit::log::Log;
 use self::commit::pressure::Pressure;
+use self::commit::targets::ActiveBytes;
 use self::health::Health;
 use self::jobs::work::WorkQueue;
 use self::jobs::workers::Workers;
@@ -64,11 +65,10 @@ use self::read::snapshots::Snapshots;
 use self::reserve::Reserve;
 use self::stats::Counters;
 use self::tree::Tree;
-use crate::batch::StoreBatch;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
-use crate::options::{StoreOptions, SyncMode, TreeOptions};
+use crate::options::{StoreOptions, TreeOptions};
 use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::version::{TableFiles, VersionEdit, VersionSet};
@@ -115,7 +115,7 @@ pub(crate) struct StoreInner {
     trees: ArcSwap<BTreeMap<TreeId, Arc<Tree>>>,
     snapshots: Snapshots,
     commits: CommitQueue,
-    log: Mutex<LogState>,
+    log: Log,
     versions: Mutex<VersionSet>,
     /// Finished segments that memtables may still need, ascending.
     old_logs: Mutex<Vec<u64>>,
@@ -125,8 +125,7 @@ pub(crate) struct StoreInner {
     tombstone_removal: Mutex<()>,
     /// Locked while files are removed, or must not be removed.
     file_removal: Mutex<()>,
-    /// Bytes of the writable memtables. Updated under the lock of the log.
-    active_bytes: AtomicUsize,
+    active_bytes: ActiveBytes,
     work: Arc<WorkQueue>,
     pressure: Pressure,
     counters: Counters,
@@ -135,17 +134,9 @@ pub(crate) struct StoreInner {
     reserve: Reserve,
     health: Health,
     itself: Weak<StoreInner>,
-    /// The lock of the directory; `None` if opened read-only.
-    lock: Option<Box<dyn FileLock>>,
 }
 
 impl StoreInner {
-    /// Fails if the directory was replaced since the opening: writes would be lost, and another process may have opened
-    /// the new directory.
-    fn check_directory(&self) -> Result<()> {
-        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
-    }
-
     fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         self.trees
             .load()
@@ -180,43 +171,15 @@ impl StoreInner {
         self.itself.upgrade().unwrap_or_else(|| unreachable!("a live store refers to itself"))
     }
 
-    /// Bytes of all writable memtables together.
-    fn active_bytes(&self) -> usize {
-        self.active_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Adds bytes to those of writable memtables. The caller holds the lock of the log.
-    #[inline]
-    fn add_active_bytes(&self, bytes: usize) {
-        self.active_bytes.store(self.active_bytes() + bytes, Ordering::Relaxed);
-    }
-
     /// Recounts the bytes of the writable memtables. The caller has cleared the targets.
     fn reset_active_bytes(&self) {
         let trees = self.trees.load();
         let bytes = trees.values().map(|tree| tree.state_guard().active.memtable.memory_bytes()).sum();
-        self.active_bytes.store(bytes, Ordering::Relaxed);
+        self.active_bytes.set(bytes);
     }
 }
 
 impl Store {
-    /// Commits `batch` atomically and returns its last sequence number.
-    ///
-    /// When it returns, the batch is in the log (synced according to `sync`) and visible to every later view. `stage`
-    /// runs inside the commit.
-    ///
-    /// # Errors
-    /// `NotFound` for an unknown tree; `NoSpace` if the disk is full, with nothing written; `Poisoned`
-    /// after an earlier failure; `ReadOnly`; what `stage` returned.
-    pub fn commit(
-        &self,
-        batch: StoreBatch,
-        stage: Option<Box<dyn CommitStage>>,
-        sync: SyncMode,
-    ) -> Result<SequenceNumber> {
-        self.inner.commit(batch, stage, sync)
-    }
-
     /// A view of everything committed so far.
     pub fn read_view(&self) -> ReadView {
         ReadView::latest(self.inner.clone())
@@ -404,7 +367,7 @@ impl Store {
     /// `Io`; a failed sync poisons the handle.
     pub fn sync(&self) -> Result<()> {
         self.inner.health.check()?;
-        self.inner.sync_log()
+        self.inner.log.sync(&self.inner.health)
     }
 }
 

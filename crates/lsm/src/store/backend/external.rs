@@ -203,7 +203,7 @@ impl StoreInner {
         written: u64,
     ) -> Result<()> {
         // The checkpoint contains all writes applied before it: they must be in the log too.
-        self.sync_log()?;
+        self.log.sync(&self.health)?;
         let mut edit = VersionEdit::new();
         edit.set_external_root(tree.id, root);
         edit.note_written(tree.id, written);
@@ -293,13 +293,13 @@ impl Store {
             // Most of the transfer is concurrent with writers.
             let view = ReadView::latest(inner.shared());
             if external_tree.is_durable_at_once() {
-                inner.sync_log()?;
+                inner.log.sync(&inner.health)?;
             }
             let mut handed_over = inner.hand_over(&tree.state(), &*external_tree, 0, view.sequence())?;
             // From here on commits are excluded.
             let mut log = inner.log.lock();
             if external_tree.is_durable_at_once() && log.is_open() {
-                log.sync(inner.runtime.now_micros()).inspect_err(|error| inner.health.poison(error))?;
+                inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
             }
             let state = tree.state();
             handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;

@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_storage::{FileLock, Runtime};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::store::StoreInner;
 use crate::store::commit::targets::CommitTargets;
+use crate::store::health::Health;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 
 use crate::file_name::FileName;
-use crate::options::SyncMode;
+use crate::options::{StoreOptions, SyncMode};
 use crate::record_log::SingleOperation;
 use crate::version::VersionEdit;
 use crate::wal::{LogEnd, WalTail, WalWriter};
@@ -99,7 +102,7 @@ impl LogState {
         self.writer()?.append_single(operation)
     }
 
-    pub(in crate::store) fn sync(&mut self, now_micros: u64) -> Result<()> {
+    fn sync(&mut self, now_micros: u64) -> Result<()> {
         self.last_sync_micros = now_micros;
         self.sync_pending = false;
         let writer = self.writer()?;
@@ -117,11 +120,62 @@ impl LogState {
     }
 }
 
-impl StoreInner {
+/// The log of a store, with its rules for syncs.
+pub(in crate::store) struct Log {
+    state: Mutex<LogState>,
+    runtime: Arc<dyn Runtime>,
+    /// The longest time that [`SyncMode::Batch`] leaves a write unsynced, in microseconds.
+    sync_micros: u64,
+    /// The most bytes that [`SyncMode::Batch`] leaves unsynced.
+    sync_bytes: u64,
+    /// The lock of the directory; `None` if opened read-only.
+    directory: Option<Box<dyn FileLock>>,
+}
+
+impl Log {
+    /// The log before its first segment is started.
+    pub(in crate::store) fn new(
+        applied: SequenceNumber,
+        runtime: Arc<dyn Runtime>,
+        options: &StoreOptions,
+        directory: Option<Box<dyn FileLock>>,
+    ) -> Self {
+        Self {
+            state: Mutex::new(LogState::new(applied)),
+            runtime,
+            sync_micros: options.sync_interval.as_micros() as u64,
+            sync_bytes: options.sync_bytes,
+            directory,
+        }
+    }
+
+    #[inline]
+    pub(in crate::store) fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock()
+    }
+
+    #[inline]
+    pub(in crate::store) fn try_lock(&self) -> Option<MutexGuard<'_, LogState>> {
+        self.state.try_lock()
+    }
+
+    /// Fails if the directory was replaced since the opening: writes would be lost, and another process may have opened
+    /// the new directory.
+    fn check_directory(&self) -> Result<()> {
+        self.directory.as_ref().map_or(Ok(()), |lock| lock.check())
+    }
+
+    /// Syncs everything appended so far.
+    pub(in crate::store) fn sync_now(&self, state: &mut LogState) -> Result<()> {
+        state.sync(self.runtime.now_micros())
+    }
+
     /// Syncs the log as the modes of the applied batches require.
-    pub(in crate::store) fn sync_as_required(
+    #[inline]
+    pub(super) fn sync_as_required(
         &self,
-        log: &mut LogState,
+        state: &mut LogState,
+        health: &Health,
         sync_modes: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
         let mut due = false;
@@ -130,51 +184,50 @@ impl StoreInner {
             due |= mode == SyncMode::Always;
             batched |= mode == SyncMode::Batch;
         }
-        if due || (batched && self.batch_sync_is_due(log)) {
-            self.health.check()?;
-            return log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
+        if due || (batched && self.batch_sync_is_due(state)) {
+            health.check()?;
+            return self.sync_now(state).and_then(|()| self.check_directory());
         }
-        log.sync_pending |= batched;
+        state.sync_pending |= batched;
         Ok(())
     }
 
-    /// Syncs the log and checks that the directory still exists; poisons the store on failure.
-    pub(in crate::store) fn sync_and_check(&self, log: &mut LogState) -> Result<()> {
-        let synced = log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
-        synced.inspect_err(|error| self.health.poison(error))
+    /// Syncs the log and checks that the directory still exists; poisons the handle on failure.
+    pub(in crate::store) fn sync_and_check(&self, state: &mut LogState, health: &Health) -> Result<()> {
+        let synced = self.sync_now(state).and_then(|()| self.check_directory());
+        synced.inspect_err(|error| health.poison(error))
     }
 
-    fn batch_sync_is_due(&self, log: &LogState) -> bool {
-        let Some(writer) = &log.writer else { return false };
-        if writer.len() - writer.synced_through() >= self.options.sync_bytes {
+    fn batch_sync_is_due(&self, state: &LogState) -> bool {
+        let Some(writer) = &state.writer else { return false };
+        if writer.len() - writer.synced_through() >= self.sync_bytes {
             return true;
         }
-        let since = self.runtime.now_micros().saturating_sub(log.last_sync_micros);
-        since >= self.options.sync_interval.as_micros() as u64
+        let since = self.runtime.now_micros().saturating_sub(state.last_sync_micros);
+        since >= self.sync_micros
     }
 
     /// Syncs everything appended so far, concurrently with writers.
-    pub(in crate::store) fn sync_log(&self) -> Result<()> {
-        let writer = self.log.lock().writer.clone();
+    pub(in crate::store) fn sync(&self, health: &Health) -> Result<()> {
+        let writer = self.lock().writer.clone();
         // There is no writer while recovery replays segments, which are synced.
         let sync = || writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
-        self.health.poison_on_panic(sync).inspect_err(|error| self.health.poison(error))
+        health.poison_on_panic(sync).inspect_err(|error| health.poison(error))
     }
 
     /// Syncs batched writes whose sync is overdue. Called by idle background threads.
-    pub(in crate::store) fn sync_overdue_log(&self) {
-        let Some(mut log) = self.log.try_lock() else { return };
-        if log.sync_pending && self.batch_sync_is_due(&log) {
-            let now = self.runtime.now_micros();
-            if let Err(error) = log.sync(now).and_then(|()| self.check_directory()) {
-                self.health.poison(&error);
-            }
+    pub(in crate::store) fn sync_overdue(&self, health: &Health) {
+        let Some(mut state) = self.try_lock() else { return };
+        if state.sync_pending && self.batch_sync_is_due(&state) {
+            let _ = self.sync_and_check(&mut state, health);
         }
     }
+}
 
+impl StoreInner {
     /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
     pub(in crate::store) fn make_room(&self, log: &mut LogState, incoming: usize) -> Result<()> {
-        if self.active_bytes() + incoming > self.options.memtable_bytes && self.has_active_entries() {
+        if self.active_bytes.get() + incoming > self.options.memtable_bytes && self.has_active_entries() {
             self.rotate(log, Rotate::LargeOrStale)?;
         }
         Ok(())
@@ -191,7 +244,7 @@ impl StoreInner {
     }
 
     fn try_rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
-        self.sync_and_check(log)?;
+        self.log.sync_and_check(log, &self.health)?;
         let finished = log.writer()?.end();
         let mut edit = VersionEdit::new();
         edit.seal_wal(finished.number, finished.len);
@@ -199,7 +252,7 @@ impl StoreInner {
         let stale_before = self.note_old_log(finished.number);
         let min_bytes = match which {
             Rotate::All => 0,
-            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes() / MIN_SHARE_DIVISOR,
+            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes.get() / MIN_SHARE_DIVISOR,
         };
         for tree in self.trees.load().values() {
             let state = tree.state_guard();

@@ -4,36 +4,20 @@
 //! receives the parts of the record, and the memtable receives key and value. The bytes in the log are the same on both
 //! paths.
 
-use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{Result, SequenceNumber, TreeId};
 
-use crate::batch::StoreBatch;
+use super::log::LogState;
+use super::pipeline::{CommitEnv, CommitPipeline, check_sequences};
+use super::writes::SinglePut;
 use crate::options::SyncMode;
 use crate::record_log::SingleOperation;
-use crate::store::commit::check_sequences;
-use crate::store::commit::log::LogState;
-use crate::store::{Store, StoreInner};
 
-impl Store {
-    /// Commits a batch that puts `value` under `key` of `tree`, and returns its sequence number.
-    ///
-    /// # Errors
-    /// `LimitExceeded` for a key or a value over its limit; else as [`commit`](Self::commit).
-    pub fn put(&self, tree: TreeId, key: &[u8], value: &[u8], sync: SyncMode) -> Result<SequenceNumber> {
-        if let Some(sequence) = self.inner.put_alone(tree, key, value, sync)? {
-            return Ok(sequence);
-        }
-        let mut batch = StoreBatch::with_capacity(key.len() + value.len() + 32);
-        batch.put(tree, key, value)?;
-        self.inner.commit(batch, None, sync)
-    }
-}
-
-impl StoreInner {
+impl<E: CommitEnv> CommitPipeline<'_, E> {
     /// Commits one put if no other writer is active. Returns `None` if it has to enqueue, or needs more than a memtable
     /// entry. A put that waits for background work or requires a sync always enqueues, so that other batches share the
     /// sync.
     #[inline]
-    fn put_alone(
+    pub(super) fn put_alone(
         &self,
         tree: TreeId,
         key: &[u8],
@@ -41,14 +25,15 @@ impl StoreInner {
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
         let Some(operation) = SingleOperation::of_put(0, tree, key, value) else { return Ok(None) };
-        if sync == SyncMode::Always || self.throttles() {
+        let put = SinglePut { tree, operation };
+        if sync == SyncMode::Always || self.env.throttles() {
             return Ok(None);
         }
-        if self.options.background_threads == 0 {
-            return self.put_as_leader(tree, operation, sync);
+        if self.env.works_inline() {
+            return self.put_as_leader(put, sync);
         }
-        match self.log.try_lock() {
-            Some(mut log) => self.put_into(&mut log, tree, operation, sync),
+        match self.env.log().try_lock() {
+            Some(mut log) => self.put_into(&mut log, put, sync),
             None => Ok(None),
         }
     }
@@ -56,16 +41,11 @@ impl StoreInner {
     /// The same for inline maintenance: the writer leads until it has done the maintenance it caused, even if the put
     /// fails.
     #[cold]
-    fn put_as_leader(
-        &self,
-        tree: TreeId,
-        operation: SingleOperation<'_>,
-        sync: SyncMode,
-    ) -> Result<Option<SequenceNumber>> {
-        let Some(_leader) = self.try_lead() else { return Ok(None) };
-        let put = self.put_into(&mut self.log.lock(), tree, operation, sync);
-        self.run_pending_work();
-        put
+    fn put_as_leader(&self, put: SinglePut<'_>, sync: SyncMode) -> Result<Option<SequenceNumber>> {
+        let Some(_leader) = self.queue.try_lead(self.env.health()) else { return Ok(None) };
+        let result = self.put_into(&mut self.env.log().lock(), put, sync);
+        self.env.work();
+        result
     }
 
     /// Commits one put and assigns its sequence number.
@@ -73,49 +53,23 @@ impl StoreInner {
     fn put_into(
         &self,
         log: &mut LogState,
-        tree: TreeId,
-        mut operation: SingleOperation<'_>,
+        mut put: SinglePut<'_>,
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
-        self.health.check()?;
-        let target = self.target(&mut log.targets, tree)?;
+        self.env.health().check()?;
+        let target = log.targets.get(put.tree, |id| self.env.tree(id))?;
         if !target.tree.backend().is_lsm() {
             return Ok(None);
         }
         // Overlaps with the write of the log.
-        target.logged.memtable.prefetch_key(operation.key);
-        let bytes = operation.payload_bytes();
-        self.make_room(log, bytes)?;
-        self.reserve.check(&self.health)?;
+        target.logged.memtable.prefetch_key(put.operation.key);
+        self.env.make_room(log, put.operation.payload_bytes())?;
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
-        operation.number = sequence;
-        self.health.poison_on_panic(|| self.log_and_insert(log, tree, &operation, bytes))?;
-        log.applied = sequence;
-        self.end_commit(log, sequence, std::iter::once(sync))?;
+        put.operation.number = sequence;
+        self.write(log, &put, sequence, false)?;
+        self.publish(log, sequence, std::iter::once(sync))?;
         Ok(Some(sequence))
-    }
-
-    /// Appends a put, whose batch has `bytes` bytes, to the log and inserts it into its memtable.
-    #[inline]
-    fn log_and_insert(
-        &self,
-        log: &mut LogState,
-        tree: TreeId,
-        operation: &SingleOperation<'_>,
-        bytes: usize,
-    ) -> Result<()> {
-        let log_bytes = log.len();
-        log.append_single(operation).inspect_err(|error| self.poison_after_append(error))?;
-        self.counters.add_log_bytes(log.len() - log_bytes);
-        self.counters.add_batch_bytes(bytes as u64);
-        let number = log.number();
-        // After the append nothing may fail.
-        let target = self.written_target(&mut log.targets, number, tree);
-        let memtable = &target.inspect_err(|error| self.health.poison(error))?.logged.memtable;
-        memtable.insert(operation.key, Trailer::new(operation.number, EntryKind::Put), operation.value);
-        self.count_growth(&mut log.targets);
-        Ok(())
     }
 }
 
@@ -128,7 +82,9 @@ mod tests {
     use bolide_table::BlockCache;
 
     use super::*;
+    use crate::batch::StoreBatch;
     use crate::options::{StoreOptions, TreeOptions};
+    use crate::store::Store;
     use crate::store::StoreComponents;
 
     fn open(threads: usize) -> (Store, TreeId) {
@@ -147,18 +103,21 @@ mod tests {
     #[test]
     fn puts_that_wait_use_the_queue() {
         let (store, tree) = open(0);
-        let alone = |sync| store.inner.put_alone(tree, b"key", b"value", sync).unwrap();
+        let alone = |sync| store.inner.pipeline().put_alone(tree, b"key", b"value", sync).unwrap();
         assert_eq!((alone(SyncMode::None), alone(SyncMode::Batch)), (Some(1), Some(2)));
         assert_eq!(alone(SyncMode::Always), None, "other batches share a sync");
-        let leader = store.inner.try_lead();
+        let leader = store.inner.commits.try_lead(&store.inner.health);
         assert_eq!(alone(SyncMode::None), None, "another writer leads, and may do the maintenance");
         drop(leader);
         assert_eq!(store.put(tree, b"key", b"value", SyncMode::Always).unwrap(), 3);
         assert_eq!(store.published_sequence(), 3);
         let (store, tree) = open(1);
-        assert_eq!(store.inner.put_alone(tree, b"key", b"value", SyncMode::None).unwrap(), Some(1));
+        assert_eq!(
+            store.inner.pipeline().put_alone(tree, b"key", b"value", SyncMode::None).unwrap(),
+            Some(1)
+        );
         let log = store.inner.log.lock();
-        let alone = store.inner.put_alone(tree, b"key", b"value", SyncMode::None);
+        let alone = store.inner.pipeline().put_alone(tree, b"key", b"value", SyncMode::None);
         assert_eq!(alone.unwrap(), None, "another writer holds the log");
         drop(log);
         store.close().unwrap();
@@ -203,7 +162,7 @@ mod tests {
         let other = store.create_tree(TreeOptions::default(), b"").unwrap();
         let counted = || {
             let bytes = |tree| store.inner.tree(tree).unwrap().state_guard().active.memtable.memory_bytes();
-            (store.inner.active_bytes(), bytes(tree) + bytes(other))
+            (store.inner.active_bytes.get(), bytes(tree) + bytes(other))
         };
         let empty = counted();
         for number in 0..20_000_u64 {

@@ -9,15 +9,37 @@
 //! * The counted bytes of a target are part of the total of all writable memtables.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_base::{Result, TreeId};
 
-use crate::store::StoreInner;
 use crate::store::tree::Tree;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 
 /// Maximum number of cached trees.
 const MAX_TARGETS: usize = 16;
+
+/// Bytes of all writable memtables together. Updated under the lock of the log.
+#[derive(Debug, Default)]
+pub(in crate::store) struct ActiveBytes(AtomicUsize);
+
+impl ActiveBytes {
+    #[inline]
+    pub(in crate::store) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds bytes. The caller holds the lock of the log.
+    #[inline]
+    fn add(&self, bytes: usize) {
+        self.0.store(self.get() + bytes, Ordering::Relaxed);
+    }
+
+    /// Replaces the number. The caller holds the lock of the log.
+    pub(in crate::store) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+}
 
 /// The trees with recent writes.
 #[derive(Debug, Default)]
@@ -40,6 +62,58 @@ pub(in crate::store) struct CommitTarget {
 }
 
 impl CommitTargets {
+    /// The tree `id`, which `find` returns if it is not cached, and its writable memtable.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    #[inline]
+    pub(super) fn get(
+        &mut self,
+        id: TreeId,
+        find: impl FnOnce(TreeId) -> Result<Arc<Tree>>,
+    ) -> Result<&mut CommitTarget> {
+        match self.position(id) {
+            Some(position) => Ok(&mut self.cached[position]),
+            None => self.add_tree(find(id)?),
+        }
+    }
+
+    #[cold]
+    fn add_tree(&mut self, tree: Arc<Tree>) -> Result<&mut CommitTarget> {
+        let logged = tree.state_guard().active.clone();
+        let counted_bytes = logged.memtable.memory_bytes();
+        Ok(self.add(CommitTarget { tree, logged, counted_bytes, is_written: false }))
+    }
+
+    /// As [`get`](Self::get), for writes in segment number `log` that are about to be applied; `log_bytes` are the bytes
+    /// of the log up to their end.
+    #[inline]
+    pub(super) fn written(
+        &mut self,
+        id: TreeId,
+        log: u64,
+        log_bytes: u64,
+        find: impl FnOnce(TreeId) -> Result<Arc<Tree>>,
+    ) -> Result<&mut CommitTarget> {
+        let target = self.get(id, find)?;
+        if !target.is_written {
+            target.is_written = true;
+            target.logged.note_log(log, log_bytes);
+        }
+        Ok(target)
+    }
+
+    /// Counts the growth of all memtables written to since the last call.
+    #[inline]
+    pub(super) fn count_growth(&mut self, active_bytes: &ActiveBytes) {
+        for target in self.cached.iter_mut().filter(|target| target.is_written) {
+            target.is_written = false;
+            active_bytes.add(target.growth());
+        }
+        // One batch may write to more trees than are cached.
+        self.cached.truncate(MAX_TARGETS);
+    }
+
     /// Removes all targets.
     pub(in crate::store) fn clear(&mut self) {
         *self = Self::default();
@@ -81,58 +155,5 @@ impl CommitTarget {
         let grown = bytes.saturating_sub(self.counted_bytes);
         self.counted_bytes = bytes;
         grown
-    }
-}
-
-impl StoreInner {
-    /// The tree `id` and its writable memtable.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no such tree.
-    #[inline]
-    pub(in crate::store) fn target<'t>(
-        &self,
-        targets: &'t mut CommitTargets,
-        id: TreeId,
-    ) -> Result<&'t mut CommitTarget> {
-        match targets.position(id) {
-            Some(position) => Ok(&mut targets.cached[position]),
-            None => self.new_target(targets, id),
-        }
-    }
-
-    #[cold]
-    fn new_target<'t>(&self, targets: &'t mut CommitTargets, id: TreeId) -> Result<&'t mut CommitTarget> {
-        let tree = self.tree(id)?;
-        let logged = tree.state_guard().active.clone();
-        let counted_bytes = logged.memtable.memory_bytes();
-        Ok(targets.add(CommitTarget { tree, logged, counted_bytes, is_written: false }))
-    }
-
-    /// The target for a batch in segment number `log`, which is about to write to it.
-    #[inline]
-    pub(in crate::store) fn written_target<'t>(
-        &self,
-        targets: &'t mut CommitTargets,
-        log: u64,
-        id: TreeId,
-    ) -> Result<&'t mut CommitTarget> {
-        let target = self.target(targets, id)?;
-        if !target.is_written {
-            target.is_written = true;
-            target.logged.note_log(log, self.counters.log_bytes());
-        }
-        Ok(target)
-    }
-
-    /// Counts the growth of all memtables written to since the last call.
-    #[inline]
-    pub(in crate::store) fn count_growth(&self, targets: &mut CommitTargets) {
-        for target in targets.cached.iter_mut().filter(|target| target.is_written) {
-            target.is_written = false;
-            self.add_active_bytes(target.growth());
-        }
-        // One batch may write to more trees than are cached.
-        targets.cached.truncate(MAX_TARGETS);
     }
 }

@@ -99,7 +99,7 @@ impl StoreInner {
         written: &[u64],
         install: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.sync_log().and_then(|()| install()).inspect_err(|error| {
+        self.log.sync(&self.health).and_then(|()| install()).inspect_err(|error| {
             let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
             if not_written.contains(&error.kind()) {
                 for number in written {

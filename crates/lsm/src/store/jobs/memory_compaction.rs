@@ -136,7 +136,7 @@ impl StoreInner {
         self.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
         let Some(drops) = drops else { return Ok(()) };
         // The writes that hide them may only be in the log: they must be durable before the listener relies on them.
-        self.sync_log()?;
+        self.log.sync(&self.health)?;
         drops.installed();
         Ok(())
     }

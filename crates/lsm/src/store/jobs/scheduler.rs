@@ -73,7 +73,7 @@ impl StoreInner {
                     let timeout = if checks_idle { interval.min(IDLE_CHECK_INTERVAL) } else { interval };
                     self.work.wait_for(&mut work, timeout);
                     drop(work);
-                    self.sync_overdue_log();
+                    self.log.sync_overdue(&self.health);
                     work = self.work.lock();
                 }
             }
@@ -453,7 +453,7 @@ impl Store {
         let checkpointed = inner.checkpoint_before_close();
         let mut log = inner.log.lock();
         inner.health.check()?;
-        inner.sync_and_check(&mut log)?;
+        inner.log.sync_and_check(&mut log, &inner.health)?;
         let end = log.close();
         inner.versions.lock().close(end).and(checkpointed)
     }

@@ -12,7 +12,7 @@ pub(super) mod recovery;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -26,8 +26,9 @@ use crate::options::{StoreOptions, TreeOptions};
 use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::store::commit::CommitQueue;
-use crate::store::commit::log::LogState;
+use crate::store::commit::log::Log;
 use crate::store::commit::pressure::Pressure;
+use crate::store::commit::targets::ActiveBytes;
 use crate::store::health::Health;
 use crate::store::jobs::work::WorkQueue;
 use crate::store::jobs::workers::Workers;
@@ -164,13 +165,13 @@ impl StoreInner {
             trees: ArcSwap::from_pointee(trees),
             snapshots: Snapshots::default(),
             commits: CommitQueue::default(),
-            log: Mutex::new(LogState::new(last_sequence)),
+            log: Log::new(last_sequence, runtime.clone(), &options, lock),
             current_log: AtomicU64::new(0),
             versions: Mutex::new(versions),
             old_logs: Mutex::new(Vec::new()),
             tombstone_removal: Mutex::new(()),
             file_removal: Mutex::new(()),
-            active_bytes: AtomicUsize::new(0),
+            active_bytes: ActiveBytes::default(),
             health: Health::new(options.read_only, work.clone()),
             work,
             pressure: Pressure::default(),
@@ -181,7 +182,6 @@ impl StoreInner {
             options,
             vfs,
             runtime,
-            lock,
         }))
     }
 }

@@ -74,7 +74,7 @@ impl StoreInner {
         replayed.push(number);
         self.current_log.store(number, Ordering::Release);
         self.reset_active_bytes();
-        if self.options.read_only || self.active_bytes() <= 2 * self.options.memtable_bytes {
+        if self.options.read_only || self.active_bytes.get() <= 2 * self.options.memtable_bytes {
             return Ok(());
         }
         let trees: Vec<_> = self.trees.load().values().cloned().collect();

@@ -1,0 +1,90 @@
+//! The commit of a group: the leader's request and those of waiting writers.
+
+use bolide_base::{Error, Result, SequenceNumber};
+
+use super::log::LogState;
+use super::pipeline::{CommitEnv, CommitPipeline};
+use super::queue::CommitRequest;
+use super::writes::SealedBatches;
+use crate::batch::StoreBatch;
+
+/// State of a group during its commit.
+struct CommitGroup {
+    results: Vec<Result<SequenceNumber>>,
+    /// SealedBatches of the next append, with the positions of their requests.
+    prepared: Vec<(usize, StoreBatch)>,
+    /// Number of sequence numbers of the prepared batches.
+    sequences: u64,
+    /// True if the log must be synced before the prepared batches are applied.
+    syncs_first: bool,
+}
+
+impl CommitGroup {
+    fn new(requests: usize) -> Self {
+        let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
+        Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false }
+    }
+}
+
+impl<E: CommitEnv> CommitPipeline<'_, E> {
+    /// Commits a group. The results are in the order of the requests.
+    pub(super) fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
+        let mut log = self.env.log().lock();
+        let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
+        let admitted = self.env.health().check().and_then(|()| self.env.make_room(&mut log, incoming));
+        if let Err(error) = admitted {
+            return requests.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut group = CommitGroup::new(requests.len());
+        for (position, request) in requests.iter_mut().enumerate() {
+            if let Err(error) = self.add(&mut log, &mut group, position, request) {
+                group.results[position] = Err(error);
+            }
+        }
+        self.write_prepared(&mut log, &mut group);
+        let sync = requests.iter().zip(&group.results).filter(|(_, result)| result.is_ok());
+        let sync_modes = sync.map(|(request, _)| request.sync);
+        // If no batch was applied, this number is already published.
+        let last = log.applied;
+        match self.publish(&mut log, last, sync_modes) {
+            Ok(()) => group.results,
+            Err(error) => group.results.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Prepares one request and adds its batch to the group.
+    fn add(
+        &self,
+        log: &mut LogState,
+        group: &mut CommitGroup,
+        position: usize,
+        request: &mut CommitRequest,
+    ) -> Result<()> {
+        if request.stage.is_some() {
+            // The stage must read the batches before its own.
+            self.write_prepared(log, group);
+        }
+        let first = log.applied + group.sequences + 1;
+        group.syncs_first |= self.prepare(log, first, request)?;
+        group.sequences += request.batch.sequence_count();
+        group.results[position] = Ok(log.applied + group.sequences);
+        group.prepared.push((position, std::mem::take(&mut request.batch)));
+        Ok(())
+    }
+
+    /// Appends the prepared batches with one write and applies them.
+    fn write_prepared(&self, log: &mut LogState, group: &mut CommitGroup) {
+        if group.prepared.is_empty() {
+            return;
+        }
+        let batches = SealedBatches(group.prepared.iter().map(|(_, batch)| batch));
+        let last = log.applied + group.sequences;
+        if let Err(error) = self.write(log, &batches, last, group.syncs_first) {
+            for (position, _) in &group.prepared {
+                group.results[*position] = Err(error.clone());
+            }
+        }
+        group.sequences = 0;
+        group.prepared.clear();
+    }
+}
