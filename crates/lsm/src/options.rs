@@ -20,6 +20,9 @@ use bolide_base::Error;
 use bolide_base::coding::{self, Decoder};
 use bolide_table::{Compression, TableOptions};
 
+pub use crate::layout::Layout;
+use crate::layout::ViewRule;
+
 /// The moment at which an acknowledged write is safe from a power cut. Every mode survives the end of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
@@ -31,43 +34,6 @@ pub enum SyncMode {
     Batch,
     /// The write is acknowledged after its log record was synced. Concurrent writers share a sync.
     Always,
-}
-
-/// The arrangement and compaction of the sorted runs of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Layout {
-    /// One sorted run per level, each about ten times the one above: fast reads.
-    #[default]
-    Leveled,
-    /// Runs of similar size are merged together: fewer bytes written, more runs to read.
-    Tiered,
-    /// Levels of partitions. A compaction adds a level's entries to the partitions of the next one, which are not rewritten
-    /// except in the last level (PebblesDB's guards).
-    Fragmented,
-    /// One level of partitions that full memtables are flushed into: the fewest bytes written for writes with locality
-    /// (REMIX §4.2).
-    Partitioned,
-}
-
-impl Layout {
-    /// All layouts.
-    pub const ALL: [Self; 4] = [Self::Leveled, Self::Tiered, Self::Fragmented, Self::Partitioned];
-
-    /// The name used in options and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Leveled => "leveled",
-            Self::Tiered => "tiered",
-            Self::Fragmented => "fragmented",
-            Self::Partitioned => "partitioned",
-        }
-    }
-
-    /// True if the last level has partitions.
-    pub(crate) fn has_partitions(self) -> bool {
-        matches!(self, Self::Fragmented | Self::Partitioned)
-    }
 }
 
 /// The trees with sorted views over their sorted runs, which readers need not merge then (REMIX §3).
@@ -86,11 +52,9 @@ pub enum SortedViews {
 impl SortedViews {
     /// The first level that has views in a tree of this layout; `None` for no level.
     pub(crate) fn first_level(self, layout: Layout) -> Option<usize> {
-        match (self, layout) {
-            (Self::Never, _) | (_, Layout::Leveled) | (Self::Partitions, Layout::Tiered) => None,
-            // Sstables above the partitions soon move into them.
-            (_, Layout::Partitioned) => Some(1),
-            (_, Layout::Fragmented | Layout::Tiered) => Some(0),
+        match (self, layout.strategy().view_rule()) {
+            (Self::Never, _) | (_, ViewRule::NoLevel) | (Self::Partitions, ViewRule::IfWantedFrom(_)) => None,
+            (_, ViewRule::IfWantedFrom(level) | ViewRule::From(level)) => Some(level),
         }
     }
 }
@@ -253,18 +217,12 @@ impl TreeOptions {
 
     /// The encoding in the manifest.
     pub fn encode(&self) -> Vec<u8> {
-        let layout = match self.layout {
-            Layout::Leveled => 0,
-            Layout::Tiered => 1,
-            Layout::Fragmented => 2,
-            Layout::Partitioned => 3,
-        };
         let (compression, level) = match self.compression {
             Compression::None => (0, 0),
             Compression::Lz4 => (1, 0),
             Compression::Zstd(level) => (2, level.clamp(1, 22) as u8),
         };
-        let mut out = vec![1, layout, compression, level];
+        let mut out = vec![1, self.layout.strategy().code(), compression, level];
         coding::put_varint(&mut out, self.block_bytes as u64);
         coding::put_varint(&mut out, self.bloom_bits_per_key.into());
         coding::put_varint(&mut out, self.target_file_bytes);
@@ -280,13 +238,7 @@ impl TreeOptions {
         if decoder.u8()? != 1 {
             return None;
         }
-        let layout = match decoder.u8()? {
-            0 => Layout::Leveled,
-            1 => Layout::Tiered,
-            2 => Layout::Fragmented,
-            3 => Layout::Partitioned,
-            _ => return None,
-        };
+        let layout = Layout::of_code(decoder.u8()?)?;
         let compression = match (decoder.u8()?, decoder.u8()?) {
             (0, 0) => Compression::None,
             (1, 0) => Compression::Lz4,

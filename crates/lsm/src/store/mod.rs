@@ -186,7 +186,7 @@ impl Store {
     }
 
     /// Raises the last sequence number to at least `through`: for a store that imports entries with their sequence
-    /// numbers ([`StoreBatch::put_at`]).
+    /// numbers ([`StoreBatch::put_at`](crate::StoreBatch::put_at)).
     ///
     /// # Errors
     /// `LimitExceeded` for a number without a successor; `ReadOnly`, `Poisoned`.

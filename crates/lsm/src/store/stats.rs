@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use super::{Store, StoreInner};
-use crate::options::Layout;
+use crate::layout::Layout;
 use crate::row_cache::RowCacheStats;
 use crate::version::CutTail;
 

@@ -9,8 +9,9 @@ use bolide_table::BlockCache;
 
 use super::FlushedMemtables;
 use crate::StoreBatch;
-use crate::compaction::partitioned::MAX_RETAINED_PERCENT;
-use crate::options::{Layout, StoreOptions, SyncMode, TreeOptions};
+use crate::layout::Layout;
+use crate::layout::flush_plan::MAX_RETAINED_PERCENT;
+use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::store::commit::log::Rotate;
 use crate::store::{Store, StoreComponents};
 use crate::version::VersionEdit;

@@ -11,6 +11,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
+use crate::layout::FlushTarget;
 use crate::store::StoreInner;
 use crate::store::backend::Backend;
 use crate::store::jobs::deferred_publication::{FlushedMemtables, publish_state};
@@ -20,13 +21,13 @@ use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{Version, VersionEdit, VersionSet};
 
 impl StoreInner {
-    /// Writes the full memtables of `tree` to its partitions if `into_partitions`, else to an sstable of level 0, and
-    /// installs it. If it has an external tree, writes a checkpoint of that.
-    pub(in crate::store) fn flush(&self, tree: &Arc<Tree>, into_partitions: bool) -> Result<()> {
+    /// Writes the full memtables of `tree` to `target`, and installs the sstables. If it has an external tree, writes a
+    /// checkpoint of that.
+    pub(in crate::store) fn flush(&self, tree: &Arc<Tree>, target: FlushTarget) -> Result<()> {
         let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
-        let flushed = match into_partitions && tree.backend().is_lsm() {
-            true => self.flush_into_partitions(tree, flush_all),
-            false => self.flush_tree(tree),
+        let flushed = match (target, tree.backend()) {
+            (FlushTarget::Partitions, Backend::Lsm) => self.flush_into_partitions(tree, flush_all),
+            (FlushTarget::FirstLevel, _) | (_, Backend::External(_)) => self.flush_tree(tree),
         };
         flushed.inspect_err(|_| {
             tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);

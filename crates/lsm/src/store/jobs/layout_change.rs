@@ -5,8 +5,8 @@
 
 use bolide_base::{Result, TreeId};
 
-use crate::compaction::partitioned::TABLES_PER_PARTITION;
-use crate::options::{Layout, TreeOptions};
+use crate::layout::Layout;
+use crate::options::TreeOptions;
 use crate::store::Store;
 use crate::version::{LAST_LEVEL, Version, VersionEdit, boundaries_between};
 
@@ -27,10 +27,9 @@ impl Store {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };
             let mut edit = VersionEdit::new();
             edit.set_options(tree.id, options.encode());
-            let needs_boundaries = layout.has_partitions();
             inner.install_placed(&tree, edit, &|version, edit| {
-                if needs_boundaries {
-                    add_boundaries(version, edit);
+                if let Some(tables) = layout.strategy().partition_tables() {
+                    add_boundaries(version, tables, edit);
                 }
             })?;
             tree.set_options(options);
@@ -40,13 +39,13 @@ impl Store {
     }
 }
 
-/// Adds boundaries to the last level of `version`, if it has none and is one run.
-fn add_boundaries(version: &Version, edit: &mut VersionEdit) {
+/// Adds boundaries between every `tables` sstables of the last level of `version`, if it has none and is one run.
+fn add_boundaries(version: &Version, tables: usize, edit: &mut VersionEdit) {
     let runs = version.level(LAST_LEVEL);
     let [run] = runs else { return };
     if version.boundaries(LAST_LEVEL).is_empty() {
         let metas = run.tables().iter().map(|table| table.meta()).collect();
-        for key in boundaries_between(metas, TABLES_PER_PARTITION) {
+        for key in boundaries_between(metas, tables) {
             edit.add_boundary(version.tree(), LAST_LEVEL, key);
         }
     }

@@ -1,8 +1,8 @@
-//! Flushes of the partitioned layout: full memtables are written straight into partitions (REMIX §4.2).
+//! Flushes into partitions: full memtables are written straight into the partitions of the last level (REMIX §4.2).
 //!
 //! # Algorithm
 //! 1. The new entries of each partition are counted, and a pure function plans its action: nothing, an abort, or a
-//!    minor, major or split compaction; see [`partitioned`].
+//!    minor, major or split compaction; see [`flush_plan`].
 //! 2. Each partition that is written to is a task. The flush thread and all idle threads take tasks.
 //! 3. Entries of aborted partitions are retained; see `retained`.
 //! 4. One edit installs all outputs and the floor of the log. `deferred_publication` publishes them.
@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
 use parking_lot::{Condvar, Mutex};
 
-use crate::compaction::partitioned::{
-    self, Action, MAX_RETAINED_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
-};
 use crate::compaction::{CompactionFilter, MergeOperator, MergingRetention, Retention, TableShape};
 use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::file_name::FileName;
+use crate::layout::flush_plan::{
+    self, Action, MAX_RETAINED_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
+};
 use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
 use crate::store::StoreInner;
@@ -165,7 +165,7 @@ impl StoreInner {
         let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
         let max_retained = if flush_all || has_operands { 0 } else { self.max_retained_bytes(tree) };
         let target = tree.options().target_file_bytes;
-        let actions = partitioned::plan(
+        let actions = flush_plan::plan(
             &partition_loads(&partitions, &counted),
             target,
             self.options.partition_tables,

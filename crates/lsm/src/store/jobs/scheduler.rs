@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use crate::compaction::{CompactionPlan, VersionShape, policy_for};
-use crate::options::Layout;
+use crate::compaction::{CompactionPlan, VersionShape};
+use crate::layout::FlushTarget;
 use crate::store::jobs::partition_flush::PartitionFlush;
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
@@ -38,7 +38,7 @@ impl fmt::Debug for PartitionFlush {
 
 /// A unit of background work.
 pub(in crate::store) enum BackgroundJob {
-    Flush { tree: Arc<Tree>, into_partitions: bool },
+    Flush { tree: Arc<Tree>, target: FlushTarget },
     CompactMemory(Arc<Tree>),
     AssistFlush(Arc<PartitionFlush>),
     Compact(Arc<Tree>, CompactionPlan),
@@ -104,9 +104,9 @@ impl StoreInner {
         let job =
             job.or_else(|| self.pick_view_rebuild(work)).or_else(|| self.pick_garbage_collection(work))?;
         match &job {
-            BackgroundJob::Flush { tree, into_partitions } => {
+            BackgroundJob::Flush { tree, target } => {
                 work.flushing.insert(tree.id);
-                if *into_partitions {
+                if *target == FlushTarget::Partitions {
                     work.flushing_partitions.insert(tree.id);
                 }
             }
@@ -141,27 +141,26 @@ impl StoreInner {
             .collect();
         waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
         waiting.into_iter().find_map(|(count, tree)| {
-            let into_partitions = self.flushes_into_partitions(work, tree, count)?;
-            Some(BackgroundJob::Flush { tree: tree.clone(), into_partitions })
+            let target = self.flush_target(work, tree, count)?;
+            Some(BackgroundJob::Flush { tree: tree.clone(), target })
         })
     }
 
-    /// True if the full memtables of `tree` are flushed into partitions, false for level 0. `None` while the flush
-    /// should wait for a compaction that empties the levels above the partitions.
-    fn flushes_into_partitions(&self, work: &WorkState, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
-        if tree.options().layout != Layout::Partitioned || !tree.backend().is_lsm() {
-            return Some(false);
-        }
-        if work.reserved.contains(&tree.id) || tree.unreadable.get().is_some() {
-            return Some(false);
+    /// The target of the next flush of `tree`. `None` while a flush into partitions should wait for a compaction that
+    /// empties the levels above the partitions.
+    fn flush_target(&self, work: &WorkState, tree: &Arc<Tree>, waiting: usize) -> Option<FlushTarget> {
+        let target = tree.flush_target();
+        let is_excluded = work.reserved.contains(&tree.id) || tree.unreadable.get().is_some();
+        if target == FlushTarget::FirstLevel || is_excluded {
+            return Some(FlushTarget::FirstLevel);
         }
         let is_alone = !work.running_compactions.contains_key(&tree.id);
         let state = tree.state_guard();
         let is_clear = state.version.runs().first().is_none_or(|run| run.level() == LAST_LEVEL);
         match is_alone && is_clear {
-            true => Some(true),
+            true => Some(target),
             // No other work of the tree runs, and level 0 has many runs: writers would wait for ever.
-            false if waiting >= self.options.max_immutable_memtables.max(1) => Some(false),
+            false if waiting >= self.options.max_immutable_memtables.max(1) => Some(FlushTarget::FirstLevel),
             false => None,
         }
     }
@@ -172,9 +171,11 @@ impl StoreInner {
         if tree.flush_all.load(Ordering::Acquire) {
             return state.immutables.len();
         }
-        let flushes_together = tree.options().layout == Layout::Partitioned && tree.backend().is_lsm();
         let max = self.options.max_immutable_memtables.max(1);
-        let together = if flushes_together { self.options.partition_memtables.clamp(1, max) } else { 1 };
+        let together = match tree.flush_target() {
+            FlushTarget::FirstLevel => 1,
+            FlushTarget::Partitions => self.options.partition_memtables.clamp(1, max),
+        };
         let waiting = state.pending_flushes();
         if waiting < together { 0 } else { waiting }
     }
@@ -199,7 +200,7 @@ impl StoreInner {
             let state = tree.state_guard();
             let shape = VersionShape::of(&state.version);
             let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
-            let policy = policy_for(&tree.options(), self.options.partition_tables);
+            let policy = tree.compaction_policy(self.options.partition_tables);
             if let Some(plan) = policy.pick(&shape, busy)
                 && best.as_ref().is_none_or(|(score, _)| plan.score > *score)
             {
@@ -212,7 +213,7 @@ impl StoreInner {
     /// Runs one job and records its outcome. A panic poisons the store.
     fn run_job(&self, job: BackgroundJob) {
         let outcome = catch_unwind(AssertUnwindSafe(|| match &job {
-            BackgroundJob::Flush { tree, into_partitions } => self.flush(tree, *into_partitions),
+            BackgroundJob::Flush { tree, target } => self.flush(tree, *target),
             BackgroundJob::CompactMemory(tree) => self.compact_memory(tree),
             // The thread that owns the flush receives the error of a task.
             BackgroundJob::AssistFlush(flush) => {
@@ -400,7 +401,7 @@ impl Store {
             }
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
-            match policy_for(&tree.options(), inner.options.partition_tables).full(&shape) {
+            match tree.compaction_policy(inner.options.partition_tables).full(&shape) {
                 Some(plan) => inner.reserve.with(|| inner.compact_tree(&tree, &plan)),
                 None => Ok(()),
             }

@@ -5,6 +5,7 @@ use bolide_table::BlockCache;
 
 use super::*;
 use crate::batch::StoreBatch;
+use crate::layout::Layout;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::store::StoreComponents;
 

@@ -165,7 +165,8 @@ mod tests {
 
     use super::*;
     use crate::StoreBatch;
-    use crate::options::{Layout, StoreOptions, SyncMode, TreeOptions};
+    use crate::layout::Layout;
+    use crate::options::{StoreOptions, SyncMode, TreeOptions};
     use crate::store::StoreComponents;
 
     fn open(threads: usize, layout: Layout) -> (Store, TreeId) {

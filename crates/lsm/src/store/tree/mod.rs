@@ -24,6 +24,8 @@ use self::tree_views::TreeViews;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
+use crate::layout::FlushTarget;
+use crate::layout::policy::CompactionPolicy;
 use crate::memtable::Visibility;
 use crate::options::TreeOptions;
 use crate::store::backend::{Backend, BackendSlot};
@@ -113,6 +115,20 @@ impl Tree {
     #[inline]
     pub(in crate::store) fn backend(&self) -> Backend<'_> {
         self.backend.get()
+    }
+
+    /// Where full memtables are flushed to. A flush to an external tree is a checkpoint, whatever the target is.
+    pub(in crate::store) fn flush_target(&self) -> FlushTarget {
+        match self.backend() {
+            Backend::Lsm => self.options().layout.strategy().flush_target(),
+            Backend::External(_) => FlushTarget::FirstLevel,
+        }
+    }
+
+    /// The policy of its compactions; a partition has at most `max_runs` sorted runs.
+    pub(in crate::store) fn compaction_policy(&self, max_runs: usize) -> Box<dyn CompactionPolicy> {
+        let options = self.options();
+        options.layout.strategy().policy(options.target_file_bytes, max_runs)
     }
 
     /// Its settings.

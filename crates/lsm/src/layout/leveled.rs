@@ -18,6 +18,7 @@ use super::partitioned::is_plain;
 use super::policy::{
     CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
 };
+use super::{LayoutStrategy, ViewRule};
 use crate::version::LAST_LEVEL;
 
 /// The number of runs at which level 0 is compacted.
@@ -29,6 +30,27 @@ pub(super) const FANOUT: u64 = 10;
 const BASE_BYTES: u64 = 1 << 30;
 /// The id of the single run of every level but the first.
 const LEVEL_RUN: u64 = 0;
+
+/// The layout `leveled`.
+pub(super) struct LeveledLayout;
+
+impl LayoutStrategy for LeveledLayout {
+    fn name(&self) -> &'static str {
+        "leveled"
+    }
+
+    fn code(&self) -> u8 {
+        0
+    }
+
+    fn view_rule(&self) -> ViewRule {
+        ViewRule::NoLevel
+    }
+
+    fn policy(&self, target_file_bytes: u64, _max_runs: usize) -> Box<dyn CompactionPolicy> {
+        Box::new(Leveled::new(target_file_bytes))
+    }
+}
 
 /// The policy of the leveled layout.
 #[derive(Debug, Clone, Copy)]

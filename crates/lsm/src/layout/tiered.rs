@@ -17,6 +17,7 @@ use std::ops::Range;
 use super::policy::{
     CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, RunShape, VersionShape, all_inputs,
 };
+use super::{LayoutStrategy, ViewRule};
 
 /// The number of runs of one tier that are merged.
 pub const WIDTH: usize = 8;
@@ -24,6 +25,27 @@ pub const WIDTH: usize = 8;
 const SIMILAR: u64 = 2;
 /// The number of runs at which the cheapest adjacent ones are merged, whatever their sizes.
 pub const MAX_RUNS: usize = 32;
+
+/// The layout `tiered`.
+pub(super) struct TieredLayout;
+
+impl LayoutStrategy for TieredLayout {
+    fn name(&self) -> &'static str {
+        "tiered"
+    }
+
+    fn code(&self) -> u8 {
+        1
+    }
+
+    fn view_rule(&self) -> ViewRule {
+        ViewRule::IfWantedFrom(0)
+    }
+
+    fn policy(&self, target_file_bytes: u64, _max_runs: usize) -> Box<dyn CompactionPolicy> {
+        Box::new(Tiered::new(target_file_bytes))
+    }
+}
 
 /// The policy of the tiered layout.
 #[derive(Debug, Clone, Copy)]

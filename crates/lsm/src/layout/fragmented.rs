@@ -13,13 +13,40 @@
 
 use std::collections::BTreeSet;
 
+use super::flush_plan::TABLES_PER_PARTITION;
 use super::leveled::{FANOUT, LevelTargets, RUN_TRIGGER};
 use super::partitioned::{append, full_partitions, merge_tallest};
 use super::policy::{CompactionPlan, CompactionPolicy, OutputSplit, PlanInput, VersionShape};
+use super::{LayoutStrategy, ViewRule};
 use crate::version::LAST_LEVEL;
 
 /// The number of runs at which a partition is merged.
 pub const MAX_RUNS: usize = 4;
+
+/// The layout `fragmented`.
+pub(super) struct FragmentedLayout;
+
+impl LayoutStrategy for FragmentedLayout {
+    fn name(&self) -> &'static str {
+        "fragmented"
+    }
+
+    fn code(&self) -> u8 {
+        2
+    }
+
+    fn partition_tables(&self) -> Option<usize> {
+        Some(TABLES_PER_PARTITION)
+    }
+
+    fn view_rule(&self) -> ViewRule {
+        ViewRule::From(0)
+    }
+
+    fn policy(&self, target_file_bytes: u64, _max_runs: usize) -> Box<dyn CompactionPolicy> {
+        Box::new(Fragmented::new(target_file_bytes))
+    }
+}
 
 /// The policy of the fragmented layout.
 #[derive(Debug, Clone, Copy)]
