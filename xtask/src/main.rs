@@ -12,8 +12,8 @@ const USAGE: &str = "\
 Usage: cargo xtask tidy [ROOT]
 
   tidy   check layers, module cycles, file lengths, module names, rejected words,
-         type names used twice, methods of a type, unfinished code and byte-layout
-         diagrams
+         type names used twice, methods of a type and circles of their calls,
+         unfinished code and byte-layout diagrams
 ";
 
 fn main() -> ExitCode {

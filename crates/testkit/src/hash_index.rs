@@ -240,7 +240,7 @@ struct HashCursor<'v, C> {
     costs: HashCosts,
 }
 
-impl<C: ForwardCursor> CandidateCursor for HashCursor<'_, C> {
+impl<C: ForwardCursor + Send> CandidateCursor for HashCursor<'_, C> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         let (low, end) = self.access.bounds();
         loop {

@@ -37,15 +37,42 @@ fn count(workspace: &Workspace) -> BTreeMap<(&str, &str), (usize, &str, usize)> 
     let mut counts: BTreeMap<(&str, &str), (usize, &str, usize)> = BTreeMap::new();
     for source in workspace.sources() {
         let Some(folder) = source.crate_folder() else { continue };
-        for (name, methods, line) in implementations(&tokens(&source.product_code)) {
-            counts.entry((folder, name)).or_insert((0, &source.path, line)).0 += methods;
+        for one in implementations(&tokens(&source.product_code)) {
+            counts.entry((folder, one.name)).or_insert((0, &source.path, one.line)).0 +=
+                one.methods().count();
         }
     }
     counts
 }
 
-/// The inherent implementations: type, number of methods, line.
-fn implementations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize, usize)> {
+/// An inherent implementation.
+pub(super) struct Implementation<'t, 'a> {
+    /// The type.
+    pub(super) name: &'a str,
+    /// The tokens of its block, with the braces.
+    pub(super) body: &'t [Token<'a>],
+    /// The line of the word `impl`.
+    pub(super) line: usize,
+}
+
+impl<'a> Implementation<'_, 'a> {
+    /// The names of the functions directly in the block.
+    pub(super) fn methods(&self) -> impl Iterator<Item = &'a str> {
+        let mut depth = 0_usize;
+        self.body.windows(2).filter_map(move |pair| {
+            match pair[0].text {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                "fn" if depth == 1 => return Some(pair[1].text),
+                _ => {}
+            }
+            None
+        })
+    }
+}
+
+/// The inherent implementations in a file.
+pub(super) fn implementations<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<Implementation<'t, 'a>> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
@@ -60,7 +87,7 @@ fn implementations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize, usize)> {
         };
         let end = end_of_block(tokens, body);
         if let Some(name) = implemented_type(&tokens[at + 1..body]) {
-            found.push((name, methods(&tokens[body..end]), tokens[at].line));
+            found.push(Implementation { name, body: &tokens[body..end], line: tokens[at].line });
         }
         at = end;
     }
@@ -83,21 +110,6 @@ fn implemented_type<'a>(head: &[Token<'a>]) -> Option<&'a str> {
         }
     }
     name
-}
-
-/// The functions directly in the block that `body` begins with.
-fn methods(body: &[Token<'_>]) -> usize {
-    let mut depth = 0_usize;
-    let mut methods = 0;
-    for token in body {
-        match token.text {
-            "{" => depth += 1,
-            "}" => depth -= 1,
-            "fn" if depth == 1 => methods += 1,
-            _ => {}
-        }
-    }
-    methods
 }
 
 /// The position behind the block that opens at `start`.

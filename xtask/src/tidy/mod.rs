@@ -5,6 +5,7 @@ mod diagrams;
 mod homonyms;
 mod imports;
 mod layers;
+mod method_circles;
 mod methods;
 mod names;
 mod size;
@@ -25,6 +26,7 @@ pub(crate) fn run(workspace: &Workspace) -> Vec<Violation> {
         words::check,
         homonyms::check,
         methods::check,
+        method_circles::check,
         unfinished::check,
         layers::check,
         cycles::check,

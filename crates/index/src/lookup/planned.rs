@@ -14,7 +14,6 @@ use super::Lookup;
 use super::execution::Execution;
 use super::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use super::plan::{AccessPath, LookupPlan};
-use super::row_cursor::RowCursor;
 
 /// A planned query, made by [`Lookup::plan`]: [`rows`](Self::rows) executes it.
 pub struct PlannedLookup<'p, S: ReadSource> {
@@ -78,11 +77,8 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         })
     }
 
-    /// Starts the execution. Opens the index, and reads nothing of it yet.
-    ///
-    /// # Errors
-    /// `Corruption` or `Io` from the files below; `NotFound` if an index was dropped.
-    pub fn rows(&self) -> Result<RowCursor<'_, S>> {
+    /// The execution, and whether the plan can have candidates.
+    pub(super) fn begin(&self) -> (Execution<'_, S>, bool) {
         let execution = match self.paths.split_first() {
             Some((driving, filtering)) => self.execution_of_index(driving, filtering),
             None => self.execution_of_scan(),
@@ -91,7 +87,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         let has_candidates = self.compiled.limit > 0
             && !self.paths.iter().any(is_empty)
             && !self.set.as_ref().is_some_and(SequenceSet::is_empty);
-        RowCursor::new(self, execution, has_candidates)
+        (execution, has_candidates)
     }
 
     fn execution_of_index<'e>(

@@ -74,6 +74,17 @@ struct Drain {
     checks: CandidateChecks,
 }
 
+impl<S: ReadSource> PlannedLookup<'_, S> {
+    /// Starts the execution. Opens the index, and reads nothing of it yet.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below; `NotFound` if an index was dropped.
+    pub fn rows(&self) -> Result<RowCursor<'_, S>> {
+        let (execution, has_candidates) = self.begin();
+        RowCursor::new(self, execution, has_candidates)
+    }
+}
+
 impl<'p, S: ReadSource> RowCursor<'p, S> {
     pub(super) fn new(
         planned: &'p PlannedLookup<'_, S>,

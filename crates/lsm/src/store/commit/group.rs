@@ -1,12 +1,14 @@
-//! The commit of a group: the leader's request and those of waiting writers.
+//! Commits of batches: one alone, or a group of the leader's request and those of waiting writers.
 
 use bolide_base::{Error, Result, SequenceNumber};
 
+use super::CommitStage;
 use super::log::LogState;
 use super::pipeline::{CommitEnv, CommitPipeline};
-use super::queue::CommitRequest;
+use super::queue::{CommitRequest, QueueRole};
 use super::writes::SealedBatches;
 use crate::batch::StoreBatch;
+use crate::options::SyncMode;
 
 /// State of a group during its commit.
 struct CommitGroup {
@@ -27,8 +29,57 @@ impl CommitGroup {
 }
 
 impl<E: CommitEnv> CommitPipeline<'_, E> {
+    /// Commits `batch` and returns its last sequence number.
+    pub(super) fn commit(
+        &self,
+        batch: StoreBatch,
+        stage: Option<Box<dyn CommitStage>>,
+        sync: SyncMode,
+    ) -> Result<SequenceNumber> {
+        self.env.health().check()?;
+        if batch.is_empty() && stage.is_none() {
+            return Ok(self.env.snapshots().published());
+        }
+        self.env.throttle(batch.len_bytes())?;
+        match self.queue.enter(CommitRequest { batch, stage, sync }) {
+            QueueRole::Leader(request) => {
+                let _leader = self.queue.leadership(self.env.health());
+                let result = self.commit_alone(request);
+                self.work_inline();
+                result
+            }
+            QueueRole::Successor(request) => {
+                let mut leader = self.queue.leadership(self.env.health());
+                let results = self.commit_group(leader.gather(request));
+                // Inline maintenance is done by the writer that caused it, before the next leader starts.
+                self.work_inline();
+                leader.finish(results)
+            }
+            QueueRole::Follower(result) => result,
+        }
+    }
+
+    fn work_inline(&self) {
+        if self.env.works_inline() {
+            self.env.work();
+        }
+    }
+
+    /// Commits one request as a group does, without the allocations of a group.
+    fn commit_alone(&self, mut request: CommitRequest) -> Result<SequenceNumber> {
+        let mut log = self.env.log().lock();
+        self.env.health().check()?;
+        self.env.make_room(&mut log, request.batch.len_bytes())?;
+        let first = log.applied + 1;
+        let syncs_first = self.prepare(&mut log, first, &mut request)?;
+        let last = log.applied + request.batch.sequence_count();
+        self.write(&mut log, &SealedBatches(std::iter::once(&request.batch)), last, syncs_first)?;
+        self.publish(&mut log, last, std::iter::once(request.sync))?;
+        Ok(last)
+    }
+
     /// Commits a group. The results are in the order of the requests.
-    pub(super) fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
+    fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
         let mut log = self.env.log().lock();
         let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
         let admitted = self.env.health().check().and_then(|()| self.env.make_room(&mut log, incoming));

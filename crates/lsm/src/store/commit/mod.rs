@@ -15,7 +15,7 @@
 //! |---|---|
 //! | [`queue`] | writers that wait, and the leader |
 //! | [`pipeline`], [`writes`] | the steps of a commit; the writes of one append |
-//! | [`put`], [`group`] | the fast path of a single put; groups |
+//! | [`put`], [`group`] | the fast path of a single put; batches and groups of them |
 //! | [`targets`] | a cache of the memtables that writes go to |
 //! | [`log`], [`pressure`] | the log and its segments; write throttling |
 //!

@@ -15,12 +15,11 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 
-use super::CommitStage;
 use super::log::{Log, LogState};
-use super::queue::{CommitQueue, CommitRequest, QueueRole};
+use super::queue::{CommitQueue, CommitRequest};
 use super::targets::ActiveBytes;
-use super::writes::{PendingWrites, SealedBatches};
-use crate::batch::{PlacedOperation, StoreBatch};
+use super::writes::PendingWrites;
+use crate::batch::PlacedOperation;
 use crate::options::SyncMode;
 use crate::store::health::Health;
 use crate::store::read::read_view::ReadView;
@@ -91,55 +90,6 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
     #[inline]
     pub(in crate::store) fn new(env: &'e E, queue: &'e CommitQueue) -> Self {
         Self { env, queue }
-    }
-
-    /// Commits `batch` and returns its last sequence number.
-    pub(in crate::store) fn commit(
-        &self,
-        batch: StoreBatch,
-        stage: Option<Box<dyn CommitStage>>,
-        sync: SyncMode,
-    ) -> Result<SequenceNumber> {
-        self.env.health().check()?;
-        if batch.is_empty() && stage.is_none() {
-            return Ok(self.env.snapshots().published());
-        }
-        self.env.throttle(batch.len_bytes())?;
-        match self.queue.enter(CommitRequest { batch, stage, sync }) {
-            QueueRole::Leader(request) => {
-                let _leader = self.queue.leadership(self.env.health());
-                let result = self.commit_alone(request);
-                self.work_inline();
-                result
-            }
-            QueueRole::Successor(request) => {
-                let mut leader = self.queue.leadership(self.env.health());
-                let results = self.commit_group(leader.gather(request));
-                // Inline maintenance is done by the writer that caused it, before the next leader starts.
-                self.work_inline();
-                leader.finish(results)
-            }
-            QueueRole::Follower(result) => result,
-        }
-    }
-
-    fn work_inline(&self) {
-        if self.env.works_inline() {
-            self.env.work();
-        }
-    }
-
-    /// Commits one request as a group does, without the allocations of a group.
-    fn commit_alone(&self, mut request: CommitRequest) -> Result<SequenceNumber> {
-        let mut log = self.env.log().lock();
-        self.env.health().check()?;
-        self.env.make_room(&mut log, request.batch.len_bytes())?;
-        let first = log.applied + 1;
-        let syncs_first = self.prepare(&mut log, first, &mut request)?;
-        let last = log.applied + request.batch.sequence_count();
-        self.write(&mut log, &SealedBatches(std::iter::once(&request.batch)), last, syncs_first)?;
-        self.publish(&mut log, last, std::iter::once(request.sync))?;
-        Ok(last)
     }
 
     /// Assigns sequence numbers from `first` on to one request, runs its stage and seals its batch. Returns true if the
