@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_index::{Explain, Lookup, Query, Row, RowRecord, Value};
+use bolide_index::{Explain, Lookup, Query, Row, RowRecord, RowSource, Value};
 use bolide_lsm::ReadView;
 use bolide_table::{ReadCounters, ValueRef};
 use parking_lot::Mutex;

@@ -127,15 +127,14 @@ impl Job {
 }
 
 impl Collection {
-    /// The answer of a single index; `None`, for the driver to answer, if the index is damaged and no answer was
-    /// delivered yet (`answered`).
+    /// The answer of a single index; `None`, for the driver to answer, if the index is damaged.
     ///
     /// # Errors
     /// The error of the answer.
     #[inline]
-    pub(crate) fn without_damaged<T>(&self, answer: Result<Option<T>>, answered: bool) -> Result<Option<T>> {
+    pub(crate) fn without_damaged<T>(&self, answer: Result<Option<T>>) -> Result<Option<T>> {
         match answer {
-            Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) && !answered => Ok(None),
+            Err(error) if self.handle.engine.isolate_damaged(&self.state, &error) => Ok(None),
             answer => answer,
         }
     }

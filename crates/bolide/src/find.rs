@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_index::{
-    CursorToken, Explain, Lookup, LookupOptions, NewestStatistics, Query, SecondaryIndex, Value,
+    CursorToken, Explain, Lookup, LookupOptions, NewestStatistics, Query, Row, SecondaryIndex, Value,
 };
 use bolide_lsm::ReadView;
 
@@ -44,7 +44,13 @@ pub struct AnswerRef<'a> {
     pub values: &'a [Vec<Value>],
 }
 
-impl AnswerRef<'_> {
+impl<'a> AnswerRef<'a> {
+    #[inline]
+    pub(crate) fn of<V: Deref<Target = [u8]>>(row: &'a Row<'_, V>) -> Self {
+        let record = row.record.as_deref();
+        Self { key: row.primary_key, sequence: row.sequence, record, values: row.values }
+    }
+
     /// An owned copy.
     pub fn to_answer(&self) -> Answer {
         Answer {
@@ -283,20 +289,10 @@ impl Collection {
     /// As [`find`](Self::find).
     pub fn find_with(&self, query: &Query, options: &FindOptions) -> Result<Answers> {
         let mut answers = Vec::with_capacity(query.answer_limit().unwrap_or(0).min(64));
-        let by_index = self.find_newest(query, options, |answer| {
+        let outcome = self.visit(query, options, |answer| {
             answers.push(answer.to_answer());
             Ok(ControlFlow::Continue(()))
-        });
-        let by_index = self.without_damaged(by_index, false)?;
-        // Drops the answers of a damaged index.
-        answers.truncate(if by_index.is_some() { answers.len() } else { 0 });
-        let outcome = match by_index {
-            Some(statistics) => statistics.into(),
-            None => self.find_by_driver(query, options, &mut |answer| {
-                answers.push(answer.to_answer());
-                Ok(ControlFlow::Continue(()))
-            })?,
-        };
+        })?;
         Ok(Answers { answers, outcome })
     }
 
@@ -357,12 +353,7 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Outcome> {
-        let mut answered = false;
-        let by_index = self.find_newest(query, options, |answer| {
-            answered = true;
-            each(answer)
-        });
-        match self.without_damaged(by_index, answered)? {
+        match self.find_newest(query, options, &mut each)? {
             Some(statistics) => Ok(statistics.into()),
             None => self.find_by_driver(query, options, &mut each),
         }
@@ -427,14 +418,7 @@ impl Collection {
             indexes: &usable,
             options: self.lookup_options(options, &clock),
         };
-        lookup.run(query, |row| {
-            each(AnswerRef {
-                key: row.primary_key,
-                sequence: row.sequence,
-                record: row.record.as_deref(),
-                values: row.values,
-            })
-        })
+        lookup.run(query, |row| each(AnswerRef::of(&row)))
     }
 
     /// A clock in nanoseconds.

@@ -20,7 +20,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use bolide_base::{ErrorKind, Result, SequenceNumber};
 use bolide_index::{
-    AttributeValues, CursorToken, FetchStatistics, NewestKeys, NewestQuery, NewestStatistics, Query,
+    AnswerProgress, AttributeValues, CursorToken, FetchStatistics, NewestKeys, NewestQuery, NewestRows,
+    NewestStatistics, Query, RecordCheck, RowSource, check_record, newest_rows,
 };
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
@@ -77,7 +78,7 @@ impl Collection {
         let statistics = delivered.map(|delivered| {
             let (delivered, names) = delivered.zip(names)?;
             let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.sequence());
-            let next = delivered.last.map(|last| CursorToken::behind(query, snapshot, last));
+            let next = delivered.progress.token(query, snapshot);
             Some(names.statistics(delivered, &found, next))
         });
         found.shrink();
@@ -106,10 +107,10 @@ impl Collection {
         }
         // One more is read, to detect that there are too many.
         newest.limit = limit.min(max_records.saturating_add(1));
-        let Some(at) = self.query_at_snapshot_or_now(&newest, options, found, run)? else { return Ok(None) };
+        let at = self.query_at_snapshot_or_now(&newest, options, found, run);
+        let Some(at) = self.without_damaged(at)? else { return Ok(None) };
         if !newest.records {
-            let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
-            return deliver(limit, rows, each).map(Some);
+            return deliver(newest_rows(found, None, limit), each).map(Some);
         }
         match found.len() > max_records {
             true => Ok(None),
@@ -199,16 +200,14 @@ impl Collection {
             }
             let bytes = records.iter().map(|record| record.len() as u64).sum();
             let fetched = Box::new(FetchStatistics { records: records.len() as u64, bytes, reads });
-            let rows =
-                found.iter().zip(records).map(|((sequence, key), record)| (sequence, key, Some(*record)));
-            let delivered = deliver(limit, rows, each)?;
-            Ok(Some(DeliveredAnswers { fetched: Some(fetched), ..delivered }))
+            let delivered = deliver(newest_rows(found, Some(records), limit), each);
+            // An error of `each` is not one of the index.
+            Ok(Some(delivered.map(|delivered| DeliveredAnswers { fetched: Some(fetched), ..delivered })))
         });
         match fetched {
-            Ok(fetched) => Ok(fetched.flatten()),
             // The collection was dropped meanwhile: the driver reports it.
             Err(error) if error.kind() == ErrorKind::NotFound && self.state.check_live().is_err() => Ok(None),
-            Err(error) => Err(error),
+            fetched => self.without_damaged(fetched)?.flatten().transpose(),
         }
     }
 }
@@ -220,11 +219,9 @@ fn have_value(set: &IndexSet, newest: &NewestQuery<'_>, records: &[&[u8]]) -> Re
     };
     let mut values = AttributeValues::new();
     for record in records {
-        // The driver skips and counts a malformed record.
-        if !extractor.extract_stored(record, &set.plan, &mut values)? {
-            return Ok(false);
-        }
-        if !values.values(slot).any(|found| found == newest.value) {
+        let has_value = |values: &AttributeValues| values.values(slot).any(|found| found == newest.value);
+        // The driver skips and counts other records.
+        if check_record(extractor, record, &set.plan, &mut values, has_value)? != RecordCheck::Match {
             return Ok(false);
         }
     }
@@ -261,7 +258,7 @@ impl IndexNames {
             access: self.access,
             validation: self.validation,
             current: found.len() as u64,
-            answers: delivered.answers,
+            answers: delivered.progress.answers(),
             costs: found.costs(),
             fetched: delivered.fetched,
             next,
@@ -269,30 +266,19 @@ impl IndexNames {
     }
 }
 
-/// The number of answers passed to the caller, the last write among them if there may be more, and the cost of the
-/// fetched records.
+/// The answers passed to the caller, and the cost of the fetched records.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveredAnswers {
-    pub(crate) answers: u64,
-    pub(crate) last: Option<SequenceNumber>,
+    pub(crate) progress: AnswerProgress,
     pub(crate) fetched: Option<Box<FetchStatistics>>,
 }
 
-/// Passes at most `limit` answers to `each`.
+/// Passes `rows` to `each`.
 #[inline]
 fn deliver<'f>(
-    limit: usize,
-    rows: impl Iterator<Item = (SequenceNumber, &'f [u8], Option<&'f [u8]>)>,
+    mut rows: NewestRows<'f, impl Iterator<Item = (SequenceNumber, &'f [u8])>>,
     mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
 ) -> Result<DeliveredAnswers> {
-    let (mut answers, mut last) = (0, None);
-    for (sequence, key, record) in rows {
-        answers += 1;
-        let flow = each(AnswerRef { key, sequence, record, values: &[] })?;
-        if flow.is_break() || answers as usize == limit {
-            last = Some(sequence);
-            break;
-        }
-    }
-    Ok(DeliveredAnswers { answers, last, fetched: None })
+    rows.visit(|row| each(AnswerRef::of(&row)))?;
+    Ok(DeliveredAnswers { progress: rows.into_progress(), fetched: None })
 }

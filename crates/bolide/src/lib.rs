@@ -140,9 +140,9 @@ pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
+pub use answer_cursor::{AnswerCursor, AnswerIter};
 /// Index kinds: the list of all, and the registration of a program's own.
 pub use bolide_index::kinds;
-pub use answer_cursor::{AnswerCursor, AnswerIter};
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::ps_tree_index::PsTreeFigures;

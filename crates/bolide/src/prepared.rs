@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bolide_base::{Error, Result, SequenceNumber};
-use bolide_index::{AttributePath, CursorToken, NewestKeys, NewestQuery, Query, Value};
+use bolide_index::{AttributePath, NewestKeys, NewestQuery, Query, Value};
 
 use crate::find::{AnswerRef, Outcome};
 use crate::find_newest::{DeliveredAnswers, IndexNames};
@@ -134,13 +134,8 @@ impl PreparedQuery {
         self.last = LastRun::None;
         self.value.clear();
         value.encode(&mut self.value)?;
-        let mut answered = false;
-        let delivered = self.query_index_alone(|answer| {
-            answered = true;
-            each(answer)
-        });
-        if let Some(delivered) = self.collection.without_damaged(delivered, answered)? {
-            let answers = delivered.answers;
+        if let Some(delivered) = self.query_index_alone(&mut each)? {
+            let answers = delivered.progress.answers();
             self.last = LastRun::Index(delivered);
             return Ok(answers);
         }
@@ -205,7 +200,7 @@ impl PreparedQuery {
         let (value, _) = Value::decode(&self.value)?;
         self.query.set_equal(value).ok()?;
         let snapshot = self.options.snapshot.as_ref().map(Snapshot::sequence);
-        let next = delivered.last.map(|last| CursorToken::behind(&self.query, snapshot, last));
+        let next = delivered.progress.token(&self.query, snapshot);
         Some(IndexNames::of(index).statistics(delivered, &self.found, next).into())
     }
 }

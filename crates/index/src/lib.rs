@@ -40,6 +40,7 @@ pub mod predicate;
 pub mod ps_tree;
 pub mod ps_tree_index;
 pub mod query;
+mod record_check;
 mod scan;
 pub mod secondary_index;
 mod short_bytes;
@@ -68,13 +69,17 @@ pub use extractor::AttributeExtractor;
 pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use in_sstable::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
-pub use lookup::{Lookup, LookupOptions, PlannedLookup, Row, RowCursor, RowRecord};
+pub use lookup::{
+    AnswerProgress, Lookup, LookupOptions, NewestRows, PlannedLookup, Row, RowCursor, RowRecord, RowSource,
+    newest_rows,
+};
 pub use newest_keys::{FetchStatistics, NewestKeys, NewestQuery, NewestStatistics};
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;
 pub use predicate::{Condition, Predicate, ValueRange};
 pub use ps_tree_index::{PsCosts, PsTreeIndex};
 pub use query::{CompiledQuery, Order, Projection, Query};
+pub use record_check::{RecordCheck, check_record};
 pub use secondary_index::{
     DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
     StaleEntry, slots_of,

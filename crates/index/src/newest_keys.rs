@@ -216,11 +216,3 @@ impl NewestStatistics {
         }
     }
 }
-
-impl CursorToken {
-    /// A token after the record written at `sequence`, for a query in the order of recency; with the `snapshot` of the
-    /// query, if it had one.
-    pub fn behind(query: &Query, snapshot: Option<SequenceNumber>, sequence: SequenceNumber) -> Self {
-        Self { query: query.fingerprint(), snapshot, sequence, value: Vec::new() }
-    }
-}

@@ -7,6 +7,7 @@ use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order};
+use crate::record_check::{RecordCheck, check_record};
 use crate::source::EntryCursor;
 use crate::space::nearness::DistanceBytes;
 
@@ -39,15 +40,12 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         let Some(extractor) = self.extractor else {
             return Ok(true);
         };
-        if !extractor.extract_stored(self.records.value(), self.query.plan(), &mut self.values)? {
-            self.malformed += 1;
-            return Ok(false);
-        }
-        let matches = self.query.matches(&self.values);
-        if !matches {
-            self.mismatched += 1;
-        }
-        Ok(matches)
+        let (query, record) = (self.query, self.records.value());
+        let check =
+            check_record(extractor, record, query.plan(), &mut self.values, |values| query.matches(values))?;
+        self.mismatched += u64::from(check == RecordCheck::Mismatch);
+        self.malformed += u64::from(check == RecordCheck::Malformed);
+        Ok(check == RecordCheck::Match)
     }
 }
 

@@ -27,8 +27,7 @@ impl<S: ReadSource> Execution<'_, S> {
         {
             return None;
         }
-        self.explain.answers += 1;
-        self.complete = self.explain.answers >= self.query.limit as u64;
+        self.progress.count();
         let record = match self.query.projection {
             Projection::Count => return None,
             Projection::Keys => None,
@@ -38,12 +37,8 @@ impl<S: ReadSource> Execution<'_, S> {
                 None
             }
         };
-        let (value, last) = self.last.get_or_insert_default();
-        value.clear();
-        if self.query.by_value() {
-            value.extend_from_slice(&self.value);
-        }
-        *last = sequence;
+        let value = if self.query.by_value() { &self.value[..] } else { &[] };
+        self.progress.set_last(value, sequence);
         Some(Row { primary_key, sequence, record, values: &self.selected })
     }
 

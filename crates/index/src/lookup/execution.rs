@@ -18,6 +18,7 @@ use crate::validation::Validator;
 use super::covered::{CoveredAttributes, EntryCheck};
 use super::per_value::PerValue;
 use super::plan::AccessPath;
+use super::progress::AnswerProgress;
 use super::window::CandidateWindow;
 use super::{Lookup, LookupOptions, RecordRef};
 
@@ -65,10 +66,7 @@ pub(super) struct Execution<'r, S: ReadSource> {
     pub(super) value: Vec<u8>,
     /// The selected values of the current answer.
     pub(super) selected: Vec<Vec<Selected>>,
-    /// The rank of the last answer.
-    pub(super) last: Option<(Vec<u8>, SequenceNumber)>,
-    /// The limit of answers is reached.
-    pub(super) complete: bool,
+    pub(super) progress: AnswerProgress,
     pub(super) explain: Explain,
 }
 
@@ -103,8 +101,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             }),
             value: Vec::new(),
             selected: Vec::new(),
-            last: None,
-            complete: false,
+            progress: AnswerProgress::new(query.limit),
             explain: Explain::default(),
         }
     }
@@ -168,13 +165,6 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             top.start_after(&token.value, token.sequence);
         }
         top
-    }
-
-    /// The number of answers that are still wanted.
-    #[inline]
-    pub(super) fn wanted(&self) -> usize {
-        let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
-        wanted.try_into().unwrap_or(usize::MAX)
     }
 
     /// Collects a candidate under its value.

@@ -25,20 +25,21 @@ mod emit;
 mod execution;
 mod fetch;
 mod intersect;
+mod newest_rows;
 mod per_value;
 mod plan;
 mod planned;
+mod progress;
 mod resolve;
+mod row;
 mod row_cursor;
 mod window;
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 
-use bolide_base::{Result, SequenceNumber, TreeId};
-
+use bolide_base::{Result, TreeId};
 use bolide_table::ReadCounters;
 
-use crate::attribute::Value as Selected;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::fetch::FetchOptions;
@@ -46,7 +47,10 @@ use crate::query::Query;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 
+pub use self::newest_rows::{NewestRows, newest_rows};
 pub use self::planned::PlannedLookup;
+pub use self::progress::AnswerProgress;
+pub use self::row::{Row, RowRecord, RowSource};
 pub use self::row_cursor::RowCursor;
 
 /// Settings of a lookup.
@@ -85,41 +89,6 @@ impl Default for LookupOptions<'_> {
     }
 }
 
-/// The record of an answer.
-#[derive(Debug, Clone, Copy)]
-pub enum RowRecord<'r, V> {
-    /// A record that was fetched for this answer.
-    Fetched(V),
-    /// A record in a buffer of the index.
-    Borrowed(&'r [u8]),
-}
-
-impl<V: Deref<Target = [u8]>> Deref for RowRecord<'_, V> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Fetched(record) => record,
-            Self::Borrowed(record) => record,
-        }
-    }
-}
-
-/// One answer; it borrows the key.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Row<'r, V> {
-    /// The record's key.
-    pub primary_key: &'r [u8],
-    /// The sequence number of the record's write.
-    pub sequence: SequenceNumber,
-    /// The record, for queries that return records.
-    pub record: Option<RowRecord<'r, V>>,
-    /// The selected values, path by path, for [`Query::select`]; else empty.
-    pub values: &'r [Vec<Selected>],
-}
-
 /// A collection at a view, with its indexes.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a, S: ReadSource> {
@@ -142,20 +111,16 @@ impl<S: ReadSource> Lookup<'_, S> {
     /// emits nothing; the count is [`Explain::answers`].
     ///
     /// # Errors
-    /// As [`plan`](Self::plan) and [`RowCursor::next_with`]; those of `emit`.
+    /// As [`plan`](Self::plan) and [`RowSource::next_with`]; those of `emit`.
     pub fn run(
         &self,
         query: &Query,
-        mut emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
+        emit: impl FnMut(Row<'_, RecordRef<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let before = ReadCounters::of_this_thread();
         let planned = self.plan(query)?;
         let mut rows = planned.rows()?;
-        while let Some(flow) = rows.next_with(&mut emit)? {
-            if flow?.is_break() {
-                break;
-            }
-        }
+        rows.visit(emit)?;
         let mut explain = rows.finish();
         explain.reads = ReadCounters::of_this_thread() - before;
         Ok(explain)

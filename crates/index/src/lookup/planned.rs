@@ -14,6 +14,7 @@ use super::Lookup;
 use super::execution::Execution;
 use super::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use super::plan::{AccessPath, LookupPlan};
+use super::progress::AnswerProgress;
 
 /// A planned query, made by [`Lookup::plan`]: [`rows`](Self::rows) executes it.
 pub struct PlannedLookup<'p, S: ReadSource> {
@@ -77,17 +78,20 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         })
     }
 
-    /// The execution, and whether the plan can have candidates.
-    pub(super) fn begin(&self) -> (Execution<'_, S>, bool) {
-        let execution = match self.paths.split_first() {
+    /// The state of an execution before its first candidate.
+    pub(super) fn execution(&self) -> Execution<'_, S> {
+        match self.paths.split_first() {
             Some((driving, filtering)) => self.execution_of_index(driving, filtering),
             None => self.execution_of_scan(),
-        };
+        }
+    }
+
+    /// False if it is known that there are no candidates.
+    pub(super) fn has_candidates(&self) -> bool {
         let is_empty = |path: &AccessPath<'_, S>| path.access.low >= path.access.end;
-        let has_candidates = self.compiled.limit > 0
+        self.compiled.limit > 0
             && !self.paths.iter().any(is_empty)
-            && !self.set.as_ref().is_some_and(SequenceSet::is_empty);
-        (execution, has_candidates)
+            && !self.set.as_ref().is_some_and(SequenceSet::is_empty)
     }
 
     fn execution_of_index<'e>(
@@ -154,10 +158,10 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         path.index.candidates(&path.access, self.compiled.order, self.lookup.view)
     }
 
-    /// The token of the query for the answers after the one with this rank.
-    pub(super) fn token(&self, value: &[u8], sequence: u64) -> CursorToken {
+    /// The token with which the query continues.
+    pub(super) fn token(&self, progress: &AnswerProgress) -> Option<CursorToken> {
         let snapshot = self.lookup.options.is_snapshot.then(|| self.lookup.view.sequence());
-        CursorToken { query: self.query.fingerprint(), snapshot, sequence, value: value.to_vec() }
+        progress.token(self.query, snapshot)
     }
 }
 

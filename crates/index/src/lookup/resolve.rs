@@ -17,6 +17,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::store::FoundInRun;
 
 use crate::candidate::{Candidate, CandidateOrigin};
+use crate::record_check::{RecordCheck, check_record};
 use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Verdict;
@@ -80,7 +81,7 @@ impl<S: ReadSource> Execution<'_, S> {
             return self.resolve_validated(candidate, flags).map(Offered::from);
         }
         window.push(candidate, flags);
-        let is_full = window.candidates.len() >= window.size.min(self.wanted());
+        let is_full = window.candidates.len() >= window.size.min(self.progress.wanted());
         Ok(if is_full { Offered::Full } else { Offered::Nothing })
     }
 
@@ -415,11 +416,11 @@ impl<S: ReadSource> Execution<'_, S> {
             return Ok(true);
         };
         let start = self.now();
-        let is_read = extractor.extract_stored(record, self.query.plan(), &mut self.values)?;
-        self.explain.malformed += u64::from(!is_read);
-        let matches = is_read && self.query.matches(&self.values);
+        let (query, values) = (self.query, &mut self.values);
+        let check = check_record(extractor, record, query.plan(), values, |values| query.matches(values))?;
+        self.explain.malformed += u64::from(check == RecordCheck::Malformed);
         self.explain.check_nanos += self.now() - start;
-        Ok(matches)
+        Ok(check == RecordCheck::Match)
     }
 
     fn count(&mut self, current: bool) {

@@ -27,7 +27,7 @@ use super::execution::{CandidateChecks, Execution};
 use super::planned::PlannedLookup;
 use super::resolve::Offered;
 use super::window::CandidateWindow;
-use super::{RecordRef, Row};
+use super::{RecordRef, Row, RowSource};
 
 /// The rows of a query, in its order; made by [`PlannedLookup::rows`].
 ///
@@ -45,8 +45,6 @@ pub struct RowCursor<'p, S: ReadSource> {
     /// The collected candidates, if their order is not that of the query.
     top: Option<TopK>,
     stage: RowStage,
-    /// All rows were returned: none follow the last one.
-    exhausted: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,34 +72,36 @@ struct Drain {
     checks: CandidateChecks,
 }
 
+/// A counting query has no rows; its count is [`Explain::answers`].
+impl<S: ReadSource> RowSource for RowCursor<'_, S> {
+    type Record = RecordRef<S>;
+
+    #[inline]
+    fn next_with<R>(&mut self, mut each: impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
+        let next = self.advance(&mut each);
+        if next.is_err() {
+            self.end();
+        }
+        next
+    }
+}
+
 impl<S: ReadSource> PlannedLookup<'_, S> {
     /// Starts the execution. Opens the index, and reads nothing of it yet.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; `NotFound` if an index was dropped.
     pub fn rows(&self) -> Result<RowCursor<'_, S>> {
-        let (execution, has_candidates) = self.begin();
-        RowCursor::new(self, execution, has_candidates)
-    }
-}
-
-impl<'p, S: ReadSource> RowCursor<'p, S> {
-    pub(super) fn new(
-        planned: &'p PlannedLookup<'_, S>,
-        execution: Execution<'p, S>,
-        has_candidates: bool,
-    ) -> Result<Self> {
-        let mut rows = Self {
-            planned,
-            execution,
+        let mut rows = RowCursor {
+            planned: self,
+            execution: self.execution(),
             window: CandidateWindow::new(),
             candidates: None,
             in_place: false,
             top: None,
             stage: RowStage::End,
-            exhausted: false,
         };
-        if has_candidates {
+        if self.has_candidates() {
             let order = rows.open_candidates()?;
             if rows.execution.streams(order) {
                 rows.execution.explain.streamed = true;
@@ -113,21 +113,9 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
         }
         Ok(rows)
     }
+}
 
-    /// Calls `each` with the next row and returns its result; `None` if there are no more rows. `each` is called at most
-    /// once. A counting query has no rows; its count is [`Explain::answers`].
-    ///
-    /// # Errors
-    /// `Corruption` or `Io` from reading.
-    #[inline]
-    pub fn next_with<R>(&mut self, mut each: impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
-        let next = self.advance(&mut each);
-        if next.is_err() {
-            self.end();
-        }
-        next
-    }
-
+impl<S: ReadSource> RowCursor<'_, S> {
     /// The plan and its cost so far, with a token to continue after the last row, unless no further one exists.
     pub fn explain(&self) -> Explain {
         let mut explain = self.execution.explain.clone();
@@ -146,9 +134,8 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
         if let Some(candidates) = &self.candidates {
             candidates.report(explain);
         }
-        if let (false, Some((value, sequence))) = (self.exhausted, &self.execution.last) {
-            explain.next = Some(self.planned.token(value, *sequence));
-        }
+        explain.answers = self.execution.progress.answers();
+        explain.next = self.planned.token(&self.execution.progress);
     }
 
     fn advance<R>(&mut self, each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
@@ -170,8 +157,10 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
                 }
                 RowStage::Drain(drain) => self.drain(drain, each)?,
                 RowStage::End => {
-                    self.exhausted |= !self.execution.complete && self.candidates.is_some();
-                    self.close_candidates();
+                    if self.candidates.is_some() {
+                        self.execution.progress.set_exhausted();
+                        self.close_candidates();
+                    }
                     return Ok(None);
                 }
             };
@@ -188,7 +177,7 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
             let flags = self.window.candidates[position].flags;
             let candidate = self.window.candidate(position);
             let result = self.execution.emit_resolved(&candidate, flags, state)?.map(&mut *each);
-            if self.execution.complete {
+            if self.execution.progress.is_complete() {
                 self.end();
                 return Ok(result);
             }
@@ -232,7 +221,7 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
                 }
                 Offered::Nothing => None,
             };
-            if execution.complete {
+            if execution.progress.is_complete() {
                 self.end();
                 return Ok(result);
             }
@@ -263,7 +252,7 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
             execution.collect_one(&candidate, window, top)?;
             if order == Order::Newest && candidates.sequence_bound() < bound {
                 bound = candidates.sequence_bound();
-                if top.is_worth_draining(bound, execution.wanted()) {
+                if top.is_worth_draining(bound, execution.progress.wanted()) {
                     self.begin_drain(bound);
                     return Ok(());
                 }
@@ -303,7 +292,7 @@ impl<'p, S: ReadSource> RowCursor<'p, S> {
                 }
                 Offered::Nothing => None,
             };
-            if execution.complete {
+            if execution.progress.is_complete() {
                 self.end();
                 return Ok(result);
             }
