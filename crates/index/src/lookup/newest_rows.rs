@@ -45,8 +45,7 @@ impl<'f, K: Iterator<Item = (SequenceNumber, &'f [u8])>> RowSource for NewestRow
             self.progress.set_exhausted();
             return Ok(None);
         };
-        let record =
-            self.records.as_mut().and_then(Iterator::next).map(|record| RowRecord::Borrowed(*record));
+        let record = self.records.as_mut().and_then(Iterator::next).map(|record| RowRecord::Borrowed(record));
         self.progress.count();
         self.progress.set_last(&[], sequence);
         Ok(Some(each(Row { primary_key, sequence, record, values: &[] })))
