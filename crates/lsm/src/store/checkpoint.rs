@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bolide_base::{Error, ErrorKind, Result};
+use bolide_storage::Vfs;
 
+use super::Store;
 use super::open::create_directory;
-use super::{Store, StoreInner};
 use crate::file_name::FileName;
 
 /// Bytes copied at a time.
@@ -35,11 +36,12 @@ impl Store {
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         create_directory(&*inner.vfs, dir)?;
-        self.write_checkpoint(dir).inspect_err(|_| inner.remove_checkpoint(dir))
+        let copy = DirectoryCopy { vfs: &*inner.vfs, from: &inner.options.dir, to: dir };
+        self.write_checkpoint(&copy).inspect_err(|_| copy.remove())
     }
 
-    fn write_checkpoint(&self, dir: &Path) -> Result<()> {
-        let inner = &*self.inner;
+    fn write_checkpoint(&self, directory: &DirectoryCopy<'_>) -> Result<()> {
+        let (inner, dir) = (&*self.inner, directory.to);
         // Files that the recorded state names must remain until they are linked.
         let _locked = inner.file_removal.lock();
         let mut log = inner.log.lock();
@@ -66,56 +68,63 @@ impl Store {
             state.set_external_root(tree, root);
         }
         for number in state.tables() {
-            inner.link(FileName::Table(number), dir)?;
+            directory.link(FileName::Table(number))?;
         }
         for name in state.external_files() {
             // Copies are already there.
             if !inner.vfs.exists(&name.path(dir))? {
-                inner.link(name, dir)?;
+                directory.link(name)?;
             }
         }
         for number in state.views() {
             // Views are optional: the copy does not name a missing file.
-            match inner.link(FileName::View(number), dir) {
+            match directory.link(FileName::View(number)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => state.remove_view(number),
                 linked => linked?,
             }
         }
         for number in finished.into_iter().filter(|&number| number >= state.wal_floor()) {
-            inner.link(FileName::Wal(number), dir)?;
+            directory.link(FileName::Wal(number))?;
         }
-        inner.copy_prefix(FileName::Wal(current), dir, len)?;
+        directory.copy_prefix(FileName::Wal(current), len)?;
         inner.vfs.sync_dir(dir)?;
         state.write(&*inner.vfs, dir, &BTreeMap::from([(current, len)]))
     }
 }
 
-impl StoreInner {
-    /// Links a file of this database into `dir`, or copies it if a link is impossible.
-    fn link(&self, name: FileName, dir: &Path) -> Result<()> {
-        let path = name.path(&self.options.dir);
-        match self.vfs.hard_link(&path, &name.path(dir)) {
+/// A directory that receives immutable files of another one.
+struct DirectoryCopy<'s> {
+    vfs: &'s dyn Vfs,
+    from: &'s Path,
+    to: &'s Path,
+}
+
+impl DirectoryCopy<'_> {
+    /// Links a file, or copies it if a link is impossible.
+    fn link(&self, name: FileName) -> Result<()> {
+        let path = name.path(self.from);
+        match self.vfs.hard_link(&path, &name.path(self.to)) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.copy_prefix(name, dir, self.vfs.open(&path)?.len()?)
+                self.copy_prefix(name, self.vfs.open(&path)?.len()?)
             }
             linked => linked,
         }
     }
 
-    /// Removes a failed checkpoint. Files that cannot be removed remain: without a manifest they are not a database.
-    fn remove_checkpoint(&self, dir: &Path) {
+    /// Removes a failed copy. Files that cannot be removed remain: without a manifest they are not a database.
+    fn remove(&self) {
         // The file that makes it a database is removed first.
-        let _ = self.vfs.remove(&FileName::Current.path(dir));
-        for name in self.vfs.list(dir).unwrap_or_default() {
-            let _ = self.vfs.remove(&dir.join(name));
+        let _ = self.vfs.remove(&FileName::Current.path(self.to));
+        for name in self.vfs.list(self.to).unwrap_or_default() {
+            let _ = self.vfs.remove(&self.to.join(name));
         }
-        let _ = self.vfs.remove_dir(dir);
+        let _ = self.vfs.remove_dir(self.to);
     }
 
     /// Copies the first `len` bytes of a file and syncs the copy.
-    fn copy_prefix(&self, name: FileName, dir: &Path, len: u64) -> Result<()> {
-        let from = self.vfs.open(&name.path(&self.options.dir))?;
-        let to = self.vfs.create(&name.path(dir))?;
+    fn copy_prefix(&self, name: FileName, len: u64) -> Result<()> {
+        let from = self.vfs.open(&name.path(self.from))?;
+        let to = self.vfs.create(&name.path(self.to))?;
         let mut buffer = vec![0; len.min(COPY_BYTES) as usize];
         let mut copied = 0;
         while copied < len {

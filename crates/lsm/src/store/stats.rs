@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_base::{SequenceNumber, TreeId};
 
-use super::{Store, StoreInner};
+use super::Store;
+use super::tree::Tree;
 use crate::layout::Layout;
 use crate::row_cache::RowCacheStats;
 use crate::version::CutTail;
@@ -227,8 +228,8 @@ impl Store {
         let old_log_segments = inner.old_logs.lock().len();
         let cut_tails = inner.cut_tails();
         StoreStats {
-            trees: inner.trees.load().keys().filter_map(|&tree| inner.tree_stats(tree).ok()).collect(),
-            writes: inner.write_counters(),
+            trees: inner.trees.load().values().map(|tree| tree.stats()).collect(),
+            writes: inner.counters.read(),
             sequence,
             oldest_view: inner.snapshots.oldest(),
             views: inner.snapshots.count(),
@@ -242,35 +243,37 @@ impl Store {
     }
 }
 
-impl StoreInner {
-    fn write_counters(&self) -> WriteCounters {
+impl Counters {
+    /// The current values.
+    fn read(&self) -> WriteCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
         WriteCounters {
-            batch_bytes: read(&counters.batch_bytes),
-            log_bytes: read(&counters.log_bytes),
-            flushed_bytes: read(&counters.table_bytes_flushed),
-            compacted_bytes: read(&counters.table_bytes_compacted),
-            compaction_bytes_read: read(&counters.compaction_bytes_read),
-            flushes: read(&counters.flushes),
-            compactions: read(&counters.compactions),
-            trivial_moves: read(&counters.trivial_moves),
-            entries_dropped: read(&counters.entries_dropped),
-            throttled_micros: read(&counters.throttled_nanos) / 1_000,
-            retained_bytes: read(&counters.retained_bytes),
-            aborts: read(&counters.aborts),
-            minor_compactions: read(&counters.minor_compactions),
-            major_compactions: read(&counters.major_compactions),
-            splits: read(&counters.splits),
-            view_bytes: read(&counters.view_bytes),
-            memory_compactions: read(&counters.memory_compactions),
-            entries_dropped_in_memory: read(&counters.entries_dropped_in_memory),
+            batch_bytes: read(&self.batch_bytes),
+            log_bytes: read(&self.log_bytes),
+            flushed_bytes: read(&self.table_bytes_flushed),
+            compacted_bytes: read(&self.table_bytes_compacted),
+            compaction_bytes_read: read(&self.compaction_bytes_read),
+            flushes: read(&self.flushes),
+            compactions: read(&self.compactions),
+            trivial_moves: read(&self.trivial_moves),
+            entries_dropped: read(&self.entries_dropped),
+            throttled_micros: read(&self.throttled_nanos) / 1_000,
+            retained_bytes: read(&self.retained_bytes),
+            aborts: read(&self.aborts),
+            minor_compactions: read(&self.minor_compactions),
+            major_compactions: read(&self.major_compactions),
+            splits: read(&self.splits),
+            view_bytes: read(&self.view_bytes),
+            memory_compactions: read(&self.memory_compactions),
+            entries_dropped_in_memory: read(&self.entries_dropped_in_memory),
         }
     }
+}
 
-    fn tree_stats(&self, id: TreeId) -> Result<TreeStats> {
-        let tree = self.tree(id)?;
-        let state = tree.state();
+impl Tree {
+    /// Statistics of the tree.
+    fn stats(&self) -> TreeStats {
+        let state = self.state();
         let mut levels: Vec<LevelStats> = Vec::new();
         let mut resident_bytes: usize =
             state.memtables().map(|logged| logged.attachments.memory_bytes()).sum();
@@ -289,14 +292,14 @@ impl StoreInner {
         }
         let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
-        if let Some(external) = tree.backend().stats() {
+        if let Some(external) = self.backend().stats() {
             resident_bytes += external.memory_bytes;
             let (bytes, entries) = (external.disk_bytes, external.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });
         }
-        Ok(TreeStats {
-            tree: id,
-            layout: tree.options().layout,
+        TreeStats {
+            tree: self.id,
+            layout: self.options().layout,
             memtable_bytes: state.memtables().map(|logged| logged.memtable.memory_bytes()).sum(),
             memtable_entries: state.memtables().map(|logged| logged.memtable.entries()).sum(),
             immutable_memtables: state.pending_flushes(),
@@ -306,7 +309,7 @@ impl StoreInner {
             sorted_view_bytes,
             sorted_view_file_bytes: state.views.file_bytes(),
             range_tombstones: state.version.range_tombstones().len(),
-            written_bytes: tree.written_bytes.load(Ordering::Relaxed),
-        })
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::jobs::scheduler::BackgroundJob;
+use super::Store;
 use super::tree::Tree;
-use super::{Store, StoreInner};
 use crate::file_name::FileName;
+use crate::options::ResetTree;
 use crate::version::{SortedRun, StoredView};
 
 /// The result of the verification of a store.
@@ -99,7 +99,7 @@ impl Store {
     /// the damage that background work of the tree found, whatever `error` is.
     pub fn damage_of(&self, tree: TreeId, error: &Error) -> Option<Error> {
         let tree = self.inner.tree(tree).ok()?;
-        tree.unreadable.get().cloned().or_else(|| self.inner.damage_of(&tree, error))
+        tree.unreadable.get().cloned().or_else(|| named_damage(&tree, error))
     }
 
     /// Reads the sstables of `tree`. Cost: reads the whole tree, concurrently with writers and readers.
@@ -117,35 +117,29 @@ impl Store {
     }
 }
 
-impl StoreInner {
-    /// True for a tree that may be emptied if its files are lost.
-    pub(super) fn is_derived(&self, tree: &Tree) -> bool {
-        let lost = Error::new(ErrorKind::Corruption, "");
-        self.options.reset_tree.is_some_and(|reset| reset(&tree.descriptor.read(), Some(&lost)).is_some())
-    }
+/// Records that a merge of `tree`, which may be emptied according to `reset`, failed because of damaged files of the tree;
+/// false for other trees and failures.
+pub(super) fn note_unreadable(reset: Option<ResetTree>, tree: &Tree, error: &Error) -> bool {
+    let lost = Error::new(ErrorKind::Corruption, "");
+    let is_derived = || reset.is_some_and(|reset| reset(&tree.descriptor.read(), Some(&lost)).is_some());
+    let is_new = tree.unreadable.get().is_none();
+    is_new
+        && is_derived()
+        && named_damage(tree, error).is_some()
+        && tree.unreadable.set(error.clone()).is_ok()
+}
 
-    /// Records that a merge of a derived tree failed because of damaged files of the tree; false for other failures.
-    pub(super) fn note_unreadable(&self, job: &BackgroundJob, error: &Error) -> bool {
-        let (BackgroundJob::Compact(tree, _) | BackgroundJob::Flush { tree, .. }) = job else { return false };
-        let is_new = tree.unreadable.get().is_none();
-        if is_new && self.is_derived(tree) && self.damage_of(tree, error).is_some() {
-            return tree.unreadable.set(error.clone()).is_ok();
-        }
-        false
+/// The damage of an sstable of `tree` that `error` names.
+fn named_damage(tree: &Tree, error: &Error) -> Option<Error> {
+    if !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported) {
+        return None;
     }
-
-    /// The damage of an sstable of `tree` that `error` names.
-    pub(super) fn damage_of(&self, tree: &Tree, error: &Error) -> Option<Error> {
-        if !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported) {
-            return None;
-        }
-        let state = tree.state();
-        let is_named = |number: u64| error.message().contains(&FileName::Table(number).to_string());
-        let mut named = state.version.tables().filter(|table| is_named(table.meta().number));
-        named.find_map(|table| verify_table(table).err()).filter(|damage| {
-            matches!(damage.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
-        })
-    }
+    let state = tree.state();
+    let is_named = |number: u64| error.message().contains(&FileName::Table(number).to_string());
+    let mut named = state.version.tables().filter(|table| is_named(table.meta().number));
+    named.find_map(|table| verify_table(table).err()).filter(|damage| {
+        matches!(damage.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
+    })
 }
 
 /// Verifies one sstable against its metadata and returns its number of entries.

@@ -40,7 +40,8 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         if batch.is_empty() && stage.is_none() {
             return Ok(self.env.snapshots().published());
         }
-        self.env.throttle(batch.len_bytes())?;
+        let bytes = batch.len_bytes();
+        self.env.pressure().throttle(bytes, self.env.health(), self.env.counters())?;
         match self.queue.enter(CommitRequest { batch, stage, sync }) {
             QueueRole::Leader(request) => {
                 let _leader = self.queue.leadership(self.env.health());

@@ -41,6 +41,7 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use self::log::{Log, LogState};
 pub(super) use self::pipeline::check_sequences;
 use self::pipeline::{CommitEnv, CommitPipeline};
+use self::pressure::Pressure;
 pub(super) use self::queue::CommitQueue;
 use self::targets::ActiveBytes;
 use super::health::Health;
@@ -149,12 +150,8 @@ impl CommitEnv for StoreInner {
     }
 
     #[inline]
-    fn throttles(&self) -> bool {
-        Self::throttles(self)
-    }
-
-    fn throttle(&self, bytes: usize) -> Result<()> {
-        Self::throttle(self, bytes)
+    fn pressure(&self) -> &Pressure {
+        &self.pressure
     }
 
     #[inline]

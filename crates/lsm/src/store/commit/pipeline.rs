@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 
 use super::log::{Log, LogState};
+use super::pressure::Pressure;
 use super::queue::{CommitQueue, CommitRequest};
 use super::targets::ActiveBytes;
 use super::writes::PendingWrites;
@@ -57,14 +58,8 @@ pub(in crate::store) trait CommitEnv {
     /// An unregistered view of the state at `applied`, the number of the last applied write.
     fn view_before(&self, applied: SequenceNumber) -> ReadView;
 
-    /// True if writers must wait or sleep.
-    fn throttles(&self) -> bool;
-
-    /// Delays a write of `bytes` bytes.
-    ///
-    /// # Errors
-    /// A failure of background work that the writer would wait for.
-    fn throttle(&self, bytes: usize) -> Result<()>;
+    /// Slows writers down.
+    fn pressure(&self) -> &Pressure;
 
     /// Starts a new log segment if the writable memtables have no room for `bytes` bytes.
     ///

@@ -4,13 +4,21 @@
 //! with the backlog of background work. Only at a second threshold, where memory would grow without bound, writers
 //! wait.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bolide_base::Result;
+use arc_swap::ArcSwap;
+use bolide_base::{Result, TreeId};
+use bolide_storage::Runtime;
 use parking_lot::Mutex;
 
-use crate::store::StoreInner;
+use crate::options::StoreOptions;
+use crate::store::health::Health;
+use crate::store::jobs::work::WorkQueue;
+use crate::store::stats::Counters;
+use crate::store::tree::Tree;
 
 /// Delay in nanoseconds for each byte at the end of the slow range, just before writers wait: 1 MB/s.
 const SLOWEST_NANOS_PER_BYTE: u64 = 1_000;
@@ -20,8 +28,11 @@ const SHORTEST_SLEEP_NANOS: u64 = 1_000_000;
 const STOP: u64 = u64::MAX;
 
 /// The current delay of writes.
-#[derive(Debug, Default)]
 pub(in crate::store) struct Pressure {
+    runtime: Arc<dyn Runtime>,
+    /// Its signal wakes writers that wait.
+    work: Arc<WorkQueue>,
+    limits: PressureLimits,
     /// Delay in nanoseconds for each byte; 0 without a backlog, [`STOP`] if writers wait.
     nanos_per_byte: AtomicU64,
     /// Accumulated delay of writers.
@@ -31,7 +42,37 @@ pub(in crate::store) struct Pressure {
     counting: Mutex<()>,
 }
 
+/// The backlogs at which writers are slowed down or wait; see [`StoreOptions`].
+struct PressureLimits {
+    /// False if writers do the background work themselves.
+    throttles: bool,
+    max_immutable_memtables: usize,
+    slowdown_runs: usize,
+    stop_runs: usize,
+}
+
 impl Pressure {
+    pub(in crate::store) fn new(
+        options: &StoreOptions,
+        runtime: Arc<dyn Runtime>,
+        work: Arc<WorkQueue>,
+    ) -> Self {
+        let limits = PressureLimits {
+            throttles: options.background_threads != 0,
+            max_immutable_memtables: options.max_immutable_memtables,
+            slowdown_runs: options.slowdown_runs,
+            stop_runs: options.stop_runs,
+        };
+        Self {
+            runtime,
+            work,
+            limits,
+            nanos_per_byte: AtomicU64::new(0),
+            owed_nanos: AtomicU64::new(0),
+            counting: Mutex::new(()),
+        }
+    }
+
     /// The delay for `runs` sorted runs between `slowdown` and `stop`: quadratic, so that the first steps are small.
     fn price(runs: usize, slowdown: usize, stop: usize) -> u64 {
         if runs >= stop {
@@ -44,56 +85,54 @@ impl Pressure {
         let way = (stop - slowdown).max(1) as u64;
         (SLOWEST_NANOS_PER_BYTE * gone * gone / (way * way)).max(1)
     }
-}
 
-impl StoreInner {
-    /// Updates the delay from the backlog. Called whenever a memtable fills up or is flushed, or a compaction ends.
-    pub(in crate::store) fn update_pressure(&self) {
-        let _counting = self.pressure.counting.lock();
-        let trees = self.trees.load();
+    /// Updates the delay from the backlog of `trees`. Called whenever a memtable fills up or is
+    /// flushed, or a compaction ends.
+    pub(in crate::store) fn update(&self, trees: &ArcSwap<BTreeMap<TreeId, Arc<Tree>>>) {
+        let _counting = self.counting.lock();
         let mut price = 0;
-        for tree in trees.values() {
+        for tree in trees.load().values() {
             let state = tree.state_guard();
-            if state.pending_flushes() > self.options.max_immutable_memtables {
+            if state.pending_flushes() > self.limits.max_immutable_memtables {
                 price = STOP;
             }
             // If runs cannot be merged any more, waiting for merges is useless.
             let runs = if tree.unreadable.get().is_some() { 0 } else { state.version.first_level_runs() };
-            price = price.max(Pressure::price(runs, self.options.slowdown_runs, self.options.stop_runs));
+            price = price.max(Pressure::price(runs, self.limits.slowdown_runs, self.limits.stop_runs));
         }
-        self.pressure.nanos_per_byte.store(price, Ordering::Release);
+        self.nanos_per_byte.store(price, Ordering::Release);
     }
 
     /// True if writers must wait or sleep.
     #[inline]
-    pub(in crate::store) fn throttles(&self) -> bool {
-        self.pressure.nanos_per_byte.load(Ordering::Acquire) != 0 && self.options.background_threads != 0
+    pub(super) fn throttles(&self) -> bool {
+        self.nanos_per_byte.load(Ordering::Acquire) != 0 && self.limits.throttles
     }
 
     /// Delays a write of `bytes` bytes.
-    pub(in crate::store) fn throttle(&self, bytes: usize) -> Result<()> {
+    pub(super) fn throttle(&self, bytes: usize, health: &Health, counters: &Counters) -> Result<()> {
         if !self.throttles() {
             return Ok(());
         }
-        let price = self.pressure.nanos_per_byte.load(Ordering::Acquire);
+        let price = self.nanos_per_byte.load(Ordering::Acquire);
         if price == STOP {
-            return self.wait_for_background_work();
+            return self.wait_for_background_work(health, counters);
         }
         let owed = price.saturating_mul(bytes as u64);
-        let total = self.pressure.owed_nanos.fetch_add(owed, Ordering::Relaxed).saturating_add(owed);
+        let total = self.owed_nanos.fetch_add(owed, Ordering::Relaxed).saturating_add(owed);
         if total >= SHORTEST_SLEEP_NANOS {
-            self.pressure.owed_nanos.fetch_sub(total, Ordering::Relaxed);
-            self.counters.throttled_nanos.fetch_add(total, Ordering::Relaxed);
+            self.owed_nanos.fetch_sub(total, Ordering::Relaxed);
+            counters.throttled_nanos.fetch_add(total, Ordering::Relaxed);
             self.runtime.sleep(Duration::from_nanos(total.min(100 * SHORTEST_SLEEP_NANOS)));
         }
         Ok(())
     }
 
-    fn wait_for_background_work(&self) -> Result<()> {
+    fn wait_for_background_work(&self, health: &Health, counters: &Counters) -> Result<()> {
         let started = self.runtime.now_micros();
         let mut work = self.work.lock();
-        while self.pressure.nanos_per_byte.load(Ordering::Acquire) == STOP {
-            self.health.check()?;
+        while self.nanos_per_byte.load(Ordering::Acquire) == STOP {
+            health.check()?;
             // A transient background failure (a full disk) is returned to the writer, which would otherwise wait for
             // ever.
             if let Some(error) = work.take_failure() {
@@ -102,7 +141,7 @@ impl StoreInner {
             self.work.wait(&mut work);
         }
         let waited = self.runtime.now_micros().saturating_sub(started);
-        self.counters.throttled_nanos.fetch_add(waited.saturating_mul(1_000), Ordering::Relaxed);
+        counters.throttled_nanos.fetch_add(waited.saturating_mul(1_000), Ordering::Relaxed);
         Ok(())
     }
 }

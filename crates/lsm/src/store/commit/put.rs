@@ -26,7 +26,7 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
     ) -> Result<Option<SequenceNumber>> {
         let Some(operation) = SingleOperation::of_put(0, tree, key, value) else { return Ok(None) };
         let put = SinglePut { tree, operation };
-        if sync == SyncMode::Always || self.env.throttles() {
+        if sync == SyncMode::Always || self.env.pressure().throttles() {
             return Ok(None);
         }
         if self.env.works_inline() {

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::Result;
 
 use crate::store::StoreInner;
+use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::VersionSet;
@@ -78,7 +79,7 @@ impl StoreInner {
         let next = next_state(tree, &self.versions.lock(), Some(flushed), &tree.state_guard());
         let can_defer = self.can_defer_views(tree, &next) || self.writers_need_room(tree);
         let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
-            let row_update = self.update_rows(tree, flushed.memtables);
+            let row_update = update_rows(&self.rows, tree, flushed.memtables);
             publish_state(tree, &self.versions.lock(), Some(flushed), |next| next);
             drop(row_update);
             // Writers that wait for a free memtable may continue.

@@ -16,6 +16,7 @@ use crate::store::StoreInner;
 use crate::store::backend::Backend;
 use crate::store::jobs::deferred_publication::{FlushedMemtables, publish_state};
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::Tree;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{Version, VersionEdit, VersionSet};
@@ -138,7 +139,7 @@ impl StoreInner {
         flushed: &[Arc<LoggedMemtable>],
         place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
-        let _row_update = self.update_rows(tree, flushed);
+        let _row_update = update_rows(&self.rows, tree, flushed);
         let mut versions = self.versions.lock();
         self.apply_placed(&mut versions, tree, edit, place)?;
         // A pending flush into partitions publishes its version itself, together with the removal of its memtables.

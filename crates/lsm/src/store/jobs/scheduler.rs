@@ -21,6 +21,7 @@ use crate::layout::FlushTarget;
 use crate::store::jobs::partition_flush::PartitionFlush;
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
+use crate::store::verify::note_unreadable;
 use crate::store::{Store, StoreInner};
 use crate::version::LAST_LEVEL;
 
@@ -49,7 +50,7 @@ pub(in crate::store) enum BackgroundJob {
 impl StoreInner {
     /// Wakes the worker threads: there may be work.
     pub(in crate::store) fn wake_workers(&self) {
-        self.update_pressure();
+        self.pressure.update(&self.trees);
         self.work.wake();
     }
 
@@ -232,7 +233,12 @@ impl StoreInner {
         // Work is retried at once after the reserve was released.
         let (has_succeeded, has_released) = (result.is_ok(), self.reserve.release_for(&result));
         // Derived trees continue without merges. The layer above finds the error and has the tree emptied.
-        let is_tolerated = result.as_ref().err().is_some_and(|error| self.note_unreadable(&job, error));
+        let is_tolerated = result.as_ref().err().is_some_and(|error| match &job {
+            BackgroundJob::Compact(tree, _) | BackgroundJob::Flush { tree, .. } => {
+                note_unreadable(self.options.reset_tree, tree, error)
+            }
+            _ => false,
+        });
         let mut work = self.work.lock();
         match &job {
             BackgroundJob::Flush { tree, .. } => {

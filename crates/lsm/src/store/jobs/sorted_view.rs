@@ -29,6 +29,7 @@ use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::store::StoreInner;
 use crate::store::jobs::deferred_publication::{FlushedMemtables, next_state, publish_state};
 use crate::store::jobs::work::WorkState;
+use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::tree_views::TreeViews;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};
@@ -141,7 +142,7 @@ impl StoreInner {
                 built.push(self.write_view(view));
             }
         }
-        let _row_update = flushed.and_then(|flushed| self.update_rows(tree, flushed.memtables));
+        let _row_update = flushed.and_then(|flushed| update_rows(&self.rows, tree, flushed.memtables));
         let installed = self.install_views(tree, flushed, &built, &tried);
         if installed.is_err() && flushed.is_some() {
             publish_state(tree, &self.versions.lock(), flushed, |now| now);

@@ -89,7 +89,7 @@ impl Store {
             inner.reserve.allocate(&inner.health);
             inner.add_outdated_views();
         }
-        inner.update_pressure();
+        inner.pressure.update(&inner.trees);
         if inner.options.background_threads == 0 && !inner.options.read_only {
             inner.run_pending_work();
         }
@@ -173,8 +173,8 @@ impl StoreInner {
             file_removal: Mutex::new(()),
             active_bytes: ActiveBytes::default(),
             health: Health::new(options.read_only, work.clone()),
+            pressure: Pressure::new(&options, runtime.clone(), work.clone()),
             work,
-            pressure: Pressure::default(),
             counters: Counters::default(),
             rows: RowCache::new(options.row_cache_bytes),
             reserve: Reserve::new(vfs.clone(), &options.dir, options.reserve_bytes),

@@ -30,12 +30,12 @@ use bolide_table::ValueRef;
 use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
 use crate::row_cache::{HashedKey, RowCache, RowLookup};
+use crate::store::Store;
 use crate::store::read::point_lookup::PointLookup;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::row_gate::{RowGate, RowUpdate};
 use crate::store::tree::tree_views::note_get;
 use crate::store::tree::{Tree, TreeState};
-use crate::store::{Store, StoreInner};
 
 /// Number of keys whose rows a flush prefetches in advance.
 const PREFETCH_DISTANCE: usize = 16;
@@ -105,52 +105,50 @@ impl NewestReader<'_> {
     }
 }
 
-impl StoreInner {
-    /// Updates the rows of `tree` with the newest versions in `flushed`, newest memtable first. The result must be held
-    /// until the state of the tree has the versions in sstables.
-    pub(in crate::store) fn update_rows<'t>(
-        &self,
-        tree: &'t Tree,
-        flushed: &[Arc<LoggedMemtable>],
-    ) -> Option<RowUpdate<'t>> {
-        let gate = &tree.row_gate;
-        if flushed.is_empty() || self.rows.is_off() {
-            return None;
-        }
-        let row_update = RowUpdate::begin(gate);
-        let Some(owner) = gate.owner(&self.rows) else { return Some(row_update) };
-        let has_ranges = flushed.iter().any(|logged| logged.memtable.has_range_tombstones());
-        if has_ranges || !self.rows.is_untouched() && self.update_rows_of_owner(owner, flushed).is_err() {
-            gate.invalidate(&self.rows);
-        }
-        Some(row_update)
+/// Updates the rows of `tree` with the newest versions in `flushed`, newest memtable first. The result must be held
+/// until the state of the tree has the versions in sstables.
+pub(in crate::store) fn update_rows<'t>(
+    rows: &RowCache,
+    tree: &'t Tree,
+    flushed: &[Arc<LoggedMemtable>],
+) -> Option<RowUpdate<'t>> {
+    let gate = &tree.row_gate;
+    if flushed.is_empty() || rows.is_off() {
+        return None;
     }
+    let row_update = RowUpdate::begin(gate);
+    let Some(owner) = gate.owner(rows) else { return Some(row_update) };
+    let has_ranges = flushed.iter().any(|logged| logged.memtable.has_range_tombstones());
+    if has_ranges || !rows.is_untouched() && update_rows_of_owner(rows, owner, flushed).is_err() {
+        gate.invalidate(rows);
+    }
+    Some(row_update)
+}
 
-    /// As [`update_rows`](Self::update_rows), for the rows of `owner`.
-    fn update_rows_of_owner(&self, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
-        for logged in flushed.iter().rev() {
-            let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
-            let (mut cursor, mut prefetch_cursor) = (newest(), newest());
-            cursor.seek_to_first()?;
-            prefetch_cursor.seek_to_first()?;
-            // Hashes of the keys between the two cursors.
-            let mut hashes = VecDeque::with_capacity(PREFETCH_DISTANCE);
-            while cursor.valid() {
-                while hashes.len() < PREFETCH_DISTANCE && prefetch_cursor.valid() {
-                    let hash = hash_key(prefetch_cursor.key());
-                    self.rows.prefetch(hash);
-                    hashes.push_back(hash);
-                    prefetch_cursor.next()?;
-                }
-                let (key, trailer) = (cursor.key(), cursor.trailer());
-                let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
-                let hash = hashes.pop_front().unwrap_or_else(|| hash_key(key));
-                self.rows.renew(HashedKey { owner, key, hash }, trailer.sequence(), value);
-                cursor.next()?;
+/// As [`update_rows`](Self::update_rows), for the rows of `owner`.
+fn update_rows_of_owner(rows: &RowCache, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
+    for logged in flushed.iter().rev() {
+        let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
+        let (mut cursor, mut prefetch_cursor) = (newest(), newest());
+        cursor.seek_to_first()?;
+        prefetch_cursor.seek_to_first()?;
+        // Hashes of the keys between the two cursors.
+        let mut hashes = VecDeque::with_capacity(PREFETCH_DISTANCE);
+        while cursor.valid() {
+            while hashes.len() < PREFETCH_DISTANCE && prefetch_cursor.valid() {
+                let hash = hash_key(prefetch_cursor.key());
+                rows.prefetch(hash);
+                hashes.push_back(hash);
+                prefetch_cursor.next()?;
             }
+            let (key, trailer) = (cursor.key(), cursor.trailer());
+            let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
+            let hash = hashes.pop_front().unwrap_or_else(|| hash_key(key));
+            rows.renew(HashedKey { owner, key, hash }, trailer.sequence(), value);
+            cursor.next()?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]
