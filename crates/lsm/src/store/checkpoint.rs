@@ -14,6 +14,7 @@ use bolide_storage::Vfs;
 use super::Store;
 use super::open::create_directory;
 use crate::file_name::FileName;
+use crate::store::backend::external::external_files;
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -64,7 +65,7 @@ impl Store {
                 let number = inner.versions.lock().new_file_number();
                 (inner.new_identity(number), FileName::Region(number).path(dir))
             };
-            let root = copy.write(&inner.external_files(dir, &name))?;
+            let root = copy.write(&external_files(inner, dir, &name))?;
             state.set_external_root(tree, root);
         }
         for number in state.tables() {

@@ -71,6 +71,7 @@ use crate::drop_listener::DropListener;
 use crate::options::{StoreOptions, TreeOptions};
 use crate::record_log::Boot;
 use crate::row_cache::RowCache;
+use crate::store::jobs::obsolete_files::remove_obsolete_files;
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
 /// The dependencies of a store, apart from its settings.
@@ -163,6 +164,22 @@ impl StoreInner {
                 self.health.poison(error);
             }
         })
+    }
+
+    /// Wakes the worker threads: there may be work.
+    fn wake_workers(&self) {
+        self.pressure.update(&self.trees);
+        self.work.wake();
+    }
+
+    /// True once the store is closing: long work should end early.
+    fn is_stopping(&self) -> bool {
+        self.work.lock().stopping || self.health.is_poisoned()
+    }
+
+    /// True if `tree` was dropped or the store is closing: work on it should end.
+    fn is_abandoned(&self, tree: &Tree) -> bool {
+        tree.dropped.load(Ordering::Acquire) || self.is_stopping()
     }
 
     /// A counted reference to the store, for views that outlive the call.
@@ -283,7 +300,7 @@ impl Store {
         drop(tree);
         log.targets.clear();
         inner.reset_active_bytes();
-        inner.remove_obsolete_files();
+        remove_obsolete_files(inner);
         Ok(())
     }
 

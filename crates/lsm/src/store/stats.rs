@@ -8,6 +8,7 @@ use super::Store;
 use super::tree::Tree;
 use crate::layout::Layout;
 use crate::row_cache::RowCacheStats;
+use crate::store::jobs::obsolete_files::cut_tails;
 use crate::version::CutTail;
 
 /// Counters since the store was opened.
@@ -226,7 +227,7 @@ impl Store {
         };
         // A guard in the expression below would live until its end.
         let old_log_segments = inner.old_logs.lock().len();
-        let cut_tails = inner.cut_tails();
+        let cut_tails = cut_tails(inner);
         StoreStats {
             trees: inner.trees.load().values().map(|tree| tree.stats()).collect(),
             writes: inner.counters.read(),

@@ -20,6 +20,9 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
 use crate::file_name::FileName;
 use crate::store::commit::log::Rotate;
+use crate::store::commit::segments::rotate;
+use crate::store::jobs::install::install;
+use crate::store::jobs::obsolete_files::{log_floor_without, remove_obsolete_files};
 use crate::store::read::read_view::ReadView;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
@@ -56,174 +59,164 @@ impl OldestWrites {
     }
 }
 
-impl StoreInner {
-    /// Applies the writes of the tree in memtables and sstables, above sequence number `above` and through `through`,
-    /// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
-    /// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
-    fn hand_over(
-        &self,
-        state: &TreeState,
-        external_tree: &dyn ExternalTree,
-        above: SequenceNumber,
-        through: SequenceNumber,
-    ) -> Result<u64> {
-        let limit = self.options.hand_over_bytes;
-        let mut bytes = 0;
-        let oldest_in_use = || self.snapshots.oldest();
-        let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
-        loop {
-            let mut oldest = OldestWrites::new(limit);
-            let mut cursor = MergingCursor::new(state.sources_above(above));
-            cursor.seek_to_first()?;
-            while cursor.valid() {
-                let (key, trailer) = (cursor.key(), cursor.trailer());
-                let position = (trailer.sequence(), key);
-                let is_within = above < position.0 && position.0 <= through;
-                if is_within && done.as_ref().is_none_or(|(sequence, key)| position > (*sequence, key)) {
-                    oldest.add(key, trailer, cursor.value());
-                }
-                cursor.next()?;
+/// Applies the writes of the tree in memtables and sstables, above sequence number `above` and through `through`,
+/// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
+/// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
+fn hand_over(
+    store: &StoreInner,
+    state: &TreeState,
+    external_tree: &dyn ExternalTree,
+    above: SequenceNumber,
+    through: SequenceNumber,
+) -> Result<u64> {
+    let limit = store.options.hand_over_bytes;
+    let mut bytes = 0;
+    let oldest_in_use = || store.snapshots.oldest();
+    let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
+    loop {
+        let mut oldest = OldestWrites::new(limit);
+        let mut cursor = MergingCursor::new(state.sources_above(above));
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            let (key, trailer) = (cursor.key(), cursor.trailer());
+            let position = (trailer.sequence(), key);
+            let is_within = above < position.0 && position.0 <= through;
+            if is_within && done.as_ref().is_none_or(|(sequence, key)| position > (*sequence, key)) {
+                oldest.add(key, trailer, cursor.value());
             }
-            bytes += oldest.bytes as u64;
-            for ((_, key), (trailer, value)) in &oldest.writes {
-                external_tree.reserve(1, key.len() + value.len())?;
-                external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
-            }
-            if !oldest.is_truncated {
-                return Ok(bytes);
-            }
-            done = oldest.writes.pop_last().map(|(position, _)| position);
+            cursor.next()?;
         }
-    }
-
-    /// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
-    pub(in crate::store) fn flush_external(
-        &self,
-        tree: &Arc<Tree>,
-        external_tree: &Arc<dyn ExternalTree>,
-    ) -> Result<()> {
-        let state = tree.state();
-        let flushed = state.immutables.clone();
-        if flushed.is_empty() {
-            return Ok(());
+        bytes += oldest.bytes as u64;
+        for ((_, key), (trailer, value)) in &oldest.writes {
+            external_tree.reserve(1, key.len() + value.len())?;
+            external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
         }
-        self.health.check()?;
-        external_tree.collect_garbage(&|| self.snapshots.oldest())?;
-        self.checkpoint_external(tree, external_tree, &flushed)
-    }
-
-    /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
-    pub(in crate::store) fn collect_external_garbage(&self, tree: &Arc<Tree>) -> Result<()> {
-        let Some(external_tree) = tree.backend().external() else { return Ok(()) };
-        self.health.check()?;
-        let may_continue = || !self.is_stopping() && self.flushes_due(tree) == 0;
-        match external_tree.collect_garbage_when_idle(&|| self.snapshots.oldest(), &may_continue) {
-            // Not urgent: the next checkpoint tries again.
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
-            collected => collected,
+        if !oldest.is_truncated {
+            return Ok(bytes);
         }
+        done = oldest.writes.pop_last().map(|(position, _)| position);
     }
+}
 
-    /// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
-    /// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
-    /// full disk.
-    pub(in crate::store) fn checkpoint_before_close(&self) -> Result<()> {
-        let mut result = Ok(());
-        let trees: Vec<_> = self.trees.load().values().cloned().collect();
-        for tree in trees {
-            let Some(external_tree) = tree.backend().external() else { continue };
-            let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
-            let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
-            if has_changed && external_tree.is_closing_checkpoint_due() && self.health.check().is_ok() {
-                match self.checkpoint_external(&tree, external_tree, &memtables) {
-                    Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
-                    checkpoint => result = result.and(checkpoint),
-                }
-            }
-        }
-        self.remove_obsolete_files();
-        result
+/// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
+pub(in crate::store) fn flush_external(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    external_tree: &Arc<dyn ExternalTree>,
+) -> Result<()> {
+    let state = tree.state();
+    let flushed = state.immutables.clone();
+    if flushed.is_empty() {
+        return Ok(());
     }
+    store.health.check()?;
+    external_tree.collect_garbage(&|| store.snapshots.oldest())?;
+    checkpoint_external(store, tree, external_tree, &flushed)
+}
 
-    /// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
-    fn checkpoint_external(
-        &self,
-        tree: &Arc<Tree>,
-        external_tree: &Arc<dyn ExternalTree>,
-        flushed: &[Arc<LoggedMemtable>],
-    ) -> Result<()> {
-        let mut checkpoint = {
-            // No write is applied meanwhile, so the state is that of one sequence number.
-            let log = self.log.lock();
-            external_tree.checkpoint(log.applied)?
-        };
-        let created = Mutex::new(Vec::new());
-        let name = || self.new_external_file(&created);
-        let files = self.external_files(&self.options.dir, &name);
-        let root = checkpoint.write(&files);
-        let written = checkpoint.written_bytes();
-        let installed = root.and_then(|root| self.install_checkpoint(tree, flushed, root, written));
-        match installed {
-            Ok(()) => {
-                tree.written_bytes.fetch_add(written, Ordering::Relaxed);
-                checkpoint.installed();
-                Ok(())
-            }
-            Err(error) => {
-                let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-                if not_written.contains(&error.kind()) || self.health.check().is_ok() {
-                    created.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
-                }
-                Err(error)
+/// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
+pub(in crate::store) fn collect_external_garbage(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    let Some(external_tree) = tree.backend().external() else { return Ok(()) };
+    store.health.check()?;
+    let may_continue = || !store.is_stopping() && tree.flushes_due(&store.options) == 0;
+    match external_tree.collect_garbage_when_idle(&|| store.snapshots.oldest(), &may_continue) {
+        // Not urgent: the next checkpoint tries again.
+        Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
+        collected => collected,
+    }
+}
+
+/// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
+/// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
+/// full disk.
+pub(in crate::store) fn checkpoint_before_close(store: &StoreInner) -> Result<()> {
+    let mut result = Ok(());
+    let trees: Vec<_> = store.trees.load().values().cloned().collect();
+    for tree in trees {
+        let Some(external_tree) = tree.backend().external() else { continue };
+        let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
+        let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
+        if has_changed && external_tree.is_closing_checkpoint_due() && store.health.check().is_ok() {
+            match checkpoint_external(store, &tree, external_tree, &memtables) {
+                Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
+                checkpoint => result = result.and(checkpoint),
             }
         }
     }
+    remove_obsolete_files(store);
+    result
+}
 
-    pub(in crate::store) fn external_files<'s>(
-        &'s self,
-        dir: &'s Path,
-        name: &'s dyn Fn() -> (FileIdentity, PathBuf),
-    ) -> ExternalFiles<'s> {
-        ExternalFiles { vfs: &self.vfs, dir, name }
-    }
-
-    fn new_external_file(&self, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
-        let number = self.versions.lock().new_file_number();
-        let name = FileName::Region(number);
-        created.lock().push(name);
-        (self.new_identity(number), name.path(&self.options.dir))
-    }
-
-    /// Names the root of a checkpoint in the manifest.
-    fn install_checkpoint(
-        &self,
-        tree: &Arc<Tree>,
-        flushed: &[Arc<LoggedMemtable>],
-        root: ExternalRoot,
-        written: u64,
-    ) -> Result<()> {
-        // The checkpoint contains all writes applied before it: they must be in the log too.
-        self.log.sync(&self.health)?;
-        let mut edit = VersionEdit::new();
-        edit.set_external_root(tree.id, root);
-        edit.note_written(tree.id, written);
-        // Sstables from before the external tree was set; none were added or removed since.
-        for table in tree.state().version.tables() {
-            edit.remove_table(tree.id, table.meta().number);
+/// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
+fn checkpoint_external(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    external_tree: &Arc<dyn ExternalTree>,
+    flushed: &[Arc<LoggedMemtable>],
+) -> Result<()> {
+    let mut checkpoint = {
+        // No write is applied meanwhile, so the state is that of one sequence number.
+        let log = store.log.lock();
+        external_tree.checkpoint(log.applied)?
+    };
+    let created = Mutex::new(Vec::new());
+    let name = || new_external_file(store, &created);
+    let files = external_files(store, &store.options.dir, &name);
+    let root = checkpoint.write(&files);
+    let written = checkpoint.written_bytes();
+    let installed = root.and_then(|root| install_checkpoint(store, tree, flushed, root, written));
+    match installed {
+        Ok(()) => {
+            tree.written_bytes.fetch_add(written, Ordering::Relaxed);
+            checkpoint.installed();
+            Ok(())
         }
-        let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
-        edit.set_tree_log_floor(tree.id, last_log + 1);
-        edit.set_wal_floor(self.log_floor_without(tree, flushed));
-        self.install(tree, edit, flushed)
+        Err(error) => {
+            let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+            if not_written.contains(&error.kind()) || store.health.check().is_ok() {
+                created.lock().drain(..).for_each(|name| store.table_files.obsolete.push(name));
+            }
+            Err(error)
+        }
     }
+}
 
-    /// True if a checkpoint of the external tree of `tree` is due at a new log segment; `None` without an external
-    /// tree.
-    pub(in crate::store) fn is_checkpoint_due(&self, tree: &Tree) -> Option<bool> {
-        let logged = self.counters.log_bytes();
-        let retained = || tree.state_guard().active.log_bytes_since_first(logged);
-        tree.backend().is_checkpoint_due(retained)
+pub(in crate::store) fn external_files<'s>(
+    store: &'s StoreInner,
+    dir: &'s Path,
+    name: &'s dyn Fn() -> (FileIdentity, PathBuf),
+) -> ExternalFiles<'s> {
+    ExternalFiles { vfs: &store.vfs, dir, name }
+}
+
+fn new_external_file(store: &StoreInner, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
+    let number = store.versions.lock().new_file_number();
+    let name = FileName::Region(number);
+    created.lock().push(name);
+    (store.new_identity(number), name.path(&store.options.dir))
+}
+
+/// Names the root of a checkpoint in the manifest.
+fn install_checkpoint(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flushed: &[Arc<LoggedMemtable>],
+    root: ExternalRoot,
+    written: u64,
+) -> Result<()> {
+    // The checkpoint contains all writes applied before it: they must be in the log too.
+    store.log.sync(&store.health)?;
+    let mut edit = VersionEdit::new();
+    edit.set_external_root(tree.id, root);
+    edit.note_written(tree.id, written);
+    // Sstables from before the external tree was set; none were added or removed since.
+    for table in tree.state().version.tables() {
+        edit.remove_table(tree.id, table.meta().number);
     }
+    let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
+    edit.set_tree_log_floor(tree.id, last_log + 1);
+    edit.set_wal_floor(log_floor_without(store, tree, flushed));
+    install(store, tree, edit, flushed)
 }
 
 impl Store {
@@ -267,7 +260,7 @@ impl Store {
             }
             edit.set_external_root(tree.id, ExternalRoot::default());
             edit.set_descriptor(tree.id, descriptor.to_vec());
-            inner.install(&tree, edit, &[])?;
+            install(inner, &tree, edit, &[])?;
             *tree.descriptor.write() = descriptor.into();
             Ok(())
         })
@@ -295,14 +288,14 @@ impl Store {
             if external_tree.is_durable_at_once() {
                 inner.log.sync(&inner.health)?;
             }
-            let mut handed_over = inner.hand_over(&tree.state(), &*external_tree, 0, view.sequence())?;
+            let mut handed_over = hand_over(inner, &tree.state(), &*external_tree, 0, view.sequence())?;
             // From here on commits are excluded.
             let mut log = inner.log.lock();
             if external_tree.is_durable_at_once() && log.is_open() {
                 inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
             }
             let state = tree.state();
-            handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
+            handed_over += hand_over(inner, &state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
             tree.row_gate.disable();
             if !tree.backend.set_external(external_tree.clone()) {
                 let message = format!("tree {} has an external tree already", tree.id);
@@ -318,7 +311,7 @@ impl Store {
             }
             // The first checkpoint removes the sstables, and releases the replayed log.
             tree.state_guard().active.note_log(log.number(), 0);
-            inner.rotate(&mut log, Rotate::Tree(tree.id))
+            rotate(inner, &mut log, Rotate::Tree(tree.id))
         })
     }
 }

@@ -8,27 +8,17 @@
 //! * A segment is removed once no memtable of any tree needs it, and the manifest no longer names it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_storage::{FileLock, Runtime};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::store::StoreInner;
 use crate::store::commit::targets::CommitTargets;
 use crate::store::health::Health;
-use crate::store::tree::logged_memtable::LoggedMemtable;
 
-use crate::file_name::FileName;
 use crate::options::{StoreOptions, SyncMode};
 use crate::record_log::SingleOperation;
-use crate::version::VersionEdit;
 use crate::wal::{LogEnd, WalTail, WalWriter};
-
-/// A memtable with less than this part (1/`MIN_SHARE_DIVISOR`) of the total memory does not justify a run of its own.
-const MIN_SHARE_DIVISOR: usize = 16;
-/// Number of finished segments that a memtable with few writes may retain.
-const MAX_OLD_LOGS: usize = 4;
 
 /// The writable memtables that become full ones at a new segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +77,7 @@ impl LogState {
         self.writer.as_ref().map_or(0, |writer| writer.len())
     }
 
-    fn writer(&self) -> Result<&Arc<WalWriter>> {
+    pub(super) fn writer(&self) -> Result<&Arc<WalWriter>> {
         self.writer.as_ref().ok_or_else(|| Error::new(ErrorKind::Closed, "the log is closed"))
     }
 
@@ -221,87 +211,5 @@ impl Log {
         if state.sync_pending && self.batch_sync_is_due(&state) {
             let _ = self.sync_and_check(&mut state, health);
         }
-    }
-}
-
-impl StoreInner {
-    /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
-    pub(in crate::store) fn make_room(&self, log: &mut LogState, incoming: usize) -> Result<()> {
-        if self.active_bytes.get() + incoming > self.options.memtable_bytes && self.has_active_entries() {
-            self.rotate(log, Rotate::LargeOrStale)?;
-        }
-        Ok(())
-    }
-
-    /// Finishes the segment and replaces the memtables of trees with a sufficient share of the memory.
-    ///
-    /// A tree with few entries retains its memtable for a few more segments, so that many quiet trees do not write many
-    /// tiny sstables.
-    ///
-    /// On an error before the new segment exists, nothing has changed and the store continues.
-    pub(in crate::store) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
-        self.health.poison_on_panic(|| self.try_rotate(log, which))
-    }
-
-    fn try_rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
-        self.log.sync_and_check(log, &self.health)?;
-        let finished = log.writer()?.end();
-        let mut edit = VersionEdit::new();
-        edit.seal_wal(finished.number, finished.len);
-        self.start_segment(log, edit)?;
-        let stale_before = self.note_old_log(finished.number);
-        let min_bytes = match which {
-            Rotate::All => 0,
-            Rotate::LargeOrStale | Rotate::Tree(_) => self.active_bytes.get() / MIN_SHARE_DIVISOR,
-        };
-        for tree in self.trees.load().values() {
-            let state = tree.state_guard();
-            // Retained entries, compacted memtables and memtables that wait for more must not retain the log for ever.
-            // A pending flush does not suffice: it may turn into a compaction in memory each time.
-            let is_waiting = self.flushes_due(tree) == 0;
-            let is_stale = |logged: &Arc<LoggedMemtable>| {
-                let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
-                (!logged.is_from_writers() || is_waiting)
-                    && oldest.is_some_and(|oldest| oldest <= stale_before)
-            };
-            // A flushed memtable that is about to be released needs no log.
-            let is_publication_pending = tree.publication_pending.load(Ordering::Acquire);
-            if !is_publication_pending && state.immutables.iter().any(is_stale) {
-                tree.flush_all.store(true, Ordering::Release);
-            }
-            let active = &state.active;
-            let Some(first) = active.first_log() else { continue };
-            let is_due = self
-                .is_checkpoint_due(tree)
-                .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= min_bytes);
-            if is_due || which == Rotate::All || which == Rotate::Tree(tree.id) {
-                tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
-            }
-        }
-        log.targets.clear();
-        self.reset_active_bytes();
-        self.wake_workers();
-        Ok(())
-    }
-
-    /// Removes a segment that was not put into use.
-    pub(in crate::store) fn discard_segment(&self, number: u64) {
-        let path = FileName::Wal(number).path(&self.options.dir);
-        if let Err(error) = self.vfs.remove(&path)
-            && error.kind() != ErrorKind::NotFound
-        {
-            self.health.poison(&error);
-        }
-    }
-
-    /// Records a finished segment. Returns the number of the last segment that memtables must not need any more.
-    fn note_old_log(&self, number: u64) -> u64 {
-        let mut old_logs = self.old_logs.lock();
-        old_logs.push(number);
-        old_logs.len().checked_sub(MAX_OLD_LOGS).map_or(0, |position| old_logs[position])
-    }
-
-    fn has_active_entries(&self) -> bool {
-        self.trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some())
     }
 }

@@ -31,6 +31,7 @@ mod pipeline;
 pub(super) mod pressure;
 mod put;
 mod queue;
+pub(super) mod segments;
 pub(super) mod targets;
 mod writes;
 
@@ -43,6 +44,7 @@ pub(super) use self::pipeline::check_sequences;
 use self::pipeline::{CommitEnv, CommitPipeline};
 use self::pressure::Pressure;
 pub(super) use self::queue::CommitQueue;
+use self::segments::make_room;
 use self::targets::ActiveBytes;
 use super::health::Health;
 use super::read::read_view::ReadView;
@@ -156,7 +158,7 @@ impl CommitEnv for StoreInner {
 
     #[inline]
     fn make_room(&self, log: &mut LogState, bytes: usize) -> Result<()> {
-        Self::make_room(self, log, bytes)
+        make_room(self, log, bytes)
     }
 
     #[inline]

@@ -11,121 +11,177 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::compaction::{
-    CompactionFilter, CompactionPlan, FilteredOutput, MergingRetention, OutputSplit, Retention,
+    CompactionFilter, CompactionPlan, FilteredOutput, MergingRetention, OutputSplit, Retention, VersionShape,
 };
 use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::store::StoreInner;
+use crate::store::jobs::install::{install_outputs, install_placed};
+use crate::store::jobs::job::BackgroundJob;
+use crate::store::jobs::sorted_view::refresh_views;
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
 /// Number of entries between two checks whether the work was abandoned.
 const CHECK_INTERVAL: u64 = 1024;
 
-impl StoreInner {
-    /// Executes `plan`.
-    pub(in crate::store) fn compact_tree(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
-        self.health.check()?;
-        let mut edit = VersionEdit::new();
-        for input in &plan.inputs {
-            edit.remove_table(tree.id, input.file_number);
+/// A compaction by a plan.
+struct CompactJob {
+    tree: Arc<Tree>,
+    plan: CompactionPlan,
+}
+
+impl BackgroundJob for CompactJob {
+    fn begin(&self, work: &mut WorkState) {
+        work.begin_compaction(self.tree.id, &self.plan);
+    }
+
+    fn run(&self, store: &StoreInner) -> Result<()> {
+        compact_tree(store, &self.tree, &self.plan)
+    }
+
+    fn end(&self, work: &mut WorkState) {
+        work.end_compaction(self.tree.id, &self.plan);
+    }
+
+    fn merged_tree(&self) -> Option<&Tree> {
+        Some(&self.tree)
+    }
+}
+
+/// The most urgent compaction of all trees.
+pub(in crate::store) fn pick_compaction(
+    store: &StoreInner,
+    work: &mut WorkState,
+) -> Option<Box<dyn BackgroundJob>> {
+    let none = BTreeSet::new();
+    let trees = store.trees.load();
+    let mut best: Option<CompactJob> = None;
+    let is_free = |tree: &&Arc<Tree>| {
+        !work.reserved.contains(&tree.id)
+            && !work.flushing_partitions.contains(&tree.id)
+            && tree.backend().is_lsm()
+            && tree.unreadable.get().is_none()
+    };
+    for tree in trees.values().filter(is_free) {
+        let state = tree.state_guard();
+        let shape = VersionShape::of(&state.version);
+        let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
+        let policy = tree.compaction_policy(store.options.partition_tables);
+        if let Some(plan) = policy.pick(&shape, busy)
+            && best.as_ref().is_none_or(|best| plan.score > best.plan.score)
+        {
+            best = Some(CompactJob { tree: tree.clone(), plan });
         }
-        if plan.is_trivial_move {
-            let metas = self.input_metas(tree, plan)?;
-            self.install_placed(tree, edit, &|version, edit| {
-                place_outputs(version, plan, &metas, edit);
-            })?;
-            self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
-            return self.refresh_views(tree);
-        }
-        let merged = self.merge_inputs(tree, plan)?;
-        let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
-        let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
-        edit.note_written(tree.id, bytes_written);
-        self.install_outputs(&written, || {
-            self.install_placed(tree, edit, &|version, edit| {
-                place_outputs(version, plan, &merged.tables, edit);
-            })
+    }
+    best.map(|job| Box::new(job) as Box<dyn BackgroundJob>)
+}
+
+/// Executes `plan`.
+pub(in crate::store) fn compact_tree(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    plan: &CompactionPlan,
+) -> Result<()> {
+    store.health.check()?;
+    let mut edit = VersionEdit::new();
+    for input in &plan.inputs {
+        edit.remove_table(tree.id, input.file_number);
+    }
+    if plan.is_trivial_move {
+        let metas = input_metas(tree, plan)?;
+        install_placed(store, tree, edit, &|version, edit| {
+            place_outputs(version, plan, &metas, edit);
         })?;
-        if let Some(drops) = merged.drops {
-            drops.installed();
-        }
-        tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
-        self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
-        self.refresh_views(tree)
+        store.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
+        return refresh_views(store, tree);
     }
+    let merged = merge_inputs(store, tree, plan)?;
+    let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
+    let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
+    edit.note_written(tree.id, bytes_written);
+    install_outputs(store, &written, || {
+        install_placed(store, tree, edit, &|version, edit| {
+            place_outputs(version, plan, &merged.tables, edit);
+        })
+    })?;
+    if let Some(drops) = merged.drops {
+        drops.installed();
+    }
+    tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
+    store.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
+    refresh_views(store, tree)
+}
 
-    fn input_metas(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {
-        let state = tree.state();
-        let table = |number| {
-            let found = state.version.table(number);
-            found.ok_or_else(|| Error::internal(format!("input {number} of a compaction is missing")))
-        };
-        plan.input_files().map(|number| Ok(table(number)?.meta().clone())).collect()
-    }
+fn input_metas(tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {
+    let state = tree.state();
+    let table = |number| {
+        let found = state.version.table(number);
+        found.ok_or_else(|| Error::internal(format!("input {number} of a compaction is missing")))
+    };
+    plan.input_files().map(|number| Ok(table(number)?.meta().clone())).collect()
+}
 
-    fn merge_inputs(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<MergeOutput> {
-        // In this order, no range tombstone at or below the first number in use is missing.
-        let in_use = self.snapshots.in_use();
-        let state = tree.state();
-        let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
-        let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
-        let ranges = state.merged_range_tombstones()?;
-        let filter = tree.filter.read().clone();
-        let operator = tree.merge_operator.read().clone();
-        let oldest = in_use.first().copied().unwrap_or(0);
-        let retention = Retention::new(in_use, ranges, plan.bottom);
-        let retention = MergingRetention::new(retention, operator, false);
-        let split_keys = match &plan.output_split {
-            OutputSplit::Unpartitioned | OutputSplit::WithinPartition | OutputSplit::IntoPartitions(_) => {
-                Vec::new()
-            }
-            OutputSplit::AtBoundaries => {
-                state.version.boundaries(plan.output_level).iter().cloned().collect()
-            }
-            OutputSplit::At(boundaries) => boundaries.clone(),
-        };
-        let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
-        cursor.seek_to_first()?;
-        let merge = MergeParameters { end: None, retention, filter, oldest };
-        let (FinishedOutput { tables, drops }, dropped) =
-            self.merge(tree, cursor, merge, output.split_at(split_keys))?;
-        Ok(MergeOutput { tables, drops, bytes_read, dropped })
-    }
+fn merge_inputs(store: &StoreInner, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<MergeOutput> {
+    // In this order, no range tombstone at or below the first number in use is missing.
+    let in_use = store.snapshots.in_use();
+    let state = tree.state();
+    let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
+    let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
+    let ranges = state.merged_range_tombstones()?;
+    let filter = tree.filter.read().clone();
+    let operator = tree.merge_operator.read().clone();
+    let oldest = in_use.first().copied().unwrap_or(0);
+    let retention = Retention::new(in_use, ranges, plan.bottom);
+    let retention = MergingRetention::new(retention, operator, false);
+    let split_keys = match &plan.output_split {
+        OutputSplit::Unpartitioned | OutputSplit::WithinPartition | OutputSplit::IntoPartitions(_) => {
+            Vec::new()
+        }
+        OutputSplit::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
+        OutputSplit::At(boundaries) => boundaries.clone(),
+    };
+    let output = TableOutput::new(store, tree, plan.target_file_bytes, retention.filtered_through());
+    cursor.seek_to_first()?;
+    let merge = MergeParameters { end: None, retention, filter, oldest };
+    let (FinishedOutput { tables, drops }, dropped) =
+        merge_entries(store, tree, cursor, merge, output.split_at(split_keys))?;
+    Ok(MergeOutput { tables, drops, bytes_read, dropped })
+}
 
-    /// Merges the entries from the position of `cursor` up to the end into `output`. Also returns the number of dropped
-    /// entries.
-    pub(in crate::store) fn merge(
-        &self,
-        tree: &Arc<Tree>,
-        mut cursor: MergingCursor<ComponentCursor>,
-        merge: MergeParameters<'_>,
-        output: TableOutput<'_>,
-    ) -> Result<(FinishedOutput, u64)> {
-        let MergeParameters { end, mut retention, filter, oldest } = merge;
-        let mut output = FilteredOutput::new(output, filter, oldest);
-        let mut entries = 0_u64;
-        while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
-            if entries.is_multiple_of(CHECK_INTERVAL) && self.is_abandoned(tree) {
-                return Err(Error::new(ErrorKind::Closed, "the compaction was abandoned"));
-            }
-            entries += 1;
-            retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
-            cursor.next()?;
+/// Merges the entries from the position of `cursor` up to the end into `output`. Also returns the number of dropped
+/// entries.
+pub(in crate::store) fn merge_entries(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    mut cursor: MergingCursor<ComponentCursor>,
+    merge: MergeParameters<'_>,
+    output: TableOutput<'_>,
+) -> Result<(FinishedOutput, u64)> {
+    let MergeParameters { end, mut retention, filter, oldest } = merge;
+    let mut output = FilteredOutput::new(output, filter, oldest);
+    let mut entries = 0_u64;
+    while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
+        if entries.is_multiple_of(CHECK_INTERVAL) && store.is_abandoned(tree) {
+            return Err(Error::new(ErrorKind::Closed, "the compaction was abandoned"));
         }
-        retention.finish(&mut output)?;
-        let (output, filtered) = output.finish()?;
-        let finished = output.finish()?;
-        let written_entries: u64 = finished.tables.iter().map(|table| table.entries).sum();
-        let expected = retention.retained(entries).saturating_sub(filtered);
-        if written_entries != expected {
-            return Err(Error::internal(format!(
-                "a compaction read {entries} entries and wrote {written_entries} instead of {expected}"
-            )));
-        }
-        Ok((finished, entries.saturating_sub(written_entries)))
+        entries += 1;
+        retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
+        cursor.next()?;
     }
+    retention.finish(&mut output)?;
+    let (output, filtered) = output.finish()?;
+    let finished = output.finish()?;
+    let written_entries: u64 = finished.tables.iter().map(|table| table.entries).sum();
+    let expected = retention.retained(entries).saturating_sub(filtered);
+    if written_entries != expected {
+        return Err(Error::internal(format!(
+            "a compaction read {entries} entries and wrote {written_entries} instead of {expected}"
+        )));
+    }
+    Ok((finished, entries.saturating_sub(written_entries)))
 }
 
 /// The parameters of a merge.

@@ -25,83 +25,40 @@ use std::sync::atomic::Ordering;
 use bolide_base::Result;
 
 use crate::store::StoreInner;
+use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
+use crate::store::jobs::sorted_view::{can_defer_views, rebuild_views_locked, refresh_views};
 use crate::store::read::newest_reads::update_rows;
-use crate::store::tree::logged_memtable::LoggedMemtable;
-use crate::store::tree::{Tree, TreeState};
-use crate::version::VersionSet;
+use crate::store::tree::Tree;
 
-/// The changes of a flush to the state of a tree, apart from the version.
-#[derive(Clone, Copy)]
-pub(in crate::store) struct FlushedMemtables<'a> {
-    /// The memtables whose entries are in sstables now, or in `retained`.
-    pub(in crate::store) memtables: &'a [Arc<LoggedMemtable>],
-    /// Replaces them.
-    pub(in crate::store) retained: Option<&'a Arc<LoggedMemtable>>,
-}
-
-/// The state `now` with the memtables of `flushed` replaced by the version in the manifest. Without `flushed`, `now`
-/// itself.
-pub(in crate::store) fn next_state(
-    tree: &Tree,
-    versions: &VersionSet,
-    flushed: Option<FlushedMemtables<'_>>,
-    now: &TreeState,
-) -> TreeState {
-    match flushed.zip(versions.current(tree.id)) {
-        Some((flushed, version)) => now.installed(version, flushed.memtables, flushed.retained.cloned()),
-        None => now.clone(),
+/// Publishes a flush that is in the manifest: with rebuilt views if readers demand them.
+///
+/// # Errors
+/// As [`rebuild_views`](rebuild_views); the flush is published nevertheless.
+pub(in crate::store) fn publish_flush(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flushed: FlushedMemtables<'_>,
+) -> Result<()> {
+    let next = next_state(tree, &store.versions.lock(), Some(flushed), &tree.state_guard());
+    let can_defer = can_defer_views(store, tree, &next) || writers_need_room(&store.options, tree);
+    let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
+        let row_update = update_rows(&store.rows, tree, flushed.memtables);
+        publish_state(tree, &store.versions.lock(), Some(flushed), |next| next);
+        drop(row_update);
+        // Writers that wait for a free memtable may continue.
+        store.wake_workers();
+        return refresh_views(store, tree);
+    };
+    let rebuilt = rebuild_views_locked(store, tree, Some(flushed));
+    drop(view_rebuild_lock);
+    store.wake_workers();
+    // Work is left if another thread requested a rebuild, writers would have waited, or the rebuild failed.
+    if rebuilt.is_err() {
+        store.work.lock().add_views_due([tree.id]);
+    } else if tree.rebuild_requested.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
+        return refresh_views(store, tree);
     }
-}
-
-/// Replaces the state of `tree` by the result of `change` for the [`next_state`].
-pub(in crate::store) fn publish_state(
-    tree: &Tree,
-    versions: &VersionSet,
-    flushed: Option<FlushedMemtables<'_>>,
-    change: impl FnOnce(TreeState) -> TreeState,
-) {
-    tree.replace_state(|now| change(next_state(tree, versions, flushed, now)));
-    if flushed.is_some() {
-        tree.publication_pending.store(false, Ordering::Release);
-    }
-}
-
-impl StoreInner {
-    /// Publishes a flush that is in the manifest: with rebuilt views if readers demand them.
-    ///
-    /// # Errors
-    /// As [`rebuild_views`](Self::rebuild_views); the flush is published nevertheless.
-    pub(in crate::store) fn publish_flush(
-        &self,
-        tree: &Arc<Tree>,
-        flushed: FlushedMemtables<'_>,
-    ) -> Result<()> {
-        let next = next_state(tree, &self.versions.lock(), Some(flushed), &tree.state_guard());
-        let can_defer = self.can_defer_views(tree, &next) || self.writers_need_room(tree);
-        let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
-            let row_update = update_rows(&self.rows, tree, flushed.memtables);
-            publish_state(tree, &self.versions.lock(), Some(flushed), |next| next);
-            drop(row_update);
-            // Writers that wait for a free memtable may continue.
-            self.wake_workers();
-            return self.refresh_views(tree);
-        };
-        let rebuilt = self.rebuild_views_locked(tree, Some(flushed));
-        drop(view_rebuild_lock);
-        self.wake_workers();
-        // Work is left if another thread requested a rebuild, writers would have waited, or the rebuild failed.
-        if rebuilt.is_err() {
-            self.work.lock().add_views_due([tree.id]);
-        } else if tree.rebuild_requested.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
-            return self.refresh_views(tree);
-        }
-        rebuilt
-    }
-
-    /// True if writers wait once one more memtable of `tree` is full.
-    pub(in crate::store) fn writers_need_room(&self, tree: &Tree) -> bool {
-        tree.state_guard().pending_flushes() >= self.options.max_immutable_memtables
-    }
+    rebuilt
 }
 
 #[cfg(test)]

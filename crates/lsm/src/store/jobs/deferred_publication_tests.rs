@@ -13,6 +13,12 @@ use crate::layout::Layout;
 use crate::layout::flush_plan::MAX_RETAINED_PERCENT;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::store::commit::log::Rotate;
+use crate::store::commit::segments::rotate;
+use crate::store::jobs::deferred_publication::publish_flush;
+use crate::store::jobs::install::{apply_placed, install};
+use crate::store::jobs::partition_flush::flush_into_partitions;
+use crate::store::jobs::sorted_view::rebuild_views;
+use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::{Store, StoreComponents};
 use crate::version::VersionEdit;
 
@@ -52,12 +58,12 @@ fn a_range_tombstone_is_removed_once() {
     drop(view);
     // A flush has written its edit when the work of other trees ends, twice.
     handle.publication_pending.store(true, Ordering::Release);
-    store.inner.remove_spent_tombstones();
-    store.inner.remove_spent_tombstones();
+    remove_spent_tombstones(&store.inner);
+    remove_spent_tombstones(&store.inner);
     store.inner.health.check().unwrap();
     assert_eq!(known(), 1);
     handle.publication_pending.store(false, Ordering::Release);
-    store.inner.remove_spent_tombstones();
+    remove_spent_tombstones(&store.inner);
     store.inner.health.check().unwrap();
     assert_eq!(known(), 0);
 }
@@ -75,11 +81,11 @@ fn another_edit_does_not_publish_a_pending_flush() {
     for table in handle.state().version.tables() {
         edit.remove_table(tree, table.meta().number);
     }
-    inner.apply_placed(&mut inner.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
+    apply_placed(inner, &mut inner.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
     handle.publication_pending.store(true, Ordering::Release);
-    inner.install(&handle, VersionEdit::new(), &[]).unwrap();
+    install(inner, &handle, VersionEdit::new(), &[]).unwrap();
     assert_eq!(tables(), 1);
-    inner.publish_flush(&handle, FlushedMemtables { memtables: &[], retained: None }).unwrap();
+    publish_flush(inner, &handle, FlushedMemtables { memtables: &[], retained: None }).unwrap();
     assert_eq!(tables(), 0);
     assert!(!handle.publication_pending.load(Ordering::Acquire));
 }
@@ -97,8 +103,8 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
         for key in 0..200_u8 {
             write(&store, |batch| batch.put(tree, &[key, round], &[7; 30]).unwrap());
         }
-        inner.rotate(&mut inner.log.lock(), Rotate::All).unwrap();
-        inner.flush_into_partitions(&handle, true).unwrap();
+        rotate(inner, &mut inner.log.lock(), Rotate::All).unwrap();
+        flush_into_partitions(inner, &handle, true).unwrap();
     }
     assert!(inner.versions.lock().views(tree).is_empty(), "no reader demands views");
     if has_pending_flush {
@@ -107,10 +113,10 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
             edit.remove_table(tree, table.meta().number);
         }
         let mut versions = inner.versions.lock();
-        inner.apply_placed(&mut versions, &handle, edit, &|_, _| {}).unwrap();
+        apply_placed(inner, &mut versions, &handle, edit, &|_, _| {}).unwrap();
         handle.publication_pending.store(true, Ordering::Release);
     }
-    inner.rebuild_views(&handle).unwrap();
+    rebuild_views(inner, &handle).unwrap();
     inner.health.check().unwrap();
     inner.versions.lock().views(tree).len()
 }

@@ -8,6 +8,8 @@ use bolide_base::{Result, TreeId};
 use crate::layout::Layout;
 use crate::options::TreeOptions;
 use crate::store::Store;
+use crate::store::jobs::install::install_placed;
+use crate::store::jobs::sorted_view::rebuild_views;
 use crate::version::{LAST_LEVEL, Version, VersionEdit, boundaries_between};
 
 impl Store {
@@ -27,7 +29,7 @@ impl Store {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };
             let mut edit = VersionEdit::new();
             edit.set_options(tree.id, options.encode());
-            inner.install_placed(&tree, edit, &|version, edit| {
+            install_placed(inner, &tree, edit, &|version, edit| {
                 if let Some(tables) = layout.strategy().partition_tables() {
                     add_boundaries(version, tables, edit);
                 }
@@ -35,7 +37,7 @@ impl Store {
             tree.set_options(options);
             Ok(())
         })?;
-        inner.rebuild_views(&tree)
+        rebuild_views(inner, &tree)
     }
 }
 

@@ -40,7 +40,7 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::memtable::Memtable;
 use crate::store::StoreInner;
-use crate::store::jobs::scheduler::BackgroundJob;
+use crate::store::jobs::job::{BackgroundJob, JobReport};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
@@ -95,81 +95,108 @@ fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
     if others.iter().any(|logged| logged.is_compacted()) { &[] } else { inputs }
 }
 
-impl StoreInner {
-    /// A compaction in memory of a tree, if one is worth it.
-    pub(in crate::store) fn pick_memory_compaction(&self, work: &WorkState) -> Option<BackgroundJob> {
-        if !self.options.memory_compaction {
-            return None;
-        }
-        let trees = self.trees.load();
-        let is_due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && self.compacts_in_memory(tree);
-        trees.values().find(is_due).map(|tree| BackgroundJob::CompactMemory(tree.clone()))
+/// A compaction of the full memtables of a tree.
+struct MemoryCompactionJob(Arc<Tree>);
+
+impl BackgroundJob for MemoryCompactionJob {
+    fn begin(&self, work: &mut WorkState) {
+        work.flushing.insert(self.0.id);
     }
 
-    fn compacts_in_memory(&self, tree: &Tree) -> bool {
-        let state = tree.state_guard();
-        state.pending_flushes() > 0
-            && !tree.flush_all.load(Ordering::Acquire)
-            && tree.backend().is_lsm()
-            && tree.collectors.read().is_none()
-            // With a limit of one full memtable, there is no memory for an output and the next full memtable.
-            && self.options.max_immutable_memtables > 1
-            && !inputs(&state, self.options.memtable_bytes).is_empty()
+    fn run(&self, store: &StoreInner) -> Result<()> {
+        compact_memory(store, &self.0)
     }
 
-    /// Compacts full memtables of `tree` into one with their visible versions.
-    pub(in crate::store) fn compact_memory(&self, tree: &Arc<Tree>) -> Result<()> {
-        let state = tree.state();
-        let inputs = inputs(&state, self.options.memtable_bytes);
-        let MemtableOutput { memtable, drops } = self.merge_visible(tree, inputs)?;
-        memtable.index_points_as(inputs.iter().map(|logged| &*logged.memtable));
-        let entries: usize = inputs.iter().map(|logged| logged.memtable.entries()).sum();
-        let dropped_entries = entries.saturating_sub(memtable.entries());
-        let is_large = memtable.memory_bytes() > self.options.memtable_bytes;
-        if !tree.compact_immutables(inputs, LoggedMemtable::compacted(memtable, inputs)) {
-            return Ok(());
-        }
-        if is_large {
-            tree.flush_all.store(true, Ordering::Release);
-        }
-        self.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
-        self.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
-        let Some(drops) = drops else { return Ok(()) };
-        // The writes that hide them may only be in the log: they must be durable before the listener relies on them.
-        self.log.sync(&self.health)?;
-        drops.installed();
-        Ok(())
+    fn end(&self, work: &mut WorkState) {
+        work.flushing.remove(&self.0.id);
     }
 
-    /// Merges the versions of `inputs` that some view may see.
-    fn merge_visible(&self, tree: &Arc<Tree>, inputs: &[Arc<LoggedMemtable>]) -> Result<MemtableOutput> {
-        let drops = tree.drop_listener.read().as_ref().map(|listener| listener.begin());
-        // In this order, no range tombstone at or below the first number in use is missing.
-        let in_use = self.snapshots.in_use();
-        let ranges = tree.state().merged_range_tombstones()?;
-        let visibility = tree.flush_visibility(inputs, &in_use);
-        let mut output =
-            MemtableOutput { memtable: Memtable::with_budget(self.options.memtable_bytes), drops };
-        let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);
-        let mut cursor =
-            MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(visibility)).collect());
-        cursor.seek_to_first()?;
-        for entry in 0_u64.. {
-            if entry.is_multiple_of(CHECK_INTERVAL) && self.is_abandoned(tree) {
-                return Err(Error::new(ErrorKind::Closed, "the compaction in memory was abandoned"));
-            }
-            if !cursor.valid() {
-                break;
-            }
-            retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
-            cursor.next()?;
-        }
-        retention.finish(&mut output)?;
-        for range in inputs.iter().flat_map(|logged| logged.memtable.range_tombstones()) {
-            output.memtable.delete_range(&range.start, &range.end, range.sequence);
-        }
-        Ok(output)
+    fn report(&self) -> JobReport {
+        // A success does not prove that a full disk has space again.
+        JobReport::Failure
     }
+}
+
+/// Picks a compaction in memory of a tree, if one is worth it.
+pub(in crate::store) fn pick_memory_compaction(
+    store: &StoreInner,
+    work: &mut WorkState,
+) -> Option<Box<dyn BackgroundJob>> {
+    if !store.options.memory_compaction {
+        return None;
+    }
+    let trees = store.trees.load();
+    let is_due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && compacts_in_memory(store, tree);
+    let tree = trees.values().find(is_due)?;
+    Some(Box::new(MemoryCompactionJob(tree.clone())))
+}
+
+fn compacts_in_memory(store: &StoreInner, tree: &Tree) -> bool {
+    let state = tree.state_guard();
+    state.pending_flushes() > 0
+        && !tree.flush_all.load(Ordering::Acquire)
+        && tree.backend().is_lsm()
+        && tree.collectors.read().is_none()
+        // With a limit of one full memtable, there is no memory for an output and the next full memtable.
+        && store.options.max_immutable_memtables > 1
+        && !inputs(&state, store.options.memtable_bytes).is_empty()
+}
+
+/// Compacts full memtables of `tree` into one with their visible versions.
+fn compact_memory(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    let state = tree.state();
+    let inputs = inputs(&state, store.options.memtable_bytes);
+    let MemtableOutput { memtable, drops } = merge_visible(store, tree, inputs)?;
+    memtable.index_points_as(inputs.iter().map(|logged| &*logged.memtable));
+    let entries: usize = inputs.iter().map(|logged| logged.memtable.entries()).sum();
+    let dropped_entries = entries.saturating_sub(memtable.entries());
+    let is_large = memtable.memory_bytes() > store.options.memtable_bytes;
+    if !tree.compact_immutables(inputs, LoggedMemtable::compacted(memtable, inputs)) {
+        return Ok(());
+    }
+    if is_large {
+        tree.flush_all.store(true, Ordering::Release);
+    }
+    store.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
+    store.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
+    let Some(drops) = drops else { return Ok(()) };
+    // The writes that hide them may only be in the log: they must be durable before the listener relies on them.
+    store.log.sync(&store.health)?;
+    drops.installed();
+    Ok(())
+}
+
+/// Merges the versions of `inputs` that some view may see.
+fn merge_visible(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    inputs: &[Arc<LoggedMemtable>],
+) -> Result<MemtableOutput> {
+    let drops = tree.drop_listener.read().as_ref().map(|listener| listener.begin());
+    // In this order, no range tombstone at or below the first number in use is missing.
+    let in_use = store.snapshots.in_use();
+    let ranges = tree.state().merged_range_tombstones()?;
+    let visibility = tree.flush_visibility(inputs, &in_use);
+    let mut output = MemtableOutput { memtable: Memtable::with_budget(store.options.memtable_bytes), drops };
+    let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);
+    let mut cursor =
+        MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(visibility)).collect());
+    cursor.seek_to_first()?;
+    for entry in 0_u64.. {
+        if entry.is_multiple_of(CHECK_INTERVAL) && store.is_abandoned(tree) {
+            return Err(Error::new(ErrorKind::Closed, "the compaction in memory was abandoned"));
+        }
+        if !cursor.valid() {
+            break;
+        }
+        retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
+        cursor.next()?;
+    }
+    retention.finish(&mut output)?;
+    for range in inputs.iter().flat_map(|logged| logged.memtable.range_tombstones()) {
+        output.memtable.delete_range(&range.start, &range.end, range.sequence);
+    }
+    Ok(output)
 }
 
 #[cfg(test)]

@@ -2,31 +2,57 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `scheduler`, `work`, `workers` | the order of jobs, the state of the work, and the threads |
+//! | `job`, `scheduler` | a unit of work; the order and the outcome of jobs, whatever they do |
+//! | `work`, `workers` | the state of the work, and the threads |
+//! | `manual` | work that a caller requests and waits for |
 //! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
 //! | `partition_flush`, `retained` | flushes into partitions, and the entries that they retain |
-//! | `deferred_publication` | when readers see a flush into partitions |
 //! | `memory_compaction` | compaction of full memtables in memory |
-//! | `table_output` | the sstables that a flush or a compaction writes |
-//! | `sorted_view` | rebuilds of the sorted views of a tree |
+//! | `table_output`, `install` | the sstables that a job writes, and their installation |
+//! | `publication`, `deferred_publication` | when readers see a flush |
+//! | `sorted_view`, `view_rebuild` | rebuilds of the sorted views of a tree |
+//! | `garbage`, `idle` | garbage collection of external trees; idle detection |
 //! | `layout_change` | change of the layout of a tree in use |
-//! | `idle`, `idle_work` | idle detection, and work that waits for idle writes |
 //! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
+//!
+//! A kind of job is a file with a [`BackgroundJob`](job::BackgroundJob) and a function that picks it, registered in [`PICKERS`].
 
 pub(super) mod compact;
 pub(super) mod deferred_publication;
 pub(super) mod flush;
+pub(super) mod garbage;
 pub(super) mod idle;
-pub(super) mod idle_work;
+pub(super) mod install;
+pub(super) mod job;
 pub(super) mod layout_change;
+mod manual;
 pub(super) mod memory_compaction;
 pub(super) mod obsolete_files;
 pub(super) mod partition_flush;
+pub(super) mod publication;
 pub(super) mod retained;
 pub(super) mod rewrite;
 pub(super) mod scheduler;
 pub(super) mod sorted_view;
 pub(super) mod spent_tombstones;
 pub(super) mod table_output;
+pub(super) mod view_rebuild;
 pub(super) mod work;
 pub(super) mod workers;
+
+use self::compact::pick_compaction;
+use self::flush::pick_flush;
+use self::garbage::pick_garbage_collection;
+use self::job::{Picker, pick_shared_tasks};
+use self::memory_compaction::pick_memory_compaction;
+use self::view_rebuild::pick_view_rebuild;
+
+/// The kinds of jobs, the most urgent first. Flushes free memory and log; a compaction in memory may spare a flush.
+const PICKERS: [Picker; 6] = [
+    pick_shared_tasks,
+    pick_memory_compaction,
+    pick_flush,
+    pick_compaction,
+    pick_view_rebuild,
+    pick_garbage_collection,
+];

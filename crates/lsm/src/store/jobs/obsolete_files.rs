@@ -13,71 +13,73 @@ use crate::version::CutTail;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl StoreInner {
-    /// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
-    /// opening.
-    pub(in crate::store) fn remove_obsolete_files(&self) {
-        if self.health.check().is_err() {
-            return;
-        }
-        // A running checkpoint links files by name.
-        let Some(_locked) = self.file_removal.try_lock() else { return };
-        for name in self.table_files.obsolete.take() {
-            if let FileName::Table(number) = name {
-                self.table_files.pool.close(number);
-            }
-            if !self.remove(name) {
-                self.table_files.obsolete.push(name);
-            }
-        }
-        self.remove_old_logs();
+/// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
+/// opening.
+pub(in crate::store) fn remove_obsolete_files(store: &StoreInner) {
+    if store.health.check().is_err() {
+        return;
     }
-
-    fn remove_old_logs(&self) {
-        let durable_floor = self.versions.lock().wal_floor();
-        let spent: Vec<u64> =
-            self.old_logs.lock().iter().copied().filter(|&number| number < durable_floor).collect();
-        let gone: Vec<u64> = spent.into_iter().filter(|&number| self.remove(FileName::Wal(number))).collect();
-        self.old_logs.lock().retain(|number| !gone.contains(number));
-    }
-
-    /// True if the file is gone.
-    fn remove(&self, name: FileName) -> bool {
-        match self.retire(name) {
-            Ok(()) => true,
-            Err(error) => error.kind() == ErrorKind::NotFound,
+    // A running checkpoint links files by name.
+    let Some(_locked) = store.file_removal.try_lock() else { return };
+    for name in store.table_files.obsolete.take() {
+        if let FileName::Table(number) = name {
+            store.table_files.pool.close(number);
+        }
+        if !remove(store, name) {
+            store.table_files.obsolete.push(name);
         }
     }
+    remove_old_logs(store);
+}
 
-    /// Removes an obsolete file. A segment whose tail recovery cut off is renamed instead and remains.
-    pub(in crate::store) fn retire(&self, name: FileName) -> Result<()> {
-        let dir = &self.options.dir;
-        match name {
-            FileName::Wal(number) if self.versions.lock().cut_tails().contains_key(&number) => {
-                self.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
-            }
-            _ => self.vfs.remove(&name.path(dir)),
+fn remove_old_logs(store: &StoreInner) {
+    let durable_floor = store.versions.lock().wal_floor();
+    let spent: Vec<u64> =
+        store.old_logs.lock().iter().copied().filter(|&number| number < durable_floor).collect();
+    let gone: Vec<u64> = spent.into_iter().filter(|&number| remove(store, FileName::Wal(number))).collect();
+    store.old_logs.lock().retain(|number| !gone.contains(number));
+}
+
+/// True if the file is gone.
+fn remove(store: &StoreInner, name: FileName) -> bool {
+    match retire(store, name) {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
+/// Removes an obsolete file. A segment whose tail recovery cut off is renamed instead and remains.
+pub(in crate::store) fn retire(store: &StoreInner, name: FileName) -> Result<()> {
+    let dir = &store.options.dir;
+    match name {
+        FileName::Wal(number) if store.versions.lock().cut_tails().contains_key(&number) => {
+            store.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
         }
+        _ => store.vfs.remove(&name.path(dir)),
     }
+}
 
-    /// The tails that recoveries cut off from log segments, oldest first, as long as their files exist.
-    pub(in crate::store) fn cut_tails(&self) -> Vec<CutTail> {
-        // In a read-only store, the last one is not in the manifest yet.
-        let found = self.log.lock().tail.and_then(|tail| tail.cut_tail);
-        self.versions.lock().cut_tails().values().copied().chain(found).collect()
-    }
+/// The tails that recoveries cut off from log segments, oldest first, as long as their files exist.
+pub(in crate::store) fn cut_tails(store: &StoreInner) -> Vec<CutTail> {
+    // In a read-only store, the last one is not in the manifest yet.
+    let found = store.log.lock().tail.and_then(|tail| tail.cut_tail);
+    store.versions.lock().cut_tails().values().copied().chain(found).collect()
+}
 
-    /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
-    pub(in crate::store) fn log_floor_without(&self, tree: &Tree, flushed: &[Arc<LoggedMemtable>]) -> u64 {
-        // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
-        let current = self.current_log.load(Ordering::Acquire);
-        let oldest = |other: &Arc<Tree>| {
-            let state = other.state_guard();
-            let remains = |logged: &&Arc<LoggedMemtable>| {
-                other.id != tree.id || !flushed.iter().any(|done| Arc::ptr_eq(done, logged))
-            };
-            state.memtables().filter(remains).filter_map(|logged| logged.first_log()).min()
+/// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
+pub(in crate::store) fn log_floor_without(
+    store: &StoreInner,
+    tree: &Tree,
+    flushed: &[Arc<LoggedMemtable>],
+) -> u64 {
+    // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
+    let current = store.current_log.load(Ordering::Acquire);
+    let oldest = |other: &Arc<Tree>| {
+        let state = other.state_guard();
+        let remains = |logged: &&Arc<LoggedMemtable>| {
+            other.id != tree.id || !flushed.iter().any(|done| Arc::ptr_eq(done, logged))
         };
-        self.trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)
-    }
+        state.memtables().filter(remains).filter_map(|logged| logged.first_log()).min()
+    };
+    store.trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)
 }

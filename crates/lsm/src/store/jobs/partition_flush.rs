@@ -13,6 +13,7 @@
 //! takes all memtables but the writable one, including those of retained entries.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,17 +31,19 @@ use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
 use crate::store::StoreInner;
 use crate::store::jobs::compact::MergeParameters;
-use crate::store::jobs::deferred_publication::FlushedMemtables;
+use crate::store::jobs::compact::merge_entries;
+use crate::store::jobs::deferred_publication::publish_flush;
+use crate::store::jobs::install::{apply_placed, install_outputs};
+use crate::store::jobs::publication::FlushedMemtables;
+use crate::store::jobs::retained::{PartitionRange, note_flushed, retain};
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::jobs::work::SharedTasks;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::{LAST_LEVEL, Partition, TableMeta, Version, VersionEdit, boundaries_between};
 
 /// Maximum bytes of an entry in the log, without key and value.
 const ENTRY_BYTES: u64 = 32;
-
-/// The bounds of a partition: an inclusive start and an exclusive end.
-pub(in crate::store) type PartitionRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Totals of the new entries of one partition.
 #[derive(Debug, Default)]
@@ -71,7 +74,7 @@ struct TaskOutput {
 }
 
 /// A running flush: its tasks are shared by several threads.
-pub(in crate::store) struct PartitionFlush {
+struct PartitionFlush {
     tree: Arc<Tree>,
     state: Arc<TreeState>,
     flushed: Vec<Arc<LoggedMemtable>>,
@@ -104,13 +107,32 @@ impl Drop for RunningTask<'_> {
     }
 }
 
-impl PartitionFlush {
-    /// True while tasks wait.
-    pub(in crate::store) fn has_tasks(&self) -> bool {
+impl SharedTasks for PartitionFlush {
+    fn has_tasks(&self) -> bool {
         let progress = self.progress.lock();
         !progress.failed && progress.next < self.tasks.len()
     }
 
+    fn run_tasks(&self, store: &StoreInner) {
+        while let Some((position, task)) = self.next_task() {
+            let running = RunningTask(self);
+            let written = write_partition(store, self, task);
+            let mut progress = self.progress.lock();
+            progress.failed |= written.is_err();
+            progress.written.push((position, written));
+            drop(progress);
+            drop(running);
+        }
+    }
+}
+
+impl fmt::Debug for PartitionFlush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionFlush").finish_non_exhaustive()
+    }
+}
+
+impl PartitionFlush {
     fn next_task(&self) -> Option<(usize, &PartitionTask)> {
         let mut progress = self.progress.lock();
         let position = progress.next;
@@ -118,19 +140,6 @@ impl PartitionFlush {
         progress.next += 1;
         progress.running += 1;
         Some((position, task))
-    }
-
-    /// Runs tasks until none waits.
-    pub(in crate::store) fn run_tasks(&self, store: &StoreInner) {
-        while let Some((position, task)) = self.next_task() {
-            let running = RunningTask(self);
-            let written = store.write_partition(self, task);
-            let mut progress = self.progress.lock();
-            progress.failed |= written.is_err();
-            progress.written.push((position, written));
-            drop(progress);
-            drop(running);
-        }
     }
 
     /// Waits for tasks of other threads. Returns the outputs in the order of the tasks.
@@ -148,42 +157,46 @@ impl PartitionFlush {
     }
 }
 
-impl StoreInner {
-    /// Writes the full memtables of `tree` into its partitions and installs the outputs. Entries may be retained,
-    /// unless `flush_all`.
-    pub(in crate::store) fn flush_into_partitions(&self, tree: &Arc<Tree>, flush_all: bool) -> Result<()> {
-        let state = tree.state();
-        let flushed = state.immutables.clone();
-        if flushed.is_empty() {
-            return Ok(());
-        }
-        self.health.check()?;
-        let in_use = self.snapshots.in_use();
-        let visibility = tree.flush_visibility(&flushed, &in_use);
-        let partitions = state.version.partitions(LAST_LEVEL);
-        let counted = count_new_entries(&flushed, visibility, &partitions)?;
-        let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
-        let max_retained = if flush_all || has_operands { 0 } else { self.max_retained_bytes(tree) };
-        let target = tree.options().target_file_bytes;
-        let actions = flush_plan::plan(
-            &partition_loads(&partitions, &counted),
-            target,
-            self.options.partition_tables,
-            max_retained,
-        );
-        let range = |partition: &Partition<'_>| {
-            (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
-        };
-        let planned = || partitions.iter().zip(&actions);
-        let tasks: Vec<PartitionTask> = planned()
-            .filter_map(|(partition, action)| plan_task(partition, action, range(partition)))
-            .collect();
-        let retained_ranges: Vec<PartitionRange> =
-            planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
-        drop(partitions);
-        // In this order, no range tombstone at or below the first number in use is missing.
-        let ranges = tree.state().merged_range_tombstones()?;
-        let flush = self.run_shared(PartitionFlush {
+/// Writes the full memtables of `tree` into its partitions and installs the outputs. Entries may be retained,
+/// unless `flush_all`.
+pub(in crate::store) fn flush_into_partitions(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flush_all: bool,
+) -> Result<()> {
+    let state = tree.state();
+    let flushed = state.immutables.clone();
+    if flushed.is_empty() {
+        return Ok(());
+    }
+    store.health.check()?;
+    let in_use = store.snapshots.in_use();
+    let visibility = tree.flush_visibility(&flushed, &in_use);
+    let partitions = state.version.partitions(LAST_LEVEL);
+    let counted = count_new_entries(&flushed, visibility, &partitions)?;
+    let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
+    let max_retained = if flush_all || has_operands { 0 } else { max_retained_bytes(store, tree) };
+    let target = tree.options().target_file_bytes;
+    let actions = flush_plan::plan(
+        &partition_loads(&partitions, &counted),
+        target,
+        store.options.partition_tables,
+        max_retained,
+    );
+    let range = |partition: &Partition<'_>| {
+        (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
+    };
+    let planned = || partitions.iter().zip(&actions);
+    let tasks: Vec<PartitionTask> =
+        planned().filter_map(|(partition, action)| plan_task(partition, action, range(partition))).collect();
+    let retained_ranges: Vec<PartitionRange> =
+        planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
+    drop(partitions);
+    // In this order, no range tombstone at or below the first number in use is missing.
+    let ranges = tree.state().merged_range_tombstones()?;
+    let flush = run_shared(
+        store,
+        PartitionFlush {
             tree: tree.clone(),
             state,
             flushed,
@@ -195,162 +208,162 @@ impl StoreInner {
             tasks,
             progress: Mutex::default(),
             done: Condvar::new(),
-        });
-        let written = self.collect_outputs(flush.finish())?;
-        let mut numbers: Vec<u64> = Vec::new();
-        for one in &written {
-            numbers.extend(one.finished.tables.iter().map(|table| table.number));
-        }
-        let retained = self.install_partitions(&flush, &written, &retained_ranges, &numbers)?;
-        let flushed = FlushedMemtables { memtables: &flush.flushed, retained: retained.as_ref() };
-        let published = self.publish_flush(tree, flushed);
-        self.count_flush(tree, &flush, &actions, written);
-        published
+        },
+    );
+    let written = collect_outputs(store, flush.finish())?;
+    let mut numbers: Vec<u64> = Vec::new();
+    for one in &written {
+        numbers.extend(one.finished.tables.iter().map(|table| table.number));
     }
+    let retained = install_partitions(store, &flush, &written, &retained_ranges, &numbers)?;
+    let flushed = FlushedMemtables { memtables: &flush.flushed, retained: retained.as_ref() };
+    let published = publish_flush(store, tree, flushed);
+    count_flush(store, tree, &flush, &actions, written);
+    published
+}
 
-    /// The bytes that flushes of `tree` may retain, given the retained bytes of other trees.
-    fn max_retained_bytes(&self, tree: &Arc<Tree>) -> u64 {
-        let all = self.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
-        let trees = self.trees.load();
-        let others = trees.values().filter(|other| other.id != tree.id);
-        let retained: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
-        (all as u64).saturating_sub(retained)
+/// The bytes that flushes of `tree` may retain, given the retained bytes of other trees.
+fn max_retained_bytes(store: &StoreInner, tree: &Arc<Tree>) -> u64 {
+    let all = store.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
+    let trees = store.trees.load();
+    let others = trees.values().filter(|other| other.id != tree.id);
+    let retained: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
+    (all as u64).saturating_sub(retained)
+}
+
+/// Runs the tasks, with the help of idle threads.
+fn run_shared(store: &StoreInner, flush: PartitionFlush) -> Arc<PartitionFlush> {
+    let flush = Arc::new(flush);
+    let is_shared = flush.tasks.len() > 1 && store.options.background_threads > 1;
+    if is_shared {
+        store.work.lock().shared_tasks.push(flush.clone());
+        store.work.notify();
     }
-
-    /// Runs the tasks, with the help of idle threads.
-    fn run_shared(&self, flush: PartitionFlush) -> Arc<PartitionFlush> {
-        let flush = Arc::new(flush);
-        let is_shared = flush.tasks.len() > 1 && self.options.background_threads > 1;
-        if is_shared {
-            self.work.lock().partition_flushes.push(flush.clone());
-            self.work.notify();
-        }
-        flush.run_tasks(self);
-        if is_shared {
-            self.work.lock().partition_flushes.retain(|other| !Arc::ptr_eq(other, &flush));
-        }
-        flush
+    flush.run_tasks(store);
+    if is_shared {
+        let own: Arc<dyn SharedTasks> = flush.clone();
+        store.work.lock().shared_tasks.retain(|other| !Arc::ptr_eq(other, &own));
     }
+    flush
+}
 
-    /// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
-    fn collect_outputs(&self, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
-        let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
-        for result in results {
-            match result {
-                Ok(one) => written.push(one),
-                Err(error) => failure = failure.or(Some(error)),
+/// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
+fn collect_outputs(store: &StoreInner, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
+    let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
+    for result in results {
+        match result {
+            Ok(one) => written.push(one),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let Some(error) = failure else { return Ok(written) };
+    for table in written.iter().flat_map(|one| &one.finished.tables) {
+        store.table_files.obsolete.push(FileName::Table(table.number));
+    }
+    Err(error)
+}
+
+fn write_partition(store: &StoreInner, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
+    let tree = &flush.tree;
+    let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
+    let cursor =
+        |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
+    sources.splice(0..0, flush.flushed.iter().map(cursor));
+    let is_flush = task.inputs.is_empty();
+    let retention = Retention::new(flush.in_use.clone(), flush.ranges.clone(), task.bottom);
+    let retention = MergingRetention::new(retention, flush.operator.clone(), is_flush);
+    // Entries that the filter of the layer above drops are dropped only where sstables are rewritten.
+    let filter = flush.filter.clone().filter(|_| !is_flush);
+    let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
+    let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
+    let target = tree.options().target_file_bytes;
+    let output = TableOutput::new(store, tree, target, filtered_through).split_at(task.split_keys.clone());
+    let oldest = flush.in_use.first().copied().unwrap_or(0);
+    let mut cursor = MergingCursor::new(sources);
+    match &task.range.0 {
+        Some(start) => cursor.seek(start, MAX_SEQUENCE)?,
+        None => cursor.seek_to_first()?,
+    }
+    let merge = MergeParameters { end: task.range.1.as_deref(), retention, filter, oldest };
+    let (finished, dropped) = merge_entries(store, tree, cursor, merge, output)?;
+    Ok(TaskOutput { finished, bytes_read, dropped })
+}
+
+/// Makes the outputs and the retained entries durable, and returns the memtable of the latter. Readers do not see
+/// them yet.
+fn install_partitions(
+    store: &StoreInner,
+    flush: &PartitionFlush,
+    written: &[TaskOutput],
+    retained_ranges: &[PartitionRange],
+    numbers: &[u64],
+) -> Result<Option<Arc<LoggedMemtable>>> {
+    let tree = &flush.tree;
+    let discard_outputs = || {
+        for &number in numbers {
+            store.table_files.obsolete.push(FileName::Table(number));
+        }
+    };
+    let retained = retain(store, tree, &flush.flushed, flush.visibility, retained_ranges)
+        .inspect_err(|_| discard_outputs())?;
+    let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
+    let mut edit = VersionEdit::new();
+    for &number in &inputs {
+        edit.remove_table(tree.id, number);
+    }
+    note_flushed(store, tree, &flush.flushed, retained.as_ref(), &mut edit);
+    edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
+    let place = |version: &Version, edit: &mut VersionEdit| {
+        for (task, written) in flush.tasks.iter().zip(written) {
+            for meta in &written.finished.tables {
+                let height = version.height_over(LAST_LEVEL, meta, &inputs);
+                edit.add_tables(tree.id, LAST_LEVEL, height, vec![meta.clone()]);
             }
-        }
-        let Some(error) = failure else { return Ok(written) };
-        for table in written.iter().flat_map(|one| &one.finished.tables) {
-            self.table_files.obsolete.push(FileName::Table(table.number));
-        }
-        Err(error)
-    }
-
-    fn write_partition(&self, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
-        let tree = &flush.tree;
-        let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
-        let cursor =
-            |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
-        sources.splice(0..0, flush.flushed.iter().map(cursor));
-        let is_flush = task.inputs.is_empty();
-        let retention = Retention::new(flush.in_use.clone(), flush.ranges.clone(), task.bottom);
-        let retention = MergingRetention::new(retention, flush.operator.clone(), is_flush);
-        // Entries that the filter of the layer above drops are dropped only where sstables are rewritten.
-        let filter = flush.filter.clone().filter(|_| !is_flush);
-        let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
-        let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
-        let target = tree.options().target_file_bytes;
-        let output = TableOutput::new(self, tree, target, filtered_through).split_at(task.split_keys.clone());
-        let oldest = flush.in_use.first().copied().unwrap_or(0);
-        let mut cursor = MergingCursor::new(sources);
-        match &task.range.0 {
-            Some(start) => cursor.seek(start, MAX_SEQUENCE)?,
-            None => cursor.seek_to_first()?,
-        }
-        let merge = MergeParameters { end: task.range.1.as_deref(), retention, filter, oldest };
-        let (finished, dropped) = self.merge(tree, cursor, merge, output)?;
-        Ok(TaskOutput { finished, bytes_read, dropped })
-    }
-
-    /// Makes the outputs and the retained entries durable, and returns the memtable of the latter. Readers do not see
-    /// them yet.
-    fn install_partitions(
-        &self,
-        flush: &PartitionFlush,
-        written: &[TaskOutput],
-        retained_ranges: &[PartitionRange],
-        numbers: &[u64],
-    ) -> Result<Option<Arc<LoggedMemtable>>> {
-        let tree = &flush.tree;
-        let discard_outputs = || {
-            for &number in numbers {
-                self.table_files.obsolete.push(FileName::Table(number));
-            }
-        };
-        let retained = self
-            .retain(tree, &flush.flushed, flush.visibility, retained_ranges)
-            .inspect_err(|_| discard_outputs())?;
-        let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
-        let mut edit = VersionEdit::new();
-        for &number in &inputs {
-            edit.remove_table(tree.id, number);
-        }
-        self.note_flushed(tree, &flush.flushed, retained.as_ref(), &mut edit);
-        edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
-        let place = |version: &Version, edit: &mut VersionEdit| {
-            for (task, written) in flush.tasks.iter().zip(written) {
-                for meta in &written.finished.tables {
-                    let height = version.height_over(LAST_LEVEL, meta, &inputs);
-                    edit.add_tables(tree.id, LAST_LEVEL, height, vec![meta.clone()]);
+            if task.splits {
+                for key in split_boundaries(version, task, &written.finished.tables) {
+                    edit.add_boundary(tree.id, LAST_LEVEL, key);
                 }
-                if task.splits {
-                    for key in split_boundaries(version, task, &written.finished.tables) {
-                        edit.add_boundary(tree.id, LAST_LEVEL, key);
-                    }
-                }
             }
-        };
-        self.install_outputs(numbers, || {
-            let mut versions = self.versions.lock();
-            self.apply_placed(&mut versions, tree, edit, &place)?;
-            tree.publication_pending.store(true, Ordering::Release);
-            Ok(())
-        })?;
-        Ok(retained.map(|retained| retained.memtable))
-    }
+        }
+    };
+    install_outputs(store, numbers, || {
+        let mut versions = store.versions.lock();
+        apply_placed(store, &mut versions, tree, edit, &place)?;
+        tree.publication_pending.store(true, Ordering::Release);
+        Ok(())
+    })?;
+    Ok(retained.map(|retained| retained.memtable))
+}
 
-    fn count_flush(
-        &self,
-        tree: &Arc<Tree>,
-        flush: &PartitionFlush,
-        actions: &[Action],
-        written: Vec<TaskOutput>,
-    ) {
-        let counters = &self.counters;
-        let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
-        tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        counters.flushes.fetch_add(1, Ordering::Relaxed);
-        for (task, one) in flush.tasks.iter().zip(written) {
-            match task.inputs.is_empty() {
-                true => counters.flushed_into(one.bytes()),
-                false => counters.compacted(one.bytes_read, one.bytes(), one.dropped),
-            }
-            if let Some(drops) = one.finished.drops {
-                drops.installed();
-            }
+fn count_flush(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flush: &PartitionFlush,
+    actions: &[Action],
+    written: Vec<TaskOutput>,
+) {
+    let counters = &store.counters;
+    let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
+    tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    counters.flushes.fetch_add(1, Ordering::Relaxed);
+    for (task, one) in flush.tasks.iter().zip(written) {
+        match task.inputs.is_empty() {
+            true => counters.flushed_into(one.bytes()),
+            false => counters.compacted(one.bytes_read, one.bytes(), one.dropped),
         }
-        for action in actions {
-            let counter = match action {
-                Action::None => continue,
-                Action::Abort => &counters.aborts,
-                Action::Minor => &counters.minor_compactions,
-                Action::Major { .. } => &counters.major_compactions,
-                Action::Split { .. } => &counters.splits,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(drops) = one.finished.drops {
+            drops.installed();
         }
+    }
+    for action in actions {
+        let counter = match action {
+            Action::None => continue,
+            Action::Abort => &counters.aborts,
+            Action::Minor => &counters.minor_compactions,
+            Action::Major { .. } => &counters.major_compactions,
+            Action::Split { .. } => &counters.splits,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -9,6 +9,9 @@ use bolide_base::{Result, TreeId};
 
 use crate::compaction::{CompactionPlan, OutputSplit, PlanInput, TableShape, VersionShape};
 use crate::store::Store;
+use crate::store::jobs::compact::compact_tree;
+use crate::store::jobs::obsolete_files::remove_obsolete_files;
+use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
@@ -47,10 +50,10 @@ impl Store {
                 Err(outcome) => return Ok(outcome),
             }
         };
-        let outcome = inner.compact_tree(&tree, &plan);
+        let outcome = compact_tree(inner, &tree, &plan);
         inner.work.lock().end_compaction(tree.id, &plan);
-        inner.remove_spent_tombstones();
-        inner.remove_obsolete_files();
+        remove_spent_tombstones(inner);
+        remove_obsolete_files(inner);
         inner.wake_workers();
         outcome.map(|()| RewriteOutcome::One { bytes, entries })
     }

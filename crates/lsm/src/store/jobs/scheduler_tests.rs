@@ -8,6 +8,7 @@ use crate::batch::StoreBatch;
 use crate::layout::Layout;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::store::StoreComponents;
+use crate::store::jobs::flush::pick_flush;
 
 /// A tree whose flushes take as long as it takes to fill its next memtables always has some that wait.
 #[test]
@@ -43,10 +44,10 @@ fn a_tree_with_a_permanent_backlog_does_not_starve_the_flushes_of_other_trees() 
         if waiting(busy) < 2 {
             continue;
         }
-        let job = inner.pick_flush(&inner.work.lock()).unwrap();
+        let job = pick_flush(inner, &mut inner.work.lock()).unwrap();
         flushes += 1;
-        quiet_flushes += u64::from(matches!(&job, BackgroundJob::Flush { tree, .. } if tree.id == quiet));
-        inner.run_job(job);
+        quiet_flushes += u64::from(job.merged_tree().is_some_and(|tree| tree.id == quiet));
+        inner.run_job(&*job);
         max_segments = max_segments.max(store.stats().old_log_segments);
     }
     assert!(flushes > 30 && quiet_flushes == 1, "{quiet_flushes} of {flushes}");

@@ -27,7 +27,7 @@ use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::store::StoreInner;
-use crate::store::jobs::deferred_publication::{FlushedMemtables, next_state, publish_state};
+use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
 use crate::store::jobs::work::WorkState;
 use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::tree_views::TreeViews;
@@ -37,234 +37,240 @@ use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};
 /// Number of runs outside of the view of a partition up to which a rebuild may be deferred.
 const MAX_LOOSE_RUNS: usize = 4;
 
-impl StoreInner {
-    /// The first level of `tree` that has views.
-    fn first_level(&self, tree: &Tree) -> Option<usize> {
-        self.options.sorted_views.first_level(tree.options().layout)
-    }
+/// The first level of `tree` that has views.
+fn first_level(store: &StoreInner, tree: &Tree) -> Option<usize> {
+    store.options.sorted_views.first_level(tree.options().layout)
+}
 
-    /// True if sstables of `tree` are read through views.
-    pub(in crate::store) fn has_views(&self, tree: &Tree) -> bool {
-        self.first_level(tree).is_some()
-    }
+/// True if sstables of `tree` are read through views.
+pub(in crate::store) fn has_views(store: &StoreInner, tree: &Tree) -> bool {
+    first_level(store, tree).is_some()
+}
 
-    /// Loads the views that the manifest names.
-    pub(in crate::store) fn open_views(&self) {
-        for tree in self.trees.load().values() {
-            let Some(level) = self.first_level(tree) else { continue };
-            let known = self.versions.lock().views(tree.id);
-            tree.replace_state(|now| {
-                let views = TreeViews::of(&now.version, Some(level), &known, &TreeViews::default());
-                TreeState { views, ..now.clone() }
-            });
-        }
-    }
-
-    /// Schedules rebuilds for views that are outdated after a crash, and the removal of unused ones.
-    pub(in crate::store) fn add_outdated_views(&self) {
-        let mut due = Vec::new();
-        for tree in self.trees.load().values() {
-            let state = tree.state();
-            let has_user = |view: &Arc<StoredView>| {
-                let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
-                used.any(|used| Arc::ptr_eq(used, view))
-            };
-            if state.views.are_behind() || !self.versions.lock().views(tree.id).iter().all(has_user) {
-                due.push(tree.id);
-            }
-        }
-        self.work.lock().add_views_due(due);
-    }
-
-    /// Rebuilds the views of `tree` after a change of its runs: now, or when they are demanded.
-    ///
-    /// # Errors
-    /// As [`rebuild_views`](Self::rebuild_views).
-    pub(in crate::store) fn refresh_views(&self, tree: &Arc<Tree>) -> Result<()> {
-        if self.can_defer_views(tree, &tree.state_guard()) {
-            self.work.lock().add_views_due([tree.id]);
-            return Ok(());
-        }
-        self.rebuild_views(tree)
-    }
-
-    /// True if the views of `tree` in `state` are outdated and not demanded now.
-    pub(in crate::store) fn can_defer_views(&self, tree: &Tree, state: &TreeState) -> bool {
-        // Views that are not outdated are rebuilt nevertheless, to release those of removed sstables.
-        let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
-        self.options.background_threads > 0 && !state.views.are_demanded() && is_behind
-    }
-
-    /// Rebuilds the views of `tree`. If another thread is rebuilding them, that thread does this too. Reads the
-    /// sstables that are new to the views.
-    ///
-    /// # Errors
-    /// Those of the manifest. Views are optional: after an error from reading sstables, a partition has no view, and
-    /// the next reader of the sstables receives the error.
-    pub(in crate::store) fn rebuild_views(&self, tree: &Arc<Tree>) -> Result<()> {
-        tree.rebuild_requested.store(true, Ordering::SeqCst);
-        // Checked again after the lock is released: a thread that could not take it has left its request to the owner.
-        while tree.rebuild_requested.load(Ordering::SeqCst) {
-            let Some(_locked) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
-            tree.rebuild_requested.store(false, Ordering::SeqCst);
-            self.rebuild_views_locked(tree, None)?;
-        }
-        Ok(())
-    }
-
-    /// Rebuilds the views once; the caller holds `view_rebuild_lock`. Publishes `flushed` with the views, or earlier if
-    /// writers would have to wait: then some views may remain outdated. It is published even if the rebuild fails.
-    pub(in crate::store) fn rebuild_views_locked(
-        &self,
-        tree: &Arc<Tree>,
-        flushed: Option<FlushedMemtables<'_>>,
-    ) -> Result<()> {
-        let first_level = self.first_level(tree);
-        if first_level != tree.state_guard().views.first_level {
-            // The layout was changed: views of the old one are released.
-            tree.replace_state(|now| {
-                let views = TreeViews::of(&now.version, first_level, &[], &TreeViews::default());
-                TreeState { views, ..now.clone() }
-            });
-        }
-        let state = next_state(tree, &self.versions.lock(), flushed, &tree.state_guard());
-        state.views.begin_rebuild();
-        let due =
-            |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.can_defer_rebuild(partition);
-        let options = RemixOptions::default().tags(tree.options().view_tags);
-        let (mut built, mut tried) = (Vec::new(), Vec::new());
-        for partition in state.views.partitions().filter(due) {
-            if self.is_abandoned(tree) || flushed.is_some() && self.writers_need_room(tree) {
-                break;
-            }
-            tried.extend(partition.base());
-            if let Ok(view) = view_of(partition, &options) {
-                built.push(self.write_view(view));
-            }
-        }
-        let _row_update = flushed.and_then(|flushed| update_rows(&self.rows, tree, flushed.memtables));
-        let installed = self.install_views(tree, flushed, &built, &tried);
-        if installed.is_err() && flushed.is_some() {
-            publish_state(tree, &self.versions.lock(), flushed, |now| now);
-        }
-        installed
-    }
-
-    /// True if the rebuild of the view of `partition` may be deferred until there are enough new entries (§4.3).
-    fn can_defer_rebuild(&self, partition: &ViewedPartition) -> bool {
-        let (loose, viewed) = partition.entries();
-        let is_whole = partition.stored_view().is_some_and(|view| !view.has_failed());
-        is_whole
-            && partition.loose().len() <= MAX_LOOSE_RUNS
-            && loose.saturating_mul(100) < viewed.saturating_mul(self.options.view_delay_percent.into())
-    }
-
-    /// Writes the file of `view`; if that fails, the view stays in memory only.
-    fn write_view(&self, view: Arc<SortedView>) -> Arc<StoredView> {
-        let files = Arc::clone(&self.table_files);
-        let number = self.versions.lock().new_file_number();
-        let path = FileName::View(number).path(&self.options.dir);
-        let identity = self.new_identity(number);
-        let written = self.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
-        Arc::new(match written {
-            Ok(bytes) => StoredView::in_memory(view, identity, bytes, files),
-            Err(_) => {
-                self.table_files.obsolete.push(FileName::View(number));
-                StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
-            }
-        })
-    }
-
-    /// Names the files of `built` in the manifest, if the tree still uses them, and publishes the views and `flushed`.
-    /// The views of `tried` do not serve as bases any more.
-    fn install_views(
-        &self,
-        tree: &Arc<Tree>,
-        flushed: Option<FlushedMemtables<'_>>,
-        built: &[Arc<StoredView>],
-        tried: &[&Arc<StoredView>],
-    ) -> Result<()> {
-        if built.iter().any(|view| view.meta().number > 0) {
-            self.vfs.sync_dir(&self.options.dir)?;
-        }
-        let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
-        let mut versions = self.versions.lock();
-        // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
-        // them.
-        if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
-            self.discard_views(built);
-            return Ok(());
-        }
-        let named = versions.views(tree.id);
-        let state = next_state(tree, &versions, flushed, &tree.state_guard());
-        let is_current = |partition: &&Arc<ViewedPartition>| {
-            partition.stored_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
-        };
-        let bases = state.views.partitions().filter(is_current).filter_map(|partition| partition.base());
-        let known: Vec<_> = built.iter().chain(bases).cloned().collect();
-        let next = TreeViews::of(&state.version, state.views.first_level, &known, &state.views);
-        let uses = |number: u64| {
-            let mut views = next.partitions().filter_map(|partition| partition.stored_view());
-            views.any(|view| view.meta().number == number)
-        };
-        let mut edit = VersionEdit::new();
-        for view in built.iter().filter(|view| view.meta().number > 0) {
-            match uses(view.meta().number) {
-                true => edit.push(EditOperation::AddView { tree: tree.id, view: view.meta().clone() }),
-                false => self.table_files.obsolete.push(FileName::View(view.meta().number)),
-            }
-        }
-        for view in named.iter().filter(|view| !uses(view.meta().number)) {
-            edit.push(EditOperation::RemoveView { tree: tree.id, number: view.meta().number });
-        }
-        if !edit.is_empty() {
-            if versions.current(tree.id).is_none() {
-                self.discard_views(built);
-                return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
-            }
-            self.apply_edit(&mut versions, edit).inspect_err(|error| {
-                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                    self.discard_views(built);
-                }
-            })?;
-            let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
-            self.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        // The same views, but as the objects of the version set, which tracks when a file may be removed.
-        let named = versions.views(tree.id);
-        let known: Vec<_> = known
-            .iter()
-            .map(|view| {
-                let number = view.meta().number;
-                let same = named.iter().find(|named| number > 0 && named.meta().number == number);
-                if let (Some(named), Some(view)) = (same, view.loaded()) {
-                    named.fill(Arc::clone(view));
-                }
-                Arc::clone(same.unwrap_or(view))
-            })
-            .collect();
-        publish_state(tree, &versions, flushed, |now| {
-            let views = TreeViews::of(&now.version, now.views.first_level, &known, &now.views);
-            TreeState { views, ..now }
+/// Loads the views that the manifest names.
+pub(in crate::store) fn open_views(store: &StoreInner) {
+    for tree in store.trees.load().values() {
+        let Some(level) = first_level(store, tree) else { continue };
+        let known = store.versions.lock().views(tree.id);
+        tree.replace_state(|now| {
+            let views = TreeViews::of(&now.version, Some(level), &known, &TreeViews::default());
+            TreeState { views, ..now.clone() }
         });
-        Ok(())
     }
+}
 
-    /// Schedules the files of `built`, which no edit names, for removal.
-    fn discard_views(&self, built: &[Arc<StoredView>]) {
-        for view in built.iter().filter(|view| view.meta().number > 0) {
-            self.table_files.obsolete.push(FileName::View(view.meta().number));
+/// Schedules rebuilds for views that are outdated after a crash, and the removal of unused ones.
+pub(in crate::store) fn add_outdated_views(store: &StoreInner) {
+    let mut due = Vec::new();
+    for tree in store.trees.load().values() {
+        let state = tree.state();
+        let has_user = |view: &Arc<StoredView>| {
+            let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
+            used.any(|used| Arc::ptr_eq(used, view))
+        };
+        if state.views.are_behind() || !store.versions.lock().views(tree.id).iter().all(has_user) {
+            due.push(tree.id);
         }
     }
+    store.work.lock().add_views_due(due);
+}
 
-    /// Schedules the trees with outdated views, if files were found damaged or missing since the last call.
-    pub(in crate::store) fn add_failed_views(&self, work: &mut WorkState) {
-        let failures = self.table_files.view_failures.count();
-        if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
-            let trees = self.trees.load();
-            let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
-            work.add_views_due(behind.map(|tree| tree.id));
+/// Rebuilds the views of `tree` after a change of its runs: now, or when they are demanded.
+///
+/// # Errors
+/// As [`rebuild_views`](rebuild_views).
+pub(in crate::store) fn refresh_views(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    if can_defer_views(store, tree, &tree.state_guard()) {
+        store.work.lock().add_views_due([tree.id]);
+        return Ok(());
+    }
+    rebuild_views(store, tree)
+}
+
+/// True if the views of `tree` in `state` are outdated and not demanded now.
+pub(in crate::store) fn can_defer_views(store: &StoreInner, tree: &Tree, state: &TreeState) -> bool {
+    // Views that are not outdated are rebuilt nevertheless, to release those of removed sstables.
+    let is_behind = state.views.are_behind() || state.views.first_level != first_level(store, tree);
+    store.options.background_threads > 0 && !state.views.are_demanded() && is_behind
+}
+
+/// Rebuilds the views of `tree`. If another thread is rebuilding them, that thread does this too. Reads the
+/// sstables that are new to the views.
+///
+/// # Errors
+/// Those of the manifest. Views are optional: after an error from reading sstables, a partition has no view, and
+/// the next reader of the sstables receives the error.
+pub(in crate::store) fn rebuild_views(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    tree.rebuild_requested.store(true, Ordering::SeqCst);
+    // Checked again after the lock is released: a thread that could not take it has left its request to the owner.
+    while tree.rebuild_requested.load(Ordering::SeqCst) {
+        let Some(_locked) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
+        tree.rebuild_requested.store(false, Ordering::SeqCst);
+        rebuild_views_locked(store, tree, None)?;
+    }
+    Ok(())
+}
+
+/// Rebuilds the views once; the caller holds `view_rebuild_lock`. Publishes `flushed` with the views, or earlier if
+/// writers would have to wait: then some views may remain outdated. It is published even if the rebuild fails.
+pub(in crate::store) fn rebuild_views_locked(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flushed: Option<FlushedMemtables<'_>>,
+) -> Result<()> {
+    let first_level = first_level(store, tree);
+    if first_level != tree.state_guard().views.first_level {
+        // The layout was changed: views of the old one are released.
+        tree.replace_state(|now| {
+            let views = TreeViews::of(&now.version, first_level, &[], &TreeViews::default());
+            TreeState { views, ..now.clone() }
+        });
+    }
+    let state = next_state(tree, &store.versions.lock(), flushed, &tree.state_guard());
+    state.views.begin_rebuild();
+    let due =
+        |partition: &&Arc<ViewedPartition>| partition.is_behind() && !can_defer_rebuild(store, partition);
+    let options = RemixOptions::default().tags(tree.options().view_tags);
+    let (mut built, mut tried) = (Vec::new(), Vec::new());
+    for partition in state.views.partitions().filter(due) {
+        if store.is_abandoned(tree) || flushed.is_some() && writers_need_room(&store.options, tree) {
+            break;
         }
+        tried.extend(partition.base());
+        if let Ok(view) = view_of(partition, &options) {
+            built.push(write_view(store, view));
+        }
+    }
+    let _row_update = flushed.and_then(|flushed| update_rows(&store.rows, tree, flushed.memtables));
+    let installed = install_views(store, tree, flushed, &built, &tried);
+    if installed.is_err() && flushed.is_some() {
+        publish_state(tree, &store.versions.lock(), flushed, |now| now);
+    }
+    installed
+}
+
+/// True if the rebuild of the view of `partition` may be deferred until there are enough new entries (§4.3).
+fn can_defer_rebuild(store: &StoreInner, partition: &ViewedPartition) -> bool {
+    let (loose, viewed) = partition.entries();
+    let is_whole = partition.stored_view().is_some_and(|view| !view.has_failed());
+    is_whole
+        && partition.loose().len() <= MAX_LOOSE_RUNS
+        && loose.saturating_mul(100) < viewed.saturating_mul(store.options.view_delay_percent.into())
+}
+
+/// Writes the file of `view`; if that fails, the view stays in memory only.
+fn write_view(store: &StoreInner, view: Arc<SortedView>) -> Arc<StoredView> {
+    let files = Arc::clone(&store.table_files);
+    let number = store.versions.lock().new_file_number();
+    let path = FileName::View(number).path(&store.options.dir);
+    let identity = store.new_identity(number);
+    let written = store.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
+    Arc::new(match written {
+        Ok(bytes) => StoredView::in_memory(view, identity, bytes, files),
+        Err(_) => {
+            store.table_files.obsolete.push(FileName::View(number));
+            StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
+        }
+    })
+}
+
+/// Names the files of `built` in the manifest, if the tree still uses them, and publishes the views and `flushed`.
+/// The views of `tried` do not serve as bases any more.
+fn install_views(
+    store: &StoreInner,
+    tree: &Arc<Tree>,
+    flushed: Option<FlushedMemtables<'_>>,
+    built: &[Arc<StoredView>],
+    tried: &[&Arc<StoredView>],
+) -> Result<()> {
+    if built.iter().any(|view| view.meta().number > 0) {
+        store.vfs.sync_dir(&store.options.dir)?;
+    }
+    let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
+    let mut versions = store.versions.lock();
+    // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
+    // them.
+    if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
+        discard_views(store, built);
+        return Ok(());
+    }
+    let named = versions.views(tree.id);
+    let state = next_state(tree, &versions, flushed, &tree.state_guard());
+    let is_current = |partition: &&Arc<ViewedPartition>| {
+        partition.stored_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
+    };
+    let bases = state.views.partitions().filter(is_current).filter_map(|partition| partition.base());
+    let known: Vec<_> = built.iter().chain(bases).cloned().collect();
+    let next = TreeViews::of(&state.version, state.views.first_level, &known, &state.views);
+    let uses = |number: u64| {
+        let mut views = next.partitions().filter_map(|partition| partition.stored_view());
+        views.any(|view| view.meta().number == number)
+    };
+    let mut edit = VersionEdit::new();
+    for view in built.iter().filter(|view| view.meta().number > 0) {
+        match uses(view.meta().number) {
+            true => edit.push(EditOperation::AddView { tree: tree.id, view: view.meta().clone() }),
+            false => store.table_files.obsolete.push(FileName::View(view.meta().number)),
+        }
+    }
+    for view in named.iter().filter(|view| !uses(view.meta().number)) {
+        edit.push(EditOperation::RemoveView { tree: tree.id, number: view.meta().number });
+    }
+    if !edit.is_empty() {
+        if versions.current(tree.id).is_none() {
+            discard_views(store, built);
+            return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
+        }
+        store.apply_edit(&mut versions, edit).inspect_err(|error| {
+            if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
+                discard_views(store, built);
+            }
+        })?;
+        let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
+        store.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    // The same views, but as the objects of the version set, which tracks when a file may be removed.
+    let named = versions.views(tree.id);
+    let known: Vec<_> = known
+        .iter()
+        .map(|view| {
+            let number = view.meta().number;
+            let same = named.iter().find(|named| number > 0 && named.meta().number == number);
+            if let (Some(named), Some(view)) = (same, view.loaded()) {
+                named.fill(Arc::clone(view));
+            }
+            Arc::clone(same.unwrap_or(view))
+        })
+        .collect();
+    publish_state(tree, &versions, flushed, |now| {
+        let views = TreeViews::of(&now.version, now.views.first_level, &known, &now.views);
+        TreeState { views, ..now }
+    });
+    Ok(())
+}
+
+/// Schedules the files of `built`, which no edit names, for removal.
+fn discard_views(store: &StoreInner, built: &[Arc<StoredView>]) {
+    for view in built.iter().filter(|view| view.meta().number > 0) {
+        store.table_files.obsolete.push(FileName::View(view.meta().number));
+    }
+}
+
+/// Schedules the trees with outdated views, if files were found damaged or missing since the last call.
+pub(in crate::store) fn add_failed_views(store: &StoreInner, work: &mut WorkState) {
+    let failures = store.table_files.view_failures.count();
+    if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
+        let trees = store.trees.load();
+        let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
+        work.add_views_due(behind.map(|tree| tree.id));
+    }
+}
+
+/// Has all outdated views rebuilt without waiting for idle writes.
+pub(in crate::store) fn demand_outdated_views(store: &StoreInner, work: &mut WorkState) {
+    add_failed_views(store, work);
+    for tree in work.views_due.keys().filter_map(|tree| store.tree(*tree).ok()) {
+        tree.state_guard().views.demand();
     }
 }
 

@@ -10,57 +10,56 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::range_tombstones::RangeTombstone;
+use crate::store::jobs::install::install;
 use crate::store::tree::{Tree, TreeState};
 use crate::store::{Store, StoreInner};
 use crate::version::VersionEdit;
 
-impl StoreInner {
-    /// Removes spent range tombstones. Called after background work. An error is not lost: like any failed manifest
-    /// write it poisons the store, or the tombstones remain.
-    pub(in crate::store) fn remove_spent_tombstones(&self) {
-        // One thread at a time, and not while the published state differs from the manifest: a removed tombstone would
-        // be found spent, and removed twice.
-        let _locked = self.tombstone_removal.lock();
-        let trees: Vec<_> = self.trees.load().values().cloned().collect();
-        for tree in trees {
-            if !tree.state_guard().version.range_tombstones().is_empty() {
-                let _ = self.remove_spent_tombstones_of(&tree);
-            }
+/// Removes spent range tombstones. Called after background work. An error is not lost: like any failed manifest
+/// write it poisons the store, or the tombstones remain.
+pub(in crate::store) fn remove_spent_tombstones(store: &StoreInner) {
+    // One thread at a time, and not while the published state differs from the manifest: a removed tombstone would
+    // be found spent, and removed twice.
+    let _locked = store.tombstone_removal.lock();
+    let trees: Vec<_> = store.trees.load().values().cloned().collect();
+    for tree in trees {
+        if !tree.state_guard().version.range_tombstones().is_empty() {
+            let _ = remove_spent_tombstones_of(store, &tree);
         }
     }
+}
 
-    fn remove_spent_tombstones_of(&self, tree: &Arc<Tree>) -> Result<()> {
-        self.health.check()?;
-        // The published state may have tombstones that the manifest has not. The pending flush calls this again at its
-        // end.
-        if tree.publication_pending.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let oldest = self.snapshots.oldest();
-        let state = tree.state();
-        let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
-        for dependent in tree.dependents.read().iter() {
-            if let Ok(dependent) = self.tree(*dependent) {
-                let state = dependent.state();
-                let clear_through = dependent.backend().clear_through();
-                // An external tree that is not set yet may have older entries.
-                let is_unset =
-                    clear_through.is_none() && self.versions.lock().external_root(dependent.id).is_some();
-                spent.retain(|tombstone| match clear_through {
-                    Some(clear_through) => tombstone.sequence <= clear_through,
-                    None => !is_unset && is_clear_of(&state, tombstone),
-                });
-            }
-        }
-        if spent.is_empty() {
-            return Ok(());
-        }
-        let mut edit = VersionEdit::new();
-        for tombstone in spent {
-            edit.remove_range_tombstone(tree.id, tombstone);
-        }
-        self.install(tree, edit, &[])
+fn remove_spent_tombstones_of(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    store.health.check()?;
+    // The published state may have tombstones that the manifest has not. The pending flush calls this again at its
+    // end.
+    if tree.publication_pending.load(Ordering::Acquire) {
+        return Ok(());
     }
+    let oldest = store.snapshots.oldest();
+    let state = tree.state();
+    let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
+    for dependent in tree.dependents.read().iter() {
+        if let Ok(dependent) = store.tree(*dependent) {
+            let state = dependent.state();
+            let clear_through = dependent.backend().clear_through();
+            // An external tree that is not set yet may have older entries.
+            let is_unset =
+                clear_through.is_none() && store.versions.lock().external_root(dependent.id).is_some();
+            spent.retain(|tombstone| match clear_through {
+                Some(clear_through) => tombstone.sequence <= clear_through,
+                None => !is_unset && is_clear_of(&state, tombstone),
+            });
+        }
+    }
+    if spent.is_empty() {
+        return Ok(());
+    }
+    let mut edit = VersionEdit::new();
+    for tombstone in spent {
+        edit.remove_range_tombstone(tree.id, tombstone);
+    }
+    install(store, tree, edit, &[])
 }
 
 /// All entries of `state` at or below this number are in sstables.

@@ -10,6 +10,7 @@ use crate::compaction::EntrySink;
 use crate::drop_listener::DropCollector;
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::jobs::sorted_view::has_views;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
 
@@ -47,7 +48,7 @@ pub(in crate::store) struct FinishedOutput {
 
 /// If sstables are only read through views, they need no Bloom filters.
 fn table_options(store: &StoreInner, tree: &Tree) -> TableOptions {
-    let has_views = store.has_views(tree);
+    let has_views = has_views(store, tree);
     let options = tree.options();
     let written = options.table_options().key_counts(has_views);
     if has_views && options.view_tags { written.bloom_bits_per_key(0) } else { written }

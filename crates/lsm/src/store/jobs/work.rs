@@ -1,6 +1,7 @@
 //! The queue of background work: what runs, what is reserved, what is due, and the signal of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use bolide_base::{Error, TreeId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::idle::IdleDetector;
-use super::partition_flush::PartitionFlush;
 use crate::compaction::CompactionPlan;
+use crate::store::StoreInner;
 
 /// The state of the background work, and the signal for its changes.
 pub(in crate::store) struct WorkQueue {
@@ -48,6 +49,15 @@ impl WorkQueue {
     }
 }
 
+/// The tasks of a running job, which idle threads share.
+pub(in crate::store) trait SharedTasks: Send + Sync + fmt::Debug {
+    /// True while tasks wait.
+    fn has_tasks(&self) -> bool;
+
+    /// Runs tasks until none waits. The thread that runs the job receives their errors.
+    fn run_tasks(&self, store: &StoreInner);
+}
+
 /// State of the background work.
 #[derive(Debug, Default)]
 pub(in crate::store) struct WorkState {
@@ -58,8 +68,8 @@ pub(in crate::store) struct WorkState {
     pub(in crate::store) flushing: BTreeSet<TreeId>,
     /// The trees of `flushing` whose flush goes into partitions.
     pub(in crate::store) flushing_partitions: BTreeSet<TreeId>,
-    /// Flushes into partitions with tasks for idle threads.
-    pub(in crate::store) partition_flushes: Vec<Arc<PartitionFlush>>,
+    /// Running jobs with tasks for idle threads.
+    pub(in crate::store) shared_tasks: Vec<Arc<dyn SharedTasks>>,
     /// Input files of running compactions, by tree.
     pub(in crate::store) busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
     pub(in crate::store) running_compactions: BTreeMap<TreeId, usize>,
@@ -97,12 +107,15 @@ impl WorkState {
         }
     }
 
+    /// True if work is due once writes are idle.
+    pub(in crate::store) fn waits_for_idle_writes(&self) -> bool {
+        !self.views_due.is_empty() || !self.garbage_due.is_empty()
+    }
+
     pub(in crate::store) fn is_idle(&self) -> bool {
         self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_rebuilds == 0
     }
-}
 
-impl WorkState {
     /// Reserves `file` for a compaction of `tree`. Returns false if another compaction reads it, a flush into
     /// partitions runs, or the tree is reserved.
     pub(in crate::store) fn reserve_file(&mut self, tree: TreeId, file: u64) -> bool {
@@ -114,6 +127,11 @@ impl WorkState {
             *self.running_compactions.entry(tree).or_insert(0) += 1;
         }
         is_free
+    }
+
+    pub(in crate::store) fn begin_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
+        self.busy_files.entry(tree).or_default().extend(plan.busy_files());
+        *self.running_compactions.entry(tree).or_insert(0) += 1;
     }
 
     pub(in crate::store) fn end_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {

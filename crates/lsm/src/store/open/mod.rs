@@ -8,6 +8,7 @@
 //! 5. Remove files that nothing refers to (not when read-only).
 //! 6. Start the background threads: they flush what was replayed.
 
+mod close;
 pub(super) mod recovery;
 
 use std::collections::BTreeMap;
@@ -30,8 +31,10 @@ use crate::store::commit::log::Log;
 use crate::store::commit::pressure::Pressure;
 use crate::store::commit::targets::ActiveBytes;
 use crate::store::health::Health;
+use crate::store::jobs::sorted_view::{add_outdated_views, open_views};
 use crate::store::jobs::work::WorkQueue;
 use crate::store::jobs::workers::Workers;
+use crate::store::open::recovery::{recover, remove_unknown_files, start_log};
 use crate::store::read::snapshots::Snapshots;
 use crate::store::reserve::Reserve;
 use crate::store::stats::Counters;
@@ -81,13 +84,13 @@ impl Store {
             }
         }
         let inner = StoreInner::open(options, components, lock)?;
-        inner.open_views();
-        inner.recover()?;
+        open_views(&inner);
+        recover(&inner)?;
         if !inner.options.read_only {
-            inner.start_log()?;
-            inner.remove_unknown_files()?;
+            start_log(&inner)?;
+            remove_unknown_files(&inner)?;
             inner.reserve.allocate(&inner.health);
-            inner.add_outdated_views();
+            add_outdated_views(&inner);
         }
         inner.pressure.update(&inner.trees);
         if inner.options.background_threads == 0 && !inner.options.read_only {

@@ -22,215 +22,183 @@ use bolide_base::{Error, ErrorKind, Result, TreeId};
 use crate::batch::{BatchReader, PlacedOperation};
 use crate::file_name::FileName;
 use crate::store::StoreInner;
-use crate::store::commit::log::LogState;
+use crate::store::commit::segments::start_segment;
+use crate::store::jobs::flush::flush_tree;
+use crate::store::jobs::obsolete_files::retire;
+use crate::store::jobs::retained::check_retained;
 use crate::version::{RetainedLog, VersionEdit};
-use crate::wal::WalWriter;
 use crate::wal::replay::{WalSegments, replay};
 
-impl StoreInner {
-    /// Replays the log. Afterwards the store can be read.
-    pub(in crate::store) fn recover(&self) -> Result<()> {
-        let (floor, segments, marks, is_manifest_marked, last_sequence) = {
-            let versions = self.versions.lock();
-            let segments = versions.wal_segments().clone();
-            let (marks, is_manifest_marked) = (versions.marks(), versions.is_manifest_marked());
-            (versions.wal_floor(), segments, marks, is_manifest_marked, versions.last_sequence())
-        };
-        self.snapshots.publish(last_sequence);
-        self.log.lock().applied = last_sequence;
-        let (vfs, dir) = (&*self.vfs, &*self.options.dir);
-        let wal = WalSegments {
-            vfs,
-            dir,
-            floor,
-            segments: &segments,
-            marks,
-            is_manifest_marked,
-            boot: self.boot(),
-        };
-        let mut replayed = Vec::new();
-        let tail = replay(&wal, |number, name, record| {
-            if replayed.last() != Some(&number) {
-                self.begin_segment(&mut replayed, number)?;
-            }
-            let location = RetainedLog { segment: number, start: record.offset, end: record.end };
-            self.replay_record(location, record.payload)
-                .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
-        })?;
-        for tree in self.trees.load().values() {
-            self.check_retained(tree, tree.replayed_retained.load(Ordering::Relaxed))?;
+/// Replays the log. Afterwards the store can be read.
+pub(in crate::store) fn recover(store: &StoreInner) -> Result<()> {
+    let (floor, segments, marks, is_manifest_marked, last_sequence) = {
+        let versions = store.versions.lock();
+        let segments = versions.wal_segments().clone();
+        let (marks, is_manifest_marked) = (versions.marks(), versions.is_manifest_marked());
+        (versions.wal_floor(), segments, marks, is_manifest_marked, versions.last_sequence())
+    };
+    store.snapshots.publish(last_sequence);
+    store.log.lock().applied = last_sequence;
+    let (vfs, dir) = (&*store.vfs, &*store.options.dir);
+    let wal =
+        WalSegments { vfs, dir, floor, segments: &segments, marks, is_manifest_marked, boot: store.boot() };
+    let mut replayed = Vec::new();
+    let tail = replay(&wal, |number, name, record| {
+        if replayed.last() != Some(&number) {
+            begin_segment(store, &mut replayed, number)?;
         }
-        self.reset_active_bytes();
-        *self.old_logs.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
-        let mut log = self.log.lock();
-        log.unmarked = tail.unmarked;
-        log.tail = Some(tail);
-        Ok(())
+        let location = RetainedLog { segment: number, start: record.offset, end: record.end };
+        replay_record(store, location, record.payload)
+            .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
+    })?;
+    for tree in store.trees.load().values() {
+        check_retained(store, tree, tree.replayed_retained.load(Ordering::Relaxed))?;
     }
+    store.reset_active_bytes();
+    *store.old_logs.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
+    let mut log = store.log.lock();
+    log.unmarked = tail.unmarked;
+    log.tail = Some(tail);
+    Ok(())
+}
 
-    /// Begins the replay of a segment. If memory exceeds its limit, flushes the entries of earlier segments, all of
-    /// which were synced before this one was started.
-    fn begin_segment(&self, replayed: &mut Vec<u64>, number: u64) -> Result<()> {
-        replayed.push(number);
-        self.current_log.store(number, Ordering::Release);
-        self.reset_active_bytes();
-        if self.options.read_only || self.active_bytes.get() <= 2 * self.options.memtable_bytes {
-            return Ok(());
-        }
-        let trees: Vec<_> = self.trees.load().values().cloned().collect();
-        for tree in trees {
-            // The log may have newer writes before the record of retained entries, which are older.
-            let may_flush =
-                self.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
-            if may_flush && tree.state_guard().active.first_log().is_some() {
-                tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
-                match self.flush_tree(&tree) {
-                    Err(error) if error.kind() == ErrorKind::NoSpace => {}
-                    flushed => flushed?,
-                }
-            }
-        }
-        Ok(())
+/// Begins the replay of a segment. If memory exceeds its limit, flushes the entries of earlier segments, all of
+/// which were synced before this one was started.
+fn begin_segment(store: &StoreInner, replayed: &mut Vec<u64>, number: u64) -> Result<()> {
+    replayed.push(number);
+    store.current_log.store(number, Ordering::Release);
+    store.reset_active_bytes();
+    if store.options.read_only || store.active_bytes.get() <= 2 * store.options.memtable_bytes {
+        return Ok(());
     }
-
-    /// Replays the operations of the record at `location`.
-    fn replay_record(&self, location: RetainedLog, payload: &[u8]) -> Result<()> {
-        let mut operations = BatchReader::new(payload)?;
-        let mut retained = None;
-        for placed in &mut operations {
-            let placed = placed?;
-            if placed.retained {
-                retained = Some(placed.tree);
+    let trees: Vec<_> = store.trees.load().values().cloned().collect();
+    for tree in trees {
+        // The log may have newer writes before the record of retained entries, which are older.
+        let may_flush =
+            store.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
+        if may_flush && tree.state_guard().active.first_log().is_some() {
+            tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
+            match flush_tree(store, &tree) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                flushed => flushed?,
             }
-            self.replay_operation(location, placed)?;
         }
-        if let Some(tree) = retained
-            && self.is_named_retained(tree, location)
-            && let Ok(tree) = self.tree(tree)
+    }
+    Ok(())
+}
+
+/// Replays the operations of the record at `location`.
+fn replay_record(store: &StoreInner, location: RetainedLog, payload: &[u8]) -> Result<()> {
+    let mut operations = BatchReader::new(payload)?;
+    let mut retained = None;
+    for placed in &mut operations {
+        let placed = placed?;
+        if placed.retained {
+            retained = Some(placed.tree);
+        }
+        replay_operation(store, location, placed)?;
+    }
+    if let Some(tree) = retained
+        && is_named_retained(store, tree, location)
+        && let Ok(tree) = store.tree(tree)
+    {
+        tree.replayed_retained.fetch_add(location.end - location.start, Ordering::Relaxed);
+    }
+    let last = operations.next_sequence() - 1;
+    let mut log = store.log.lock();
+    log.applied = log.applied.max(last);
+    store.snapshots.publish(log.applied);
+    Ok(())
+}
+
+/// True if the manifest names `location` as a part of the retained entries of `tree`.
+fn is_named_retained(store: &StoreInner, tree: TreeId, location: RetainedLog) -> bool {
+    store.versions.lock().retained(tree).is_some_and(|log| {
+        log.segment == location.segment && log.start <= location.start && location.end <= log.end
+    })
+}
+
+fn replay_operation(store: &StoreInner, location: RetainedLog, placed: PlacedOperation<'_>) -> Result<()> {
+    let trees = store.trees.load();
+    let Some(tree) = trees.get(&placed.tree) else {
+        // Tree numbers are never reused: a tree with an allocated number that is not there was dropped.
+        return if placed.tree < store.versions.lock().next_tree_id() {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Corruption,
+                format!("a write to tree {}, which never existed", placed.tree),
+            ))
+        };
+    };
+    let is_included = match placed.retained {
+        true => is_named_retained(store, placed.tree, location),
+        false => location.segment >= store.versions.lock().tree_log_floor(placed.tree),
+    };
+    if !is_included {
+        return Ok(());
+    }
+    let state = tree.state_guard();
+    state.active.note_log(location.segment, 0);
+    placed.operation.insert_into(&state.active.memtable, placed.sequence);
+    Ok(())
+}
+
+/// Stores the end of the replayed log and starts a new segment.
+pub(in crate::store) fn start_log(store: &StoreInner) -> Result<()> {
+    let mut log = store.log.lock();
+    let mut edit = VersionEdit::new();
+    if let Some(tail) = log.tail.take() {
+        tail.make_durable(&*store.vfs, &store.options.dir)?;
+        if let Some(end) = tail.last.filter(|_| !tail.sealed) {
+            edit.seal_wal(end.number, end.len);
+            edit.set_last_sequence(log.applied);
+        }
+        if let Some(cut) = tail.cut_tail {
+            edit.note_cut_tail(cut);
+        }
+    }
+    forget_removed_tails(store, &mut edit)?;
+    start_segment(store, &mut log, edit)
+}
+
+/// Adds the removal of notes about cut tails to `edit`, for tails whose files were removed manually.
+fn forget_removed_tails(store: &StoreInner, edit: &mut VersionEdit) -> Result<()> {
+    let noted: Vec<u64> = store.versions.lock().cut_tails().keys().copied().collect();
+    for number in noted {
+        let exists = |name: FileName| store.vfs.exists(&name.path(&store.options.dir));
+        if !exists(FileName::Wal(number))? && !exists(FileName::Tail(number))? {
+            edit.forget_cut_tail(number);
+        }
+    }
+    Ok(())
+}
+
+/// Removes files that neither the manifest nor the log needs: remains of an interrupted flush, compaction or
+/// manifest switch. Files of other programs are not touched.
+pub(in crate::store) fn remove_unknown_files(store: &StoreInner) -> Result<()> {
+    let mut live: BTreeSet<u64> = store.old_logs.lock().iter().copied().collect();
+    live.insert(store.current_log.load(Ordering::Acquire));
+    for tree in store.trees.load().values() {
+        live.extend(tree.state_guard().version.tables().map(|table| table.meta().number));
+    }
+    {
+        let versions = store.versions.lock();
+        live.extend(versions.external_files());
+        live.extend(versions.live_views());
+        live.insert(versions.manifest_number());
+    }
+    for name in store.vfs.list(&store.options.dir)? {
+        if let Some(file) = FileName::parse(&name)
+            && !matches!(file, FileName::Tail(_))
+            && file.number().is_some_and(|number| !live.contains(&number))
         {
-            tree.replayed_retained.fetch_add(location.end - location.start, Ordering::Relaxed);
-        }
-        let last = operations.next_sequence() - 1;
-        let mut log = self.log.lock();
-        log.applied = log.applied.max(last);
-        self.snapshots.publish(log.applied);
-        Ok(())
-    }
-
-    /// True if the manifest names `location` as a part of the retained entries of `tree`.
-    fn is_named_retained(&self, tree: TreeId, location: RetainedLog) -> bool {
-        self.versions.lock().retained(tree).is_some_and(|log| {
-            log.segment == location.segment && log.start <= location.start && location.end <= log.end
-        })
-    }
-
-    fn replay_operation(&self, location: RetainedLog, placed: PlacedOperation<'_>) -> Result<()> {
-        let trees = self.trees.load();
-        let Some(tree) = trees.get(&placed.tree) else {
-            // Tree numbers are never reused: a tree with an allocated number that is not there was dropped.
-            return if placed.tree < self.versions.lock().next_tree_id() {
-                Ok(())
-            } else {
-                Err(Error::new(
-                    ErrorKind::Corruption,
-                    format!("a write to tree {}, which never existed", placed.tree),
-                ))
-            };
-        };
-        let is_included = match placed.retained {
-            true => self.is_named_retained(placed.tree, location),
-            false => location.segment >= self.versions.lock().tree_log_floor(placed.tree),
-        };
-        if !is_included {
-            return Ok(());
-        }
-        let state = tree.state_guard();
-        state.active.note_log(location.segment, 0);
-        placed.operation.insert_into(&state.active.memtable, placed.sequence);
-        Ok(())
-    }
-
-    /// Stores the end of the replayed log and starts a new segment.
-    pub(in crate::store) fn start_log(&self) -> Result<()> {
-        let mut log = self.log.lock();
-        let mut edit = VersionEdit::new();
-        if let Some(tail) = log.tail.take() {
-            tail.make_durable(&*self.vfs, &self.options.dir)?;
-            if let Some(end) = tail.last.filter(|_| !tail.sealed) {
-                edit.seal_wal(end.number, end.len);
-                edit.set_last_sequence(log.applied);
-            }
-            if let Some(cut) = tail.cut_tail {
-                edit.note_cut_tail(cut);
+            match retire(store, file) {
+                // A directory with this name was not created by Bolide.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed?,
             }
         }
-        self.forget_removed_tails(&mut edit)?;
-        self.start_segment(&mut log, edit)
     }
-
-    /// Creates a segment, makes `edit` durable together with its name, and directs writes to it.
-    ///
-    /// On an error before the edit is durable, nothing has changed.
-    pub(in crate::store) fn start_segment(&self, log: &mut LogState, mut edit: VersionEdit) -> Result<()> {
-        let mut versions = self.versions.lock();
-        let identity = self.new_identity(versions.new_file_number());
-        let number = identity.file_number;
-        let writer = self.reserve.with(|| {
-            WalWriter::create(&*self.vfs, &self.options.dir, identity, self.boot(), versions.marker())
-                .inspect_err(|_| self.discard_segment(number))
-        })?;
-        edit.start_wal(number, identity.tag);
-        self.apply_edit(&mut versions, edit).inspect_err(|error| {
-            // After any other failure the edit may be durable, and then it names the segment.
-            if error.kind() == ErrorKind::NoSpace {
-                self.discard_segment(number);
-            }
-        })?;
-        // Not earlier: until now the marker has the length of the previous segment, whose end the edit stores.
-        writer.note_in_use();
-        log.start_segment(writer);
-        self.current_log.store(number, Ordering::Release);
-        Ok(())
-    }
-
-    /// Adds the removal of notes about cut tails to `edit`, for tails whose files were removed manually.
-    fn forget_removed_tails(&self, edit: &mut VersionEdit) -> Result<()> {
-        let noted: Vec<u64> = self.versions.lock().cut_tails().keys().copied().collect();
-        for number in noted {
-            let exists = |name: FileName| self.vfs.exists(&name.path(&self.options.dir));
-            if !exists(FileName::Wal(number))? && !exists(FileName::Tail(number))? {
-                edit.forget_cut_tail(number);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes files that neither the manifest nor the log needs: remains of an interrupted flush, compaction or
-    /// manifest switch. Files of other programs are not touched.
-    pub(in crate::store) fn remove_unknown_files(&self) -> Result<()> {
-        let mut live: BTreeSet<u64> = self.old_logs.lock().iter().copied().collect();
-        live.insert(self.current_log.load(Ordering::Acquire));
-        for tree in self.trees.load().values() {
-            live.extend(tree.state_guard().version.tables().map(|table| table.meta().number));
-        }
-        {
-            let versions = self.versions.lock();
-            live.extend(versions.external_files());
-            live.extend(versions.live_views());
-            live.insert(versions.manifest_number());
-        }
-        for name in self.vfs.list(&self.options.dir)? {
-            if let Some(file) = FileName::parse(&name)
-                && !matches!(file, FileName::Tail(_))
-                && file.number().is_some_and(|number| !live.contains(&number))
-            {
-                match self.retire(file) {
-                    // A directory with this name was not created by Bolide.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    removed => removed?,
-                }
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

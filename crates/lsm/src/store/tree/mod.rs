@@ -27,7 +27,7 @@ use crate::drop_listener::DropListener;
 use crate::layout::FlushTarget;
 use crate::layout::policy::CompactionPolicy;
 use crate::memtable::Visibility;
-use crate::options::TreeOptions;
+use crate::options::{StoreOptions, TreeOptions};
 use crate::store::backend::{Backend, BackendSlot};
 use crate::version::Version;
 
@@ -123,6 +123,27 @@ impl Tree {
             Backend::Lsm => self.options().layout.strategy().flush_target(),
             Backend::External(_) => FlushTarget::FirstLevel,
         }
+    }
+
+    /// Number of full memtables that are due for a flush. A flush into partitions takes several together.
+    pub(in crate::store) fn flushes_due(&self, options: &StoreOptions) -> usize {
+        let state = self.state_guard();
+        if self.flush_all.load(Ordering::Acquire) {
+            return state.immutables.len();
+        }
+        let max = options.max_immutable_memtables.max(1);
+        let together = match self.flush_target() {
+            FlushTarget::FirstLevel => 1,
+            FlushTarget::Partitions => options.partition_memtables.clamp(1, max),
+        };
+        let waiting = state.pending_flushes();
+        if waiting < together { 0 } else { waiting }
+    }
+
+    /// Whether a checkpoint of its external tree is due at a new log segment, after `logged` bytes of log. `None` if the
+    /// size and the age of the memtable decide.
+    pub(in crate::store) fn is_checkpoint_due(&self, logged: u64) -> Option<bool> {
+        self.backend().is_checkpoint_due(|| self.state_guard().active.log_bytes_since_first(logged))
     }
 
     /// The policy of its compactions; a partition has at most `max_runs` sorted runs.

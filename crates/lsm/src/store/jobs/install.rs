@@ -1,0 +1,94 @@
+//! Installation of new sstables: an edit of the manifest, then a new state of the tree.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use crate::file_name::FileName;
+use crate::store::StoreInner;
+use crate::store::jobs::publication::{FlushedMemtables, publish_state};
+use crate::store::read::newest_reads::update_rows;
+use crate::store::tree::Tree;
+use crate::store::tree::logged_memtable::LoggedMemtable;
+use crate::version::{Version, VersionEdit, VersionSet};
+
+/// Installs the new sstables `written` by `install`. If their edit was certainly not written, the files are
+/// removed.
+///
+/// A version may have been dropped because of a write that is only in the log (a range delete, or a newer record
+/// that an index filter read). So the log is synced first: a power cut must not lose that write after the version
+/// is gone.
+pub(in crate::store) fn install_outputs(
+    store: &StoreInner,
+    written: &[u64],
+    install: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    store.log.sync(&store.health).and_then(|()| install()).inspect_err(|error| {
+        let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+        if not_written.contains(&error.kind()) {
+            for number in written {
+                store.table_files.obsolete.push(FileName::Table(*number));
+            }
+        }
+    })
+}
+
+/// Makes an edit durable and replaces the version of the tree, without the memtables in `flushed`.
+pub(in crate::store) fn install(
+    store: &StoreInner,
+    tree: &Tree,
+    edit: VersionEdit,
+    flushed: &[Arc<LoggedMemtable>],
+) -> Result<()> {
+    install_with(store, tree, edit, flushed, &|_, _| {})
+}
+
+/// Makes an edit durable and replaces the version of the tree. `place` adds the operations that depend on the
+/// version to which the edit is applied.
+pub(in crate::store) fn install_placed(
+    store: &StoreInner,
+    tree: &Tree,
+    edit: VersionEdit,
+    place: &dyn Fn(&Version, &mut VersionEdit),
+) -> Result<()> {
+    install_with(store, tree, edit, &[], place)
+}
+
+fn install_with(
+    store: &StoreInner,
+    tree: &Tree,
+    edit: VersionEdit,
+    flushed: &[Arc<LoggedMemtable>],
+    place: &dyn Fn(&Version, &mut VersionEdit),
+) -> Result<()> {
+    let _row_update = update_rows(&store.rows, tree, flushed);
+    let mut versions = store.versions.lock();
+    apply_placed(store, &mut versions, tree, edit, place)?;
+    // A pending flush into partitions publishes its version itself, together with the removal of its memtables.
+    if !tree.publication_pending.load(Ordering::Acquire) {
+        publish_state(
+            tree,
+            &versions,
+            Some(FlushedMemtables { memtables: flushed, retained: None }),
+            |next| next,
+        );
+    }
+    Ok(())
+}
+
+/// Makes an edit durable; `place` adds the operations that depend on the version to which it is applied. Readers
+/// continue with the old state.
+pub(in crate::store) fn apply_placed(
+    store: &StoreInner,
+    versions: &mut VersionSet,
+    tree: &Tree,
+    mut edit: VersionEdit,
+    place: &dyn Fn(&Version, &mut VersionEdit),
+) -> Result<()> {
+    let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
+    let before = versions.current(tree.id).ok_or_else(dropped)?;
+    place(&before, &mut edit);
+    edit.set_last_sequence(store.snapshots.published());
+    store.apply_edit(versions, edit)
+}
