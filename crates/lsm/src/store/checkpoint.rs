@@ -31,25 +31,25 @@ impl Store {
     pub fn checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
         inner.health.check()?;
-        if inner.vfs.exists(dir)? {
+        if inner.files.vfs.exists(dir)? {
             let message =
                 format!("{} exists already: choose another directory for the checkpoint", dir.display());
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        create_directory(&*inner.vfs, dir)?;
-        let copy = DirectoryCopy { vfs: &*inner.vfs, from: &inner.options.dir, to: dir };
+        create_directory(&*inner.files.vfs, dir)?;
+        let copy = DirectoryCopy { vfs: &*inner.files.vfs, from: &inner.options.dir, to: dir };
         self.write_checkpoint(&copy).inspect_err(|_| copy.remove())
     }
 
     fn write_checkpoint(&self, directory: &DirectoryCopy<'_>) -> Result<()> {
         let (inner, dir) = (&*self.inner, directory.to);
-        // Files that the recorded state names must remain until they are linked.
-        let _locked = inner.file_removal.lock();
+        // StoreFiles that the recorded state names must remain until they are linked.
+        let _locked = inner.files.removal.lock();
         let mut log = inner.log.lock();
         inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
         let (current, len) = (log.number(), log.len());
-        let finished = inner.old_logs.lock().clone();
-        let mut state = inner.versions.lock().copy();
+        let finished = inner.log.finished.lock().clone();
+        let mut state = inner.files.versions.lock().copy();
         state.forget_cut_tails();
         let trees: Vec<_> = inner.trees.load().values().cloned().collect();
         // State that changes in place is recorded together with the end of the log.
@@ -62,8 +62,8 @@ impl Store {
         drop(log);
         for (tree, mut copy) in copies {
             let name = || {
-                let number = inner.versions.lock().new_file_number();
-                (inner.new_identity(number), FileName::Region(number).path(dir))
+                let number = inner.files.new_number();
+                (inner.files.new_identity(number), FileName::Region(number).path(dir))
             };
             let root = copy.write(&external_files(inner, dir, &name))?;
             state.set_external_root(tree, root);
@@ -73,7 +73,7 @@ impl Store {
         }
         for name in state.external_files() {
             // Copies are already there.
-            if !inner.vfs.exists(&name.path(dir))? {
+            if !inner.files.vfs.exists(&name.path(dir))? {
                 directory.link(name)?;
             }
         }
@@ -88,8 +88,8 @@ impl Store {
             directory.link(FileName::Wal(number))?;
         }
         directory.copy_prefix(FileName::Wal(current), len)?;
-        inner.vfs.sync_dir(dir)?;
-        state.write(&*inner.vfs, dir, &BTreeMap::from([(current, len)]))
+        inner.files.vfs.sync_dir(dir)?;
+        state.write(&*inner.files.vfs, dir, &BTreeMap::from([(current, len)]))
     }
 }
 
@@ -112,7 +112,7 @@ impl DirectoryCopy<'_> {
         }
     }
 
-    /// Removes a failed copy. Files that cannot be removed remain: without a manifest they are not a database.
+    /// Removes a failed copy. StoreFiles that cannot be removed remain: without a manifest they are not a database.
     fn remove(&self) {
         // The file that makes it a database is removed first.
         let _ = self.vfs.remove(&FileName::Current.path(self.to));

@@ -8,6 +8,7 @@
 //! | `jobs` | background work: flushes, compactions, sorted views, removal of files |
 //! | `backend` | the structures that store the writes of a tree: LSM tree, external tree |
 //! | `open` | opening of a store, and recovery |
+//! | `files` | names of files, the manifest, and files to be removed |
 //! | `health` | whether a handle accepts writes |
 //! | `reserve` | reserved disk space for operations that free space |
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
@@ -19,6 +20,7 @@
 mod backend;
 mod checkpoint;
 mod commit;
+mod files;
 mod health;
 mod jobs;
 mod open;
@@ -28,13 +30,11 @@ mod stats;
 mod tree;
 mod verify;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
-use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_storage::{Runtime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
@@ -58,6 +58,7 @@ use self::commit::CommitQueue;
 use self::commit::log::Log;
 use self::commit::pressure::Pressure;
 use self::commit::targets::ActiveBytes;
+use self::files::{StoreFiles, apply_edit};
 use self::health::Health;
 use self::jobs::work::WorkQueue;
 use self::jobs::workers::Workers;
@@ -65,6 +66,7 @@ use self::read::snapshots::Snapshots;
 use self::reserve::Reserve;
 use self::stats::Counters;
 use self::tree::Tree;
+use self::tree::directory::TreeDirectory;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
@@ -72,7 +74,7 @@ use crate::options::{StoreOptions, TreeOptions};
 use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::store::jobs::obsolete_files::remove_obsolete_files;
-use crate::version::{TableFiles, VersionEdit, VersionSet};
+use crate::version::VersionEdit;
 
 /// The dependencies of a store, apart from its settings.
 #[derive(Debug, Clone)]
@@ -107,25 +109,16 @@ pub struct Store {
 /// The state that handles, views and background threads share.
 pub(crate) struct StoreInner {
     options: StoreOptions,
-    vfs: Arc<dyn Vfs>,
+    files: StoreFiles,
     runtime: Arc<dyn Runtime>,
-    table_files: Arc<TableFiles>,
     database_id: u64,
     /// Boot and mount at the time of the opening.
     boot: Boot,
-    trees: ArcSwap<BTreeMap<TreeId, Arc<Tree>>>,
+    trees: TreeDirectory,
     snapshots: Snapshots,
     commits: CommitQueue,
-    log: Log,
-    versions: Mutex<VersionSet>,
-    /// Finished segments that memtables may still need, ascending.
-    old_logs: Mutex<Vec<u64>>,
-    /// Number of the segment that is written.
-    current_log: AtomicU64,
     /// Serialises the removal of spent range tombstones.
     tombstone_removal: Mutex<()>,
-    /// Locked while files are removed, or must not be removed.
-    file_removal: Mutex<()>,
     active_bytes: ActiveBytes,
     work: Arc<WorkQueue>,
     pressure: Pressure,
@@ -135,37 +128,11 @@ pub(crate) struct StoreInner {
     reserve: Reserve,
     health: Health,
     itself: Weak<StoreInner>,
+    /// Has the lock of the directory, which is released last.
+    log: Log,
 }
 
 impl StoreInner {
-    fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
-        self.trees
-            .load()
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {id} (any more)")))
-    }
-
-    /// The identity of a file to be created, with a new random tag.
-    fn new_identity(&self, file_number: u64) -> FileIdentity {
-        FileIdentity { file_number, tag: self.runtime.random_u64() }
-    }
-
-    fn boot(&self) -> Boot {
-        self.boot
-    }
-
-    /// Makes an edit durable. A full disk leaves the store unchanged; any other failure poisons it.
-    fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
-        self.health.check()?;
-        let mut apply = || versions.apply(edit.clone()).map(drop);
-        self.health.poison_on_panic(|| self.reserve.with(&mut apply)).inspect_err(|error| {
-            if !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                self.health.poison(error);
-            }
-        })
-    }
-
     /// Wakes the worker threads: there may be work.
     fn wake_workers(&self) {
         self.pressure.update(&self.trees);
@@ -186,13 +153,6 @@ impl StoreInner {
     fn shared(&self) -> Arc<StoreInner> {
         // A method can only run while a counted reference exists.
         self.itself.upgrade().unwrap_or_else(|| unreachable!("a live store refers to itself"))
-    }
-
-    /// Recounts the bytes of the writable memtables. The caller has cleared the targets.
-    fn reset_active_bytes(&self) {
-        let trees = self.trees.load();
-        let bytes = trees.values().map(|tree| tree.state_guard().active.memtable.memory_bytes()).sum();
-        self.active_bytes.set(bytes);
     }
 }
 
@@ -243,19 +203,15 @@ impl Store {
     pub fn create_tree(&self, options: TreeOptions, descriptor: &[u8]) -> Result<TreeId> {
         let inner = &*self.inner;
         inner.health.check()?;
-        let mut versions = inner.versions.lock();
+        let mut versions = inner.files.versions.lock();
         let id = versions.next_tree_id();
         let mut edit = VersionEdit::new();
         edit.create_tree(id, options.encode(), descriptor.to_vec());
-        inner.apply_edit(&mut versions, edit)?;
+        apply_edit(&mut versions, edit, &inner.health, &inner.reserve)?;
         let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
         let budget_bytes = inner.options.memtable_bytes;
         let tree = Arc::new(Tree::new(id, options, descriptor.into(), version, budget_bytes));
-        inner.trees.rcu(|trees| {
-            let mut trees = BTreeMap::clone(trees);
-            trees.insert(id, tree.clone());
-            trees
-        });
+        inner.trees.insert(&tree);
         Ok(id)
     }
 
@@ -272,7 +228,7 @@ impl Store {
     /// # Errors
     /// As [`drop_tree`](Self::drop_tree).
     pub fn drop_tree_for(&self, id: TreeId, replacement: TreeId, descriptor: &[u8]) -> Result<()> {
-        let replacement_tree = self.inner.tree(replacement)?;
+        let replacement_tree = self.inner.trees.get(replacement)?;
         let mut edit = VersionEdit::new();
         edit.set_descriptor(replacement, descriptor.to_vec());
         self.drop_with(id, edit)?;
@@ -286,20 +242,16 @@ impl Store {
         inner.health.check()?;
         // Excludes commits during the removal.
         let mut log = inner.log.lock();
-        let tree = inner.tree(id)?;
-        let mut versions = inner.versions.lock();
+        let tree = inner.trees.get(id)?;
+        let mut versions = inner.files.versions.lock();
         edit.drop_tree(id);
-        inner.apply_edit(&mut versions, edit)?;
+        apply_edit(&mut versions, edit, &inner.health, &inner.reserve)?;
         tree.dropped.store(true, Ordering::Release);
-        inner.trees.rcu(|trees| {
-            let mut trees = BTreeMap::clone(trees);
-            trees.remove(&id);
-            trees
-        });
+        inner.trees.remove(id);
         drop(versions);
         drop(tree);
         log.targets.clear();
-        inner.reset_active_bytes();
+        inner.active_bytes.set(inner.trees.active_bytes());
         remove_obsolete_files(inner);
         Ok(())
     }
@@ -312,11 +264,11 @@ impl Store {
         let inner = &*self.inner;
         inner.health.check()?;
         // In this order, the tree is not dropped in between; that would look like a damaged manifest.
-        let mut versions = inner.versions.lock();
-        let tree = inner.tree(id)?;
+        let mut versions = inner.files.versions.lock();
+        let tree = inner.trees.get(id)?;
         let mut edit = VersionEdit::new();
         edit.set_descriptor(id, descriptor.to_vec());
-        inner.apply_edit(&mut versions, edit)?;
+        apply_edit(&mut versions, edit, &inner.health, &inner.reserve)?;
         *tree.descriptor.write() = descriptor.into();
         Ok(())
     }
@@ -326,7 +278,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn set_compaction_filter(&self, tree: TreeId, filter: Arc<dyn CompactionFilter>) -> Result<()> {
-        let tree = self.inner.tree(tree)?;
+        let tree = self.inner.trees.get(tree)?;
         tree.row_gate.disable();
         *tree.filter.write() = Some(filter);
         Ok(())
@@ -337,7 +289,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn set_merge_operator(&self, tree: TreeId, operator: Arc<dyn MergeOperator>) -> Result<()> {
-        let tree = self.inner.tree(tree)?;
+        let tree = self.inner.trees.get(tree)?;
         tree.row_gate.disable();
         *tree.merge_operator.write() = Some(operator);
         Ok(())
@@ -353,7 +305,7 @@ impl Store {
         tree: TreeId,
         factory: Option<Arc<dyn CollectorFactory>>,
     ) -> Result<()> {
-        *self.inner.tree(tree)?.collectors.write() = factory;
+        *self.inner.trees.get(tree)?.collectors.write() = factory;
         Ok(())
     }
 
@@ -363,7 +315,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn set_drop_listener(&self, tree: TreeId, listener: Option<Arc<dyn DropListener>>) -> Result<()> {
-        *self.inner.tree(tree)?.drop_listener.write() = listener;
+        *self.inner.trees.get(tree)?.drop_listener.write() = listener;
         Ok(())
     }
 

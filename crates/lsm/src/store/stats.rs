@@ -89,7 +89,7 @@ pub struct WriteCounters {
     pub flushes: u64,
     /// Compactions done, moves not counted.
     pub compactions: u64,
-    /// Files moved to another level without being rewritten.
+    /// StoreFiles moved to another level without being rewritten.
     pub trivial_moves: u64,
     /// Entries that compactions and flushes dropped because no view can see them any more.
     pub entries_dropped: u64,
@@ -226,7 +226,7 @@ impl Store {
             (log.len(), log.unmarked, inner.snapshots.published())
         };
         // A guard in the expression below would live until its end.
-        let old_log_segments = inner.old_logs.lock().len();
+        let old_log_segments = inner.log.finished.lock().len();
         let cut_tails = cut_tails(inner);
         StoreStats {
             trees: inner.trees.load().values().map(|tree| tree.stats()).collect(),
@@ -236,7 +236,7 @@ impl Store {
             views: inner.snapshots.count(),
             log_segment_bytes: log_bytes,
             old_log_segments,
-            damaged_views: inner.table_files.view_failures.count(),
+            damaged_views: inner.files.tables.view_failures.count(),
             cut_tails,
             unmarked_log,
             rows: inner.rows.stats(),

@@ -29,7 +29,7 @@ pub struct StoreVerification {
     pub view_bytes: u64,
     /// REMIX files that are damaged, missing, or have a wrong order. No result of a query depends on them.
     pub damaged_views: u64,
-    /// Files of external trees, read from the first byte to the last valid one.
+    /// StoreFiles of external trees, read from the first byte to the last valid one.
     pub external_files: u64,
     /// Bytes of the files of external trees.
     pub external_file_bytes: u64,
@@ -63,7 +63,7 @@ impl Store {
                 sum.tables += 1;
                 sum.table_bytes += table.meta().file_bytes;
             }
-            let views = self.inner.versions.lock().views(tree.id);
+            let views = self.inner.files.versions.lock().views(tree.id);
             for view in views {
                 match verify_view(&view, state.version.runs()) {
                     Ok(true) => {
@@ -98,7 +98,7 @@ impl Store {
     /// The damage behind `error`, if that names an sstable of `tree` and a read of the whole sstable confirms it; or
     /// the damage that background work of the tree found, whatever `error` is.
     pub fn damage_of(&self, tree: TreeId, error: &Error) -> Option<Error> {
-        let tree = self.inner.tree(tree).ok()?;
+        let tree = self.inner.trees.get(tree).ok()?;
         tree.unreadable.get().cloned().or_else(|| named_damage(&tree, error))
     }
 
@@ -107,13 +107,13 @@ impl Store {
     /// # Errors
     /// The damage of the first damaged sstable; `NotFound`.
     pub fn verify_tables(&self, tree: TreeId) -> Result<()> {
-        let state = self.inner.tree(tree)?.state();
+        let state = self.inner.trees.get(tree)?.state();
         state.version.tables().try_for_each(|table| verify_table(table).map(drop))
     }
 
     /// The damage that background work of `tree` found, if any: its sstables are not merged any more.
     pub fn unreadable(&self, tree: TreeId) -> Option<Error> {
-        self.inner.tree(tree).ok()?.unreadable.get().cloned()
+        self.inner.trees.get(tree).ok()?.unreadable.get().cloned()
     }
 }
 

@@ -21,6 +21,7 @@ use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWr
 use crate::file_name::FileName;
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
+use crate::store::files::apply_edit;
 use crate::store::jobs::install::install;
 use crate::store::jobs::obsolete_files::{log_floor_without, remove_obsolete_files};
 use crate::store::read::read_view::ReadView;
@@ -174,7 +175,7 @@ fn checkpoint_external(
         Err(error) => {
             let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
             if not_written.contains(&error.kind()) || store.health.check().is_ok() {
-                created.lock().drain(..).for_each(|name| store.table_files.obsolete.push(name));
+                created.lock().drain(..).for_each(|name| store.files.discard(name));
             }
             Err(error)
         }
@@ -186,14 +187,14 @@ pub(in crate::store) fn external_files<'s>(
     dir: &'s Path,
     name: &'s dyn Fn() -> (FileIdentity, PathBuf),
 ) -> ExternalFiles<'s> {
-    ExternalFiles { vfs: &store.vfs, dir, name }
+    ExternalFiles { vfs: &store.files.vfs, dir, name }
 }
 
 fn new_external_file(store: &StoreInner, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
-    let number = store.versions.lock().new_file_number();
+    let number = store.files.new_number();
     let name = FileName::Region(number);
     created.lock().push(name);
-    (store.new_identity(number), name.path(&store.options.dir))
+    (store.files.new_identity(number), store.files.path(name))
 }
 
 /// Names the root of a checkpoint in the manifest.
@@ -223,7 +224,7 @@ impl Store {
     /// The durable root of the external tree of `tree`, at the opening or at its last checkpoint; `None` if it never
     /// had one.
     pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
-        self.inner.versions.lock().external_root(tree)
+        self.inner.files.versions.lock().external_root(tree)
     }
 
     /// Sets the root of an external tree before it is set itself: for external trees with a file that a root does not
@@ -235,11 +236,11 @@ impl Store {
         let inner = &*self.inner;
         inner.health.check()?;
         // In this order: the tree is not dropped in between.
-        let mut versions = inner.versions.lock();
-        inner.tree(tree)?;
+        let mut versions = inner.files.versions.lock();
+        inner.trees.get(tree)?;
         let mut edit = VersionEdit::new();
         edit.set_external_root(tree, root);
-        inner.apply_edit(&mut versions, edit)
+        apply_edit(&mut versions, edit, &inner.health, &inner.reserve)
     }
 
     /// Removes the sstables of `tree` and the root of its external tree, and sets the descriptor of the tree, in one
@@ -252,7 +253,7 @@ impl Store {
     pub fn empty_tree(&self, tree: TreeId, descriptor: &[u8]) -> Result<()> {
         let inner = &*self.inner;
         inner.health.check()?;
-        let tree = inner.tree(tree)?;
+        let tree = inner.trees.get(tree)?;
         inner.with_reserved(tree.id, || {
             let mut edit = VersionEdit::new();
             for table in tree.state().version.tables() {
@@ -268,7 +269,7 @@ impl Store {
 
     /// The path of a file of an external tree.
     pub fn external_file_path(&self, number: u64) -> PathBuf {
-        FileName::Region(number).path(&self.inner.options.dir)
+        self.inner.files.path(FileName::Region(number))
     }
 
     /// Sets the external tree of `tree` and transfers all existing writes to it: before, it must be in the state of
@@ -280,7 +281,7 @@ impl Store {
     /// external tree. The tree then continues without it.
     pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
         let inner = &*self.inner;
-        let tree = inner.tree(tree)?;
+        let tree = inner.trees.get(tree)?;
         // Excludes compactions of the tree meanwhile.
         inner.with_reserved(tree.id, || {
             // Most of the transfer is concurrent with writers.
@@ -303,7 +304,7 @@ impl Store {
             }
             tree.replace_state(TreeState::without_entries);
             log.targets.clear();
-            inner.reset_active_bytes();
+            inner.active_bytes.set(inner.trees.active_bytes());
             let is_due = handed_over > 0 && external_tree.is_checkpoint_due(handed_over);
             let is_due = is_due || !state.version.runs().is_empty();
             if !is_due || !log.is_open() {

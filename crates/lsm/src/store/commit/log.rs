@@ -8,6 +8,7 @@
 //! * A segment is removed once no memtable of any tree needs it, and the manifest no longer names it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_storage::{FileLock, Runtime};
@@ -118,6 +119,10 @@ pub(in crate::store) struct Log {
     sync_micros: u64,
     /// The most bytes that [`SyncMode::Batch`] leaves unsynced.
     sync_bytes: u64,
+    /// Number of the segment that is written.
+    pub(in crate::store) current: AtomicU64,
+    /// Finished segments that memtables may still need, ascending.
+    pub(in crate::store) finished: Mutex<Vec<u64>>,
     /// The lock of the directory; `None` if opened read-only.
     directory: Option<Box<dyn FileLock>>,
 }
@@ -135,6 +140,8 @@ impl Log {
             runtime,
             sync_micros: options.sync_interval.as_micros() as u64,
             sync_bytes: options.sync_bytes,
+            current: AtomicU64::new(0),
+            finished: Mutex::new(Vec::new()),
             directory,
         }
     }

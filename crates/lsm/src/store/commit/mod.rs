@@ -144,7 +144,7 @@ impl CommitEnv for StoreInner {
     }
 
     fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
-        Self::tree(self, id)
+        self.trees.get(id)
     }
 
     fn view_before(&self, applied: SequenceNumber) -> ReadView {

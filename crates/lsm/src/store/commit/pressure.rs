@@ -4,13 +4,11 @@
 //! with the backlog of background work. Only at a second threshold, where memory would grow without bound, writers
 //! wait.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use bolide_base::{Result, TreeId};
+use bolide_base::Result;
 use bolide_storage::Runtime;
 use parking_lot::Mutex;
 
@@ -18,7 +16,7 @@ use crate::options::StoreOptions;
 use crate::store::health::Health;
 use crate::store::jobs::work::WorkQueue;
 use crate::store::stats::Counters;
-use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 
 /// Delay in nanoseconds for each byte at the end of the slow range, just before writers wait: 1 MB/s.
 const SLOWEST_NANOS_PER_BYTE: u64 = 1_000;
@@ -88,7 +86,7 @@ impl Pressure {
 
     /// Updates the delay from the backlog of `trees`. Called whenever a memtable fills up or is
     /// flushed, or a compaction ends.
-    pub(in crate::store) fn update(&self, trees: &ArcSwap<BTreeMap<TreeId, Arc<Tree>>>) {
+    pub(in crate::store) fn update(&self, trees: &TreeDirectory) {
         let _counting = self.counting.lock();
         let mut price = 0;
         for tree in trees.load().values() {

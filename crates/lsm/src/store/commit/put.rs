@@ -161,7 +161,8 @@ mod tests {
         let (store, tree) = open(0);
         let other = store.create_tree(TreeOptions::default(), b"").unwrap();
         let counted = || {
-            let bytes = |tree| store.inner.tree(tree).unwrap().state_guard().active.memtable.memory_bytes();
+            let bytes =
+                |tree| store.inner.trees.get(tree).unwrap().state_guard().active.memtable.memory_bytes();
             (store.inner.active_bytes.get(), bytes(tree) + bytes(other))
         };
         let empty = counted();

@@ -8,6 +8,7 @@ use bolide_base::{ErrorKind, Result};
 use super::log::{LogState, Rotate};
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::files::apply_edit;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::VersionEdit;
 use crate::wal::WalWriter;
@@ -71,15 +72,15 @@ fn try_rotate(store: &StoreInner, log: &mut LogState, which: Rotate) -> Result<(
         }
     }
     log.targets.clear();
-    store.reset_active_bytes();
+    store.active_bytes.set(store.trees.active_bytes());
     store.wake_workers();
     Ok(())
 }
 
 /// Removes a segment that was not put into use.
 fn discard_segment(store: &StoreInner, number: u64) {
-    let path = FileName::Wal(number).path(&store.options.dir);
-    if let Err(error) = store.vfs.remove(&path)
+    let path = store.files.path(FileName::Wal(number));
+    if let Err(error) = store.files.vfs.remove(&path)
         && error.kind() != ErrorKind::NotFound
     {
         store.health.poison(&error);
@@ -88,7 +89,7 @@ fn discard_segment(store: &StoreInner, number: u64) {
 
 /// Records a finished segment. Returns the number of the last segment that memtables must not need any more.
 fn note_old_log(store: &StoreInner, number: u64) -> u64 {
-    let mut old_logs = store.old_logs.lock();
+    let mut old_logs = store.log.finished.lock();
     old_logs.push(number);
     old_logs.len().checked_sub(MAX_OLD_LOGS).map_or(0, |position| old_logs[position])
 }
@@ -105,15 +106,15 @@ pub(in crate::store) fn start_segment(
     log: &mut LogState,
     mut edit: VersionEdit,
 ) -> Result<()> {
-    let mut versions = store.versions.lock();
-    let identity = store.new_identity(versions.new_file_number());
+    let mut versions = store.files.versions.lock();
+    let identity = store.files.new_identity(versions.new_file_number());
     let number = identity.file_number;
     let writer = store.reserve.with(|| {
-        WalWriter::create(&*store.vfs, &store.options.dir, identity, store.boot(), versions.marker())
+        WalWriter::create(&*store.files.vfs, &store.options.dir, identity, store.boot, versions.marker())
             .inspect_err(|_| discard_segment(store, number))
     })?;
     edit.start_wal(number, identity.tag);
-    store.apply_edit(&mut versions, edit).inspect_err(|error| {
+    apply_edit(&mut versions, edit, &store.health, &store.reserve).inspect_err(|error| {
         // After any other failure the edit may be durable, and then it names the segment.
         if error.kind() == ErrorKind::NoSpace {
             discard_segment(store, number);
@@ -122,6 +123,6 @@ pub(in crate::store) fn start_segment(
     // Not earlier: until now the marker has the length of the previous segment, whose end the edit stores.
     writer.note_in_use();
     log.start_segment(writer);
-    store.current_log.store(number, Ordering::Release);
+    store.log.current.store(number, Ordering::Release);
     Ok(())
 }

@@ -52,7 +52,7 @@ fn a_range_tombstone_is_removed_once() {
     let view = store.read_view();
     write(&store, |batch| batch.delete_range(tree, b"x", b"z").unwrap());
     store.flush().unwrap();
-    let handle = store.inner.tree(tree).unwrap();
+    let handle = store.inner.trees.get(tree).unwrap();
     let known = || handle.state().version.range_tombstones().len();
     assert_eq!(known(), 1);
     drop(view);
@@ -74,14 +74,14 @@ fn another_edit_does_not_publish_a_pending_flush() {
     write(&store, |batch| batch.put(tree, b"a", b"a").unwrap());
     store.flush().unwrap();
     let inner = &store.inner;
-    let handle = inner.tree(tree).unwrap();
+    let handle = inner.trees.get(tree).unwrap();
     let tables = || handle.state().version.tables().count();
     assert_eq!(tables(), 1);
     let mut edit = VersionEdit::new();
     for table in handle.state().version.tables() {
         edit.remove_table(tree, table.meta().number);
     }
-    apply_placed(inner, &mut inner.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
+    apply_placed(inner, &mut inner.files.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
     handle.publication_pending.store(true, Ordering::Release);
     install(inner, &handle, VersionEdit::new(), &[]).unwrap();
     assert_eq!(tables(), 1);
@@ -98,7 +98,7 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
         options.start_paused = true;
     });
     let inner = &store.inner;
-    let handle = inner.tree(tree).unwrap();
+    let handle = inner.trees.get(tree).unwrap();
     for round in 0..3_u8 {
         for key in 0..200_u8 {
             write(&store, |batch| batch.put(tree, &[key, round], &[7; 30]).unwrap());
@@ -106,19 +106,19 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
         rotate(inner, &mut inner.log.lock(), Rotate::All).unwrap();
         flush_into_partitions(inner, &handle, true).unwrap();
     }
-    assert!(inner.versions.lock().views(tree).is_empty(), "no reader demands views");
+    assert!(inner.files.versions.lock().views(tree).is_empty(), "no reader demands views");
     if has_pending_flush {
         let mut edit = VersionEdit::new();
         for table in handle.state().version.tables() {
             edit.remove_table(tree, table.meta().number);
         }
-        let mut versions = inner.versions.lock();
+        let mut versions = inner.files.versions.lock();
         apply_placed(inner, &mut versions, &handle, edit, &|_, _| {}).unwrap();
         handle.publication_pending.store(true, Ordering::Release);
     }
     rebuild_views(inner, &handle).unwrap();
     inner.health.check().unwrap();
-    inner.versions.lock().views(tree).len()
+    inner.files.versions.lock().views(tree).len()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::files::apply_edit;
 use crate::store::jobs::publication::{FlushedMemtables, publish_state};
 use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::Tree;
@@ -28,7 +29,7 @@ pub(in crate::store) fn install_outputs(
         let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
         if not_written.contains(&error.kind()) {
             for number in written {
-                store.table_files.obsolete.push(FileName::Table(*number));
+                store.files.discard(FileName::Table(*number));
             }
         }
     })
@@ -63,7 +64,7 @@ fn install_with(
     place: &dyn Fn(&Version, &mut VersionEdit),
 ) -> Result<()> {
     let _row_update = update_rows(&store.rows, tree, flushed);
-    let mut versions = store.versions.lock();
+    let mut versions = store.files.versions.lock();
     apply_placed(store, &mut versions, tree, edit, place)?;
     // A pending flush into partitions publishes its version itself, together with the removal of its memtables.
     if !tree.publication_pending.load(Ordering::Acquire) {
@@ -90,5 +91,5 @@ pub(in crate::store) fn apply_placed(
     let before = versions.current(tree.id).ok_or_else(dropped)?;
     place(&before, &mut edit);
     edit.set_last_sequence(store.snapshots.published());
-    store.apply_edit(versions, edit)
+    apply_edit(versions, edit, &store.health, &store.reserve)
 }

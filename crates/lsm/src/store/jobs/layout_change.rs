@@ -24,7 +24,7 @@ impl Store {
     pub fn set_layout(&self, tree: TreeId, layout: Layout) -> Result<()> {
         let inner = &*self.inner;
         inner.health.check()?;
-        let tree = inner.tree(tree)?;
+        let tree = inner.trees.get(tree)?;
         inner.with_reserved(tree.id, || {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };
             let mut edit = VersionEdit::new();

@@ -32,7 +32,7 @@ impl Store {
     pub fn compact(&self, tree: TreeId) -> Result<()> {
         self.flush()?;
         let inner = &*self.inner;
-        let tree = inner.tree(tree)?;
+        let tree = inner.trees.get(tree)?;
         inner.with_reserved(tree.id, || {
             // Checked only now: an external tree may have been set during the wait.
             if !tree.backend().is_lsm() {

@@ -20,24 +20,24 @@ pub(in crate::store) fn remove_obsolete_files(store: &StoreInner) {
         return;
     }
     // A running checkpoint links files by name.
-    let Some(_locked) = store.file_removal.try_lock() else { return };
-    for name in store.table_files.obsolete.take() {
+    let Some(_locked) = store.files.removal.try_lock() else { return };
+    for name in store.files.tables.obsolete.take() {
         if let FileName::Table(number) = name {
-            store.table_files.pool.close(number);
+            store.files.tables.pool.close(number);
         }
         if !remove(store, name) {
-            store.table_files.obsolete.push(name);
+            store.files.discard(name);
         }
     }
     remove_old_logs(store);
 }
 
 fn remove_old_logs(store: &StoreInner) {
-    let durable_floor = store.versions.lock().wal_floor();
+    let durable_floor = store.files.versions.lock().wal_floor();
     let spent: Vec<u64> =
-        store.old_logs.lock().iter().copied().filter(|&number| number < durable_floor).collect();
+        store.log.finished.lock().iter().copied().filter(|&number| number < durable_floor).collect();
     let gone: Vec<u64> = spent.into_iter().filter(|&number| remove(store, FileName::Wal(number))).collect();
-    store.old_logs.lock().retain(|number| !gone.contains(number));
+    store.log.finished.lock().retain(|number| !gone.contains(number));
 }
 
 /// True if the file is gone.
@@ -52,10 +52,10 @@ fn remove(store: &StoreInner, name: FileName) -> bool {
 pub(in crate::store) fn retire(store: &StoreInner, name: FileName) -> Result<()> {
     let dir = &store.options.dir;
     match name {
-        FileName::Wal(number) if store.versions.lock().cut_tails().contains_key(&number) => {
-            store.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
+        FileName::Wal(number) if store.files.versions.lock().cut_tails().contains_key(&number) => {
+            store.files.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
         }
-        _ => store.vfs.remove(&name.path(dir)),
+        _ => store.files.vfs.remove(&name.path(dir)),
     }
 }
 
@@ -63,7 +63,7 @@ pub(in crate::store) fn retire(store: &StoreInner, name: FileName) -> Result<()>
 pub(in crate::store) fn cut_tails(store: &StoreInner) -> Vec<CutTail> {
     // In a read-only store, the last one is not in the manifest yet.
     let found = store.log.lock().tail.and_then(|tail| tail.cut_tail);
-    store.versions.lock().cut_tails().values().copied().chain(found).collect()
+    store.files.versions.lock().cut_tails().values().copied().chain(found).collect()
 }
 
 /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
@@ -73,7 +73,7 @@ pub(in crate::store) fn log_floor_without(
     flushed: &[Arc<LoggedMemtable>],
 ) -> u64 {
     // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
-    let current = store.current_log.load(Ordering::Acquire);
+    let current = store.log.current.load(Ordering::Acquire);
     let oldest = |other: &Arc<Tree>| {
         let state = other.state_guard();
         let remains = |logged: &&Arc<LoggedMemtable>| {

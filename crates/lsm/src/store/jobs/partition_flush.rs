@@ -258,7 +258,7 @@ fn collect_outputs(store: &StoreInner, results: Vec<Result<TaskOutput>>) -> Resu
     }
     let Some(error) = failure else { return Ok(written) };
     for table in written.iter().flat_map(|one| &one.finished.tables) {
-        store.table_files.obsolete.push(FileName::Table(table.number));
+        store.files.discard(FileName::Table(table.number));
     }
     Err(error)
 }
@@ -301,7 +301,7 @@ fn install_partitions(
     let tree = &flush.tree;
     let discard_outputs = || {
         for &number in numbers {
-            store.table_files.obsolete.push(FileName::Table(number));
+            store.files.discard(FileName::Table(number));
         }
     };
     let retained = retain(store, tree, &flush.flushed, flush.visibility, retained_ranges)
@@ -327,7 +327,7 @@ fn install_partitions(
         }
     };
     install_outputs(store, numbers, || {
-        let mut versions = store.versions.lock();
+        let mut versions = store.files.versions.lock();
         apply_placed(store, &mut versions, tree, edit, &place)?;
         tree.publication_pending.store(true, Ordering::Release);
         Ok(())

@@ -126,11 +126,11 @@ pub(in crate::store) fn note_flushed(
 /// Fails if the manifest names retained entries of `tree` and replay has found another number of bytes than
 /// `found`.
 pub(in crate::store) fn check_retained(store: &StoreInner, tree: &Tree, found: u64) -> Result<()> {
-    let Some(log) = store.versions.lock().retained(tree.id) else { return Ok(()) };
+    let Some(log) = store.files.versions.lock().retained(tree.id) else { return Ok(()) };
     if log.end - log.start == found {
         return Ok(());
     }
-    let path = crate::file_name::FileName::Wal(log.segment).path(&store.options.dir);
+    let path = store.files.path(crate::file_name::FileName::Wal(log.segment));
     let what = format!(
         "tree {} has {} bytes of entries that are retained here, and {found} are found",
         tree.id,

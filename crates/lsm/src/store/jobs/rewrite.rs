@@ -42,7 +42,7 @@ impl Store {
     pub fn rewrite_one(&self, tree: TreeId, wanted: impl Fn(&TableMeta) -> bool) -> Result<RewriteOutcome> {
         let inner = &*self.inner;
         inner.health.check()?;
-        let tree = inner.tree(tree)?;
+        let tree = inner.trees.get(tree)?;
         let (plan, bytes, entries) = {
             let mut work = inner.work.lock();
             match plan_rewrite(&mut work, &tree, &wanted) {

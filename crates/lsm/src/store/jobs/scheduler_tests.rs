@@ -36,7 +36,7 @@ fn a_tree_with_a_permanent_backlog_does_not_starve_the_flushes_of_other_trees() 
     };
     put(quiet, b"key");
     let inner = &store.inner;
-    let waiting = |tree| inner.tree(tree).unwrap().state_guard().pending_flushes();
+    let waiting = |tree| inner.trees.get(tree).unwrap().state_guard().pending_flushes();
     let (mut flushes, mut quiet_flushes, mut max_segments) = (0, 0, 0);
     for number in 0..4_000_u32 {
         put(busy, &number.to_be_bytes());

@@ -27,6 +27,7 @@ use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::store::StoreInner;
+use crate::store::files::apply_edit;
 use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
 use crate::store::jobs::work::WorkState;
 use crate::store::read::newest_reads::update_rows;
@@ -51,7 +52,7 @@ pub(in crate::store) fn has_views(store: &StoreInner, tree: &Tree) -> bool {
 pub(in crate::store) fn open_views(store: &StoreInner) {
     for tree in store.trees.load().values() {
         let Some(level) = first_level(store, tree) else { continue };
-        let known = store.versions.lock().views(tree.id);
+        let known = store.files.versions.lock().views(tree.id);
         tree.replace_state(|now| {
             let views = TreeViews::of(&now.version, Some(level), &known, &TreeViews::default());
             TreeState { views, ..now.clone() }
@@ -68,7 +69,7 @@ pub(in crate::store) fn add_outdated_views(store: &StoreInner) {
             let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
             used.any(|used| Arc::ptr_eq(used, view))
         };
-        if state.views.are_behind() || !store.versions.lock().views(tree.id).iter().all(has_user) {
+        if state.views.are_behind() || !store.files.versions.lock().views(tree.id).iter().all(has_user) {
             due.push(tree.id);
         }
     }
@@ -126,7 +127,7 @@ pub(in crate::store) fn rebuild_views_locked(
             TreeState { views, ..now.clone() }
         });
     }
-    let state = next_state(tree, &store.versions.lock(), flushed, &tree.state_guard());
+    let state = next_state(tree, &store.files.versions.lock(), flushed, &tree.state_guard());
     state.views.begin_rebuild();
     let due =
         |partition: &&Arc<ViewedPartition>| partition.is_behind() && !can_defer_rebuild(store, partition);
@@ -144,7 +145,7 @@ pub(in crate::store) fn rebuild_views_locked(
     let _row_update = flushed.and_then(|flushed| update_rows(&store.rows, tree, flushed.memtables));
     let installed = install_views(store, tree, flushed, &built, &tried);
     if installed.is_err() && flushed.is_some() {
-        publish_state(tree, &store.versions.lock(), flushed, |now| now);
+        publish_state(tree, &store.files.versions.lock(), flushed, |now| now);
     }
     installed
 }
@@ -160,15 +161,15 @@ fn can_defer_rebuild(store: &StoreInner, partition: &ViewedPartition) -> bool {
 
 /// Writes the file of `view`; if that fails, the view stays in memory only.
 fn write_view(store: &StoreInner, view: Arc<SortedView>) -> Arc<StoredView> {
-    let files = Arc::clone(&store.table_files);
-    let number = store.versions.lock().new_file_number();
-    let path = FileName::View(number).path(&store.options.dir);
-    let identity = store.new_identity(number);
-    let written = store.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
+    let files = Arc::clone(&store.files.tables);
+    let number = store.files.new_number();
+    let path = store.files.path(FileName::View(number));
+    let identity = store.files.new_identity(number);
+    let written = store.files.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
     Arc::new(match written {
         Ok(bytes) => StoredView::in_memory(view, identity, bytes, files),
         Err(_) => {
-            store.table_files.obsolete.push(FileName::View(number));
+            store.files.discard(FileName::View(number));
             StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
         }
     })
@@ -184,10 +185,10 @@ fn install_views(
     tried: &[&Arc<StoredView>],
 ) -> Result<()> {
     if built.iter().any(|view| view.meta().number > 0) {
-        store.vfs.sync_dir(&store.options.dir)?;
+        store.files.sync_dir()?;
     }
     let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
-    let mut versions = store.versions.lock();
+    let mut versions = store.files.versions.lock();
     // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
     // them.
     if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
@@ -210,7 +211,7 @@ fn install_views(
     for view in built.iter().filter(|view| view.meta().number > 0) {
         match uses(view.meta().number) {
             true => edit.push(EditOperation::AddView { tree: tree.id, view: view.meta().clone() }),
-            false => store.table_files.obsolete.push(FileName::View(view.meta().number)),
+            false => store.files.discard(FileName::View(view.meta().number)),
         }
     }
     for view in named.iter().filter(|view| !uses(view.meta().number)) {
@@ -221,7 +222,7 @@ fn install_views(
             discard_views(store, built);
             return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
         }
-        store.apply_edit(&mut versions, edit).inspect_err(|error| {
+        apply_edit(&mut versions, edit, &store.health, &store.reserve).inspect_err(|error| {
             if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
                 discard_views(store, built);
             }
@@ -252,13 +253,13 @@ fn install_views(
 /// Schedules the files of `built`, which no edit names, for removal.
 fn discard_views(store: &StoreInner, built: &[Arc<StoredView>]) {
     for view in built.iter().filter(|view| view.meta().number > 0) {
-        store.table_files.obsolete.push(FileName::View(view.meta().number));
+        store.files.discard(FileName::View(view.meta().number));
     }
 }
 
 /// Schedules the trees with outdated views, if files were found damaged or missing since the last call.
 pub(in crate::store) fn add_failed_views(store: &StoreInner, work: &mut WorkState) {
-    let failures = store.table_files.view_failures.count();
+    let failures = store.files.tables.view_failures.count();
     if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
         let trees = store.trees.load();
         let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
@@ -269,7 +270,7 @@ pub(in crate::store) fn add_failed_views(store: &StoreInner, work: &mut WorkStat
 /// Has all outdated views rebuilt without waiting for idle writes.
 pub(in crate::store) fn demand_outdated_views(store: &StoreInner, work: &mut WorkState) {
     add_failed_views(store, work);
-    for tree in work.views_due.keys().filter_map(|tree| store.tree(*tree).ok()) {
+    for tree in work.views_due.keys().filter_map(|tree| store.trees.get(*tree).ok()) {
         tree.state_guard().views.demand();
     }
 }

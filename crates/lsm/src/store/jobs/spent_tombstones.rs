@@ -40,12 +40,12 @@ fn remove_spent_tombstones_of(store: &StoreInner, tree: &Arc<Tree>) -> Result<()
     let state = tree.state();
     let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
     for dependent in tree.dependents.read().iter() {
-        if let Ok(dependent) = store.tree(*dependent) {
+        if let Ok(dependent) = store.trees.get(*dependent) {
             let state = dependent.state();
             let clear_through = dependent.backend().clear_through();
             // An external tree that is not set yet may have older entries.
             let is_unset =
-                clear_through.is_none() && store.versions.lock().external_root(dependent.id).is_some();
+                clear_through.is_none() && store.files.versions.lock().external_root(dependent.id).is_some();
             spent.retain(|tombstone| match clear_through {
                 Some(clear_through) => tombstone.sequence <= clear_through,
                 None => !is_unset && is_clear_of(&state, tombstone),
@@ -86,7 +86,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn add_dependent(&self, tree: TreeId, dependent: TreeId) -> Result<()> {
-        self.inner.tree(tree)?.dependents.write().insert(dependent);
+        self.inner.trees.get(tree)?.dependents.write().insert(dependent);
         Ok(())
     }
 }

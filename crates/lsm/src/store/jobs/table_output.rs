@@ -89,17 +89,17 @@ impl<'a> TableOutput<'a> {
     pub(in crate::store) fn finish(mut self) -> Result<FinishedOutput> {
         self.finish_current()?;
         if !self.finished.is_empty() {
-            self.store.vfs.sync_dir(&self.store.options.dir)?;
+            self.store.files.vfs.sync_dir(&self.store.options.dir)?;
         }
         self.started.clear();
         Ok(FinishedOutput { tables: std::mem::take(&mut self.finished), drops: self.drops.take() })
     }
 
     fn start(&mut self) -> Result<()> {
-        let number = self.store.versions.lock().new_file_number();
-        let file = self.store.vfs.create(&FileName::Table(number).path(&self.store.options.dir))?;
+        let number = self.store.files.new_number();
+        let file = self.store.files.vfs.create(&self.store.files.path(FileName::Table(number)))?;
         self.started.push(number);
-        let identity = self.store.new_identity(number);
+        let identity = self.store.files.new_identity(number);
         let collectors = self.collectors.as_ref().map_or_else(Vec::new, |factory| factory.collectors());
         let builder = TableBuilder::new(file, identity, &self.options, collectors)?;
         self.current = Some((identity, builder.owner(self.owner.clone())));
@@ -149,11 +149,11 @@ impl EntrySink for TableOutput<'_> {
 }
 
 impl Drop for TableOutput<'_> {
-    /// Removes the files of an interrupted job. Files that cannot be removed now are removed at the next opening.
+    /// Removes the files of an interrupted job. StoreFiles that cannot be removed now are removed at the next opening.
     fn drop(&mut self) {
         self.current = None;
         for number in &self.started {
-            let _ = self.store.vfs.remove(&FileName::Table(*number).path(&self.store.options.dir));
+            let _ = self.store.files.vfs.remove(&self.store.files.path(FileName::Table(*number)));
         }
     }
 }

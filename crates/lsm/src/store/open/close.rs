@@ -38,6 +38,6 @@ impl Store {
         inner.health.check()?;
         inner.log.sync_and_check(&mut log, &inner.health)?;
         let end = log.close();
-        inner.versions.lock().close(end).and(checkpointed)
+        inner.files.versions.lock().close(end).and(checkpointed)
     }
 }

@@ -13,10 +13,9 @@ pub(super) mod recovery;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_storage::{FileLock, Vfs};
 use bolide_table::FilePool;
@@ -30,6 +29,7 @@ use crate::store::commit::CommitQueue;
 use crate::store::commit::log::Log;
 use crate::store::commit::pressure::Pressure;
 use crate::store::commit::targets::ActiveBytes;
+use crate::store::files::StoreFiles;
 use crate::store::health::Health;
 use crate::store::jobs::sorted_view::{add_outdated_views, open_views};
 use crate::store::jobs::work::WorkQueue;
@@ -39,6 +39,7 @@ use crate::store::read::snapshots::Snapshots;
 use crate::store::reserve::Reserve;
 use crate::store::stats::Counters;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::{Store, StoreComponents, StoreInner};
 use crate::version::{OpenMode, VersionSet, VersionSetOptions, no_database};
 
@@ -157,23 +158,16 @@ impl StoreInner {
             cache,
             reset_tree: options.reset_tree,
         })?;
-        let table_files = versions.table_files().clone();
         let trees = open_trees(&versions, options.memtable_bytes)?;
         let last_sequence = versions.last_sequence();
         let work = Arc::new(WorkQueue::new(options.start_paused));
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
             boot: Boot { id: runtime.boot_id(), mount: vfs.mount_id(&options.dir).unwrap_or(0) },
-            table_files,
-            trees: ArcSwap::from_pointee(trees),
+            trees: TreeDirectory::new(trees),
             snapshots: Snapshots::default(),
             commits: CommitQueue::default(),
-            log: Log::new(last_sequence, runtime.clone(), &options, lock),
-            current_log: AtomicU64::new(0),
-            versions: Mutex::new(versions),
-            old_logs: Mutex::new(Vec::new()),
             tombstone_removal: Mutex::new(()),
-            file_removal: Mutex::new(()),
             active_bytes: ActiveBytes::default(),
             health: Health::new(options.read_only, work.clone()),
             pressure: Pressure::new(&options, runtime.clone(), work.clone()),
@@ -182,8 +176,9 @@ impl StoreInner {
             rows: RowCache::new(options.row_cache_bytes),
             reserve: Reserve::new(vfs.clone(), &options.dir, options.reserve_bytes),
             itself: itself.clone(),
+            log: Log::new(last_sequence, runtime.clone(), &options, lock),
+            files: StoreFiles::new(vfs, &options.dir, runtime.clone(), versions),
             options,
-            vfs,
             runtime,
         }))
     }

@@ -32,16 +32,16 @@ use crate::wal::replay::{WalSegments, replay};
 /// Replays the log. Afterwards the store can be read.
 pub(in crate::store) fn recover(store: &StoreInner) -> Result<()> {
     let (floor, segments, marks, is_manifest_marked, last_sequence) = {
-        let versions = store.versions.lock();
+        let versions = store.files.versions.lock();
         let segments = versions.wal_segments().clone();
         let (marks, is_manifest_marked) = (versions.marks(), versions.is_manifest_marked());
         (versions.wal_floor(), segments, marks, is_manifest_marked, versions.last_sequence())
     };
     store.snapshots.publish(last_sequence);
     store.log.lock().applied = last_sequence;
-    let (vfs, dir) = (&*store.vfs, &*store.options.dir);
+    let (vfs, dir) = (&*store.files.vfs, &*store.options.dir);
     let wal =
-        WalSegments { vfs, dir, floor, segments: &segments, marks, is_manifest_marked, boot: store.boot() };
+        WalSegments { vfs, dir, floor, segments: &segments, marks, is_manifest_marked, boot: store.boot };
     let mut replayed = Vec::new();
     let tail = replay(&wal, |number, name, record| {
         if replayed.last() != Some(&number) {
@@ -54,8 +54,8 @@ pub(in crate::store) fn recover(store: &StoreInner) -> Result<()> {
     for tree in store.trees.load().values() {
         check_retained(store, tree, tree.replayed_retained.load(Ordering::Relaxed))?;
     }
-    store.reset_active_bytes();
-    *store.old_logs.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
+    store.active_bytes.set(store.trees.active_bytes());
+    *store.log.finished.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
     let mut log = store.log.lock();
     log.unmarked = tail.unmarked;
     log.tail = Some(tail);
@@ -66,8 +66,8 @@ pub(in crate::store) fn recover(store: &StoreInner) -> Result<()> {
 /// which were synced before this one was started.
 fn begin_segment(store: &StoreInner, replayed: &mut Vec<u64>, number: u64) -> Result<()> {
     replayed.push(number);
-    store.current_log.store(number, Ordering::Release);
-    store.reset_active_bytes();
+    store.log.current.store(number, Ordering::Release);
+    store.active_bytes.set(store.trees.active_bytes());
     if store.options.read_only || store.active_bytes.get() <= 2 * store.options.memtable_bytes {
         return Ok(());
     }
@@ -75,7 +75,7 @@ fn begin_segment(store: &StoreInner, replayed: &mut Vec<u64>, number: u64) -> Re
     for tree in trees {
         // The log may have newer writes before the record of retained entries, which are older.
         let may_flush =
-            store.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
+            store.files.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
         if may_flush && tree.state_guard().active.first_log().is_some() {
             tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
             match flush_tree(store, &tree) {
@@ -100,7 +100,7 @@ fn replay_record(store: &StoreInner, location: RetainedLog, payload: &[u8]) -> R
     }
     if let Some(tree) = retained
         && is_named_retained(store, tree, location)
-        && let Ok(tree) = store.tree(tree)
+        && let Ok(tree) = store.trees.get(tree)
     {
         tree.replayed_retained.fetch_add(location.end - location.start, Ordering::Relaxed);
     }
@@ -113,7 +113,7 @@ fn replay_record(store: &StoreInner, location: RetainedLog, payload: &[u8]) -> R
 
 /// True if the manifest names `location` as a part of the retained entries of `tree`.
 fn is_named_retained(store: &StoreInner, tree: TreeId, location: RetainedLog) -> bool {
-    store.versions.lock().retained(tree).is_some_and(|log| {
+    store.files.versions.lock().retained(tree).is_some_and(|log| {
         log.segment == location.segment && log.start <= location.start && location.end <= log.end
     })
 }
@@ -122,7 +122,7 @@ fn replay_operation(store: &StoreInner, location: RetainedLog, placed: PlacedOpe
     let trees = store.trees.load();
     let Some(tree) = trees.get(&placed.tree) else {
         // Tree numbers are never reused: a tree with an allocated number that is not there was dropped.
-        return if placed.tree < store.versions.lock().next_tree_id() {
+        return if placed.tree < store.files.versions.lock().next_tree_id() {
             Ok(())
         } else {
             Err(Error::new(
@@ -133,7 +133,7 @@ fn replay_operation(store: &StoreInner, location: RetainedLog, placed: PlacedOpe
     };
     let is_included = match placed.retained {
         true => is_named_retained(store, placed.tree, location),
-        false => location.segment >= store.versions.lock().tree_log_floor(placed.tree),
+        false => location.segment >= store.files.versions.lock().tree_log_floor(placed.tree),
     };
     if !is_included {
         return Ok(());
@@ -149,7 +149,7 @@ pub(in crate::store) fn start_log(store: &StoreInner) -> Result<()> {
     let mut log = store.log.lock();
     let mut edit = VersionEdit::new();
     if let Some(tail) = log.tail.take() {
-        tail.make_durable(&*store.vfs, &store.options.dir)?;
+        tail.make_durable(&*store.files.vfs, &store.options.dir)?;
         if let Some(end) = tail.last.filter(|_| !tail.sealed) {
             edit.seal_wal(end.number, end.len);
             edit.set_last_sequence(log.applied);
@@ -164,9 +164,9 @@ pub(in crate::store) fn start_log(store: &StoreInner) -> Result<()> {
 
 /// Adds the removal of notes about cut tails to `edit`, for tails whose files were removed manually.
 fn forget_removed_tails(store: &StoreInner, edit: &mut VersionEdit) -> Result<()> {
-    let noted: Vec<u64> = store.versions.lock().cut_tails().keys().copied().collect();
+    let noted: Vec<u64> = store.files.versions.lock().cut_tails().keys().copied().collect();
     for number in noted {
-        let exists = |name: FileName| store.vfs.exists(&name.path(&store.options.dir));
+        let exists = |name: FileName| store.files.vfs.exists(&store.files.path(name));
         if !exists(FileName::Wal(number))? && !exists(FileName::Tail(number))? {
             edit.forget_cut_tail(number);
         }
@@ -175,20 +175,20 @@ fn forget_removed_tails(store: &StoreInner, edit: &mut VersionEdit) -> Result<()
 }
 
 /// Removes files that neither the manifest nor the log needs: remains of an interrupted flush, compaction or
-/// manifest switch. Files of other programs are not touched.
+/// manifest switch. StoreFiles of other programs are not touched.
 pub(in crate::store) fn remove_unknown_files(store: &StoreInner) -> Result<()> {
-    let mut live: BTreeSet<u64> = store.old_logs.lock().iter().copied().collect();
-    live.insert(store.current_log.load(Ordering::Acquire));
+    let mut live: BTreeSet<u64> = store.log.finished.lock().iter().copied().collect();
+    live.insert(store.log.current.load(Ordering::Acquire));
     for tree in store.trees.load().values() {
         live.extend(tree.state_guard().version.tables().map(|table| table.meta().number));
     }
     {
-        let versions = store.versions.lock();
+        let versions = store.files.versions.lock();
         live.extend(versions.external_files());
         live.extend(versions.live_views());
         live.insert(versions.manifest_number());
     }
-    for name in store.vfs.list(&store.options.dir)? {
+    for name in store.files.vfs.list(&store.options.dir)? {
         if let Some(file) = FileName::parse(&name)
             && !matches!(file, FileName::Tail(_))
             && file.number().is_some_and(|number| !live.contains(&number))

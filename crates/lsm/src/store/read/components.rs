@@ -336,7 +336,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn remove_attachments(&self, tree: TreeId, key: u64) -> Result<()> {
-        let state = self.inner.tree(tree)?.state();
+        let state = self.inner.trees.get(tree)?.state();
         for table in state.version.tables() {
             table.attachments().remove(key);
         }
@@ -349,7 +349,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn visit_version(&self, tree: TreeId, visit: impl FnOnce(&Attachments)) -> Result<()> {
-        visit(self.inner.tree(tree)?.state().version.attachments());
+        visit(self.inner.trees.get(tree)?.state().version.attachments());
         Ok(())
     }
 
@@ -358,7 +358,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn visit_tables(&self, tree: TreeId, mut visit: impl FnMut(&TableMeta, &Attachments)) -> Result<()> {
-        let state = self.inner.tree(tree)?.state();
+        let state = self.inner.trees.get(tree)?.state();
         for table in state.version.tables() {
             visit(table.meta(), table.attachments());
         }

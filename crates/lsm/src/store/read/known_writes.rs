@@ -117,7 +117,7 @@ impl Store {
         writes: &[KnownWrite<'_>],
         work: impl FnOnce(&[&[u8]]) -> Result<T>,
     ) -> Result<Option<T>> {
-        let tree = self.inner.tree(tree)?;
+        let tree = self.inner.trees.get(tree)?;
         let state = tree.state_guard();
         let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
         let mut found_values = Vec::with_capacity(writes.len());

@@ -48,7 +48,7 @@ impl Store {
     pub fn get_latest(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
         let trees = self.inner.trees.load();
         let Some(tree) = trees.get(&tree) else {
-            return self.inner.tree(tree).map(|_| None);
+            return self.inner.trees.get(tree).map(|_| None);
         };
         let flushes = tree.row_gate.flushes();
         let (state, sequence) = tree.newest_state(|| self.inner.snapshots.published());
@@ -265,7 +265,7 @@ mod tests {
         write(&store, |batch| batch.put(tree, b"a", b"one"));
         store.flush().unwrap();
         get(&store, tree, b"a");
-        let handle = store.inner.tree(tree).unwrap();
+        let handle = store.inner.trees.get(tree).unwrap();
         let (flushes, state) = (handle.row_gate.flushes(), handle.state());
         let sequence = store.published_sequence();
         write(&store, |batch| batch.put(tree, b"a", b"two"));

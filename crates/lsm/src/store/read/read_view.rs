@@ -99,7 +99,7 @@ impl ReadView {
 
     /// A tree of the view, or one created later: an index built since may be complete at this view too.
     fn find(&self, tree: TreeId) -> Result<Arc<Tree>> {
-        self.trees.get(&tree).cloned().map_or_else(|| self.store.tree(tree), Ok)
+        self.trees.get(&tree).cloned().map_or_else(|| self.store.trees.get(tree), Ok)
     }
 }
 

@@ -72,6 +72,6 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn tree_reader(&self, tree: TreeId) -> Result<TreeReader> {
-        Ok(TreeReader { tree: self.inner.tree(tree)? })
+        Ok(TreeReader { tree: self.inner.trees.get(tree)? })
     }
 }

@@ -4,6 +4,7 @@
 //! Its components are ordered by age: the writable memtable, the full memtables (newest first), the runs of the version
 //! (newest first). For one key, every version in an earlier component is newer than every version in a later one.
 
+pub(super) mod directory;
 pub(super) mod logged_memtable;
 pub(super) mod row_gate;
 mod state;
