@@ -62,8 +62,8 @@ enum RowStage {
 /// A drain of collected candidates.
 #[derive(Debug, Clone, Copy)]
 struct Drain {
-    /// Candidates at or above it leave; 0 at the end of a pass.
-    bound: SequenceNumber,
+    /// The bound of the pass, which goes on after the drain; `None` at its end.
+    bound: Option<SequenceNumber>,
     position: usize,
     /// The number of candidates that leave.
     count: usize,
@@ -253,7 +253,7 @@ impl<S: ReadSource> RowCursor<'_, S> {
             if order == Order::Newest && candidates.sequence_bound() < bound {
                 bound = candidates.sequence_bound();
                 if top.is_worth_draining(bound, execution.progress.wanted()) {
-                    self.begin_drain(bound);
+                    self.begin_drain(Some(bound));
                     return Ok(());
                 }
             }
@@ -261,12 +261,13 @@ impl<S: ReadSource> RowCursor<'_, S> {
         if !window.is_empty() {
             execution.collect_window(window, top)?;
         }
-        self.begin_drain(0);
+        self.begin_drain(None);
         Ok(())
     }
 
-    fn begin_drain(&mut self, bound: SequenceNumber) {
-        let count = self.top.as_mut().map_or(0, |top| top.begin_drain(bound));
+    /// Starts a drain of the candidates at or above `bound`, or of all.
+    fn begin_drain(&mut self, bound: Option<SequenceNumber>) {
+        let count = self.top.as_mut().map_or(0, |top| top.begin_drain(bound.unwrap_or(0)));
         let checks = self.execution.begin_drain();
         self.stage = RowStage::Drain(Drain { bound, position: 0, count, offered: false, checks });
     }
@@ -283,10 +284,10 @@ impl<S: ReadSource> RowCursor<'_, S> {
         };
         while let Some(candidate) = top.candidate(drain.position).filter(|_| drain.position < drain.count) {
             drain.position += 1;
-            self.stage = RowStage::Drain(drain);
             let result = match execution.offer(&candidate, window)? {
                 Offered::Row(row) => Some(each(row)),
                 Offered::Full => {
+                    self.stage = RowStage::Drain(drain);
                     execution.resolve(window)?;
                     return Ok(None);
                 }
@@ -297,6 +298,7 @@ impl<S: ReadSource> RowCursor<'_, S> {
                 return Ok(result);
             }
             if result.is_some() {
+                self.stage = RowStage::Drain(drain);
                 return Ok(result);
             }
         }
@@ -311,8 +313,8 @@ impl<S: ReadSource> RowCursor<'_, S> {
     /// Continues after the last row of a drain: with the rest of the pass, or with another pass if candidates were dropped.
     fn end_drain(&mut self, drain: Drain) -> Result<()> {
         self.execution.end_drain(drain.checks);
-        if drain.bound > 0 {
-            self.stage = RowStage::Collect { bound: drain.bound };
+        if let Some(bound) = drain.bound {
+            self.stage = RowStage::Collect { bound };
             return Ok(());
         }
         match &mut self.top {
