@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use bolide::storage::{SimVfs, Vfs};
 use bolide::{
-    Collection, CollectionOptions, Components, Db, ErrorKind, IndexState, Layout, Options, Query, Result,
+    Answer, Answers, Collection, CollectionOptions, Components, Db, ErrorKind, FindOptions, IndexState,
+    Layout, Options, Query, Result,
 };
 use support::tiny;
 
@@ -87,7 +88,16 @@ fn verify(db: &Db, model: &Model, context: &str) {
         assert!(collection.get(key).unwrap().is_some(), "{context}");
     }
     for value in 0..=VALUES {
-        let found = collection.find(&Query::new().eq("n", value).keys_only());
+        let query = Query::new().eq("n", value).keys_only();
+        // Each way to query is the first one after the damage in some contexts.
+        let pulls = (value + context.len() as u64).is_multiple_of(2);
+        let found: Result<Vec<Answer>> = match pulls {
+            true => {
+                let answers = collection.answers(&query, &FindOptions::default());
+                answers.and_then(|answers| answers.into_iter().collect())
+            }
+            false => collection.find(&query).map(Answers::into_vec),
+        };
         let found = found.unwrap_or_else(|error| panic!("{context}: {error}"));
         let mut keys: Vec<Vec<u8>> = found.into_iter().map(|answer| answer.key).collect();
         keys.sort();

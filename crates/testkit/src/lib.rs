@@ -49,6 +49,7 @@ mod panicking_runtime;
 pub mod panics;
 pub mod pauses;
 pub mod planted;
+mod pulled_query;
 pub mod record;
 pub mod repair;
 pub mod rows;

@@ -11,6 +11,7 @@ use crate::flawed::Flaw;
 use crate::history::{Change, Durability, HistoryStep, SNAPSHOTS, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::model_query::ModelQuery;
+use crate::pulled_query::check_cursor;
 use crate::setup::{DATABASE, Setup};
 use crate::verify::{self, QueryTarget};
 
@@ -293,6 +294,9 @@ impl Subject {
             if query.pick.is_multiple_of(4) {
                 query_target.check_pages(&target.model, query, 1 + (query.pick / 4 % 9) as usize)?;
             }
+        }
+        if query.pick % 4 == 1 {
+            check_cursor(&query_target, query, 1 + (query.pick / 4 % 9) as usize)?;
         }
         let _ = writeln!(self.transcript, "find {text}");
         Ok(())

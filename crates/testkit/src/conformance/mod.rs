@@ -7,7 +7,8 @@
 //! after each write. At the end of a case all of these follow in turn. At each stage every index must answer all
 //! [`queries`] exactly as the model, at the latest state and at every snapshot, and the deep check must find no problem.
 //! The pull cursor must return the same answers, also if it is dropped and continued. At the very end cursors stay open
-//! while every record is changed, the changes are flushed and compacted, and the indexes are dropped: they must not notice.
+//! while every record is changed, the changes are flushed and compacted, and the indexes are dropped: their answers must not
+//! change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +21,16 @@ use crate::flawed::Flaw;
 use crate::history::{Durability, HistoryStep};
 use crate::kinds::{can_be_on, is_available};
 use crate::model::Model;
+use crate::pulled_query::{PulledQuery, changes_of_all, check_cursor};
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 use crate::subject::Subject;
 use crate::verify::QueryTarget;
 
 pub mod cases;
-mod cursors;
 pub mod queries;
 
 use cases::{COLLECTION, Case, CaseStep};
-use cursors::PulledQuery;
 
 /// One in this number of queries is also read by cursors.
 const CURSOR_SHARE: usize = 5;
@@ -285,7 +285,7 @@ impl CaseRun<'_> {
                     count += 1;
                     if (position + self.turn).is_multiple_of(CURSOR_SHARE) {
                         let pulled = 1 + position / CURSOR_SHARE % 4 * page / 2;
-                        cursors::check(&target, model_query, pulled)?;
+                        check_cursor(&target, model_query, pulled)?;
                         self.counts.add("cursors");
                     }
                 }
@@ -313,7 +313,7 @@ impl CaseRun<'_> {
             }
         }
         self.counts.add_many("open cursors", open.len() as u64);
-        let (changes, durability) = (cursors::changes_of_all(&model), Durability::None);
+        let (changes, durability) = (changes_of_all(COLLECTION, &model), Durability::None);
         let mut steps =
             vec![HistoryStep::Write { changes, durability }, HistoryStep::Flush, HistoryStep::Compact];
         steps.extend(specs.iter().map(|spec| HistoryStep::ToggleIndex(COLLECTION, Arc::clone(spec))));

@@ -11,10 +11,8 @@ use crate::model_query::{AnswerContents, ModelQuery};
 use crate::rule::{Rule, broken_by_answers};
 use crate::verify::QueryTarget;
 
-use super::cases::COLLECTION;
-
 /// A query that is read little by little, with the answers that it must have.
-pub(super) struct PulledQuery {
+pub(crate) struct PulledQuery {
     model_query: ModelQuery,
     index: String,
     cursor: AnswerCursor,
@@ -24,7 +22,7 @@ pub(super) struct PulledQuery {
 
 impl PulledQuery {
     /// Opens the query; `None` if the index is newer than the snapshot.
-    pub(super) fn open(
+    pub(crate) fn open(
         target: &QueryTarget<'_>,
         model: &CollectionModel,
         model_query: &ModelQuery,
@@ -38,7 +36,7 @@ impl PulledQuery {
     }
 
     /// Pulls up to `count` answers.
-    pub(super) fn pull(&mut self, count: usize) -> Result<(), StepFailure> {
+    pub(crate) fn pull(&mut self, count: usize) -> Result<(), StepFailure> {
         for _ in 0..count {
             let Some(answer) = self.cursor.next()? else { break };
             self.found.push(answer.to_answer());
@@ -48,11 +46,11 @@ impl PulledQuery {
     }
 
     /// Pulls the rest and compares all answers.
-    pub(super) fn finish(mut self) -> Result<(), StepFailure> {
+    pub(crate) fn finish(mut self) -> Result<(), StepFailure> {
         self.pull(usize::MAX)?;
         let wrong = |what: &str| {
             let (query, index) = (&self.model_query, &self.index);
-            StepFailure::Wrong(format!("pulled {COLLECTION}: {query}, by {index}: {what}"))
+            StepFailure::Wrong(format!("pulled: {query}, by {index}: {what}"))
         };
         let outcome = self.cursor.outcome();
         same_answers(&self.found, &self.wanted).map_err(|what| wrong(&what))?;
@@ -76,7 +74,7 @@ impl PulledQuery {
 }
 
 /// Compares a cursor with `find`: read to its end as an iterator, and dropped after `pulled` answers and continued.
-pub(super) fn check(
+pub(crate) fn check_cursor(
     target: &QueryTarget<'_>,
     model_query: &ModelQuery,
     pulled: usize,
@@ -85,7 +83,7 @@ pub(super) fn check(
     let Some(wanted) = target.find(&query)? else { return Ok(()) };
     let wrong = |what: String| {
         let index = target.index.unwrap_or("any index");
-        StepFailure::Wrong(format!("pulled {COLLECTION}: {model_query}, by {index}: {what}"))
+        StepFailure::Wrong(format!("pulled: {model_query}, by {index}: {what}"))
     };
     let all = open_cursor(target, &query)?.into_iter().collect::<bolide::Result<Vec<Answer>>>()?;
     same_answers(&all, &wanted).map_err(wrong)?;
@@ -115,14 +113,14 @@ pub(super) fn check(
 }
 
 /// Changes of every record: some are deleted, the others get the record of another key.
-pub(super) fn changes_of_all(model: &CollectionModel) -> Vec<Change> {
+pub(crate) fn changes_of_all(collection: &'static str, model: &CollectionModel) -> Vec<Change> {
     let records = model.rows.values().skip(1).chain(model.rows.values().take(1));
     let rows = model.rows.keys().zip(records).enumerate();
     rows.map(|(position, (key, other))| {
         let key = key.to_vec();
         match position % 3 {
-            0 => Change::Delete { collection: COLLECTION, key },
-            _ => Change::Put { collection: COLLECTION, key, record: other.record.clone() },
+            0 => Change::Delete { collection, key },
+            _ => Change::Put { collection, key, record: other.record.clone() },
         }
     })
     .collect()
