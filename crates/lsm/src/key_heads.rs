@@ -6,10 +6,10 @@
 //! each, the smallest array first. Of a long list the processor's cache contains little more than these samples.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use bolide_base::technique::Technique;
-use bolide_storage::LargeArray;
-use bolide_table::prefetch;
+use bolide_memory::{LargeArray, MemoryPool, prefetch};
 
 /// The heads of a sorted list of keys. The keys themselves are stored elsewhere.
 #[derive(Debug)]
@@ -53,6 +53,13 @@ impl KeyHeads {
         }
         samples.reverse();
         Self { shared: shared.into(), shared_head: head(shared, 0), shared_bits, heads, samples }
+    }
+
+    /// The same heads in the memory of `pool`.
+    #[must_use]
+    pub(crate) fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        let samples = self.samples.into_iter().map(|sample| sample.moved_to(pool)).collect();
+        Self { heads: self.heads.moved_to(pool), samples, ..self }
     }
 
     /// True if `key` starts with the shared prefix.

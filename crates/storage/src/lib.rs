@@ -15,28 +15,19 @@
 mod directory;
 mod disk;
 mod file_space;
-mod granule_bitmap;
 mod io_error;
-mod large_array;
-mod large_pages;
 mod lock;
 mod log_window;
 mod mapped_log;
 mod marker;
 mod mem;
-mod page_preallocator;
 pub mod pmem;
 mod runtime;
 mod sim;
-mod slabs;
 mod vfs;
 
 pub use disk::DiskVfs;
-pub use large_array::LargeArray;
-pub use large_pages::{LARGE_PAGE_BYTES, LargePages};
 pub use mem::MemVfs;
-pub use page_preallocator::LargePagePreallocator;
 pub use runtime::{JoinHandle, Runtime, SystemRuntime};
 pub use sim::{CrashMode, DiskImage, Fault, FaultPlan, IoCounters, RecordImages, SimRng, SimRuntime, SimVfs};
-pub use slabs::{Slab, SlabPiece, Slabs};
 pub use vfs::{File, FileLock, Marker, Vfs};

@@ -4,9 +4,8 @@
 use std::fs;
 use std::io;
 
+use bolide_memory::LARGE_PAGE_BYTES;
 use memmap2::{MmapMut, MmapOptions};
-
-use crate::large_pages::LARGE_PAGE_BYTES;
 
 /// The unit of reservation and mapping of a log, in bytes.
 pub(crate) const EXTENT_BYTES: u64 = 4 << 20;

@@ -16,7 +16,7 @@
 //!
 //! # Preallocated extents
 //! At the first access to a large page the writer waits while the system finds and clears it. A log in large pages therefore
-//! requests its next extent from a [preallocator](crate::LargePagePreallocator) when it begins one; the preallocator reserves,
+//! requests its next extent from a [preallocator](bolide_memory::LargePagePreallocator) when it begins one; the preallocator reserves,
 //! maps and prefaults it. An append never waits for the preallocator: if the extent is not ready, it maps the extent itself.
 //!
 //! ```text
@@ -41,16 +41,15 @@ use std::io;
 use std::mem;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bolide_base::{Error, ErrorKind, Result};
+use bolide_memory::{PagePool, Preallocate};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::file_space::reserve_space;
 use crate::io_error::describe;
-use crate::large_pages::Preallocate;
 use crate::log_window::{EXTENT_BYTES, LogWindow};
-use crate::page_preallocator::request_preallocation;
 use crate::vfs::File;
 
 /// A sync of at most this many bytes is a sync of the file's head, which every log has.
@@ -62,6 +61,8 @@ const NEVER: u64 = u64::MAX;
 /// A new log file; this process is its only writer.
 pub(crate) struct MappedLog {
     shared: Arc<SharedLog>,
+    /// The pool whose preallocator prepares extents.
+    pool: OnceLock<Arc<PagePool>>,
 }
 
 /// The state that the log shares with the preallocator.
@@ -138,7 +139,7 @@ impl MappedLog {
             #[cfg(test)]
             disk: tests::Disk::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), pool: OnceLock::new() })
     }
 
     /// Requests the next extent from the preallocator.
@@ -150,7 +151,7 @@ impl MappedLog {
         // This replaces an earlier request that was not served in time.
         state.requested = Some(state.window.end());
         let requester: Weak<SharedLog> = Arc::downgrade(&self.shared);
-        if !request_preallocation(requester) {
+        if !self.pool.get().is_some_and(|pool| pool.request_preallocation(requester)) {
             state.requested = None;
             state.retired = None;
         }
@@ -297,6 +298,11 @@ impl File for MappedLog {
             self.request_next(&mut state);
         }
         Ok(())
+    }
+
+    fn preallocate_with(&self, pool: &Arc<PagePool>) {
+        // The first one stays.
+        let _ = self.pool.set(Arc::clone(pool));
     }
 
     fn sync(&self) -> Result<()> {

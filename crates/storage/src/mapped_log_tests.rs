@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bolide_memory::{LargePagePreallocator, ManualPreallocator};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
-use crate::large_pages::{POOL, POOL_TEST_LOCK};
-use crate::{LargePagePreallocator, SimRng};
+use crate::SimRng;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 
@@ -55,6 +55,13 @@ struct CheckedLog {
 impl CheckedLog {
     fn new(path: PathBuf) -> Self {
         Self { log: create(&path), path, expected: Vec::new() }
+    }
+
+    /// A log that requests its extents from the preallocator of `pool`.
+    fn with_pool(path: PathBuf, pool: &Arc<PagePool>) -> Self {
+        let log = Self::new(path);
+        log.log.preallocate_with(pool);
+        log
     }
 
     /// Appends `count` bytes that depend on their offset, none of them zero.
@@ -109,37 +116,8 @@ impl CheckedLog {
     }
 }
 
-/// Accepts requests; the test decides when they are served.
-struct Requests;
-
-impl Requests {
-    fn accepted() -> Self {
-        POOL.lock().preallocators += 1;
-        Self
-    }
-
-    fn count() -> usize {
-        POOL.lock().requests.len()
-    }
-
-    /// Serves the requests as a preallocator does; returns the number of live requesters.
-    fn serve() -> usize {
-        let requests = mem::take(&mut POOL.lock().requests);
-        requests.iter().filter_map(Weak::upgrade).map(|requester| requester.preallocate()).count()
-    }
-}
-
-impl Drop for Requests {
-    fn drop(&mut self) {
-        let mut pool = POOL.lock();
-        pool.preallocators -= 1;
-        pool.requests.clear();
-    }
-}
-
 #[test]
 fn appends_across_extents_are_readable() {
-    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
     let mut log = CheckedLog::new(dir.path().join("log"));
     for _ in 0..40 {
@@ -157,7 +135,6 @@ fn appends_across_extents_are_readable() {
 
 #[test]
 fn a_sync_within_large_pages_truncates_the_file() {
-    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
     let mut log = CheckedLog::new(dir.path().join("log"));
     log.append(EXTENT - 3).unwrap();
@@ -184,7 +161,6 @@ fn a_sync_within_large_pages_truncates_the_file() {
 
 #[test]
 fn a_sync_of_the_head_does_not_prevent_large_pages() {
-    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
     for (synced_at, is_large) in [(64, true), (HEAD_BYTES as usize, true), (HEAD_BYTES as usize + 1, false)] {
         let mut log = CheckedLog::new(dir.path().join(format!("{synced_at}")));
@@ -200,23 +176,33 @@ fn a_sync_of_the_head_does_not_prevent_large_pages() {
     }
 }
 
+/// Whether all of the memory is resident: bit 63 of each entry of `pagemap`.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn is_resident(address: usize, bytes: usize) -> bool {
+    let small = rustix::param::page_size();
+    let mut entries = vec![0; bytes / small * 8];
+    let map = fs::File::open("/proc/self/pagemap").unwrap();
+    map.read_exact_at(&mut entries, (address / small * 8) as u64).unwrap();
+    entries.as_chunks::<8>().0.iter().all(|entry| u64::from_ne_bytes(*entry) >> 63 == 1)
+}
+
 #[test]
 fn an_append_continues_in_the_preallocated_extent() {
-    let _serial = POOL_TEST_LOCK.lock();
-    let _requests = Requests::accepted();
+    let pool = PagePool::new();
+    let requests = ManualPreallocator::new(pool.clone());
     let dir = tempfile::tempdir().unwrap();
-    let mut log = CheckedLog::new(dir.path().join("log"));
+    let mut log = CheckedLog::with_pool(dir.path().join("log"), &pool);
     log.fill(EXTENT / 2 - 1);
-    assert_eq!(Requests::count(), 0);
+    assert_eq!(requests.requests(), 0);
     for number in 1..6 {
         log.append(1).unwrap();
-        assert_eq!(Requests::serve(), 1, "requested extent {number}");
+        assert_eq!(requests.serve(), 1, "requested extent {number}");
         let address = log.log.shared.state.lock().next.as_ref().unwrap().address();
         #[cfg(all(target_os = "linux", not(miri)))]
-        assert!(crate::large_pages::tests::is_resident_range(address, EXTENT), "extent {number}");
+        assert!(is_resident(address, EXTENT), "extent {number}");
         log.check("preallocated");
         log.fill(number * EXTENT);
-        assert_eq!(Requests::count(), 0, "once for each extent");
+        assert_eq!(requests.requests(), 0, "once for each extent");
         log.append(1).unwrap();
         let state = log.log.shared.state.lock();
         assert_eq!(state.window.address(), address, "extent {number} is the preallocated one");
@@ -225,15 +211,15 @@ fn an_append_continues_in_the_preallocated_extent() {
         log.check_content("continued");
     }
     // A request that is served after the log was dropped.
-    assert_eq!(Requests::count(), 1);
+    assert_eq!(requests.requests(), 1);
     log.close("closed with a request");
-    assert_eq!(Requests::serve(), 0);
+    assert_eq!(requests.serve(), 0);
 }
 
 #[test]
 fn a_sync_discards_the_preallocated_extent_and_truncates_the_file() {
-    let _serial = POOL_TEST_LOCK.lock();
-    let _requests = Requests::accepted();
+    let pool = PagePool::new();
+    let requests = ManualPreallocator::new(pool.clone());
     let dir = tempfile::tempdir().unwrap();
     // Synced in the middle of an extent and at its end, with the next extent preallocated and requested.
     for (number, (end, is_preallocated)) in
@@ -242,14 +228,14 @@ fn a_sync_discards_the_preallocated_extent_and_truncates_the_file() {
             .enumerate()
     {
         let what = format!("synced at {end}, {}", if is_preallocated { "preallocated" } else { "requested" });
-        let mut log = CheckedLog::new(dir.path().join(format!("{number}")));
+        let mut log = CheckedLog::with_pool(dir.path().join(format!("{number}")), &pool);
         log.fill(EXTENT + 1);
-        assert_eq!(Requests::count(), 1, "{what}");
-        assert!(!is_preallocated || Requests::serve() == 1, "{what}");
+        assert_eq!(requests.requests(), 1, "{what}");
+        assert!(!is_preallocated || requests.serve() == 1, "{what}");
         log.fill(end);
         log.log.sync().unwrap();
         assert_eq!(log.file_len(), end as u64, "{what}");
-        Requests::serve();
+        requests.serve();
         log.check(&what);
         assert_eq!(log.file_len(), end as u64, "{what}");
         // The rest of the extent is synced, so the next one is in small pages, without a request.
@@ -258,7 +244,7 @@ fn a_sync_discards_the_preallocated_extent_and_truncates_the_file() {
         log.fill(2 * EXTENT + EXTENT / 2 + 1);
         log.log.sync().unwrap();
         log.fill(3 * EXTENT + 1);
-        assert_eq!(Requests::count(), 0, "{what}");
+        assert_eq!(requests.requests(), 0, "{what}");
         log.check_content(&what);
         log.close(&what);
     }
@@ -266,7 +252,6 @@ fn a_sync_discards_the_preallocated_extent_and_truncates_the_file() {
 
 #[test]
 fn a_log_grows_without_a_preallocator() {
-    let _serial = POOL_TEST_LOCK.lock();
     let dir = tempfile::tempdir().unwrap();
     let mut log = CheckedLog::new(dir.path().join("alone"));
     log.fill(5 * EXTENT + 1);
@@ -276,18 +261,19 @@ fn a_log_grows_without_a_preallocator() {
     log.check("alone");
     log.close("alone");
 
-    let _requests = Requests::accepted();
-    let mut log = CheckedLog::new(dir.path().join("late"));
+    let pool = PagePool::new();
+    let requests = ManualPreallocator::new(pool.clone());
+    let mut log = CheckedLog::with_pool(dir.path().join("late"), &pool);
     for number in 1..4 {
         // Byte by byte over the boundary, so that each extent has a request.
         log.fill(number * EXTENT - 1);
         log.append(1).unwrap();
         log.append(1).unwrap();
-        assert_eq!(Requests::count(), 1);
+        assert_eq!(requests.requests(), 1);
     }
     log.check("late");
     // A late service serves the newest request.
-    Requests::serve();
+    requests.serve();
     assert_eq!(log.log.shared.state.lock().next.as_ref().unwrap().start(), 4 * EXTENT_BYTES);
     log.check("late");
     log.fill(6 * EXTENT);
@@ -296,21 +282,21 @@ fn a_log_grows_without_a_preallocator() {
 
 #[test]
 fn a_full_disk_fails_the_append_that_needs_the_space() {
-    let _serial = POOL_TEST_LOCK.lock();
-    let _requests = Requests::accepted();
+    let pool = PagePool::new();
+    let requests = ManualPreallocator::new(pool.clone());
     let dir = tempfile::tempdir().unwrap();
-    let mut log = CheckedLog::new(dir.path().join("log"));
+    let mut log = CheckedLog::with_pool(dir.path().join("log"), &pool);
     let full_at = |log: &CheckedLog, bytes| log.log.shared.disk.full_at.store(bytes, Ordering::Relaxed);
     full_at(&log, 3 * EXTENT_BYTES);
     log.fill(EXTENT + 1);
-    assert_eq!(Requests::serve(), 1);
+    assert_eq!(requests.serve(), 1);
     // The last extent that fits was preallocated; appends use it.
     assert!(log.log.shared.state.lock().next.is_some());
     assert_eq!(log.append(2 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
     log.check("refused");
     log.fill(2 * EXTENT + 1);
     // No space is left for another extent: the log fills the disk.
-    assert_eq!(Requests::serve(), 1);
+    assert_eq!(requests.serve(), 1);
     assert!(log.log.shared.state.lock().next.is_none());
     log.check("no preallocation");
     log.fill(3 * EXTENT);
@@ -321,14 +307,14 @@ fn a_full_disk_fails_the_append_that_needs_the_space() {
     }
     full_at(&log, NEVER);
     log.fill(4 * EXTENT + 1);
-    assert_eq!(Requests::serve(), 1);
+    assert_eq!(requests.serve(), 1);
     log.check("space again");
     assert!(log.log.shared.state.lock().next.is_some());
     // An append without space cancels the request: it may have truncated the extent in preparation.
     log.fill(5 * EXTENT + 1);
     full_at(&log, 7 * EXTENT_BYTES);
     assert_eq!(log.append(3 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
-    Requests::serve();
+    requests.serve();
     assert!(log.log.shared.state.lock().next.is_none());
     log.check("cancelled");
     log.close("closed");
@@ -336,16 +322,19 @@ fn a_full_disk_fails_the_append_that_needs_the_space() {
 
 #[test]
 fn no_preallocation_changes_the_file_after_a_sync_or_a_drop() {
-    let _serial = POOL_TEST_LOCK.lock();
-    let _requests = Requests::accepted();
+    let pool = PagePool::new();
+    let requests = Arc::new(ManualPreallocator::new(pool.clone()));
     let dir = tempfile::tempdir().unwrap();
     for syncs in [true, false] {
-        let mut log = CheckedLog::new(dir.path().join(format!("{syncs}")));
+        let mut log = CheckedLog::with_pool(dir.path().join(format!("{syncs}")), &pool);
         let shared = log.log.shared.clone();
         log.fill(EXTENT + 1);
         // A preallocation that starts before the sync or the drop and ends after it.
         shared.disk.micros.store(50_000, Ordering::Relaxed);
-        let preallocation = thread::spawn(Requests::serve);
+        let preallocation = thread::spawn({
+            let requests = requests.clone();
+            move || requests.serve()
+        });
         while !shared.preallocating.is_locked() {
             thread::yield_now();
         }
@@ -406,17 +395,17 @@ fn run_random_operations(rng: &mut SimRng, log: &mut CheckedLog, what: &str) {
 
 #[test]
 fn logs_beside_preallocators_contain_the_appended_bytes() {
-    let _serial = POOL_TEST_LOCK.lock();
     let seed = std::env::var("MAPPED_LOG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let rounds = std::env::var("MAPPED_LOG_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
-    let preallocators = [(); 2].map(|()| Arc::new(LargePagePreallocator::default()));
+    let pool = PagePool::new();
+    let preallocators = [(); 2].map(|()| Arc::new(LargePagePreallocator::new(pool.clone())));
     let threads = preallocators.clone().map(|preallocator| thread::spawn(move || preallocator.run()));
     let dir = tempfile::tempdir().unwrap();
     for seed in seed.map_or(0..rounds, |seed| seed..seed + 1) {
         let mut rng = SimRng::new(seed);
         let what = format!("seed {seed}");
         let path = dir.path().join("log");
-        let mut log = CheckedLog::new(path.clone());
+        let mut log = CheckedLog::with_pool(path.clone(), &pool);
         run_random_operations(&mut rng, &mut log, &what);
         let expected = log.expected.clone();
         if rng.one_in(2) {
@@ -434,5 +423,5 @@ fn logs_beside_preallocators_contain_the_appended_bytes() {
         thread.join().unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(60), "the preallocators stop");
-    assert!(POOL.lock().requests.is_empty());
+    assert_eq!(ManualPreallocator::new(pool).requests(), 0);
 }

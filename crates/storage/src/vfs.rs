@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result};
+use bolide_memory::PagePool;
 
 use crate::pmem::{Region, RegionOptions};
 
@@ -159,6 +160,9 @@ pub trait File: Send + Sync + Debug {
     ///
     /// After an error some of the bytes may have been written: see the module documentation.
     fn append(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Lets the preallocator of `pool` prepare the space of later appends, if the file supports it. It affects only the speed.
+    fn preallocate_with(&self, _pool: &Arc<PagePool>) {}
 
     /// Makes all appended bytes durable (`fdatasync`).
     ///

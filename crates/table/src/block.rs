@@ -34,10 +34,10 @@ use std::ops::Range;
 
 use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
+use bolide_memory::{CACHE_LINE_BYTES, prefetch, prefetch_short};
 
 use crate::block_memory::SharedBytes;
 use crate::block_shape::BlockShape;
-use crate::prefetch::{LINE_BYTES, prefetch, prefetch_short};
 use crate::stored_block::{PADDING, Payload};
 
 /// Bytes of the fixed fields before the prefix.
@@ -195,7 +195,7 @@ impl Block {
         let last = self.directory_entry(count - 1)?;
         let stride = (last.end - self.entries_at()) / count;
         let expected = self.entries_at() + middle * stride;
-        let is_alike = self.directory_entry(middle)?.start.abs_diff(expected) <= LINE_BYTES / 2;
+        let is_alike = self.directory_entry(middle)?.start.abs_diff(expected) <= CACHE_LINE_BYTES / 2;
         is_alike.then_some((self.entries_at, stride as u32))
     }
 
@@ -527,7 +527,7 @@ impl Block {
     #[inline]
     pub(crate) fn prefetch_from(&self, index: usize) {
         let entry_at = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
-        if let Some(next_line) = self.bytes.get(entry_at + LINE_BYTES) {
+        if let Some(next_line) = self.bytes.get(entry_at + CACHE_LINE_BYTES) {
             prefetch(next_line, 1);
         }
         self.prefetch_entry(index, true);

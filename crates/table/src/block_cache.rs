@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_storage::LargeArray;
+use bolide_memory::{LargeArray, MemoryPool};
 use parking_lot::Mutex;
 
 pub(crate) use self::table_blocks::TableBlocks;
@@ -155,9 +155,10 @@ impl Slots {
     }
 
     /// As [`get`](Self::get), but allocates a missing chunk.
-    fn get_or_make(&self, number: u32) -> Option<&CacheSlot> {
+    fn get_or_make(&self, number: u32, pool: &Arc<MemoryPool>) -> Option<&CacheSlot> {
         let (chunk, at) = Self::place(number);
-        let make = || LargeArray::from_fn(1 << (chunk as u32 + FIRST_CHUNK_BITS), |_| CacheSlot::default());
+        let len = 1 << (chunk as u32 + FIRST_CHUNK_BITS);
+        let make = || LargeArray::from_fn(pool, len, |_| CacheSlot::default());
         self.chunks.get(chunk)?.get_or_init(make).get(at)
     }
 }
@@ -339,6 +340,8 @@ pub struct BlockCache {
     capacity_bytes: u64,
     /// The memory of the blocks.
     memory: Arc<BlockMemory>,
+    /// The memory of everything else that its databases keep.
+    pool: Arc<MemoryPool>,
     /// The upper bits of the address of the last inserted block. Hints have no room for them.
     far: AtomicU64,
     next_table: AtomicU32,
@@ -352,17 +355,33 @@ impl BlockCache {
     ///
     /// Memory is allocated as blocks are inserted.
     pub fn new(bytes: u64) -> Arc<Self> {
+        Self::with_memory(bytes, MemoryPool::new())
+    }
+
+    /// As [`new`](Self::new), with large pages and arrays from `pool`.
+    pub fn with_memory(bytes: u64, pool: Arc<MemoryPool>) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::default(),
             queues: Mutex::default(),
             capacity_bytes: bytes,
-            memory: BlockMemory::new(bytes),
+            memory: BlockMemory::new(bytes, Arc::clone(pool.pages())),
+            pool,
             far: AtomicU64::new(0),
             next_table: AtomicU32::new(1),
             hits: Default::default(),
             misses: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
         })
+    }
+
+    /// The memory of the databases that use the cache.
+    pub fn memory_pool(&self) -> &Arc<MemoryPool> {
+        &self.pool
+    }
+
+    /// The memory for blocks that are to be inserted.
+    pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
+        &self.memory
     }
 
     /// Counters and sizes.
@@ -401,7 +420,7 @@ impl BlockCache {
         let mut queues = self.queues.lock();
         queues.make_room(&self.slots, weight, self.capacity_bytes, &mut left);
         let number = queues.free_slot()?;
-        let slot = self.slots.get_or_make(number)?;
+        let slot = self.slots.get_or_make(number, &self.pool)?;
         slot.put(key, block);
         let returned = queues.is_ghost(key);
         slot.in_small.store(!returned, Ordering::Relaxed);

@@ -2,10 +2,11 @@
 
 use std::thread;
 
+use bolide_memory::CACHE_LINE_BYTES;
+
 use super::*;
 use crate::block_builder::BlockBuilder;
 use crate::block_memory::MEMORY_HEADER_BYTES;
-use crate::prefetch::LINE_BYTES;
 use crate::stored_block::{PADDING, Payload};
 
 /// A block of about `bytes` bytes whose only key is `number`.
@@ -38,9 +39,9 @@ fn a_slot_is_one_cache_line() {
 
 #[test]
 fn slots_are_found_by_their_numbers() {
-    let slots = Slots::default();
+    let (slots, pool) = (Slots::default(), MemoryPool::new());
     for number in [0, 1, 255, 256, 767, 768, 1_000_000] {
-        slots.get_or_make(number).unwrap().key.store(number.into(), Ordering::Relaxed);
+        slots.get_or_make(number, &pool).unwrap().key.store(number.into(), Ordering::Relaxed);
     }
     for number in [0, 1, 255, 256, 767, 768, 1_000_000] {
         assert_eq!(slots.get(number).unwrap().key.load(Ordering::Relaxed), u64::from(number));
@@ -58,17 +59,17 @@ fn hints_contain_the_addresses_of_blocks() {
         let table = TableBlocks::new(Arc::clone(&cache), 100);
         for number in 0..100 {
             let CachedBlock::Data(found) = block(number, 3000) else { continue };
-            let mut bytes = table.memory().zeroed(found.bytes().len());
+            let mut bytes = table.cache().block_memory().zeroed(found.bytes().len());
             bytes.get_mut().unwrap().copy_from_slice(found.bytes());
             let len = found.bytes().len() - PADDING;
             let block_in_slab = Block::new(Payload { bytes, len }).unwrap();
             let (address, directory_at) = (block_in_slab.bytes().address(), block_in_slab.first_start());
             table.insert(number, CachedBlock::Data(block_in_slab));
             let [start, listed] = table.addresses(table.hint(number).unwrap(), 0);
-            assert_eq!(start, address as u64 / LINE_BYTES as u64 * LINE_BYTES as u64);
+            assert_eq!(start, address as u64 / CACHE_LINE_BYTES as u64 * CACHE_LINE_BYTES as u64);
             // The directory has one entry, and the end.
             let expected = address + size_of::<[u64; 2]>() + directory_at - 8;
-            assert!((expected as u64 - listed) < LINE_BYTES as u64, "{expected} {listed}");
+            assert!((expected as u64 - listed) < CACHE_LINE_BYTES as u64, "{expected} {listed}");
             table.prefetch_directory_entry(number, 0);
             assert!(is_block(table.data_block(number, 0, true).map(CachedBlock::Data), number));
         }
@@ -89,7 +90,7 @@ fn entry_positions_are_predicted_if_lengths_are_equal() {
         }
         let mut payload = Vec::new();
         builder.finish(&mut payload);
-        let mut bytes = table.memory().zeroed(payload.len() + PADDING);
+        let mut bytes = table.cache().block_memory().zeroed(payload.len() + PADDING);
         bytes.get_mut().unwrap()[..payload.len()].copy_from_slice(&payload);
         Block::new(Payload { bytes, len: payload.len() }).unwrap()
     };
@@ -104,7 +105,7 @@ fn entry_positions_are_predicted_if_lengths_are_equal() {
         for index in 0..30 {
             let entry = address + block_in_slab.entry_start(index).unwrap() as u64;
             let (start, prefetched) = predicted(number, index);
-            assert!(entry.abs_diff(start) < LINE_BYTES as u64, "{number} {index}: {entry} {start}");
+            assert!(entry.abs_diff(start) < CACHE_LINE_BYTES as u64, "{number} {index}: {entry} {start}");
             assert!((len as u64).min(128) <= prefetched && prefetched <= 128);
             let found = table.data_block(number, index, true).unwrap();
             assert_eq!(found.entry_start(index), block_in_slab.entry_start(index));

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bolide_storage::{LARGE_PAGE_BYTES, SlabPiece, Slabs};
+use bolide_memory::{LARGE_PAGE_BYTES, PagePool, SlabPiece, Slabs};
 use parking_lot::Mutex;
 
 /// Sizes of blocks in slabs: smaller blocks waste a granule, larger ones leave holes.
@@ -203,11 +203,11 @@ pub(crate) struct BlockMemory {
 }
 
 impl BlockMemory {
-    /// The memory of a cache of `capacity_bytes`. Allocates nothing yet.
-    pub(crate) fn new(capacity_bytes: u64) -> Arc<Self> {
+    /// The memory of a cache of `capacity_bytes`, in large pages that may come from `pages`. Allocates nothing yet.
+    pub(crate) fn new(capacity_bytes: u64, pages: Arc<PagePool>) -> Arc<Self> {
         Arc::new(Self {
             has_slabs: capacity_bytes >= SMALLEST_CACHE,
-            slabs: Mutex::new(Slabs::new(FULL_EIGHTHS)),
+            slabs: Mutex::new(Slabs::new(FULL_EIGHTHS, pages)),
         })
     }
 

@@ -30,7 +30,7 @@ fn bytes_are_a_pointer_and_a_length() {
 
 #[test]
 fn shared_bytes_do_not_change() {
-    let memory = BlockMemory::new(LARGE_CACHE);
+    let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
     for mut bytes in [SharedBytes::zeroed(4_000), memory.zeroed(4_000), memory.zeroed(0), Vec::new().into()] {
         let len = bytes.len();
         bytes.get_mut().expect("the bytes are not shared").fill(7);
@@ -49,7 +49,7 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
     // Miri is slow: few and small blocks.
     let rounds = if cfg!(miri) { 12 } else { 6_000 };
     for seed in 0..if cfg!(miri) { 1 } else { 4 } {
-        let memory = BlockMemory::new(LARGE_CACHE);
+        let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
         let mut rng = SimRng::new(seed);
         let (smallest, spread) =
             [(4_096, 1), (4_096, 140), (1_024, 8_000), (500, 200_000)][seed as usize % 4];
@@ -82,7 +82,10 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
 
 #[test]
 fn small_caches_and_large_blocks_use_no_slabs() {
-    let (small, large) = (BlockMemory::new(SMALLEST_CACHE - 1), BlockMemory::new(LARGE_CACHE));
+    let (small, large) = (
+        BlockMemory::new(SMALLEST_CACHE - 1, PagePool::new()),
+        BlockMemory::new(LARGE_CACHE, PagePool::new()),
+    );
     let blocks = [small.zeroed(4_096), large.zeroed(SIZES.start - 1), large.zeroed(SIZES.end)];
     assert_eq!((small.slab_bytes(), large.slab_bytes()), (0, 0));
     assert!(blocks.iter().all(|bytes| bytes.memory_bytes() == bytes.len()));
@@ -90,7 +93,7 @@ fn small_caches_and_large_blocks_use_no_slabs() {
 
 #[test]
 fn threads_share_the_memory() {
-    let memory = BlockMemory::new(LARGE_CACHE);
+    let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
     let rounds = if cfg!(miri) { 3 } else { 5_000 };
     let (sender, receiver) = std::sync::mpsc::channel::<(u64, SharedBytes)>();
     thread::scope(|scope| {

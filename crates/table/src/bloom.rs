@@ -13,9 +13,9 @@
 //!
 //! At 10 bits per key about 1 % of the absent keys pass. A key that was added always passes.
 
-use bolide_storage::LargeArray;
+use std::sync::Arc;
 
-use crate::prefetch::prefetch;
+use bolide_memory::{LargeArray, MemoryPool, prefetch};
 
 /// Bits of a block.
 const BLOCK_BITS: u64 = 512;
@@ -73,11 +73,17 @@ impl BloomFilter {
         let blocks = bits.div_ceil(BLOCK_BITS).min(u32::MAX.into()) as usize;
         // The optimum of probes is bits · ln 2; the load of blocks varies, which favours slightly fewer.
         let probes = (f64::from(bits_per_key) * 0.62).round().clamp(1.0, f64::from(MAX_PROBES)) as u8;
-        let mut filter = Self { blocks: LargeArray::from_fn(blocks, |_| FilterBlock::default()), probes };
+        let mut filter = Self { blocks: (0..blocks).map(|_| FilterBlock::default()).collect(), probes };
         for &hash in hashes {
             filter.insert(hash);
         }
         Some(filter)
+    }
+
+    /// The same filter in the memory of `pool`.
+    #[must_use]
+    pub fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        Self { blocks: self.blocks.moved_to(pool), ..self }
     }
 
     #[inline]

@@ -9,13 +9,13 @@
 //! With the counts and the position of an entry, the k-th next entry is reached without reading the blocks in between
 //! (REMIX §4.1). Written if [`TableOptions::key_counts`](crate::TableOptions::key_counts) is set.
 
-use bolide_base::{Result, Trailer};
+use std::sync::Arc;
 
-use bolide_storage::LargeArray;
+use bolide_base::{Result, Trailer};
+use bolide_memory::{LargeArray, MemoryPool, prefetch};
 
 use crate::block::MalformedBlock;
 use crate::meta_collector::MetaCollector;
-use crate::prefetch::prefetch;
 use crate::stored_block::BlockHandle;
 use crate::table_reader::TableReader;
 
@@ -41,6 +41,12 @@ impl KeyCounts {
         let little = counts.iter().map(|count| count.to_le_bytes());
         let bytes = little.flat_map(|bytes| bytes.into_iter().take(usize::from(width))).collect();
         Self { width, bytes }
+    }
+
+    /// The same counts in the memory of `pool`.
+    #[must_use]
+    pub fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        Self { bytes: self.bytes.moved_to(pool), ..self }
     }
 
     /// The number of blocks.

@@ -75,7 +75,7 @@ impl Readahead {
 
     fn decode_buffered(&self, table: &TableReader, handle: BlockHandle, ordinal: u64) -> Result<Block> {
         let framed = self.buffer.get((handle.offset - self.start) as usize..).unwrap_or_default();
-        let memory = self.fill_cache.then(|| table.block_memory());
+        let memory = self.fill_cache.then(|| table.cache().block_memory());
         let payload =
             decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES, memory)?;
         let block = table.parse_data_block(handle, payload)?;

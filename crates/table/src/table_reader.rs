@@ -9,7 +9,6 @@ use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
 
 use crate::block::{Block, BlockEntry, BlockLookup, MalformedBlock};
 use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
-use crate::block_memory::BlockMemory;
 use crate::bloom::BloomFilter;
 use crate::file_pool::FileSource;
 use crate::footer::{Footer, IndexLevelCount, read_footer};
@@ -92,7 +91,7 @@ impl TableReader {
         };
         let payload = self.read_raw(handle, usize::try_from(self.footer.file_bytes).unwrap_or(usize::MAX))?;
         match BloomFilter::decode(payload.as_slice()) {
-            Some(filter) => Ok(Some(filter)),
+            Some(filter) => Ok(Some(filter.moved_to(self.cache().memory_pool()))),
             None => Err(self.source.corruption(handle.offset, "the filter does not decode")),
         }
     }
@@ -135,7 +134,7 @@ impl TableReader {
 
     /// Reads and verifies a data block without the cache. `stays` is whether the caller will insert it into the cache.
     pub(crate) fn read_data_block(&self, handle: BlockHandle, stays: bool) -> Result<Block> {
-        let memory = stays.then(|| self.block_memory());
+        let memory = stays.then(|| self.cache().block_memory());
         let file_bytes = self.footer.file_bytes;
         let payload = read_block(&self.source, &self.identity, file_bytes, handle, MAX_BLOCK_BYTES, memory)?;
         self.parse_data_block(handle, payload)
@@ -146,9 +145,9 @@ impl TableReader {
         self.blocks.capacity_bytes()
     }
 
-    /// The memory of cached blocks.
-    pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
-        self.blocks.memory()
+    /// The block cache, whose [memory](BlockCache::memory_pool) the table uses.
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        self.blocks.cache()
     }
 
     #[cold]

@@ -6,7 +6,7 @@ use super::source::{Source, Violation, Workspace};
 use super::tokens::{Token, tokens};
 
 /// The crates of the product; figures and proofs repeat names such as `Row` for each of their programs.
-const CRATES: [&str; 7] = ["base", "storage", "table", "lsm", "index", "bolide", "cli"];
+const CRATES: [&str; 8] = ["base", "memory", "storage", "table", "lsm", "index", "bolide", "cli"];
 
 /// Every type whose name another module of the product declares too. Tests, and the associated types of traits, are free.
 pub(crate) fn check(workspace: &Workspace) -> Vec<Violation> {

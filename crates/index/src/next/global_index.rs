@@ -389,7 +389,7 @@ fn read_filter(sstable: &TableComponent, index: &SstableIndexBase) -> Result<Opt
             format!("sstable {file:06}.sst: meta block \"{name}\" does not decode"),
         )
     })?;
-    Ok(Some(filter))
+    Ok(Some(filter.moved_to(sstable.memory_pool())))
 }
 
 /// Reads and decodes the directory of `index` in an sstable that has one.

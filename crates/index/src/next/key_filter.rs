@@ -14,7 +14,10 @@
 //! There is no filter for points and rectangles, without a global index (`global=off`), and
 //! if there are so many keys that the filter would exclude little. A query then uses the ranges alone.
 
+use std::sync::Arc;
+
 use bolide_base::checksum::hash_key;
+use bolide_memory::MemoryPool;
 use bolide_table::BloomFilter;
 
 const FORMAT: u8 = 1;
@@ -60,6 +63,11 @@ impl KeyFilter {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (format, filter) = bytes.split_first()?;
         BloomFilter::decode(filter).filter(|_| *format == FORMAT).map(Self)
+    }
+
+    /// The same filter in the memory of `pool`.
+    pub(super) fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        Self(self.0.moved_to(pool))
     }
 
     /// False if no record of the sstable has the key with this hash.

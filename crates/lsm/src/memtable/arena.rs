@@ -16,8 +16,9 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
-use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
+use bolide_memory::{LARGE_PAGE_BYTES, LargePages, PagePool};
 
 use super::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
@@ -32,6 +33,7 @@ pub(super) struct Arena {
     unit: usize,
     first_chunk_bytes: usize,
     largest_chunk_bytes: usize,
+    pages: Arc<PagePool>,
 }
 
 // Two cache lines, so that threads that allocate from different arenas do not share one.
@@ -49,8 +51,13 @@ struct Chunk {
 
 impl Arena {
     /// An arena that rounds sizes up to `unit`, a power of two of at most 64, which is also the alignment of its
-    /// allocations. It has no memory yet.
-    pub(super) fn new(unit: usize, first_chunk_bytes: usize, largest_chunk_bytes: usize) -> Self {
+    /// allocations. Its large pages are from `pages`. It has no memory yet.
+    pub(super) fn new(
+        unit: usize,
+        first_chunk_bytes: usize,
+        largest_chunk_bytes: usize,
+        pages: Arc<PagePool>,
+    ) -> Self {
         assert!(unit.is_power_of_two() && unit <= CHUNK_ALIGNMENT);
         Self {
             current: AtomicPtr::new(ptr::null_mut()),
@@ -59,7 +66,13 @@ impl Arena {
             unit,
             first_chunk_bytes,
             largest_chunk_bytes: largest_chunk_bytes.max(first_chunk_bytes),
+            pages,
         }
+    }
+
+    /// The pool of its large pages.
+    pub(super) fn pages(&self) -> &Arc<PagePool> {
+        &self.pages
     }
 
     /// The bytes of all chunks, used or not.
@@ -101,7 +114,7 @@ impl Arena {
         let share = if shared >= self.largest_chunk_bytes { shared } else { shared / 4 };
         let share = share.next_multiple_of(CHUNK_ALIGNMENT);
         let capacity = share.clamp(self.first_chunk_bytes, self.largest_chunk_bytes).max(bytes);
-        let chunk = Chunk::allocate(capacity, full);
+        let chunk = Chunk::allocate(capacity, full, &self.pages);
         match self.current.compare_exchange(full, chunk, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.reserved.fetch_add(capacity, Ordering::Relaxed);
@@ -113,7 +126,7 @@ impl Arena {
 
     /// Allocates a chunk for one large value.
     fn allocate_chunk_for(&self, bytes: usize) -> NonNull<u8> {
-        let chunk = Chunk::allocate(bytes, ptr::null_mut());
+        let chunk = Chunk::allocate(bytes, ptr::null_mut(), &self.pages);
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
         // SAFETY: the chunk lives as long as the arena; `previous` is set before other threads can see it.
         let base = unsafe { (*chunk).base };
@@ -151,9 +164,9 @@ impl Chunk {
         Layout::from_size_align(capacity.max(1), CHUNK_ALIGNMENT).unwrap_or(Layout::new::<Chunk>())
     }
 
-    fn allocate(capacity: usize, previous: *mut Chunk) -> *mut Chunk {
+    fn allocate(capacity: usize, previous: *mut Chunk, pool: &Arc<PagePool>) -> *mut Chunk {
         let is_large = capacity >= LARGE_PAGE_BYTES && capacity.is_multiple_of(LARGE_PAGE_BYTES);
-        let pages = if is_large { LargePages::new(capacity) } else { None };
+        let pages = if is_large { LargePages::new(pool, capacity) } else { None };
         let base = match &pages {
             Some(pages) => pages.base(),
             None => Self::allocate_heap(capacity),

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use bolide_base::technique::Technique;
 use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_memory::{CACHE_LINE_BYTES, prefetch_lines};
 use bolide_table::InternalCursor;
 
 use super::Memtable;
 use super::descent::StagedDescent;
 use super::entry::{EntryRef, VersionRef};
 use super::node::LeafCopy;
-use super::sync::prefetch;
 use super::tree::MemtableTree;
 use crate::cursor::PreparedKey;
 
@@ -28,7 +28,6 @@ const PREFETCH_STEP: usize = 2;
 const ENTRY_LINES: usize = 2;
 /// The maximum number of cache lines prefetched of a value, once its length is known.
 const MAX_VALUE_LINES: usize = 8;
-const LINE_BYTES: usize = 64;
 
 /// The versions that a [`MemtableCursor`] yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +105,7 @@ impl MemtableCursor {
     #[inline]
     fn prefetch(&self, slot: usize) {
         if let Some(entry) = self.leaf.entry(slot) {
-            prefetch(entry.address().as_ptr(), ENTRY_LINES);
+            prefetch_lines(entry.address().as_ptr(), ENTRY_LINES);
         }
     }
 
@@ -193,8 +192,8 @@ fn prefetch_value(version: VersionRef<'static>) {
         return;
     }
     let value = version.value();
-    let end = value.as_ptr().addr() % LINE_BYTES + value.len();
-    prefetch(value.as_ptr(), end.div_ceil(LINE_BYTES).min(MAX_VALUE_LINES));
+    let end = value.as_ptr().addr() % CACHE_LINE_BYTES + value.len();
+    prefetch_lines(value.as_ptr(), end.div_ceil(CACHE_LINE_BYTES).min(MAX_VALUE_LINES));
 }
 
 impl InternalCursor for MemtableCursor {

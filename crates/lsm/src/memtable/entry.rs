@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn old_versions_of_hot_keys_are_found_in_few_steps() {
         let versions: u64 = if cfg!(miri) { 2_000 } else { 200_000 };
-        let arena = Arena::new(8, 4 << 10, 1 << 20);
+        let arena = Arena::new(8, 4 << 10, 1 << 20, bolide_memory::PagePool::new());
         let trailer = |sequence| Trailer::new(sequence, EntryKind::Put);
         let entry = EntryRef::create(&arena, b"hot", trailer(1), b"first");
         for sequence in 2..=versions {

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
-use bolide_storage::LARGE_PAGE_BYTES;
+use bolide_memory::{LARGE_PAGE_BYTES, PagePool};
 
 pub use crate::range_tombstones::RangeTombstone;
 pub use cursor::{MemtableCursor, Visibility};
@@ -46,7 +46,6 @@ use entry::EntryRef;
 use journal::Journal;
 use point_index::{IndexLookup, PointIndex};
 use range_list::RangeList;
-pub(crate) use sync::prefetch;
 use sync::{AtomicU32, AtomicU64, AtomicUsize, LANES, Ordering, fence, lane};
 use tree::{BATCH_KEYS, MemtableTree};
 
@@ -105,15 +104,30 @@ impl LaneCounts {
 }
 
 impl Memtable {
-    /// An empty memtable, of about 4 KiB.
+    /// An empty memtable, of about 4 KiB, with large pages of its own.
     pub fn new() -> Self {
-        Self::for_budget(None)
+        Self::new_in(&PagePool::new())
+    }
+
+    /// As [`new`](Self::new), with large pages from `pages`.
+    pub fn new_in(pages: &Arc<PagePool>) -> Self {
+        Self::for_budget(None, pages)
     }
 
     /// As [`new`](Self::new), with an expected final size of `budget_bytes`. Point reads use the hash index once nodes
     /// take 64 KiB, or a sixteenth of the budget if that is less.
     pub fn with_budget(budget_bytes: usize) -> Self {
-        Self::for_budget(Some(budget_bytes))
+        Self::with_budget_in(budget_bytes, &PagePool::new())
+    }
+
+    /// As [`with_budget`](Self::with_budget), with large pages from `pages`.
+    pub fn with_budget_in(budget_bytes: usize, pages: &Arc<PagePool>) -> Self {
+        Self::for_budget(Some(budget_bytes), pages)
+    }
+
+    /// The pool of its large pages.
+    pub fn pages(&self) -> &Arc<PagePool> {
+        self.tree.pages()
     }
 
     /// Sets the expected final number of entries, such as that of the previous memtable. It determines the size of the
@@ -123,12 +137,12 @@ impl Memtable {
         Self { expected_entries: Some(entries), ..self }
     }
 
-    fn for_budget(budget_bytes: Option<usize>) -> Self {
+    fn for_budget(budget_bytes: Option<usize>, pages: &Arc<PagePool>) -> Self {
         Self {
-            tree: MemtableTree::new(LARGEST_CHUNK_BYTES),
+            tree: MemtableTree::new(LARGEST_CHUNK_BYTES, pages),
             ranges: RangeList::default(),
             journal: Journal::default(),
-            points: PointIndex::new(LARGEST_CHUNK_BYTES),
+            points: PointIndex::new(LARGEST_CHUNK_BYTES, Arc::clone(pages)),
             budget_bytes,
             expected_entries: None,
             has_operands: AtomicU32::new(0),

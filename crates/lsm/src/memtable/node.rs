@@ -32,9 +32,11 @@
 //! `low` and `children` never change. The key range of a node never grows; a split removes the upper half and lowers
 //! `high`.
 
+use bolide_memory::{prefetch_line, prefetch_lines};
+
 use super::arena::{Arena, ArenaRef, Link};
 use super::entry::{EntryRef, KeyEntry};
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence, prefetch, wait};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, wait};
 
 /// The slots of a node; a power of two. With 64, half a million keys make four levels, and a search reads at most six
 /// prefixes of a node; with 32 there are five levels, and reads are 10 % slower.
@@ -201,14 +203,14 @@ impl<'a> ArenaRef<'a, TreeNode> {
     /// Prefetches the lines that a search reads first.
     #[inline]
     pub(super) fn prefetch(self) {
-        prefetch(self.address().as_ptr(), 1 + FANOUT / 8);
+        prefetch_lines(self.address().as_ptr(), 1 + FANOUT / 8);
     }
 
     /// Prefetches the lines that [`copy_to`](Self::copy_to) reads.
     #[inline]
     pub(super) fn prefetch_entries(self) {
-        prefetch(self.address().as_ptr(), 1);
-        prefetch(&raw const self.get().entries, FANOUT / 8);
+        prefetch_line(self.address().as_ptr());
+        prefetch_lines(&raw const self.get().entries, FANOUT / 8);
     }
 
     /// Prefetches the entry of `key`, or the next one, as determined by the prefixes. No effect on results.
@@ -216,7 +218,7 @@ impl<'a> ArenaRef<'a, TreeNode> {
         let skip = self.get().skip.load(Ordering::Relaxed) as usize;
         let position = self.lower_bound(prefix_at(key, skip), 0, self.count());
         if let Some(entry) = self.entry(position) {
-            prefetch(entry.address().as_ptr(), 2);
+            prefetch_lines(entry.address().as_ptr(), 2);
         }
     }
 

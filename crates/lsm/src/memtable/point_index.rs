@@ -23,15 +23,17 @@
 //! by extrapolation: 12 bytes for each key. Replaced tables stay until the memtable is dropped, as readers may use them.
 
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use bolide_base::checksum::hash_key;
 use bolide_base::technique::Technique;
+use bolide_memory::{PagePool, prefetch_line};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::arena::{Arena, ArenaRef};
 use super::entry::{EntryRef, KeyEntry};
 use super::node::{FANOUT, LeafCopy, NodeRef};
-use super::sync::{AtomicPtr, AtomicU32, Ordering, fence, prefetch, wait};
+use super::sync::{AtomicPtr, AtomicU32, Ordering, fence, wait};
 use super::tree::MemtableTree;
 
 /// The number of shards: small tables grow fast.
@@ -199,7 +201,8 @@ fn entry_at<'a>(slot: *mut KeyEntry) -> Option<EntryRef<'a>> {
 }
 
 impl PointIndex {
-    pub(super) fn new(largest_chunk_bytes: usize) -> Self {
+    /// An index that grows by chunks of at most `largest_chunk_bytes`, in large pages of `pages`.
+    pub(super) fn new(largest_chunk_bytes: usize, pages: Arc<PagePool>) -> Self {
         Self {
             state: AtomicU32::new(OFF),
             first_slots: AtomicU32::new(MIN_SLOTS as u32),
@@ -207,7 +210,7 @@ impl PointIndex {
                 table: AtomicPtr::new(ptr::null_mut()),
                 count: Mutex::new(0),
             }),
-            tables: Arena::new(64, 4 << 10, largest_chunk_bytes),
+            tables: Arena::new(64, 4 << 10, largest_chunk_bytes, pages),
             walk: Mutex::default(),
         }
     }
@@ -245,7 +248,7 @@ impl PointIndex {
         if let Some(table) = self.table(shard)
             && let Some(slot) = table.slots.get(table.home(tag))
         {
-            prefetch(slot, 1);
+            prefetch_line(slot);
         }
     }
 
@@ -369,7 +372,7 @@ impl PointIndex {
         walk.has_begun = true;
         (0..FANOUT)
             .map_while(|slot| leaf.entry(slot))
-            .for_each(|entry| prefetch(entry.address().as_ptr(), 1));
+            .for_each(|entry| prefetch_line(entry.address().as_ptr()));
         (0..FANOUT).map_while(|slot| leaf.entry(slot)).for_each(|entry| self.add(entry));
         // SAFETY: the node is in the arena of the memtable's tree, which is alive whenever this is used.
         walk.next = leaf.right.map(|right| unsafe { ArenaRef::new(right.address().cast()) });
@@ -410,7 +413,7 @@ mod tests {
 
     #[test]
     fn slots_store_address_and_tag() {
-        let tree = MemtableTree::new(1 << 20);
+        let tree = MemtableTree::new(1 << 20, &PagePool::new());
         let entry = inserted(&tree, b"comet");
         let address = entry.address().as_ptr().cast::<KeyEntry>();
         for tag in [0, 1, 7, 8, 12_345, (1 << TAG_BITS) - 1] {
@@ -422,7 +425,8 @@ mod tests {
 
     #[test]
     fn the_index_is_filled_leaf_by_leaf_and_then_reports_absent_keys() {
-        let (tree, index) = (MemtableTree::new(1 << 20), PointIndex::new(1 << 20));
+        let (tree, index) =
+            (MemtableTree::new(1 << 20, &PagePool::new()), PointIndex::new(1 << 20, PagePool::new()));
         // Small under Miri, which is some hundred times slower.
         let (few, many) = if cfg!(miri) { (300, 2_000) } else { (5_000, 60_000) };
         let keys: Vec<_> = (0..few).map(|number: u32| (number * 7_919 % few).to_be_bytes()).collect();
@@ -454,7 +458,8 @@ mod tests {
 
     #[test]
     fn too_many_keys_of_one_hash_make_the_index_give_up() {
-        let (tree, index) = (MemtableTree::new(1 << 20), PointIndex::new(1 << 20));
+        let (tree, index) =
+            (MemtableTree::new(1 << 20, &PagePool::new()), PointIndex::new(1 << 20, PagePool::new()));
         index.begin(0, 0);
         index.fill(&tree);
         let entries: Vec<_> = (0..1_000_u32).map(|number| inserted(&tree, &number.to_be_bytes())).collect();

@@ -33,18 +33,3 @@ pub(super) fn wait(turns: &mut u32) {
         std::thread::yield_now();
     }
 }
-
-/// Prefetches `lines` cache lines from `address` on. Any address is valid.
-#[inline]
-pub(crate) fn prefetch<T>(address: *const T, lines: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..lines {
-        // SAFETY: a prefetch has no result and cannot fault at any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>().wrapping_add(64 * line));
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (address, lines);
-}

@@ -15,7 +15,10 @@
 //!
 //! The root link changes only while the old root is locked and marked as changing.
 
+use std::sync::Arc;
+
 use bolide_base::Trailer;
+use bolide_memory::PagePool;
 
 use super::arena::{Arena, Link};
 use super::entry::{EntryRef, VersionRef};
@@ -76,13 +79,19 @@ pub(super) struct Insertion<'a> {
 }
 
 impl MemtableTree {
-    /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
-    pub(super) fn new(largest_chunk_bytes: usize) -> Self {
-        let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes);
-        let entries = std::array::from_fn(|_| Arena::new(8, 8 << 10, largest_chunk_bytes));
+    /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`, in large pages of `pages`.
+    pub(super) fn new(largest_chunk_bytes: usize, pages: &Arc<PagePool>) -> Self {
+        let arena = |unit, first| Arena::new(unit, first, largest_chunk_bytes, Arc::clone(pages));
+        let nodes = arena(64, 4 << 10);
+        let entries = std::array::from_fn(|_| arena(8, 8 << 10));
         let root = Link::new(None);
         root.store(Some(NodeRef::create(&nodes, None, None, true)));
         Self { root, nodes, entries }
+    }
+
+    /// The pool of its large pages.
+    pub(super) fn pages(&self) -> &Arc<PagePool> {
+        self.nodes.pages()
     }
 
     /// The allocated bytes.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result};
+use bolide_memory::PagePool;
 use bolide_storage::{File, Vfs};
 use parking_lot::Mutex;
 
@@ -89,6 +90,11 @@ impl LogWriter {
             synced: AtomicU64::new(HEADER_BYTES as u64),
             poisoned: AtomicBool::new(false),
         })
+    }
+
+    /// Lets the preallocator of `pool` prepare the space of later appends.
+    pub fn preallocate_with(&self, pool: &Arc<PagePool>) {
+        self.file.preallocate_with(pool);
     }
 
     /// Appends one record for each payload, with one append to the file. They are not durable before [`sync`](Self::sync).

@@ -10,12 +10,12 @@
 //! versions of its key continue from the previous segment: it is that of the segment's first entry.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use bolide_base::SequenceNumber;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
-
-use bolide_storage::LargeArray;
+use bolide_memory::{LargeArray, MemoryPool};
 
 use crate::key_heads::{KeyHeads, SampleRank};
 
@@ -96,6 +96,13 @@ fn bytes_between<'a>(bytes: &'a [u8], start: Option<&u32>, end: Option<&u32>) ->
 }
 
 impl Anchors {
+    /// The same anchors in the memory of `pool`.
+    #[must_use]
+    pub(crate) fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        let (heads, rests) = (self.heads.moved_to(pool), self.rests.moved_to(pool));
+        Self { heads, rests, ends: self.ends.moved_to(pool), ..self }
+    }
+
     /// The number of anchors: one for each segment.
     pub(crate) fn count(&self) -> usize {
         self.ends.len()

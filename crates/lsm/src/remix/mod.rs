@@ -72,6 +72,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use anchors::Anchors;
+use bolide_memory::MemoryPool;
 use segments::Segments;
 
 pub use cursor::SortedViewCursor;
@@ -168,6 +169,12 @@ pub struct Remix {
 }
 
 impl Remix {
+    /// The same REMIX in the memory of `pool`.
+    #[must_use]
+    fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        Self { segments: self.segments.moved_to(pool), anchors: self.anchors.moved_to(pool), ..self }
+    }
+
     /// The number of runs.
     pub fn runs(&self) -> usize {
         self.tables.len()

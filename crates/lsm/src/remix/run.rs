@@ -65,7 +65,12 @@ impl ViewRun {
             return Err(too_many_blocks(counts.len()));
         }
         let entries = tables.iter().map(|table| table.reader.properties().entries).sum();
-        Ok(Arc::new(Self { tables: tables.into(), counts: KeyCounts::new(&counts), entries, pin }))
+        let counts = KeyCounts::new(&counts);
+        let counts = match tables.first() {
+            Some(table) => counts.moved_to(table.reader.cache().memory_pool()),
+            None => counts,
+        };
+        Ok(Arc::new(Self { tables: tables.into(), counts, entries, pin }))
     }
 
     /// The open sstables, in key order.

@@ -15,9 +15,10 @@
 //! or three cache lines. A group has at most 256 entries, so that a byte counts them. The number bits of a run fit
 //! the entries of its largest block; S fits the largest offset.
 
+use std::sync::Arc;
+
 use bolide_base::checksum::hash_key;
-use bolide_storage::LargeArray;
-use bolide_table::prefetch;
+use bolide_memory::{LargeArray, MemoryPool, prefetch};
 
 use super::forks::{BASE_BYTES, FAR, encode as encode_forks};
 use super::run::{BlockPosition, ViewRun};
@@ -286,6 +287,12 @@ impl Segments {
         bytes.reserve_exact(PADDING);
         bytes.resize(used + PADDING, 0);
         Some(Self { layout, stride, group, count, bytes: bytes.into() })
+    }
+
+    /// The same segments in the memory of `pool`.
+    #[must_use]
+    pub(crate) fn moved_to(self, pool: &Arc<MemoryPool>) -> Self {
+        Self { bytes: self.bytes.moved_to(pool), ..self }
     }
 
     /// The number of segments.

@@ -48,6 +48,12 @@ impl SortedView {
             sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
         let filter_bits = runs.iter().flat_map(|run| run.readers()).map(|reader| reader.properties());
         let has_filters = filter_bits.map(|properties| properties.bloom_bits_per_key).max().unwrap_or(0) > 0;
+        let pool =
+            runs.iter().flat_map(|run| run.readers()).next().map(|reader| reader.cache().memory_pool());
+        let remix = match pool {
+            Some(pool) => remix.moved_to(pool),
+            None => remix,
+        };
         Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, predictor: Predictor::new() }))
     }
 

@@ -31,13 +31,13 @@ mod tests;
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use bolide_base::SequenceNumber;
-use bolide_storage::LARGE_PAGE_BYTES;
+use bolide_memory::{LARGE_PAGE_BYTES, MemoryPool, prefetch_line};
 use parking_lot::Mutex;
 
-use crate::memtable::prefetch;
 use ring::{CachedRow, RowKey};
 use shard::{Bucket, RowShard, SlotLookup, bucket_number};
 
@@ -126,8 +126,8 @@ struct LockedShard {
 }
 
 impl RowCache {
-    /// A cache of at most `bytes` bytes; off with less than 4 KiB. Allocates memory on first use.
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// A cache of at most `bytes` bytes in the memory of `pool`; off with less than 4 KiB. Allocates memory on first use.
+    pub(crate) fn new(bytes: usize, pool: Arc<MemoryPool>) -> Self {
         let buckets_all = bytes / (BYTES_PER_BUCKET + size_of::<Bucket>());
         let (shards, ring_bytes) = match buckets_all * BYTES_PER_BUCKET {
             _ if bytes < MIN_BYTES => (0, 0),
@@ -143,7 +143,7 @@ impl RowCache {
         // Positions in a ring have 32 bits and count from 1.
         let ring_bytes = ring_bytes.min(1 << 31);
         let shard = || LockedShard {
-            shard: Mutex::new(RowShard::new(ring_bytes)),
+            shard: Mutex::new(RowShard::new(ring_bytes, Arc::clone(&pool))),
             buckets: AtomicPtr::new(ptr::null_mut()),
         };
         let shards: Box<[LockedShard]> = (0..shards).map(|_| shard()).collect();
@@ -172,7 +172,7 @@ impl RowCache {
         if let Some(locked_shard) = self.locked_shard(hash) {
             let buckets = locked_shard.buckets.load(Ordering::Relaxed);
             if !buckets.is_null() {
-                prefetch(buckets.wrapping_add(bucket_number(bucket_hash(hash), self.buckets_each)), 1);
+                prefetch_line(buckets.wrapping_add(bucket_number(bucket_hash(hash), self.buckets_each)));
             }
         }
     }

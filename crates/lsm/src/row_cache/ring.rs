@@ -16,8 +16,10 @@
 // Large pages are raw memory; see `RingMemory`.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use bolide_base::SequenceNumber;
-use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
+use bolide_memory::{LARGE_PAGE_BYTES, LargePages, PagePool};
 
 /// The bytes of a row before its key.
 const HEADER_BYTES: usize = 24;
@@ -56,9 +58,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring of `bytes` bytes, less than 2³².
-    pub(super) fn new(bytes: usize) -> Self {
-        let memory = RingMemory::new(bytes - bytes % UNIT_BYTES);
+    /// An empty ring of `bytes` bytes, less than 2³², in large pages of `pages` if it fills some.
+    pub(super) fn new(bytes: usize, pages: &Arc<PagePool>) -> Self {
+        let memory = RingMemory::new(bytes - bytes % UNIT_BYTES, pages);
         Self { memory, first: 0, next: 0, wrapped_at: 0, used_bytes: 0 }
     }
 
@@ -182,8 +184,8 @@ enum RingMemory {
 }
 
 impl RingMemory {
-    fn new(bytes: usize) -> Self {
-        let large = if bytes.is_multiple_of(LARGE_PAGE_BYTES) { LargePages::new(bytes) } else { None };
+    fn new(bytes: usize, pages: &Arc<PagePool>) -> Self {
+        let large = if bytes.is_multiple_of(LARGE_PAGE_BYTES) { LargePages::new(pages, bytes) } else { None };
         match large.filter(|pages| pages.len() == bytes) {
             Some(pages) => Self::Large(pages),
             None => Self::Heap(vec![0; bytes].into()),

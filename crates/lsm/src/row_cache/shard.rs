@@ -1,8 +1,9 @@
 //! A shard of the row cache: buckets that refer to the rows of a ring.
 
-use bolide_base::SequenceNumber;
+use std::sync::Arc;
 
-use bolide_storage::LargeArray;
+use bolide_base::SequenceNumber;
+use bolide_memory::{LargeArray, MemoryPool};
 
 use super::ring::{CachedRow, Ring, RowKey, UNIT_BYTES, row_bytes};
 
@@ -91,6 +92,7 @@ pub(super) struct RowShard {
     buckets: LargeArray<Bucket>,
     ring: Option<Ring>,
     ring_bytes: usize,
+    pool: Arc<MemoryPool>,
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) inserts: u64,
@@ -98,14 +100,15 @@ pub(super) struct RowShard {
 
 impl RowShard {
     /// A shard with up to `ring_bytes` bytes of rows. It has no buckets until [`allocate_buckets`](Self::allocate_buckets).
-    pub(super) fn new(ring_bytes: usize) -> Self {
-        Self { buckets: LargeArray::default(), ring: None, ring_bytes, hits: 0, misses: 0, inserts: 0 }
+    pub(super) fn new(ring_bytes: usize, pool: Arc<MemoryPool>) -> Self {
+        let buckets = LargeArray::default();
+        Self { buckets, ring: None, ring_bytes, pool, hits: 0, misses: 0, inserts: 0 }
     }
 
     /// Allocates the buckets, unless there are some, and returns the address of the first.
     pub(super) fn allocate_buckets(&mut self, buckets: usize) -> *mut Bucket {
         if self.buckets.is_empty() {
-            self.buckets = LargeArray::from_fn(buckets, |_| Bucket::default());
+            self.buckets = LargeArray::from_fn(&self.pool, buckets, |_| Bucket::default());
         }
         self.buckets.as_mut_ptr()
     }
@@ -239,7 +242,7 @@ impl RowShard {
 
     fn make_room(&mut self, bytes: usize) {
         let buckets = self.buckets.len();
-        let ring = self.ring.get_or_insert_with(|| Ring::new(self.ring_bytes));
+        let ring = self.ring.get_or_insert_with(|| Ring::new(self.ring_bytes, self.pool.pages()));
         let mut reinserted = 0;
         while !ring.has_room(bytes) {
             let Some(oldest) = ring.oldest() else { return };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bolide_base::checksum::hash_key;
+use bolide_memory::MemoryPool;
 
 use super::{HashedKey, RowCache, RowLookup};
 
@@ -31,7 +32,7 @@ fn row(rows: &RowCache, key: &[u8]) -> Option<(u64, Vec<u8>)> {
 #[test]
 fn a_key_is_a_ghost_until_too_many_other_requests() {
     let (bytes, requests) = if cfg!(miri) { (4 << 10, 2_000) } else { (64 << 10, 100_000) };
-    let rows = RowCache::new(bytes);
+    let rows = RowCache::new(bytes, MemoryPool::new());
     assert!(rows.is_untouched());
     assert_eq!(rows.get(of(1, b"a"), 9), RowLookup::Miss { is_ghost: false });
     assert_eq!(rows.get(of(1, b"a"), 9), RowLookup::Miss { is_ghost: true });
@@ -48,7 +49,7 @@ fn a_key_is_a_ghost_until_too_many_other_requests() {
 
 #[test]
 fn a_lookup_hits_rows_up_to_its_sequence_number() {
-    let rows = RowCache::new(64 << 10);
+    let rows = RowCache::new(64 << 10, MemoryPool::new());
     rows.get(of(1, b"a"), 9);
     rows.put(of(1, b"a"), 7, b"seven", || true);
     assert_eq!(rows.get(of(1, b"a"), 7), RowLookup::Hit(7, b"seven".to_vec()));
@@ -66,7 +67,7 @@ fn a_lookup_hits_rows_up_to_its_sequence_number() {
 
 #[test]
 fn a_flush_updates_rows_and_inserts_requested_keys() {
-    let rows = RowCache::new(64 << 10);
+    let rows = RowCache::new(64 << 10, MemoryPool::new());
     rows.renew(of(1, b"early"), 1, Some(b"before any request"));
     rows.get(of(1, b"requested"), 9);
     rows.renew(of(1, b"requested"), 3, Some(b"three"));
@@ -81,13 +82,13 @@ fn a_flush_updates_rows_and_inserts_requested_keys() {
 
 #[test]
 fn rows_that_are_too_large_are_not_cached() {
-    let rows = RowCache::new(64 << 10);
+    let rows = RowCache::new(64 << 10, MemoryPool::new());
     for (key, value) in [(vec![1; 100], vec![2; 20_000]), (vec![1; 70_000], Vec::new())] {
         rows.get(of(1, &key), 9);
         rows.put(of(1, &key), 1, &value, || true);
         assert_eq!(row(&rows, &key), None);
     }
-    let off = RowCache::new(1_000);
+    let off = RowCache::new(1_000, MemoryPool::new());
     assert!(off.is_off() && off.is_untouched());
     off.record_request(1);
     off.put(of(1, b"a"), 1, b"a", || true);
@@ -99,7 +100,7 @@ fn rows_that_are_too_large_are_not_cached() {
 #[test]
 #[cfg_attr(miri, ignore = "hundreds of thousands of lookups")]
 fn requested_rows_outlive_other_rows() {
-    let rows = RowCache::new(256 << 10);
+    let rows = RowCache::new(256 << 10, MemoryPool::new());
     let hot: Vec<Vec<u8>> = (0..100_u32).map(|number| format!("hot{number}").into_bytes()).collect();
     rows.get(of(1, b"x"), 9);
     for shard in 0..64_u64 {
@@ -132,7 +133,7 @@ fn rows_equal_those_of_a_map_or_are_evicted() {
         }
         println!("seed {seed}, {bytes} bytes");
         let mut random = Random(seed);
-        let rows = RowCache::new(bytes);
+        let rows = RowCache::new(bytes, MemoryPool::new());
         assert!(!rows.is_off());
         let mut model: HashMap<Vec<u8>, (u64, Vec<u8>)> = HashMap::new();
         let mut found = 0;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{ErrorKind, FileIdentity, Result};
+use bolide_memory::PagePool;
 use bolide_storage::{Runtime, Vfs};
 use parking_lot::Mutex;
 
@@ -41,6 +42,11 @@ impl StoreFiles {
             versions: Mutex::new(versions),
             removal: Mutex::new(()),
         }
+    }
+
+    /// The pool of large pages.
+    pub(super) fn pages(&self) -> &Arc<PagePool> {
+        self.tables.pages()
     }
 
     /// The path of a file.

@@ -210,7 +210,8 @@ impl Store {
         apply_edit(&mut versions, edit, &inner.health, &inner.reserve)?;
         let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
         let budget_bytes = inner.options.memtable_bytes;
-        let tree = Arc::new(Tree::new(id, options, descriptor.into(), version, budget_bytes));
+        let tree =
+            Arc::new(Tree::new(id, options, descriptor.into(), version, budget_bytes, inner.files.pages()));
         inner.trees.insert(&tree);
         Ok(id)
     }

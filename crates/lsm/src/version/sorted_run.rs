@@ -35,10 +35,11 @@ impl SortedRun {
     /// A description of the violated invariant.
     pub(crate) fn new(level: usize, id: u64, mut tables: Vec<Arc<TableHandle>>) -> Result<Self, String> {
         tables.sort_by(|left, right| left.meta().smallest_key.cmp(&right.meta().smallest_key));
-        if tables.is_empty() {
+        let Some(first) = tables.first() else {
             return Err(format!("run {id} of level {level} has no sstables"));
-        }
-        let heads = KeyHeads::new(tables.iter().map(|table| table.meta().largest_key.as_slice()));
+        };
+        let heads = KeyHeads::new(tables.iter().map(|table| table.meta().largest_key.as_slice()))
+            .moved_to(first.memory_pool());
         let file_bytes = tables.iter().map(|table| table.meta().file_bytes).sum();
         let largest_sequence = tables.iter().map(|table| table.meta().largest_sequence).max().unwrap_or(0);
         let smallest_sequence = tables.iter().map(|table| table.meta().smallest_sequence).min().unwrap_or(0);

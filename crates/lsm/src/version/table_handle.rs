@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, Result};
+use bolide_memory::{MemoryPool, PagePool};
 use bolide_storage::Vfs;
 use bolide_table::{BlockCache, FilePool, FileSource, TableReader};
 use parking_lot::Mutex;
@@ -90,6 +91,13 @@ pub struct TableFiles {
     pub view_failures: Arc<ViewFailures>,
 }
 
+impl TableFiles {
+    /// The large pages of the database.
+    pub fn pages(&self) -> &Arc<PagePool> {
+        self.cache.memory_pool().pages()
+    }
+}
+
 impl fmt::Debug for TableFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableFiles").field("dir", &self.dir).finish_non_exhaustive()
@@ -109,6 +117,11 @@ pub struct TableHandle {
 }
 
 impl TableHandle {
+    /// The memory of arrays that live as long as the sstable.
+    pub fn memory_pool(&self) -> &Arc<MemoryPool> {
+        self.files.cache.memory_pool()
+    }
+
     /// A handle for the file that `meta` describes. Does not open it.
     pub fn new(meta: TableMeta, files: Arc<TableFiles>) -> Self {
         Self {

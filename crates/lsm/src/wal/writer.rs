@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result};
+use bolide_memory::PagePool;
 use bolide_storage::Vfs;
 
 use super::replay::LogEnd;
@@ -68,6 +69,11 @@ impl WalWriter {
     /// unless it is lost.
     pub fn note_in_use(&self) {
         self.log.store_synced_length();
+    }
+
+    /// Lets the preallocator of `pool` prepare the space of later appends; see [`bolide_storage::File::preallocate_with`].
+    pub fn preallocate_with(&self, pool: &Arc<PagePool>) {
+        self.log.preallocate_with(pool);
     }
 
     /// The number of the segment.

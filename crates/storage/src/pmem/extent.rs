@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
 use bolide_base::Result;
+use bolide_memory::prefetch_line;
 
 use super::layout::{EXTENT_BYTES, PAGES_PER_EXTENT, Place, extent_of, within_extent};
 use super::sync::{AtomicU64, Mutex};
@@ -133,9 +134,9 @@ impl ExtentTable {
     #[inline(always)]
     pub(super) fn prefetch(words: &[Word]) {
         let (lines, rest) = words.as_chunks::<LINE_WORDS>();
-        lines.iter().for_each(|line| Self::prefetch_line(&line[0]));
+        lines.iter().for_each(|line| prefetch_line(&line[0]));
         if let Some(word) = rest.last() {
-            Self::prefetch_line(word);
+            prefetch_line(word);
         }
     }
 
@@ -143,23 +144,10 @@ impl ExtentTable {
     #[inline(always)]
     pub(super) fn prefetch_backward(words: &[Word]) {
         let (rest, lines) = words.as_rchunks::<LINE_WORDS>();
-        lines.iter().rev().for_each(|line| Self::prefetch_line(&line[LINE_WORDS - 1]));
+        lines.iter().rev().for_each(|line| prefetch_line(&line[LINE_WORDS - 1]));
         if let Some(word) = rest.first() {
-            Self::prefetch_line(word);
+            prefetch_line(word);
         }
-    }
-
-    /// Prefetches the cache line of `word`.
-    #[inline(always)]
-    fn prefetch_line(word: &Word) {
-        #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
-        let _ = word;
     }
 
     /// The epoch of the last write to the page of `at`; `None` if there is no such page.
@@ -205,11 +193,11 @@ impl ExtentMemory for HeapExtent {
 #[cfg(not(any(miri, bolide_shuttle)))]
 mod heap {
     use bolide_base::{Error, ErrorKind, Result};
+    use bolide_memory::LargePages;
     use memmap2::MmapMut;
 
     use super::super::layout::EXTENT_BYTES;
     use super::super::word::Word;
-    use crate::large_pages::LargePages;
 
     #[derive(Debug)]
     pub(super) enum Memory {

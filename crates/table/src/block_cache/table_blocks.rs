@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_base::technique::Technique;
-use bolide_storage::LargeArray;
+use bolide_memory::{CACHE_LINE_BYTES, LargeArray, prefetch, prefetch_address};
 
 use super::{BlockCache, CacheSlot, CachedBlock, HIT_COUNTERS};
 use crate::block::Block;
-use crate::block_memory::{BlockMemory, MEMORY_HEADER_BYTES};
-use crate::prefetch::{LINE_BYTES, prefetch, prefetch_line};
+use crate::block_memory::MEMORY_HEADER_BYTES;
 use crate::read_counters::ReadCounters;
 
 /// The last location of a block in the cache.
@@ -24,7 +23,7 @@ pub(super) struct Hint {
 }
 
 /// Bits of an address within its cache line, and bits of an address below the upper bits in `BlockCache::far`.
-const LINE_BITS: u32 = LINE_BYTES.trailing_zeros();
+const LINE_BITS: u32 = CACHE_LINE_BYTES.trailing_zeros();
 const NEAR_BITS: u32 = LINE_BITS + u32::BITS;
 /// Usual offset of the directory from the start of a block in memory, for a common prefix of usual length.
 const DIRECTORY_AT: u64 = 40;
@@ -32,7 +31,7 @@ const DIRECTORY_AT: u64 = 40;
 const DIRECTORY_ENTRY_BYTES: u64 = 6;
 
 /// Maximum number of bytes of an entry that are prefetched at a predicted address.
-const MAX_PREDICTED_BYTES: u64 = 2 * LINE_BYTES as u64;
+const MAX_PREDICTED_BYTES: u64 = 2 * CACHE_LINE_BYTES as u64;
 
 /// The positions of entries in the last inserted data block, a prediction for other blocks. If records have equal
 /// lengths, entries have the same positions in all blocks.
@@ -81,16 +80,16 @@ impl TableBlocks {
             cache.next_table.store(0, Ordering::Relaxed);
         }
         Self {
+            hints: LargeArray::from_fn(&cache.pool, blocks as usize, |_| Hint::default()),
             cache,
             key: u64::from(table) << 32,
-            hints: LargeArray::from_fn(blocks as usize, |_| Hint::default()),
             positions: EntryPositions::default(),
         }
     }
 
-    /// The memory for blocks that are to be inserted.
-    pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
-        &self.cache.memory
+    /// The cache.
+    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
     }
 
     #[inline]
@@ -113,8 +112,8 @@ impl TableBlocks {
     #[inline]
     fn prefetch_start(&self, hint: &Hint, index: usize) {
         let [start, directory_entry] = self.addresses(hint, index);
-        prefetch_line(start);
-        prefetch_line(directory_entry);
+        prefetch_address(start);
+        prefetch_address(directory_entry);
     }
 
     /// As [`prefetch_start`](Self::prefetch_start), and prefetches the entry at its predicted address, without waiting for
@@ -122,11 +121,11 @@ impl TableBlocks {
     #[inline]
     fn prefetch_all(&self, hint: &Hint, index: usize) {
         let [start, directory_entry] = self.addresses(hint, index);
-        prefetch_line(start);
-        prefetch_line(directory_entry);
+        prefetch_address(start);
+        prefetch_address(directory_entry);
         let (entry, len) = self.predicted(start, index);
-        for line in (entry..entry + len).step_by(LINE_BYTES) {
-            prefetch_line(line);
+        for line in (entry..entry + len).step_by(CACHE_LINE_BYTES) {
+            prefetch_address(line);
         }
     }
 

@@ -122,6 +122,7 @@ pub(in crate::store) fn start_segment(
     })?;
     // Not earlier: until now the marker has the length of the previous segment, whose end the edit stores.
     writer.note_in_use();
+    writer.preallocate_with(store.files.pages());
     log.start_segment(writer);
     store.log.current.store(number, Ordering::Release);
     Ok(())

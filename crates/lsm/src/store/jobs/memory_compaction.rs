@@ -177,7 +177,10 @@ fn merge_visible(
     let in_use = store.snapshots.in_use();
     let ranges = tree.state().merged_range_tombstones()?;
     let visibility = tree.flush_visibility(inputs, &in_use);
-    let mut output = MemtableOutput { memtable: Memtable::with_budget(store.options.memtable_bytes), drops };
+    let mut output = MemtableOutput {
+        memtable: Memtable::with_budget_in(store.options.memtable_bytes, store.files.pages()),
+        drops,
+    };
     let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);
     let mut cursor =
         MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(visibility)).collect());
@@ -243,7 +246,7 @@ mod tests {
             Arc::new(logged)
         };
         let [newest, older] = [(); 2].map(|()| filled(LoggedMemtable::default(), false));
-        let retained = filled(LoggedMemtable::retained(), true);
+        let retained = filled(LoggedMemtable::retained(&bolide_memory::PagePool::new()), true);
         let compacted = filled(LoggedMemtable::compacted(Memtable::new(), &[]), false);
         let count = |immutables: &[&Arc<LoggedMemtable>]| {
             let immutables = immutables.iter().map(|&logged| logged.clone()).collect();

@@ -47,7 +47,7 @@ pub(in crate::store) fn retain(
     if ranges.is_empty() {
         return Ok(None);
     }
-    let mut retained = LoggedMemtable::retained();
+    let mut retained = LoggedMemtable::retained(store.files.pages());
     let mut batches = Vec::new();
     let mut batch = StoreBatch::new();
     let cursors = flushed.iter().map(|logged| logged.memtable.cursor(visibility)).collect();

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bolide_base::{Error, Result};
-use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePagePreallocator};
+use bolide_memory::{LARGE_PAGE_BYTES, LargePagePreallocator};
+use bolide_storage::JoinHandle;
 
 use crate::store::StoreInner;
 
@@ -33,7 +34,7 @@ impl Workers {
             workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_or_poison()))?);
         }
         if options.memtable_bytes >= MIN_PREPARED_BYTES {
-            let preallocator = Arc::new(LargePagePreallocator::default());
+            let preallocator = Arc::new(LargePagePreallocator::new(inner.files.pages().clone()));
             workers.preallocator = Some(preallocator.clone());
             workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || preallocator.run()))?);
         }

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_memory::PagePool;
 use bolide_storage::{FileLock, Vfs};
 use bolide_table::FilePool;
 use parking_lot::Mutex;
@@ -158,7 +159,9 @@ impl StoreInner {
             cache,
             reset_tree: options.reset_tree,
         })?;
-        let trees = open_trees(&versions, options.memtable_bytes)?;
+        let pages = versions.table_files().pages().clone();
+        let memory_pool = versions.table_files().cache.memory_pool().clone();
+        let trees = open_trees(&versions, options.memtable_bytes, &pages)?;
         let last_sequence = versions.last_sequence();
         let work = Arc::new(WorkQueue::new(options.start_paused));
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
@@ -173,7 +176,7 @@ impl StoreInner {
             pressure: Pressure::new(&options, runtime.clone(), work.clone()),
             work,
             counters: Counters::default(),
-            rows: RowCache::new(options.row_cache_bytes),
+            rows: RowCache::new(options.row_cache_bytes, memory_pool),
             reserve: Reserve::new(vfs.clone(), &options.dir, options.reserve_bytes),
             itself: itself.clone(),
             log: Log::new(last_sequence, runtime.clone(), &options, lock),
@@ -184,8 +187,12 @@ impl StoreInner {
     }
 }
 
-/// The trees in the manifest. Each memtable has a budget of `budget_bytes`.
-fn open_trees(versions: &VersionSet, budget_bytes: usize) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
+/// The trees in the manifest. Each memtable has a budget of `budget_bytes`, in large pages of `pages`.
+fn open_trees(
+    versions: &VersionSet,
+    budget_bytes: usize,
+    pages: &Arc<PagePool>,
+) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
     let mut trees = BTreeMap::new();
     for entry in versions.trees() {
         let options = TreeOptions::decode(&entry.options).ok_or_else(|| {
@@ -194,8 +201,14 @@ fn open_trees(versions: &VersionSet, budget_bytes: usize) -> Result<BTreeMap<Tre
                 format!("the settings of tree {} are of a newer version", entry.id),
             )
         })?;
-        let tree =
-            Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone(), budget_bytes);
+        let tree = Tree::new(
+            entry.id,
+            options,
+            entry.descriptor.clone(),
+            entry.version.clone(),
+            budget_bytes,
+            pages,
+        );
         tree.written_bytes.store(entry.written_bytes, Ordering::Relaxed);
         trees.insert(entry.id, Arc::new(tree));
     }

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
+use bolide_memory::MemoryPool;
 use bolide_table::{InternalCursor, TableCursor, TablePosition, ValueRef};
 
 use crate::attachments::Attachments;
@@ -99,6 +100,11 @@ impl TableComponent {
     /// Attachments of the layer above; freed when no version contains the sstable any more.
     pub fn attachments(&self) -> &Attachments {
         self.handle.attachments()
+    }
+
+    /// The memory of arrays that live as long as the sstable.
+    pub fn memory_pool(&self) -> &Arc<MemoryPool> {
+        self.handle.memory_pool()
     }
 
     /// The meta block `name`, read from the file; `None` if there is none.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bolide_memory::PagePool;
+
 use crate::attachments::Attachments;
 use crate::memtable::Memtable;
 use crate::version::RetainedLog;
@@ -35,20 +37,21 @@ enum Origin {
 }
 
 impl LoggedMemtable {
-    /// An empty memtable with a budget of `budget_bytes`.
-    pub(in crate::store) fn with_budget(budget_bytes: usize) -> Self {
-        Self { memtable: Arc::new(Memtable::with_budget(budget_bytes)), ..Self::default() }
+    /// An empty memtable with a budget of `budget_bytes`, in large pages of `pages`.
+    pub(in crate::store) fn with_budget(budget_bytes: usize, pages: &Arc<PagePool>) -> Self {
+        Self { memtable: Arc::new(Memtable::with_budget_in(budget_bytes, pages)), ..Self::default() }
     }
 
     /// An empty memtable with a budget of `budget_bytes`, expected to get about as many entries as `before`.
     pub(in crate::store) fn sized_like(before: &Memtable, budget_bytes: usize) -> Self {
-        let memtable = Memtable::with_budget(budget_bytes).expecting(before.entries());
+        let memtable = Memtable::with_budget_in(budget_bytes, before.pages()).expecting(before.entries());
         Self { memtable: Arc::new(memtable), ..Self::default() }
     }
 
-    /// An empty memtable for entries that a flush retains.
-    pub(in crate::store) fn retained() -> Self {
-        Self { origin: Origin::Retained(0), ..Self::default() }
+    /// An empty memtable for entries that a flush retains, in large pages of `pages`.
+    pub(in crate::store) fn retained(pages: &Arc<PagePool>) -> Self {
+        let memtable = Arc::new(Memtable::new_in(pages));
+        Self { memtable, origin: Origin::Retained(0), ..Self::default() }
     }
 
     /// An empty memtable that needs the log segments of `others`.
@@ -59,7 +62,9 @@ impl LoggedMemtable {
             let with_entries = others.clone().filter(|other| other.first_log().is_some());
             with_entries.map(move |other| of(other).load(Ordering::Acquire))
         };
+        let pages = others.clone().next().map(|other| other.memtable.pages());
         Self {
+            memtable: Arc::new(pages.map_or_else(Memtable::new, Memtable::new_in)),
             first_log: AtomicU64::new(noted(|other| &other.first_log).min().unwrap_or(0)),
             last_log: AtomicU64::new(noted(|other| &other.last_log).max().unwrap_or(0)),
             logged_before: AtomicU64::new(noted(|other| &other.logged_before).min().unwrap_or(0)),

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, SequenceNumber, TreeId};
+use bolide_memory::PagePool;
 use parking_lot::{Mutex, RwLock};
 
 use self::logged_memtable::LoggedMemtable;
@@ -77,15 +78,17 @@ pub(in crate::store) struct Tree {
 }
 
 impl Tree {
-    /// A tree whose writes are all in `version`. Its memtable has a budget of `budget_bytes`.
+    /// A tree whose writes are all in `version`. Its memtable has a budget of `budget_bytes`, in large pages of `pages`.
     pub(in crate::store) fn new(
         id: TreeId,
         options: TreeOptions,
         descriptor: Arc<[u8]>,
         version: Arc<Version>,
         budget_bytes: usize,
+        pages: &Arc<PagePool>,
     ) -> Self {
-        let (active, views) = (Arc::new(LoggedMemtable::with_budget(budget_bytes)), TreeViews::default());
+        let (active, views) =
+            (Arc::new(LoggedMemtable::with_budget(budget_bytes, pages)), TreeViews::default());
         let state = TreeState { active, immutables: Vec::new(), version, views };
         Self {
             id,
@@ -256,7 +259,7 @@ mod tests {
     #[test]
     fn a_number_published_after_a_replacement_comes_with_the_new_state() {
         let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
-        let tree = Tree::new(1, TreeOptions::default(), Arc::from(*b""), version, 1 << 20);
+        let tree = Tree::new(1, TreeOptions::default(), Arc::from(*b""), version, 1 << 20, &PagePool::new());
         // A number that is published during the replacement is not in the old state.
         for in_progress in [false, true] {
             tree.replacements.fetch_or(u64::from(in_progress), Ordering::Relaxed);

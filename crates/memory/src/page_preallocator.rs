@@ -2,62 +2,53 @@
 //!
 //! ```text
 //! memory                user                               condition
-//! large pages           LargePages::new, of one page       the pool is short, see PagePool::is_short
+//! large pages           LargePages::new, of one page       the pool is short, see PagePoolState::is_short
 //! the next extent       a log without syncs                a request while the log fills its current extent
 //! ```
 //!
 //! Extents have priority unless the pool is empty: the next allocation of a page would wait at once, while a log that requests
 //! an extent still has space in its current one.
 
-use std::sync::Weak;
+use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
-use crate::large_pages::{LARGE_PAGE_BYTES, POOL, PageMapping, Preallocate, WORK_AVAILABLE};
+use crate::page_mapping::{LARGE_PAGE_BYTES, PageMapping};
+use crate::page_pool::PagePool;
 
-/// Requests a call of [`preallocate`](Preallocate::preallocate) by a preallocator. Requests of one requester merge; the
-/// request of a dropped requester is void. False without a preallocator; never waits for one.
-pub(crate) fn request_preallocation(requester: Weak<dyn Preallocate>) -> bool {
-    let mut pool = POOL.lock();
-    if pool.preallocators == 0 {
-        return false;
-    }
-    if !pool.requests.iter().any(|other| other.ptr_eq(&requester)) {
-        // Removing dropped requesters bounds the queue by the number of live ones.
-        pool.requests.retain(|other| other.strong_count() > 0);
-        pool.requests.push_back(requester);
-    }
-    drop(pool);
-    WORK_AVAILABLE.notify_one();
-    true
-}
-
-/// Preallocates large pages and extents of logs; runs in a thread of its own.
+/// Preallocates large pages of a pool, and extents of logs; runs in a thread of its own.
 ///
 /// A writer that gets a new page waits while the system clears 2 MiB. Pages of the pool avoid this, but the pool is empty while a
 /// flush takes longer than the next memtable takes to fill. Preallocated pages cover this time: one for each four pages in use,
-/// at most eight (16 MiB) in the process for any number of preallocators. They stay in the pool until they are used.
+/// at most eight (16 MiB) in the pool for any number of preallocators. They stay in the pool until they are used.
 ///
-/// A mapped log of [`DiskVfs`](crate::DiskVfs) without syncs has its next extent preallocated, too: 4 MiB of the file,
-/// reserved and prefaulted. One extent per log.
+/// Structures with memory of their own [request](PagePool::request_preallocation) its preallocation, for example a mapped log that of its
+/// next extent.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use bolide_storage::{LargePagePreallocator, Runtime, SystemRuntime};
+/// use bolide_memory::{LargePagePreallocator, PagePool};
 ///
-/// let preallocator = Arc::new(LargePagePreallocator::default());
+/// let preallocator = Arc::new(LargePagePreallocator::new(PagePool::new()));
 /// let task = preallocator.clone();
-/// let thread = SystemRuntime::new().spawn("memory", Box::new(move || task.run()))?;
+/// let thread = std::thread::spawn(move || task.run());
 /// preallocator.stop();
-/// thread.join()?;
-/// # Ok::<(), bolide_base::Error>(())
+/// thread.join().unwrap();
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LargePagePreallocator {
+    pool: Arc<PagePool>,
     /// Modified under the lock of the pool.
     is_stopping: AtomicBool,
 }
 
 impl LargePagePreallocator {
+    /// A preallocator of `pool`.
+    pub fn new(pool: Arc<PagePool>) -> Self {
+        Self { pool, is_stopping: AtomicBool::new(false) }
+    }
+
     /// Preallocates pages while the pool is short, and serves requests, until [`stop`](Self::stop). Sleeps without work.
     pub fn run(&self) {
         self.run_with(|| PageMapping::prefaulted(LARGE_PAGE_BYTES));
@@ -65,7 +56,7 @@ impl LargePagePreallocator {
 
     /// As [`run`](Self::run), with pages from `allocate`.
     pub(crate) fn run_with(&self, mut allocate: impl FnMut() -> Option<PageMapping>) {
-        let mut pool = POOL.lock();
+        let mut pool = self.pool.lock();
         pool.preallocators += 1;
         // After a failure no page is allocated until the next signal.
         let mut has_failed = false;
@@ -78,19 +69,19 @@ impl LargePagePreallocator {
                 if let Some(requester) = requester.upgrade() {
                     requester.preallocate();
                 }
-                pool = POOL.lock();
+                pool = self.pool.lock();
                 continue;
             }
             if !is_short {
                 has_failed = false;
-                WORK_AVAILABLE.wait(&mut pool);
+                self.pool.work_available.wait(&mut pool);
                 continue;
             }
             pool.allocating += 1;
             drop(pool);
             // Without the lock, so that allocations from the pool do not wait.
             let page = allocate();
-            pool = POOL.lock();
+            pool = self.pool.lock();
             pool.allocating -= 1;
             has_failed = page.is_none();
             if let Some(page) = page {
@@ -106,10 +97,48 @@ impl LargePagePreallocator {
     /// Makes [`run`](Self::run) return after its current page or extent.
     pub fn stop(&self) {
         // Under the lock: a preallocator that is about to sleep cannot miss the signal.
-        let pool = POOL.lock();
+        let pool = self.pool.lock();
         self.is_stopping.store(true, Ordering::Relaxed);
         drop(pool);
-        WORK_AVAILABLE.notify_all();
+        self.pool.work_available.notify_all();
+    }
+}
+
+/// A preallocator without a thread, for tests: it accepts requests, and serves them at a call.
+pub struct ManualPreallocator {
+    pool: Arc<PagePool>,
+}
+
+impl ManualPreallocator {
+    /// A preallocator of `pool`, which has no other.
+    pub fn new(pool: Arc<PagePool>) -> Self {
+        pool.lock().preallocators += 1;
+        Self { pool }
+    }
+
+    /// The number of pending requests.
+    pub fn requests(&self) -> usize {
+        self.pool.lock().requests.len()
+    }
+
+    /// Serves the requests; returns the number of live requesters.
+    pub fn serve(&self) -> usize {
+        let requests = mem::take(&mut self.pool.lock().requests);
+        requests.iter().filter_map(Weak::upgrade).map(|requester| requester.preallocate()).count()
+    }
+}
+
+impl Drop for ManualPreallocator {
+    fn drop(&mut self) {
+        let mut pool = self.pool.lock();
+        pool.preallocators -= 1;
+        pool.requests.clear();
+    }
+}
+
+impl fmt::Debug for ManualPreallocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualPreallocator").field("pool", &self.pool).finish()
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tests of the preallocator and its requests.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::large_pages::{LargePages, POOL_TEST_LOCK};
+use crate::large_pages::LargePages;
+use crate::page_pool::Preallocate;
 
 /// Counts its preallocations.
 #[derive(Default)]
@@ -26,74 +26,56 @@ fn wait_until(condition: impl Fn() -> bool) -> bool {
     condition()
 }
 
-fn running() -> usize {
-    POOL.lock().preallocators
+fn running(pool: &PagePool) -> usize {
+    pool.lock().preallocators
 }
 
 #[test]
 fn each_request_is_served_once_even_without_memory() {
-    let _serial = POOL_TEST_LOCK.lock();
+    let pool = PagePool::new();
     let requester = Arc::new(CountingRequester::default());
     let weak = || -> Weak<CountingRequester> { Arc::downgrade(&requester) };
-    assert!(!request_preallocation(weak()), "there is no preallocator");
-    assert!(POOL.lock().requests.is_empty());
+    assert!(!pool.request_preallocation(weak()), "there is no preallocator");
+    assert!(pool.lock().requests.is_empty());
 
     // The pool is empty and short of pages.
     let mut pages = Vec::new();
-    while pages.len() < 4 || !POOL.lock().free.is_empty() {
-        pages.push(LargePages::new(1).unwrap());
+    while pages.len() < 4 || !pool.lock().free.is_empty() {
+        pages.push(LargePages::new(&pool, 1).unwrap());
     }
-    let preallocator = Arc::new(LargePagePreallocator::default());
+    let preallocator = Arc::new(LargePagePreallocator::new(pool.clone()));
     let task = preallocator.clone();
     let thread = thread::spawn(move || task.run_with(|| None));
-    assert!(wait_until(|| running() == 1));
+    assert!(wait_until(|| running(&pool) == 1));
     for round in 1..=5 {
-        assert!(request_preallocation(weak()));
+        assert!(pool.request_preallocation(weak()));
         assert!(wait_until(|| requester.0.load(Ordering::Relaxed) == round), "round {round}");
     }
     preallocator.stop();
     thread.join().unwrap();
-    assert_eq!(running(), 0);
-    assert!(!request_preallocation(weak()));
+    assert_eq!(running(&pool), 0);
+    assert!(!pool.request_preallocation(weak()));
     drop(pages);
-}
-
-/// Registers a preallocator that never serves a request.
-struct StalledPreallocator;
-
-impl StalledPreallocator {
-    fn new() -> Self {
-        POOL.lock().preallocators += 1;
-        Self
-    }
-}
-
-impl Drop for StalledPreallocator {
-    fn drop(&mut self) {
-        let mut pool = POOL.lock();
-        pool.preallocators -= 1;
-        pool.requests.clear();
-    }
 }
 
 #[test]
 fn requests_merge_and_those_of_dropped_requesters_are_removed() {
-    let _serial = POOL_TEST_LOCK.lock();
-    let _stalled = StalledPreallocator::new();
+    let pool = PagePool::new();
+    let _stalled = ManualPreallocator::new(pool.clone());
     let live = Arc::new(CountingRequester::default());
     for _ in 0..100 {
         let requester: Weak<CountingRequester> = Arc::downgrade(&live);
-        assert!(request_preallocation(requester));
+        assert!(pool.request_preallocation(requester));
         let dropped = Arc::new(CountingRequester::default());
         let requester: Weak<CountingRequester> = Arc::downgrade(&dropped);
-        assert!(request_preallocation(requester));
-        assert!(POOL.lock().requests.len() <= 3);
+        assert!(pool.request_preallocation(requester));
+        assert!(pool.lock().requests.len() <= 3);
     }
     // A preallocator that starts later serves the live requester and empties the queue.
-    let preallocator = Arc::new(LargePagePreallocator::default());
+    let preallocator = Arc::new(LargePagePreallocator::new(pool.clone()));
     let task = preallocator.clone();
     let thread = thread::spawn(move || task.run());
-    assert!(wait_until(|| POOL.lock().requests.is_empty()));
+    assert!(wait_until(|| pool.lock().requests.is_empty()));
     assert!(wait_until(|| live.0.load(Ordering::Relaxed) == 1));
     preallocator.stop();
     thread.join().unwrap();
@@ -102,16 +84,15 @@ fn requests_merge_and_those_of_dropped_requesters_are_removed() {
 
 #[test]
 fn the_last_preallocator_clears_the_requests() {
-    let _serial = POOL_TEST_LOCK.lock();
+    let pool = PagePool::new();
     let requester = Arc::new(CountingRequester::default());
-    let preallocator = Arc::new(LargePagePreallocator::default());
+    let preallocator = Arc::new(LargePagePreallocator::new(pool.clone()));
     preallocator.stop();
     {
-        let mut pool = POOL.lock();
         let weak: Weak<CountingRequester> = Arc::downgrade(&requester);
-        pool.requests.push_back(weak);
+        pool.lock().requests.push_back(weak);
     }
     preallocator.run();
-    assert!(POOL.lock().requests.is_empty());
+    assert!(pool.lock().requests.is_empty());
     assert_eq!(requester.0.load(Ordering::Relaxed), 0);
 }

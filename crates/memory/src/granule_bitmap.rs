@@ -87,13 +87,13 @@ impl GranuleBitmap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SimRng;
+    use crate::test_random::TestRandom;
 
     #[test]
     fn the_bitmap_equals_a_list_of_flags() {
         let seeds = if cfg!(miri) { 1 } else { 20 };
         for seed in 0..seeds {
-            let mut rng = SimRng::new(seed);
+            let mut rng = TestRandom::new(seed);
             let largest = [3, 20, 300, GRANULES as u64][rng.below(4) as usize];
             let (mut granules, mut flags) = (GranuleBitmap::new(), vec![false; GRANULES]);
             let mut live: Vec<(usize, usize)> = Vec::new();

@@ -11,9 +11,12 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::granule_bitmap::{GRANULES, GranuleBitmap};
-use crate::large_pages::{LARGE_PAGE_BYTES, LargePages};
+use crate::large_pages::LargePages;
+use crate::page_mapping::LARGE_PAGE_BYTES;
+use crate::page_pool::PagePool;
 
 /// Bytes of a granule.
 const GRANULE_BYTES: usize = 256;
@@ -22,6 +25,8 @@ const _: () = assert!(GRANULE_BYTES * GRANULES == LARGE_PAGE_BYTES);
 /// Slabs and the bitmaps of their used granules.
 #[derive(Debug)]
 pub struct Slabs {
+    /// The pool whose free pages become slabs.
+    pages: Arc<PagePool>,
     /// A slab is added when this many eighths of all granules are used.
     full_eighths: usize,
     /// By number; `None` for a freed slab.
@@ -58,9 +63,10 @@ pub struct SlabPiece {
 
 impl Slabs {
     /// An allocator without slabs. It adds a third slab, and later ones, only while `full_eighths` eighths of all granules are
-    /// used.
-    pub const fn new(full_eighths: usize) -> Self {
+    /// used. Slabs come from `pages` if that has a free page, and are returned to the system.
+    pub fn new(full_eighths: usize, pages: Arc<PagePool>) -> Self {
         Self {
+            pages,
             full_eighths,
             slabs: Vec::new(),
             open: Vec::new(),
@@ -91,7 +97,8 @@ impl Slabs {
     /// proves to be full.
     ///
     /// ```
-    /// let mut slabs = bolide_storage::Slabs::new(7);
+    /// use bolide_memory::{PagePool, Slabs};
+    /// let mut slabs = Slabs::new(7, PagePool::new());
     /// let piece = slabs.allocate(1000).expect("two megabytes");
     /// assert_eq!(slabs.bytes(), 2 << 20);
     /// // SAFETY: allocated above with this length and not in use.
@@ -130,7 +137,7 @@ impl Slabs {
             return None;
         }
         // Slabs are freed in large numbers: too many for the pool.
-        let memory = LargePages::new(LARGE_PAGE_BYTES)?.released_on_drop();
+        let memory = LargePages::new(&self.pages, LARGE_PAGE_BYTES)?.released_on_drop();
         let slab = Slab { memory, granules: GranuleBitmap::new(), is_open: true };
         let number = match self.unused.pop() {
             Some(number) => number,
@@ -167,14 +174,6 @@ impl Slabs {
             self.open.push(piece.slab);
         }
         None
-    }
-
-    /// Frees the retained empty slab, if there is one.
-    #[cfg(test)]
-    pub(crate) fn release_empty(&mut self) {
-        let is_empty = |slab: &Option<Slab>| slab.as_ref().is_some_and(|slab| slab.granules.is_empty());
-        let empty = (0..).zip(&self.slabs).find_map(|(number, slab)| is_empty(slab).then_some(number));
-        self.empty -= empty.and_then(|number| self.remove(number)).into_iter().count();
     }
 
     fn remove(&mut self, number: u32) -> Option<Slab> {
