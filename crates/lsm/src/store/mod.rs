@@ -253,7 +253,7 @@ impl Store {
         drop(tree);
         log.targets.clear();
         inner.active_bytes.set(inner.trees.active_bytes());
-        remove_obsolete_files(inner);
+        remove_obsolete_files(&inner.files, &inner.health, &inner.log);
         Ok(())
     }
 

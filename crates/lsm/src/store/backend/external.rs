@@ -19,12 +19,15 @@ use parking_lot::Mutex;
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
 use crate::file_name::FileName;
+use crate::options::StoreOptions;
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
+use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
 use crate::store::jobs::install::install;
 use crate::store::jobs::obsolete_files::{log_floor_without, remove_obsolete_files};
 use crate::store::read::read_view::ReadView;
+use crate::store::read::snapshots::Snapshots;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::store::{Store, StoreInner};
@@ -64,15 +67,16 @@ impl OldestWrites {
 /// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
 /// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
 fn hand_over(
-    store: &StoreInner,
+    options: &StoreOptions,
+    snapshots: &Snapshots,
     state: &TreeState,
     external_tree: &dyn ExternalTree,
     above: SequenceNumber,
     through: SequenceNumber,
 ) -> Result<u64> {
-    let limit = store.options.hand_over_bytes;
+    let limit = options.hand_over_bytes;
     let mut bytes = 0;
-    let oldest_in_use = || store.snapshots.oldest();
+    let oldest_in_use = || snapshots.oldest();
     let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
     loop {
         let mut oldest = OldestWrites::new(limit);
@@ -144,7 +148,7 @@ pub(in crate::store) fn checkpoint_before_close(store: &StoreInner) -> Result<()
             }
         }
     }
-    remove_obsolete_files(store);
+    remove_obsolete_files(&store.files, &store.health, &store.log);
     result
 }
 
@@ -161,7 +165,7 @@ fn checkpoint_external(
         external_tree.checkpoint(log.applied)?
     };
     let created = Mutex::new(Vec::new());
-    let name = || new_external_file(store, &created);
+    let name = || new_external_file(&store.files, &created);
     let files = external_files(store, &store.options.dir, &name);
     let root = checkpoint.write(&files);
     let written = checkpoint.written_bytes();
@@ -190,11 +194,11 @@ pub(in crate::store) fn external_files<'s>(
     ExternalFiles { vfs: &store.files.vfs, dir, name }
 }
 
-fn new_external_file(store: &StoreInner, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
-    let number = store.files.new_number();
+fn new_external_file(files: &StoreFiles, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
+    let number = files.new_number();
     let name = FileName::Region(number);
     created.lock().push(name);
-    (store.files.new_identity(number), store.files.path(name))
+    (files.new_identity(number), files.path(name))
 }
 
 /// Names the root of a checkpoint in the manifest.
@@ -216,7 +220,7 @@ fn install_checkpoint(
     }
     let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
     edit.set_tree_log_floor(tree.id, last_log + 1);
-    edit.set_wal_floor(log_floor_without(store, tree, flushed));
+    edit.set_wal_floor(log_floor_without(&store.log, &store.trees, tree, flushed));
     install(store, tree, edit, flushed)
 }
 
@@ -289,14 +293,28 @@ impl Store {
             if external_tree.is_durable_at_once() {
                 inner.log.sync(&inner.health)?;
             }
-            let mut handed_over = hand_over(inner, &tree.state(), &*external_tree, 0, view.sequence())?;
+            let mut handed_over = hand_over(
+                &inner.options,
+                &inner.snapshots,
+                &tree.state(),
+                &*external_tree,
+                0,
+                view.sequence(),
+            )?;
             // From here on commits are excluded.
             let mut log = inner.log.lock();
             if external_tree.is_durable_at_once() && log.is_open() {
                 inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
             }
             let state = tree.state();
-            handed_over += hand_over(inner, &state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
+            handed_over += hand_over(
+                &inner.options,
+                &inner.snapshots,
+                &state,
+                &*external_tree,
+                view.sequence(),
+                SequenceNumber::MAX,
+            )?;
             tree.row_gate.disable();
             if !tree.backend.set_external(external_tree.clone()) {
                 let message = format!("tree {} has an external tree already", tree.id);

@@ -8,7 +8,11 @@ use bolide_base::{ErrorKind, Result};
 use super::log::{LogState, Rotate};
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::commit::log::Log;
+use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
+use crate::store::health::Health;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::VersionEdit;
 use crate::wal::WalWriter;
@@ -21,7 +25,8 @@ const MIN_SHARE_DIVISOR: usize = 16;
 
 /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
 pub(in crate::store) fn make_room(store: &StoreInner, log: &mut LogState, incoming: usize) -> Result<()> {
-    if store.active_bytes.get() + incoming > store.options.memtable_bytes && has_active_entries(store) {
+    if store.active_bytes.get() + incoming > store.options.memtable_bytes && has_active_entries(&store.trees)
+    {
         rotate(store, log, Rotate::LargeOrStale)?;
     }
     Ok(())
@@ -43,7 +48,7 @@ fn try_rotate(store: &StoreInner, log: &mut LogState, which: Rotate) -> Result<(
     let mut edit = VersionEdit::new();
     edit.seal_wal(finished.number, finished.len);
     start_segment(store, log, edit)?;
-    let stale_before = note_old_log(store, finished.number);
+    let stale_before = note_old_log(&store.log, finished.number);
     let min_bytes = match which {
         Rotate::All => 0,
         Rotate::LargeOrStale | Rotate::Tree(_) => store.active_bytes.get() / MIN_SHARE_DIVISOR,
@@ -78,24 +83,24 @@ fn try_rotate(store: &StoreInner, log: &mut LogState, which: Rotate) -> Result<(
 }
 
 /// Removes a segment that was not put into use.
-fn discard_segment(store: &StoreInner, number: u64) {
-    let path = store.files.path(FileName::Wal(number));
-    if let Err(error) = store.files.vfs.remove(&path)
+fn discard_segment(files: &StoreFiles, health: &Health, number: u64) {
+    let path = files.path(FileName::Wal(number));
+    if let Err(error) = files.vfs.remove(&path)
         && error.kind() != ErrorKind::NotFound
     {
-        store.health.poison(&error);
+        health.poison(&error);
     }
 }
 
 /// Records a finished segment. Returns the number of the last segment that memtables must not need any more.
-fn note_old_log(store: &StoreInner, number: u64) -> u64 {
-    let mut old_logs = store.log.finished.lock();
+fn note_old_log(log: &Log, number: u64) -> u64 {
+    let mut old_logs = log.finished.lock();
     old_logs.push(number);
     old_logs.len().checked_sub(MAX_OLD_LOGS).map_or(0, |position| old_logs[position])
 }
 
-fn has_active_entries(store: &StoreInner) -> bool {
-    store.trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some())
+fn has_active_entries(trees: &TreeDirectory) -> bool {
+    trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some())
 }
 
 /// Creates a segment, makes `edit` durable together with its name, and directs writes to it.
@@ -111,13 +116,13 @@ pub(in crate::store) fn start_segment(
     let number = identity.file_number;
     let writer = store.reserve.with(|| {
         WalWriter::create(&*store.files.vfs, &store.options.dir, identity, store.boot, versions.marker())
-            .inspect_err(|_| discard_segment(store, number))
+            .inspect_err(|_| discard_segment(&store.files, &store.health, number))
     })?;
     edit.start_wal(number, identity.tag);
     apply_edit(&mut versions, edit, &store.health, &store.reserve).inspect_err(|error| {
         // After any other failure the edit may be durable, and then it names the segment.
         if error.kind() == ErrorKind::NoSpace {
-            discard_segment(store, number);
+            discard_segment(&store.files, &store.health, number);
         }
     })?;
     // Not earlier: until now the marker has the length of the previous segment, whose end the edit stores.

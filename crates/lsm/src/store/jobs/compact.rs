@@ -102,7 +102,7 @@ pub(in crate::store) fn compact_tree(
     let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
     let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
     edit.note_written(tree.id, bytes_written);
-    install_outputs(store, &written, || {
+    install_outputs(&store.files, &store.health, &store.log, &written, || {
         install_placed(store, tree, edit, &|version, edit| {
             place_outputs(version, plan, &merged.tables, edit);
         })
@@ -143,7 +143,13 @@ fn merge_inputs(store: &StoreInner, tree: &Arc<Tree>, plan: &CompactionPlan) -> 
         OutputSplit::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
         OutputSplit::At(boundaries) => boundaries.clone(),
     };
-    let output = TableOutput::new(store, tree, plan.target_file_bytes, retention.filtered_through());
+    let output = TableOutput::new(
+        &store.files,
+        &store.options,
+        tree,
+        plan.target_file_bytes,
+        retention.filtered_through(),
+    );
     cursor.seek_to_first()?;
     let merge = MergeParameters { end: None, retention, filter, oldest };
     let (FinishedOutput { tables, drops }, dropped) =

@@ -40,7 +40,7 @@ pub(in crate::store) fn publish_flush(
     flushed: FlushedMemtables<'_>,
 ) -> Result<()> {
     let next = next_state(tree, &store.files.versions.lock(), Some(flushed), &tree.state_guard());
-    let can_defer = can_defer_views(store, tree, &next) || writers_need_room(&store.options, tree);
+    let can_defer = can_defer_views(&store.options, tree, &next) || writers_need_room(&store.options, tree);
     let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
         let row_update = update_rows(&store.rows, tree, flushed.memtables);
         publish_state(tree, &store.files.versions.lock(), Some(flushed), |next| next);

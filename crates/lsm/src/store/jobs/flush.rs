@@ -11,6 +11,7 @@ use bolide_base::Result;
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::layout::FlushTarget;
+use crate::options::StoreOptions;
 use crate::store::StoreInner;
 use crate::store::backend::Backend;
 use crate::store::backend::external::flush_external;
@@ -77,7 +78,7 @@ pub(in crate::store) fn pick_flush(
         .collect();
     waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
     waiting.into_iter().find_map(|(count, tree)| {
-        let target = flush_target(store, work, tree, count)?;
+        let target = flush_target(&store.options, work, tree, count)?;
         Some(Box::new(FlushJob { tree: tree.clone(), target }) as Box<dyn BackgroundJob>)
     })
 }
@@ -85,7 +86,7 @@ pub(in crate::store) fn pick_flush(
 /// The target of the next flush of `tree`. `None` while a flush into partitions should wait for a compaction that
 /// empties the levels above the partitions.
 fn flush_target(
-    store: &StoreInner,
+    options: &StoreOptions,
     work: &WorkState,
     tree: &Arc<Tree>,
     waiting: usize,
@@ -101,7 +102,7 @@ fn flush_target(
     match is_alone && is_clear {
         true => Some(target),
         // No other work of the tree runs, and level 0 has many runs: writers would wait for ever.
-        false if waiting >= store.options.max_immutable_memtables.max(1) => Some(FlushTarget::FirstLevel),
+        false if waiting >= options.max_immutable_memtables.max(1) => Some(FlushTarget::FirstLevel),
         false => None,
     }
 }
@@ -127,8 +128,10 @@ pub(in crate::store) fn flush_tree(store: &StoreInner, tree: &Arc<Tree>) -> Resu
         edit.add_tables(tree.id, 0, run, tables);
     }
     edit.note_written(tree.id, bytes);
-    note_flushed(store, tree, &flushed, None, &mut edit);
-    install_outputs(store, &written, || install(store, tree, edit, &flushed))?;
+    note_flushed(&store.log, &store.trees, tree, &flushed, None, &mut edit);
+    install_outputs(&store.files, &store.health, &store.log, &written, || {
+        install(store, tree, edit, &flushed)
+    })?;
     if let Some(drops) = drops {
         drops.installed();
     }
@@ -155,7 +158,7 @@ fn write_memtables(
     let is_filtered = is_replay || tree.filter.read().is_some() || operator.is_some();
     let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);
     let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
-    let mut output = TableOutput::new(store, tree, u64::MAX, filtered_through);
+    let mut output = TableOutput::new(&store.files, &store.options, tree, u64::MAX, filtered_through);
     cursor.seek_to_first()?;
     while cursor.valid() {
         retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;

@@ -7,7 +7,10 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::commit::log::Log;
+use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
+use crate::store::health::Health;
 use crate::store::jobs::publication::{FlushedMemtables, publish_state};
 use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::Tree;
@@ -21,15 +24,17 @@ use crate::version::{Version, VersionEdit, VersionSet};
 /// that an index filter read). So the log is synced first: a power cut must not lose that write after the version
 /// is gone.
 pub(in crate::store) fn install_outputs(
-    store: &StoreInner,
+    files: &StoreFiles,
+    health: &Health,
+    log: &Log,
     written: &[u64],
     install: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    store.log.sync(&store.health).and_then(|()| install()).inspect_err(|error| {
+    log.sync(health).and_then(|()| install()).inspect_err(|error| {
         let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
         if not_written.contains(&error.kind()) {
             for number in written {
-                store.files.discard(FileName::Table(*number));
+                files.discard(FileName::Table(*number));
             }
         }
     })

@@ -46,7 +46,7 @@ impl Store {
             }
         })?;
         remove_spent_tombstones(inner);
-        remove_obsolete_files(inner);
+        remove_obsolete_files(&inner.files, &inner.health, &inner.log);
         inner.reserve.allocate(&inner.health);
         Ok(())
     }

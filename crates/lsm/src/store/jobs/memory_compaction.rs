@@ -39,6 +39,7 @@ use crate::compaction::{EntrySink, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::memtable::Memtable;
+use crate::options::StoreOptions;
 use crate::store::StoreInner;
 use crate::store::jobs::job::{BackgroundJob, JobReport};
 use crate::store::jobs::work::WorkState;
@@ -126,20 +127,21 @@ pub(in crate::store) fn pick_memory_compaction(
         return None;
     }
     let trees = store.trees.load();
-    let is_due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && compacts_in_memory(store, tree);
+    let is_due =
+        |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && compacts_in_memory(&store.options, tree);
     let tree = trees.values().find(is_due)?;
     Some(Box::new(MemoryCompactionJob(tree.clone())))
 }
 
-fn compacts_in_memory(store: &StoreInner, tree: &Tree) -> bool {
+fn compacts_in_memory(options: &StoreOptions, tree: &Tree) -> bool {
     let state = tree.state_guard();
     state.pending_flushes() > 0
         && !tree.flush_all.load(Ordering::Acquire)
         && tree.backend().is_lsm()
         && tree.collectors.read().is_none()
         // With a limit of one full memtable, there is no memory for an output and the next full memtable.
-        && store.options.max_immutable_memtables > 1
-        && !inputs(&state, store.options.memtable_bytes).is_empty()
+        && options.max_immutable_memtables > 1
+        && !inputs(&state, options.memtable_bytes).is_empty()
 }
 
 /// Compacts full memtables of `tree` into one with their visible versions.

@@ -7,7 +7,11 @@ use bolide_base::{ErrorKind, Result};
 
 use crate::file_name::FileName;
 use crate::store::StoreInner;
+use crate::store::commit::log::Log;
+use crate::store::files::StoreFiles;
+use crate::store::health::Health;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::CutTail;
 use std::sync::Arc;
@@ -15,47 +19,46 @@ use std::sync::atomic::Ordering;
 
 /// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
 /// opening.
-pub(in crate::store) fn remove_obsolete_files(store: &StoreInner) {
-    if store.health.check().is_err() {
+pub(in crate::store) fn remove_obsolete_files(files: &StoreFiles, health: &Health, log: &Log) {
+    if health.check().is_err() {
         return;
     }
     // A running checkpoint links files by name.
-    let Some(_locked) = store.files.removal.try_lock() else { return };
-    for name in store.files.tables.obsolete.take() {
+    let Some(_locked) = files.removal.try_lock() else { return };
+    for name in files.tables.obsolete.take() {
         if let FileName::Table(number) = name {
-            store.files.tables.pool.close(number);
+            files.tables.pool.close(number);
         }
-        if !remove(store, name) {
-            store.files.discard(name);
+        if !remove(files, name) {
+            files.discard(name);
         }
     }
-    remove_old_logs(store);
+    remove_old_logs(files, log);
 }
 
-fn remove_old_logs(store: &StoreInner) {
-    let durable_floor = store.files.versions.lock().wal_floor();
+fn remove_old_logs(files: &StoreFiles, log: &Log) {
+    let durable_floor = files.versions.lock().wal_floor();
     let spent: Vec<u64> =
-        store.log.finished.lock().iter().copied().filter(|&number| number < durable_floor).collect();
-    let gone: Vec<u64> = spent.into_iter().filter(|&number| remove(store, FileName::Wal(number))).collect();
-    store.log.finished.lock().retain(|number| !gone.contains(number));
+        log.finished.lock().iter().copied().filter(|&number| number < durable_floor).collect();
+    let gone: Vec<u64> = spent.into_iter().filter(|&number| remove(files, FileName::Wal(number))).collect();
+    log.finished.lock().retain(|number| !gone.contains(number));
 }
 
 /// True if the file is gone.
-fn remove(store: &StoreInner, name: FileName) -> bool {
-    match retire(store, name) {
+fn remove(files: &StoreFiles, name: FileName) -> bool {
+    match retire(files, name) {
         Ok(()) => true,
         Err(error) => error.kind() == ErrorKind::NotFound,
     }
 }
 
 /// Removes an obsolete file. A segment whose tail recovery cut off is renamed instead and remains.
-pub(in crate::store) fn retire(store: &StoreInner, name: FileName) -> Result<()> {
-    let dir = &store.options.dir;
+pub(in crate::store) fn retire(files: &StoreFiles, name: FileName) -> Result<()> {
     match name {
-        FileName::Wal(number) if store.files.versions.lock().cut_tails().contains_key(&number) => {
-            store.files.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
+        FileName::Wal(number) if files.versions.lock().cut_tails().contains_key(&number) => {
+            files.vfs.rename(&files.path(name), &files.path(FileName::Tail(number)))
         }
-        _ => store.files.vfs.remove(&name.path(dir)),
+        _ => files.vfs.remove(&files.path(name)),
     }
 }
 
@@ -68,12 +71,13 @@ pub(in crate::store) fn cut_tails(store: &StoreInner) -> Vec<CutTail> {
 
 /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
 pub(in crate::store) fn log_floor_without(
-    store: &StoreInner,
+    log: &Log,
+    trees: &TreeDirectory,
     tree: &Tree,
     flushed: &[Arc<LoggedMemtable>],
 ) -> u64 {
     // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
-    let current = store.log.current.load(Ordering::Acquire);
+    let current = log.current.load(Ordering::Acquire);
     let oldest = |other: &Arc<Tree>| {
         let state = other.state_guard();
         let remains = |logged: &&Arc<LoggedMemtable>| {
@@ -81,5 +85,5 @@ pub(in crate::store) fn log_floor_without(
         };
         state.memtables().filter(remains).filter_map(|logged| logged.first_log()).min()
     };
-    store.trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)
+    trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)
 }

@@ -30,6 +30,7 @@ use crate::layout::flush_plan::{
 use crate::memtable::Visibility;
 use crate::range_tombstones::RangeTombstones;
 use crate::store::StoreInner;
+use crate::store::files::StoreFiles;
 use crate::store::jobs::compact::MergeParameters;
 use crate::store::jobs::compact::merge_entries;
 use crate::store::jobs::deferred_publication::publish_flush;
@@ -210,7 +211,7 @@ pub(in crate::store) fn flush_into_partitions(
             done: Condvar::new(),
         },
     );
-    let written = collect_outputs(store, flush.finish())?;
+    let written = collect_outputs(&store.files, flush.finish())?;
     let mut numbers: Vec<u64> = Vec::new();
     for one in &written {
         numbers.extend(one.finished.tables.iter().map(|table| table.number));
@@ -248,7 +249,7 @@ fn run_shared(store: &StoreInner, flush: PartitionFlush) -> Arc<PartitionFlush> 
 }
 
 /// All outputs; if a task failed, its error, and the outputs of the other tasks are removed.
-fn collect_outputs(store: &StoreInner, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
+fn collect_outputs(files: &StoreFiles, results: Vec<Result<TaskOutput>>) -> Result<Vec<TaskOutput>> {
     let (mut written, mut failure) = (Vec::with_capacity(results.len()), None);
     for result in results {
         match result {
@@ -258,7 +259,7 @@ fn collect_outputs(store: &StoreInner, results: Vec<Result<TaskOutput>>) -> Resu
     }
     let Some(error) = failure else { return Ok(written) };
     for table in written.iter().flat_map(|one| &one.finished.tables) {
-        store.files.discard(FileName::Table(table.number));
+        files.discard(FileName::Table(table.number));
     }
     Err(error)
 }
@@ -277,7 +278,8 @@ fn write_partition(store: &StoreInner, flush: &PartitionFlush, task: &PartitionT
     let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
     let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
     let target = tree.options().target_file_bytes;
-    let output = TableOutput::new(store, tree, target, filtered_through).split_at(task.split_keys.clone());
+    let output = TableOutput::new(&store.files, &store.options, tree, target, filtered_through)
+        .split_at(task.split_keys.clone());
     let oldest = flush.in_use.first().copied().unwrap_or(0);
     let mut cursor = MergingCursor::new(sources);
     match &task.range.0 {
@@ -311,7 +313,7 @@ fn install_partitions(
     for &number in &inputs {
         edit.remove_table(tree.id, number);
     }
-    note_flushed(store, tree, &flush.flushed, retained.as_ref(), &mut edit);
+    note_flushed(&store.log, &store.trees, tree, &flush.flushed, retained.as_ref(), &mut edit);
     edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
     let place = |version: &Version, edit: &mut VersionEdit| {
         for (task, written) in flush.tasks.iter().zip(written) {
@@ -326,7 +328,7 @@ fn install_partitions(
             }
         }
     };
-    install_outputs(store, numbers, || {
+    install_outputs(&store.files, &store.health, &store.log, numbers, || {
         let mut versions = store.files.versions.lock();
         apply_placed(store, &mut versions, tree, edit, &place)?;
         tree.publication_pending.store(true, Ordering::Release);

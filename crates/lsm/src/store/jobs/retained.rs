@@ -18,8 +18,11 @@ use crate::batch::StoreBatch;
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::Visibility;
 use crate::store::StoreInner;
+use crate::store::commit::log::Log;
+use crate::store::files::StoreFiles;
 use crate::store::jobs::obsolete_files::log_floor_without;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{RetainedLog, VersionEdit};
 
@@ -100,7 +103,8 @@ fn append_retained(store: &StoreInner, batches: &mut [StoreBatch]) -> Result<Ret
 /// Adds the operations of a flush of `flushed`, apart from its sstables, to `edit`: range tombstones, the new log
 /// floors, and the location of retained entries.
 pub(in crate::store) fn note_flushed(
-    store: &StoreInner,
+    log: &Log,
+    trees: &TreeDirectory,
     tree: &Tree,
     flushed: &[Arc<LoggedMemtable>],
     retained: Option<&RetainedEntries>,
@@ -119,18 +123,18 @@ pub(in crate::store) fn note_flushed(
     if retained.is_some() || flushed.iter().any(|logged| logged.is_retained()) {
         edit.set_retained(tree.id, retained.map(|retained| retained.log));
     }
-    let floor = log_floor_without(store, tree, flushed);
+    let floor = log_floor_without(log, trees, tree, flushed);
     edit.set_wal_floor(retained.map_or(floor, |retained| floor.min(retained.log.segment)));
 }
 
 /// Fails if the manifest names retained entries of `tree` and replay has found another number of bytes than
 /// `found`.
-pub(in crate::store) fn check_retained(store: &StoreInner, tree: &Tree, found: u64) -> Result<()> {
-    let Some(log) = store.files.versions.lock().retained(tree.id) else { return Ok(()) };
+pub(in crate::store) fn check_retained(files: &StoreFiles, tree: &Tree, found: u64) -> Result<()> {
+    let Some(log) = files.versions.lock().retained(tree.id) else { return Ok(()) };
     if log.end - log.start == found {
         return Ok(());
     }
-    let path = store.files.path(crate::file_name::FileName::Wal(log.segment));
+    let path = files.path(crate::file_name::FileName::Wal(log.segment));
     let what = format!(
         "tree {} has {} bytes of entries that are retained here, and {found} are found",
         tree.id,

@@ -53,7 +53,7 @@ impl Store {
         let outcome = compact_tree(inner, &tree, &plan);
         inner.work.lock().end_compaction(tree.id, &plan);
         remove_spent_tombstones(inner);
-        remove_obsolete_files(inner);
+        remove_obsolete_files(&inner.files, &inner.health, &inner.log);
         inner.wake_workers();
         outcome.map(|()| RewriteOutcome::One { bytes, entries })
     }

@@ -107,7 +107,7 @@ impl StoreInner {
         }
         drop(work);
         remove_spent_tombstones(self);
-        remove_obsolete_files(self);
+        remove_obsolete_files(&self.files, &self.health, &self.log);
         if has_succeeded {
             self.reserve.allocate(&self.health);
         }
@@ -129,7 +129,7 @@ impl StoreInner {
         let drained = self.wait_until_idle();
         self.work.lock().waiting -= 1;
         // States that concurrent work read may have kept files alive.
-        remove_obsolete_files(self);
+        remove_obsolete_files(&self.files, &self.health, &self.log);
         drained
     }
 

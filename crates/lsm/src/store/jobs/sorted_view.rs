@@ -25,12 +25,15 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use crate::file_name::FileName;
+use crate::options::StoreOptions;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
 use crate::store::StoreInner;
+use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
 use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
 use crate::store::jobs::work::WorkState;
 use crate::store::read::newest_reads::update_rows;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::tree_views::TreeViews;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};
@@ -39,20 +42,20 @@ use crate::version::{EditOperation, SortedRun, StoredView, VersionEdit};
 const MAX_LOOSE_RUNS: usize = 4;
 
 /// The first level of `tree` that has views.
-fn first_level(store: &StoreInner, tree: &Tree) -> Option<usize> {
-    store.options.sorted_views.first_level(tree.options().layout)
+fn first_level(options: &StoreOptions, tree: &Tree) -> Option<usize> {
+    options.sorted_views.first_level(tree.options().layout)
 }
 
 /// True if sstables of `tree` are read through views.
-pub(in crate::store) fn has_views(store: &StoreInner, tree: &Tree) -> bool {
-    first_level(store, tree).is_some()
+pub(in crate::store) fn has_views(options: &StoreOptions, tree: &Tree) -> bool {
+    first_level(options, tree).is_some()
 }
 
 /// Loads the views that the manifest names.
-pub(in crate::store) fn open_views(store: &StoreInner) {
-    for tree in store.trees.load().values() {
-        let Some(level) = first_level(store, tree) else { continue };
-        let known = store.files.versions.lock().views(tree.id);
+pub(in crate::store) fn open_views(files: &StoreFiles, options: &StoreOptions, trees: &TreeDirectory) {
+    for tree in trees.load().values() {
+        let Some(level) = first_level(options, tree) else { continue };
+        let known = files.versions.lock().views(tree.id);
         tree.replace_state(|now| {
             let views = TreeViews::of(&now.version, Some(level), &known, &TreeViews::default());
             TreeState { views, ..now.clone() }
@@ -81,7 +84,7 @@ pub(in crate::store) fn add_outdated_views(store: &StoreInner) {
 /// # Errors
 /// As [`rebuild_views`](rebuild_views).
 pub(in crate::store) fn refresh_views(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
-    if can_defer_views(store, tree, &tree.state_guard()) {
+    if can_defer_views(&store.options, tree, &tree.state_guard()) {
         store.work.lock().add_views_due([tree.id]);
         return Ok(());
     }
@@ -89,10 +92,10 @@ pub(in crate::store) fn refresh_views(store: &StoreInner, tree: &Arc<Tree>) -> R
 }
 
 /// True if the views of `tree` in `state` are outdated and not demanded now.
-pub(in crate::store) fn can_defer_views(store: &StoreInner, tree: &Tree, state: &TreeState) -> bool {
+pub(in crate::store) fn can_defer_views(options: &StoreOptions, tree: &Tree, state: &TreeState) -> bool {
     // Views that are not outdated are rebuilt nevertheless, to release those of removed sstables.
-    let is_behind = state.views.are_behind() || state.views.first_level != first_level(store, tree);
-    store.options.background_threads > 0 && !state.views.are_demanded() && is_behind
+    let is_behind = state.views.are_behind() || state.views.first_level != first_level(options, tree);
+    options.background_threads > 0 && !state.views.are_demanded() && is_behind
 }
 
 /// Rebuilds the views of `tree`. If another thread is rebuilding them, that thread does this too. Reads the
@@ -119,7 +122,7 @@ pub(in crate::store) fn rebuild_views_locked(
     tree: &Arc<Tree>,
     flushed: Option<FlushedMemtables<'_>>,
 ) -> Result<()> {
-    let first_level = first_level(store, tree);
+    let first_level = first_level(&store.options, tree);
     if first_level != tree.state_guard().views.first_level {
         // The layout was changed: views of the old one are released.
         tree.replace_state(|now| {
@@ -129,8 +132,9 @@ pub(in crate::store) fn rebuild_views_locked(
     }
     let state = next_state(tree, &store.files.versions.lock(), flushed, &tree.state_guard());
     state.views.begin_rebuild();
-    let due =
-        |partition: &&Arc<ViewedPartition>| partition.is_behind() && !can_defer_rebuild(store, partition);
+    let due = |partition: &&Arc<ViewedPartition>| {
+        partition.is_behind() && !can_defer_rebuild(&store.options, partition)
+    };
     let options = RemixOptions::default().tags(tree.options().view_tags);
     let (mut built, mut tried) = (Vec::new(), Vec::new());
     for partition in state.views.partitions().filter(due) {
@@ -139,7 +143,7 @@ pub(in crate::store) fn rebuild_views_locked(
         }
         tried.extend(partition.base());
         if let Ok(view) = view_of(partition, &options) {
-            built.push(write_view(store, view));
+            built.push(write_view(&store.files, view));
         }
     }
     let _row_update = flushed.and_then(|flushed| update_rows(&store.rows, tree, flushed.memtables));
@@ -151,26 +155,26 @@ pub(in crate::store) fn rebuild_views_locked(
 }
 
 /// True if the rebuild of the view of `partition` may be deferred until there are enough new entries (§4.3).
-fn can_defer_rebuild(store: &StoreInner, partition: &ViewedPartition) -> bool {
+fn can_defer_rebuild(options: &StoreOptions, partition: &ViewedPartition) -> bool {
     let (loose, viewed) = partition.entries();
     let is_whole = partition.stored_view().is_some_and(|view| !view.has_failed());
     is_whole
         && partition.loose().len() <= MAX_LOOSE_RUNS
-        && loose.saturating_mul(100) < viewed.saturating_mul(store.options.view_delay_percent.into())
+        && loose.saturating_mul(100) < viewed.saturating_mul(options.view_delay_percent.into())
 }
 
 /// Writes the file of `view`; if that fails, the view stays in memory only.
-fn write_view(store: &StoreInner, view: Arc<SortedView>) -> Arc<StoredView> {
-    let files = Arc::clone(&store.files.tables);
-    let number = store.files.new_number();
-    let path = store.files.path(FileName::View(number));
-    let identity = store.files.new_identity(number);
-    let written = store.files.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
+fn write_view(files: &StoreFiles, view: Arc<SortedView>) -> Arc<StoredView> {
+    let tables = Arc::clone(&files.tables);
+    let number = files.new_number();
+    let path = files.path(FileName::View(number));
+    let identity = files.new_identity(number);
+    let written = files.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
     Arc::new(match written {
-        Ok(bytes) => StoredView::in_memory(view, identity, bytes, files),
+        Ok(bytes) => StoredView::in_memory(view, identity, bytes, tables),
         Err(_) => {
-            store.files.discard(FileName::View(number));
-            StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
+            files.discard(FileName::View(number));
+            StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, tables)
         }
     })
 }
@@ -192,7 +196,7 @@ fn install_views(
     // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
     // them.
     if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
-        discard_views(store, built);
+        discard_views(&store.files, built);
         return Ok(());
     }
     let named = versions.views(tree.id);
@@ -219,12 +223,12 @@ fn install_views(
     }
     if !edit.is_empty() {
         if versions.current(tree.id).is_none() {
-            discard_views(store, built);
+            discard_views(&store.files, built);
             return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
         }
         apply_edit(&mut versions, edit, &store.health, &store.reserve).inspect_err(|error| {
             if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                discard_views(store, built);
+                discard_views(&store.files, built);
             }
         })?;
         let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
@@ -251,9 +255,9 @@ fn install_views(
 }
 
 /// Schedules the files of `built`, which no edit names, for removal.
-fn discard_views(store: &StoreInner, built: &[Arc<StoredView>]) {
+fn discard_views(files: &StoreFiles, built: &[Arc<StoredView>]) {
     for view in built.iter().filter(|view| view.meta().number > 0) {
-        store.files.discard(FileName::View(view.meta().number));
+        files.discard(FileName::View(view.meta().number));
     }
 }
 

@@ -9,7 +9,8 @@ use crate::collectors::CollectorFactory;
 use crate::compaction::EntrySink;
 use crate::drop_listener::DropCollector;
 use crate::file_name::FileName;
-use crate::store::StoreInner;
+use crate::options::StoreOptions;
+use crate::store::files::StoreFiles;
 use crate::store::jobs::sorted_view::has_views;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
@@ -18,7 +19,7 @@ use crate::version::TableMeta;
 ///
 /// All versions of one key are in one file, so that the files of a run do not overlap.
 pub(in crate::store) struct TableOutput<'a> {
-    store: &'a StoreInner,
+    files: &'a StoreFiles,
     options: TableOptions,
     /// Stored in each file, to identify it without a manifest.
     owner: TableOwner,
@@ -47,8 +48,8 @@ pub(in crate::store) struct FinishedOutput {
 }
 
 /// If sstables are only read through views, they need no Bloom filters.
-fn table_options(store: &StoreInner, tree: &Tree) -> TableOptions {
-    let has_views = has_views(store, tree);
+fn table_options(options: &StoreOptions, tree: &Tree) -> TableOptions {
+    let has_views = has_views(options, tree);
     let options = tree.options();
     let written = options.table_options().key_counts(has_views);
     if has_views && options.view_tags { written.bloom_bits_per_key(0) } else { written }
@@ -56,14 +57,15 @@ fn table_options(store: &StoreInner, tree: &Tree) -> TableOptions {
 
 impl<'a> TableOutput<'a> {
     pub(in crate::store) fn new(
-        store: &'a StoreInner,
-        tree: &Arc<Tree>,
+        files: &'a StoreFiles,
+        options: &StoreOptions,
+        tree: &Tree,
         target_bytes: u64,
         filtered_through: u64,
     ) -> Self {
         Self {
-            store,
-            options: table_options(store, tree),
+            files,
+            options: table_options(options, tree),
             owner: TableOwner::new(tree.id, &tree.options().encode(), &tree.descriptor.read()),
             target_bytes,
             split_keys: Vec::new(),
@@ -89,17 +91,17 @@ impl<'a> TableOutput<'a> {
     pub(in crate::store) fn finish(mut self) -> Result<FinishedOutput> {
         self.finish_current()?;
         if !self.finished.is_empty() {
-            self.store.files.vfs.sync_dir(&self.store.options.dir)?;
+            self.files.sync_dir()?;
         }
         self.started.clear();
         Ok(FinishedOutput { tables: std::mem::take(&mut self.finished), drops: self.drops.take() })
     }
 
     fn start(&mut self) -> Result<()> {
-        let number = self.store.files.new_number();
-        let file = self.store.files.vfs.create(&self.store.files.path(FileName::Table(number)))?;
+        let number = self.files.new_number();
+        let file = self.files.vfs.create(&self.files.path(FileName::Table(number)))?;
         self.started.push(number);
-        let identity = self.store.files.new_identity(number);
+        let identity = self.files.new_identity(number);
         let collectors = self.collectors.as_ref().map_or_else(Vec::new, |factory| factory.collectors());
         let builder = TableBuilder::new(file, identity, &self.options, collectors)?;
         self.current = Some((identity, builder.owner(self.owner.clone())));
@@ -153,7 +155,7 @@ impl Drop for TableOutput<'_> {
     fn drop(&mut self) {
         self.current = None;
         for number in &self.started {
-            let _ = self.store.files.vfs.remove(&self.store.files.path(FileName::Table(*number)));
+            let _ = self.files.vfs.remove(&self.files.path(FileName::Table(*number)));
         }
     }
 }

@@ -86,7 +86,7 @@ impl Store {
             }
         }
         let inner = StoreInner::open(options, components, lock)?;
-        open_views(&inner);
+        open_views(&inner.files, &inner.options, &inner.trees);
         recover(&inner)?;
         if !inner.options.read_only {
             start_log(&inner)?;

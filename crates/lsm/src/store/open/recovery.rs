@@ -23,6 +23,7 @@ use crate::batch::{BatchReader, PlacedOperation};
 use crate::file_name::FileName;
 use crate::store::StoreInner;
 use crate::store::commit::segments::start_segment;
+use crate::store::files::StoreFiles;
 use crate::store::jobs::flush::flush_tree;
 use crate::store::jobs::obsolete_files::retire;
 use crate::store::jobs::retained::check_retained;
@@ -52,7 +53,7 @@ pub(in crate::store) fn recover(store: &StoreInner) -> Result<()> {
             .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
     })?;
     for tree in store.trees.load().values() {
-        check_retained(store, tree, tree.replayed_retained.load(Ordering::Relaxed))?;
+        check_retained(&store.files, tree, tree.replayed_retained.load(Ordering::Relaxed))?;
     }
     store.active_bytes.set(store.trees.active_bytes());
     *store.log.finished.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
@@ -99,7 +100,7 @@ fn replay_record(store: &StoreInner, location: RetainedLog, payload: &[u8]) -> R
         replay_operation(store, location, placed)?;
     }
     if let Some(tree) = retained
-        && is_named_retained(store, tree, location)
+        && is_named_retained(&store.files, tree, location)
         && let Ok(tree) = store.trees.get(tree)
     {
         tree.replayed_retained.fetch_add(location.end - location.start, Ordering::Relaxed);
@@ -112,8 +113,8 @@ fn replay_record(store: &StoreInner, location: RetainedLog, payload: &[u8]) -> R
 }
 
 /// True if the manifest names `location` as a part of the retained entries of `tree`.
-fn is_named_retained(store: &StoreInner, tree: TreeId, location: RetainedLog) -> bool {
-    store.files.versions.lock().retained(tree).is_some_and(|log| {
+fn is_named_retained(files: &StoreFiles, tree: TreeId, location: RetainedLog) -> bool {
+    files.versions.lock().retained(tree).is_some_and(|log| {
         log.segment == location.segment && log.start <= location.start && location.end <= log.end
     })
 }
@@ -132,7 +133,7 @@ fn replay_operation(store: &StoreInner, location: RetainedLog, placed: PlacedOpe
         };
     };
     let is_included = match placed.retained {
-        true => is_named_retained(store, placed.tree, location),
+        true => is_named_retained(&store.files, placed.tree, location),
         false => location.segment >= store.files.versions.lock().tree_log_floor(placed.tree),
     };
     if !is_included {
@@ -158,15 +159,15 @@ pub(in crate::store) fn start_log(store: &StoreInner) -> Result<()> {
             edit.note_cut_tail(cut);
         }
     }
-    forget_removed_tails(store, &mut edit)?;
+    forget_removed_tails(&store.files, &mut edit)?;
     start_segment(store, &mut log, edit)
 }
 
 /// Adds the removal of notes about cut tails to `edit`, for tails whose files were removed manually.
-fn forget_removed_tails(store: &StoreInner, edit: &mut VersionEdit) -> Result<()> {
-    let noted: Vec<u64> = store.files.versions.lock().cut_tails().keys().copied().collect();
+fn forget_removed_tails(files: &StoreFiles, edit: &mut VersionEdit) -> Result<()> {
+    let noted: Vec<u64> = files.versions.lock().cut_tails().keys().copied().collect();
     for number in noted {
-        let exists = |name: FileName| store.files.vfs.exists(&store.files.path(name));
+        let exists = |name: FileName| files.vfs.exists(&files.path(name));
         if !exists(FileName::Wal(number))? && !exists(FileName::Tail(number))? {
             edit.forget_cut_tail(number);
         }
@@ -193,7 +194,7 @@ pub(in crate::store) fn remove_unknown_files(store: &StoreInner) -> Result<()> {
             && !matches!(file, FileName::Tail(_))
             && file.number().is_some_and(|number| !live.contains(&number))
         {
-            match retire(store, file) {
+            match retire(&store.files, file) {
                 // A directory with this name was not created by Bolide.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 removed => removed?,
