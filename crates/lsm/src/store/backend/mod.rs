@@ -5,8 +5,8 @@
 //! | LSM tree | memtables, then sstables | new sstables | by the policy of the layout |
 //! | [external tree](ExternalTree) | the external tree | a checkpoint of it | by the external tree itself |
 //!
-//! Only this folder distinguishes them. A tree begins as an LSM tree, and may get an external tree once; see
-//! [`external`].
+//! Other files call the methods of [`Backend`] and do not distinguish them, except for the flush job, which runs the flush of
+//! either. A tree begins as an LSM tree, and may get an external tree once; see [`external`].
 
 pub(super) mod external;
 
@@ -16,6 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
 use crate::batch::{Operation, PlacedOperation};
 use crate::external_tree::{ExternalCheckpoint, ExternalTree, ExternalTreeStats, ExternalWrite};
+use crate::layout::FlushTarget;
 use crate::memtable::Memtable;
 
 /// The backend of a tree, which is replaced at most once.
@@ -98,6 +99,15 @@ impl<'t> Backend<'t> {
                 Ok(())
             }
             Self::External(external) => apply_external(&**external, placed, oldest_in_use),
+        }
+    }
+
+    /// The target of flushes if that of the layout is `of_layout`. A flush to an external tree is a checkpoint, whatever the
+    /// target is.
+    pub(super) fn flush_target(self, of_layout: FlushTarget) -> FlushTarget {
+        match self {
+            Self::Lsm => of_layout,
+            Self::External(_) => FlushTarget::FirstLevel,
         }
     }
 

@@ -43,9 +43,10 @@ impl BackgroundJob for FlushJob {
     fn run(&self, store: &StoreInner) -> Result<()> {
         let tree = &self.tree;
         let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
-        let flushed = match (self.target, tree.backend()) {
-            (FlushTarget::Partitions, Backend::Lsm) => flush_into_partitions(store, tree, flush_all),
-            (FlushTarget::FirstLevel, _) | (_, Backend::External(_)) => flush_tree(store, tree),
+        let flushed = match (tree.backend(), self.target) {
+            (Backend::External(external_tree), _) => flush_external(store, tree, external_tree),
+            (Backend::Lsm, FlushTarget::Partitions) => flush_into_partitions(store, tree, flush_all),
+            (Backend::Lsm, FlushTarget::FirstLevel) => flush_to_first_level(store, tree),
         };
         flushed.inspect_err(|_| {
             tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
@@ -107,12 +108,8 @@ fn flush_target(
     }
 }
 
-/// Writes the full memtables of `tree` to an sstable of level 0 and installs it. If it has an external tree, writes
-/// a checkpoint of that.
-pub(in crate::store) fn flush_tree(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
-    if let Backend::External(external_tree) = tree.backend() {
-        return flush_external(store, tree, external_tree);
-    }
+/// Writes the full memtables of `tree`, an LSM tree, to an sstable of level 0 and installs it.
+pub(in crate::store) fn flush_to_first_level(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
     let state = tree.state();
     let flushed = state.immutables.clone();
     if flushed.is_empty() {

@@ -24,7 +24,7 @@ use crate::file_name::FileName;
 use crate::store::StoreInner;
 use crate::store::commit::segments::start_segment;
 use crate::store::files::StoreFiles;
-use crate::store::jobs::flush::flush_tree;
+use crate::store::jobs::flush::flush_to_first_level;
 use crate::store::jobs::obsolete_files::retire;
 use crate::store::jobs::retained::check_retained;
 use crate::version::{RetainedLog, VersionEdit};
@@ -79,7 +79,7 @@ fn begin_segment(store: &StoreInner, replayed: &mut Vec<u64>, number: u64) -> Re
             store.files.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
         if may_flush && tree.state_guard().active.first_log().is_some() {
             tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
-            match flush_tree(store, &tree) {
+            match flush_to_first_level(store, &tree) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 flushed => flushed?,
             }

@@ -121,12 +121,9 @@ impl Tree {
         self.backend.get()
     }
 
-    /// Where full memtables are flushed to. A flush to an external tree is a checkpoint, whatever the target is.
+    /// Where full memtables are flushed to.
     pub(in crate::store) fn flush_target(&self) -> FlushTarget {
-        match self.backend() {
-            Backend::Lsm => self.options().layout.strategy().flush_target(),
-            Backend::External(_) => FlushTarget::FirstLevel,
-        }
+        self.backend().flush_target(self.options().layout.strategy().flush_target())
     }
 
     /// Number of full memtables that are due for a flush. A flush into partitions takes several together.
