@@ -33,7 +33,7 @@ pub mod queries;
 use cases::{COLLECTION, Case, CaseStep};
 
 /// One in this number of queries is also read by cursors.
-const CURSOR_SHARE: usize = 5;
+const CURSOR_SHARE: usize = 10;
 
 /// The attributes of the indexes.
 const ATTRIBUTES: [&str; 5] = ["v", "tags[*]", "v+w", "rect(areas)", "point(x,y)"];
