@@ -135,6 +135,7 @@ impl<S: ReadSource> Execution<'_, S> {
         self.emit_accepted(candidate, flags, state)
     }
 
+    #[inline]
     fn emit_accepted<'x>(
         &'x mut self,
         candidate: &Candidate<'x>,
@@ -355,6 +356,7 @@ impl<S: ReadSource> Execution<'_, S> {
     }
 
     /// Emits a resolved candidate under its order value.
+    #[inline]
     fn emit_candidate<'x>(
         &'x mut self,
         candidate: &Candidate<'x>,
