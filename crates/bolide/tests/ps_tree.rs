@@ -231,3 +231,23 @@ fn an_index_with_a_damaged_region_is_isolated_and_built_again() {
     let report = db.check(true).unwrap();
     assert!(report.is_sound(), "{report}");
 }
+
+#[test]
+fn an_intersection_reports_what_each_index_read() {
+    let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
+    let options = ["a:ps-tree", "b:ps-tree"]
+        .iter()
+        .fold(CollectionOptions::default(), |options, spec| options.index(spec.parse().unwrap()));
+    let c = db.create_collection("c", options).unwrap();
+    for number in 0..4_000 {
+        let record = format!(r#"{{"a":{},"b":{},"pad":"{number:0>200}"}}"#, number % 50, number % 49);
+        c.put(format!("{number:05}").as_bytes(), record.as_bytes()).unwrap();
+    }
+    for order in [Order::Newest, Order::Oldest, Order::Value] {
+        let query = Query::new().eq("a", 3).eq("b", 5).order(order);
+        let answers = c.find(&query).unwrap();
+        let explain = answers.explain();
+        assert!(!answers.is_empty() && explain.intersected.len() == 1, "{order:?}: {explain}");
+        assert_eq!(explain.costs_of::<PsCosts>().keys, 2, "{order:?}: {explain}");
+    }
+}

@@ -18,6 +18,8 @@ use std::collections::HashSet;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
+use crate::costs::IndexCosts;
+use crate::explain::Explain;
 use crate::query::Order;
 
 /// Bytes of a number in a set, including unused capacity.
@@ -31,28 +33,39 @@ pub(super) struct SequenceSet {
     bound: SequenceNumber,
 }
 
+/// What was read to collect sets.
+#[derive(Debug, Default)]
+pub(super) struct SetReads {
+    /// Candidates.
+    pub(super) candidates: u64,
+    /// The costs of their indexes.
+    pub(super) costs: Vec<IndexCosts>,
+}
+
 impl SequenceSet {
     /// The numbers that `cursor` returns and that are in `within`, if that is given; `None` if they take more than about
-    /// `bytes`. Adds the number of candidates to `read`.
+    /// `bytes`. Adds what was read to `reads`.
     pub(super) fn collect(
         cursor: &mut dyn CandidateCursor,
         within: Option<&Self>,
         bytes: usize,
-        read: &mut u64,
+        reads: &mut SetReads,
     ) -> Result<Option<Self>> {
         let max_numbers = bytes / SET_ENTRY_BYTES;
         let mut set = Self::default();
         while let Some(candidate) = cursor.next()? {
-            *read += 1;
+            reads.candidates += 1;
             let sequence = candidate.sequence;
             if within.is_some_and(|within| !within.numbers.contains(&sequence)) {
                 continue;
             }
             if set.numbers.insert(sequence) && set.numbers.len() > max_numbers {
+                reads.costs.extend(costs_of(cursor));
                 return Ok(None);
             }
             set.bound = set.bound.max(sequence);
         }
+        reads.costs.extend(costs_of(cursor));
         Ok(Some(set))
     }
 
@@ -96,6 +109,10 @@ impl CandidateCursor for FilteredCursor<'_> {
 
     fn components_id(&self) -> Option<usize> {
         self.driving.components_id()
+    }
+
+    fn report(&self, explain: &mut Explain) {
+        self.driving.report(explain);
     }
 }
 
@@ -171,6 +188,19 @@ impl CandidateCursor for MergeCursor<'_> {
     fn order(&self) -> Option<Order> {
         Some(Order::Newest)
     }
+
+    fn report(&self, explain: &mut Explain) {
+        self.driving.report(explain);
+        let costs = self.filtering.iter().flat_map(|(cursor, _)| costs_of(&**cursor));
+        costs.for_each(|costs| explain.add_costs(costs));
+    }
+}
+
+/// The costs of an index whose candidates are not those of the query.
+fn costs_of(cursor: &dyn CandidateCursor) -> Vec<IndexCosts> {
+    let mut explain = Explain::default();
+    cursor.report(&mut explain);
+    explain.index_costs
 }
 
 /// A copy of a candidate that outlives further calls of its cursor.
@@ -293,10 +323,10 @@ mod tests {
             prop_assert_eq!(&drain(merged), &expected);
 
             let mut set: Option<SequenceSet> = None;
-            let mut read = 0;
+            let mut reads = SetReads::default();
             for list in &lists[1..] {
                 let mut cursor = Listed(list.clone(), 0, None);
-                let next = SequenceSet::collect(&mut cursor, set.as_ref(), 1 << 20, &mut read).unwrap();
+                let next = SequenceSet::collect(&mut cursor, set.as_ref(), 1 << 20, &mut reads).unwrap();
                 set = Some(next.unwrap());
             }
             let set = set.unwrap();
@@ -313,7 +343,9 @@ mod tests {
         let numbers: Vec<u64> = (0..100).collect();
         for (entries, fits) in [(99, false), (100, true)] {
             let mut cursor = Listed(numbers.clone(), 0, None);
-            let set = SequenceSet::collect(&mut cursor, None, entries * SET_ENTRY_BYTES, &mut 0).unwrap();
+            let set =
+                SequenceSet::collect(&mut cursor, None, entries * SET_ENTRY_BYTES, &mut SetReads::default())
+                    .unwrap();
             assert_eq!(set.is_some(), fits);
         }
     }

@@ -12,7 +12,7 @@ use crate::spec::Maintenance;
 
 use super::Lookup;
 use super::execution::Execution;
-use super::intersect::{FilteredCursor, MergeCursor, SequenceSet};
+use super::intersect::{FilteredCursor, MergeCursor, SequenceSet, SetReads};
 use super::plan::{AccessPath, LookupPlan};
 use super::progress::AnswerProgress;
 
@@ -28,8 +28,8 @@ pub struct PlannedLookup<'p, S: ReadSource> {
     table: S::Tree,
     /// The tree that the validator reads, if it is not the table.
     validation_tree: Option<S::Tree>,
-    /// The candidates that were read for the set.
-    set_candidates: u64,
+    /// What was read for the set.
+    set_reads: SetReads,
     scans_by_choice: bool,
     alternatives: Vec<Alternative>,
     plan_nanos: u64,
@@ -49,10 +49,10 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         let mut plan = lookup.choose_plan(query, &compiled, lookup.options.clock.is_some())?;
         let plan_nanos = now() - start;
         let table = lookup.view.tree(lookup.table)?;
-        let mut set_candidates = 0;
+        let mut set_reads = SetReads::default();
         let set = match compiled.limit {
             0 => None,
-            _ => read_set(lookup, &mut plan, &compiled, &mut set_candidates)?,
+            _ => read_set(lookup, &mut plan, &compiled, &mut set_reads)?,
         };
         let LookupPlan { mut paths, scans_by_choice, alternatives, .. } = plan;
         if let Some(driving) = paths.first_mut()
@@ -71,7 +71,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
             set,
             table,
             validation_tree,
-            set_candidates,
+            set_reads,
             scans_by_choice,
             alternatives,
             plan_nanos,
@@ -109,7 +109,8 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         let validates_first = options.fetch.by_sequence && validator.is_immediate();
         let by_record = execution.fetch && !validates_first && driving.index.spec().kind().has_tree();
         execution.explain.validation = if by_record { "record" } else { validator.name() };
-        execution.explain.candidates = self.set_candidates;
+        execution.explain.candidates = self.set_reads.candidates;
+        self.set_reads.costs.iter().for_each(|costs| execution.explain.add_costs(*costs));
         if options.clock.is_some() {
             describe_predicates(self.query, driving, filtering, &mut execution.explain);
         }
@@ -192,7 +193,7 @@ fn read_set<S: ReadSource>(
     lookup: &Lookup<'_, S>,
     plan: &mut LookupPlan<'_, S>,
     compiled: &CompiledQuery<'_>,
-    read: &mut u64,
+    reads: &mut SetReads,
 ) -> Result<Option<SequenceSet>> {
     if plan.merge || plan.paths.len() < 2 {
         return Ok(None);
@@ -211,7 +212,7 @@ fn read_set<S: ReadSource>(
         let bytes = lookup.options.collect_bytes;
         let collected = {
             let mut cursor = path.index.candidates(&path.access, compiled.order, lookup.view)?;
-            SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, read)?
+            SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, reads)?
         };
         if let Some(collected) = collected {
             set = Some(collected);
