@@ -229,3 +229,7 @@ pub(in crate::store) fn check_sequences(first: SequenceNumber, count: u64) -> Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;

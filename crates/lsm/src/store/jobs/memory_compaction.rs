@@ -19,7 +19,7 @@
 //! # Durability
 //! The log does not change: the output needs every segment that its inputs need. After a crash all versions come back,
 //! with the same visibility. The output is flushed like any full memtable, with the next ones or once it retains too
-//! many segments (see `log`), so recovery replays no more than for a quiet memtable.
+//! many segments (see `segments`), so recovery replays no more than for a quiet memtable.
 //!
 //! # Visibility
 //! The rules are those of a flush (see [`retention`](crate::compaction::Retention)): of each key the newest version of
