@@ -14,7 +14,7 @@
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
 //!
 //! # Lock order
-//! `tombstone_removal` → log → versions → a tree's `state_lock` → work → old logs. A thread may skip locks, but never
+//! `tombstone_removal` → log → versions → a tree's `state_lock` → work → finished segments. A thread may skip locks, but never
 //! goes back.
 
 mod backend;
