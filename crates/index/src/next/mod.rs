@@ -48,6 +48,7 @@ mod key_filter;
 mod method;
 mod nearest;
 mod opened_block;
+#[cfg(feature = "paper")]
 mod packing;
 mod ranked_item;
 mod read_entries;
@@ -80,7 +81,7 @@ pub use describe::describe_meta_block;
 pub use describe::fuzz_blocks;
 pub(crate) use method::NEXT;
 pub use method::NextFigures;
-#[doc(hidden)]
+#[cfg(feature = "paper")]
 pub use packing::Packing;
 
 /// An index of kind `next`; see the [module](self).

@@ -1,4 +1,4 @@
-//! A global index built from directories alone, to measure the gain of storing one (NEXT §3.3).
+//! A global index built from directories alone, to measure the gain of storing one (NEXT §3.3). Feature `paper`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use super::directory::Directory;
 use super::global_index::{MemberSstable, PackedRanges};
 
 /// Directories to be packed.
-#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Packing(Vec<MemberSstable>);
 
