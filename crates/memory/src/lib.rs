@@ -6,7 +6,9 @@
 //! | `page_pool` | free pages |
 //! | `page_preallocator` | the background thread that fills the pool |
 //! | `slabs`, `granule_bitmap` | large pages divided into pieces of 256 bytes and more |
-//! | `large_array` | arrays in large pages or slabs |
+//! | `shared_bytes` | reference-counted bytes of a cache, in slabs |
+//! | `arena` | memory that is allocated in order and freed as a whole |
+//! | `large_array`, `large_bytes` | arrays in large pages or slabs |
 //! | `memory_pool` | the pages and slabs of one database |
 //! | `prefetch` | prefetches into the processor's cache |
 //!
@@ -18,19 +20,25 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
+mod arena;
 mod granule_bitmap;
 mod large_array;
+mod large_bytes;
 mod large_pages;
 mod memory_pool;
 mod page_mapping;
 mod page_pool;
 mod page_preallocator;
 mod prefetch;
+mod shared_bytes;
 mod slabs;
+mod sync;
 #[cfg(test)]
 mod test_random;
 
+pub use arena::Arena;
 pub use large_array::LargeArray;
+pub use large_bytes::LargeBytes;
 pub use large_pages::LargePages;
 pub use memory_pool::MemoryPool;
 pub use page_mapping::LARGE_PAGE_BYTES;
@@ -39,4 +47,4 @@ pub use page_preallocator::{LargePagePreallocator, ManualPreallocator};
 pub use prefetch::{
     CACHE_LINE_BYTES, prefetch, prefetch_address, prefetch_line, prefetch_lines, prefetch_short,
 };
-pub use slabs::{Slab, SlabPiece, Slabs};
+pub use shared_bytes::{CacheMemory, SHARED_HEADER_BYTES, SharedBytes};

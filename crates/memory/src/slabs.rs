@@ -24,7 +24,7 @@ const _: () = assert!(GRANULE_BYTES * GRANULES == LARGE_PAGE_BYTES);
 
 /// Slabs and the bitmaps of their used granules.
 #[derive(Debug)]
-pub struct Slabs {
+pub(crate) struct Slabs {
     /// The pool whose free pages become slabs.
     pages: Arc<PagePool>,
     /// A slab is added when this many eighths of all granules are used.
@@ -45,7 +45,7 @@ pub struct Slabs {
 
 /// One slab.
 #[derive(Debug)]
-pub struct Slab {
+pub(crate) struct Slab {
     /// Undefined content. No piece of it is in use when it is dropped, since a piece keeps all slabs alive.
     memory: LargePages,
     granules: GranuleBitmap,
@@ -54,17 +54,17 @@ pub struct Slab {
 
 /// An allocation in a slab, with undefined content.
 #[derive(Debug, Clone, Copy)]
-pub struct SlabPiece {
+pub(crate) struct SlabPiece {
     /// The number of the slab.
-    pub slab: u32,
+    pub(crate) slab: u32,
     /// Its first byte, at a multiple of 256.
-    pub memory: NonNull<u8>,
+    pub(crate) memory: NonNull<u8>,
 }
 
 impl Slabs {
     /// An allocator without slabs. It adds a third slab, and later ones, only while `full_eighths` eighths of all granules are
     /// used. Slabs come from `pages` if that has a free page, and are returned to the system.
-    pub fn new(full_eighths: usize, pages: Arc<PagePool>) -> Self {
+    pub(crate) fn new(full_eighths: usize, pages: Arc<PagePool>) -> Self {
         Self {
             pages,
             full_eighths,
@@ -79,12 +79,12 @@ impl Slabs {
 
     /// The size of a piece of `bytes` bytes, rounded up to whole granules.
     #[inline]
-    pub const fn piece_bytes(bytes: usize) -> usize {
+    pub(crate) const fn piece_bytes(bytes: usize) -> usize {
         bytes.div_ceil(GRANULE_BYTES) * GRANULE_BYTES
     }
 
     /// The size of all slabs, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.count * LARGE_PAGE_BYTES
     }
 
@@ -95,16 +95,7 @@ impl Slabs {
 
     /// Allocates a piece of at least `bytes` bytes, more than zero; `None` without space. Reads the bitmap of each slab that
     /// proves to be full.
-    ///
-    /// ```
-    /// use bolide_memory::{PagePool, Slabs};
-    /// let mut slabs = Slabs::new(7, PagePool::new());
-    /// let piece = slabs.allocate(1000).expect("two megabytes");
-    /// assert_eq!(slabs.bytes(), 2 << 20);
-    /// // SAFETY: allocated above with this length and not in use.
-    /// drop(unsafe { slabs.free(piece, 1000) });
-    /// ```
-    pub fn allocate(&mut self, bytes: usize) -> Option<SlabPiece> {
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<SlabPiece> {
         let count = bytes.div_ceil(GRANULE_BYTES);
         if count > GRANULES {
             return None;
@@ -157,7 +148,7 @@ impl Slabs {
     /// # Safety
     /// [`allocate`](Self::allocate) of these slabs returned the piece for `bytes`; it was not freed since, and no reference to
     /// its memory is left.
-    pub unsafe fn free(&mut self, piece: SlabPiece, bytes: usize) -> Option<Slab> {
+    pub(crate) unsafe fn free(&mut self, piece: SlabPiece, bytes: usize) -> Option<Slab> {
         let count = bytes.div_ceil(GRANULE_BYTES);
         let slab = self.slabs.get_mut(piece.slab as usize)?.as_mut()?;
         let offset = piece.memory.addr().get() - slab.memory.base().addr().get();

@@ -34,9 +34,8 @@ use std::ops::Range;
 
 use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
-use bolide_memory::{CACHE_LINE_BYTES, prefetch, prefetch_short};
+use bolide_memory::{CACHE_LINE_BYTES, SharedBytes, prefetch, prefetch_short};
 
-use crate::block_memory::SharedBytes;
 use crate::block_shape::BlockShape;
 use crate::stored_block::{PADDING, Payload};
 

@@ -38,12 +38,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_memory::{LargeArray, MemoryPool};
+use bolide_memory::{CacheMemory, LargeArray, MemoryPool};
 use parking_lot::Mutex;
 
 pub(crate) use self::table_blocks::TableBlocks;
 use crate::block::Block;
-use crate::block_memory::BlockMemory;
 use crate::cache_stats::{BlockCacheStats, HIT_COUNTERS, HitCounter};
 use crate::index_block::IndexBlock;
 use crate::stored_block::Payload;
@@ -339,7 +338,7 @@ pub struct BlockCache {
     queues: Mutex<Queues>,
     capacity_bytes: u64,
     /// The memory of the blocks.
-    memory: Arc<BlockMemory>,
+    memory: Arc<CacheMemory>,
     /// The memory of everything else that its databases keep.
     pool: Arc<MemoryPool>,
     /// The upper bits of the address of the last inserted block. Hints have no room for them.
@@ -364,7 +363,7 @@ impl BlockCache {
             slots: Slots::default(),
             queues: Mutex::default(),
             capacity_bytes: bytes,
-            memory: BlockMemory::new(bytes, Arc::clone(pool.pages())),
+            memory: CacheMemory::new(bytes, Arc::clone(pool.pages())),
             pool,
             far: AtomicU64::new(0),
             next_table: AtomicU32::new(1),
@@ -380,7 +379,7 @@ impl BlockCache {
     }
 
     /// The memory for blocks that are to be inserted.
-    pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
+    pub(crate) fn block_memory(&self) -> &Arc<CacheMemory> {
         &self.memory
     }
 

@@ -2,11 +2,10 @@
 
 use std::thread;
 
-use bolide_memory::CACHE_LINE_BYTES;
+use bolide_memory::{CACHE_LINE_BYTES, SHARED_HEADER_BYTES};
 
 use super::*;
 use crate::block_builder::BlockBuilder;
-use crate::block_memory::MEMORY_HEADER_BYTES;
 use crate::stored_block::{PADDING, Payload};
 
 /// A block of about `bytes` bytes whose only key is `number`.
@@ -100,7 +99,7 @@ fn entry_positions_are_predicted_if_lengths_are_equal() {
     };
     for (number, len) in [(0, 100), (1, 100), (2, 7), (3, 3000)] {
         let block_in_slab = block(number, &|_| len);
-        let address = block_in_slab.bytes().address() as u64 + MEMORY_HEADER_BYTES;
+        let address = block_in_slab.bytes().address() as u64 + SHARED_HEADER_BYTES;
         table.insert(number, CachedBlock::Data(block_in_slab.clone()));
         for index in 0..30 {
             let entry = address + block_in_slab.entry_start(index).unwrap() as u64;

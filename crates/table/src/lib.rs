@@ -4,13 +4,12 @@
 //! directions. Blocks are verified, decompressed and stored in a [`BlockCache`]; a [`FilePool`] limits the open files. The
 //! crate does not depend on the trees above it: a [`MetaCollector`] may add its own meta blocks to a table. The
 //! module documentation of each codec and `docs/formats/sstable.md` describe the byte layout.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 mod block;
 mod block_builder;
 mod block_cache;
-mod block_memory;
 mod block_shape;
 mod bloom;
 mod buffered_entry;

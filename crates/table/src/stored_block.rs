@@ -20,9 +20,9 @@ use std::io;
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result};
+use bolide_memory::{CacheMemory, SharedBytes};
 use lz4_flex::block::CompressTable;
 
-use crate::block_memory::{BlockMemory, SharedBytes};
 use crate::file_pool::FileSource;
 use crate::options::Compression;
 use crate::read_counters::ReadCounters;
@@ -150,7 +150,7 @@ pub(crate) fn read_block(
     file_bytes: u64,
     handle: BlockHandle,
     limit: usize,
-    memory: Option<&Arc<BlockMemory>>,
+    memory: Option<&Arc<CacheMemory>>,
 ) -> Result<Payload> {
     if handle.end() > file_bytes {
         return Err(source.corruption(handle.offset, "a block reaches past the end of the file"));
@@ -177,7 +177,7 @@ pub(crate) fn decode_block(
     handle: BlockHandle,
     framed: &[u8],
     limit: usize,
-    memory: Option<&Arc<BlockMemory>>,
+    memory: Option<&Arc<CacheMemory>>,
 ) -> Result<Payload> {
     let framed = framed
         .get(..handle.bytes as usize + FRAME_BYTES)
@@ -226,7 +226,7 @@ fn decompress(
     stored: &[u8],
     block_type: u8,
     limit: usize,
-    memory: Option<&Arc<BlockMemory>>,
+    memory: Option<&Arc<CacheMemory>>,
 ) -> Result<Payload> {
     let damaged = |what: &str| source.corruption(handle.offset, what);
     let (len, compressed) = stored
@@ -267,7 +267,7 @@ fn largest_expansion(block_type: u8, compressed: usize) -> usize {
 }
 
 /// `len` zero bytes in `memory`, if any.
-fn zeroed(len: usize, memory: Option<&Arc<BlockMemory>>) -> SharedBytes {
+fn zeroed(len: usize, memory: Option<&Arc<CacheMemory>>) -> SharedBytes {
     memory.map_or_else(|| SharedBytes::zeroed(len), |memory| memory.zeroed(len))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, Range};
 
-use crate::block_memory::SharedBytes;
+use bolide_memory::SharedBytes;
 
 /// The bytes of a value. Either pins the block that contains them (usually a block of 4 KiB, also after its eviction
 /// from the cache) or owns a copy.

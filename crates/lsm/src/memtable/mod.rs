@@ -18,10 +18,10 @@
 //! * **Visibility.** A read finds every version that was inserted before the reader's sequence number was published.
 //! * **Memory** is counted as allocated bytes, see [`Memtable::memory_bytes`].
 
-// The arena returns raw memory; `arena` states the rule that makes it sound.
+// The arena returns raw memory; `arena_ref` states the rule that makes it sound.
 #![allow(unsafe_code)]
 
-mod arena;
+mod arena_ref;
 mod cursor;
 mod descent;
 mod entry;

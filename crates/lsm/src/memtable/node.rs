@@ -32,9 +32,9 @@
 //! `low` and `children` never change. The key range of a node never grows; a split removes the upper half and lowers
 //! `high`.
 
-use bolide_memory::{prefetch_line, prefetch_lines};
+use bolide_memory::{Arena, prefetch_line, prefetch_lines};
 
-use super::arena::{Arena, ArenaRef, Link};
+use super::arena_ref::{ArenaRef, Link};
 use super::entry::{EntryRef, KeyEntry};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, wait};
 
@@ -110,18 +110,22 @@ impl<'a> ArenaRef<'a, TreeNode> {
         high: Option<EntryRef<'a>>,
         leaf: bool,
     ) -> Self {
-        let children = (!leaf).then(|| arena.insert(Children(std::array::from_fn(|_| Link::new(None)))));
-        arena.insert(TreeNode {
-            version: AtomicU64::new(0),
-            right: Link::new(None),
-            low: Link::new(low),
-            high: Link::new(high),
-            children: Link::new(children),
-            skip: AtomicU32::new(0),
-            count: AtomicU32::new(0),
-            prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
-            entries: std::array::from_fn(|_| Link::new(None)),
-        })
+        let children =
+            (!leaf).then(|| ArenaRef::of_value(arena, Children(std::array::from_fn(|_| Link::new(None)))));
+        ArenaRef::of_value(
+            arena,
+            TreeNode {
+                version: AtomicU64::new(0),
+                right: Link::new(None),
+                low: Link::new(low),
+                high: Link::new(high),
+                children: Link::new(children),
+                skip: AtomicU32::new(0),
+                count: AtomicU32::new(0),
+                prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
+                entries: std::array::from_fn(|_| Link::new(None)),
+            },
+        )
     }
 
     /// Starts a read: waits while fields are changing and returns the version to verify afterwards.

@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 use bolide_base::checksum::hash_key;
 use bolide_base::technique::Technique;
-use bolide_memory::{PagePool, prefetch_line};
+use bolide_memory::{Arena, PagePool, prefetch_line};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::arena::{Arena, ArenaRef};
+use super::arena_ref::ArenaRef;
 use super::entry::{EntryRef, KeyEntry};
 use super::node::{FANOUT, LeafCopy, NodeRef};
 use super::sync::{AtomicPtr, AtomicU32, Ordering, fence, wait};

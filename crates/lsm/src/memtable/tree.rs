@@ -18,9 +18,9 @@
 use std::sync::Arc;
 
 use bolide_base::Trailer;
-use bolide_memory::PagePool;
+use bolide_memory::{Arena, PagePool};
 
-use super::arena::{Arena, Link};
+use super::arena_ref::Link;
 use super::entry::{EntryRef, VersionRef};
 use super::node::{FANOUT, LeafCopy, NodeMatch, NodeRef, TreeNode};
 use super::sync::{LANES, wait};

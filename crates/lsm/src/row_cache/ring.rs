@@ -13,13 +13,10 @@
 //!
 //! Rows occupy `first` to `next`, or, if `wrapped_at` is not 0, `first` to `wrapped_at` and 0 to `next`.
 
-// Large pages are raw memory; see `RingMemory`.
-#![allow(unsafe_code)]
-
 use std::sync::Arc;
 
 use bolide_base::SequenceNumber;
-use bolide_memory::{LARGE_PAGE_BYTES, LargePages, PagePool};
+use bolide_memory::{LargeBytes, PagePool};
 
 /// The bytes of a row before its key.
 const HEADER_BYTES: usize = 24;
@@ -50,7 +47,7 @@ pub(super) fn row_bytes(key_len: usize, value_len: usize) -> usize {
 
 /// Rows in insertion order.
 pub(super) struct Ring {
-    memory: RingMemory,
+    memory: LargeBytes,
     first: usize,
     next: usize,
     wrapped_at: usize,
@@ -60,7 +57,7 @@ pub(super) struct Ring {
 impl Ring {
     /// An empty ring of `bytes` bytes, less than 2³², in large pages of `pages` if it fills some.
     pub(super) fn new(bytes: usize, pages: &Arc<PagePool>) -> Self {
-        let memory = RingMemory::new(bytes - bytes % UNIT_BYTES, pages);
+        let memory = LargeBytes::new(bytes - bytes % UNIT_BYTES, pages);
         Self { memory, first: 0, next: 0, wrapped_at: 0, used_bytes: 0 }
     }
 
@@ -72,7 +69,7 @@ impl Ring {
     /// The row at `at`, which must be the start of a row. `None` if the bytes there are not a row.
     #[inline]
     pub(super) fn row(&self, at: usize) -> Option<CachedRow<'_>> {
-        let bytes = self.memory.bytes().get(at..)?;
+        let bytes = self.memory.get(at..)?;
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (bucket_hash, header) = header.split_first_chunk::<4>()?;
         let (fingerprint, header) = header.split_first_chunk::<2>()?;
@@ -93,7 +90,7 @@ impl Ring {
 
     /// The position for a new row of `bytes` bytes.
     fn offset_for(&self, bytes: usize) -> Option<usize> {
-        let len = self.memory.bytes().len();
+        let len = self.memory.len();
         match (self.used_bytes, self.wrapped_at) {
             (0, _) => (bytes <= len).then_some(0),
             (_, 0) if bytes <= len - self.next => Some(self.next),
@@ -131,7 +128,7 @@ impl Ring {
             key,
             row.value,
         ] {
-            self.memory.bytes_mut().get_mut(end..end + part.len())?.copy_from_slice(part);
+            self.memory.get_mut(end..end + part.len())?.copy_from_slice(part);
             end += part.len();
         }
         Some(at)
@@ -141,7 +138,7 @@ impl Ring {
     pub(super) fn overwrite(&mut self, at: usize, sequence: SequenceNumber, value: &[u8]) {
         let Some(row) = self.row(at).filter(|row| row.value.len() == value.len()) else { return };
         let start = at + HEADER_BYTES + row.key.user_key.len();
-        let bytes = self.memory.bytes_mut();
+        let bytes = &mut self.memory;
         bytes[at + 16..at + HEADER_BYTES].copy_from_slice(&sequence.to_le_bytes());
         bytes[start..start + value.len()].copy_from_slice(value);
     }
@@ -166,7 +163,7 @@ impl Ring {
         let (from, bytes) = self.oldest_bytes()?;
         self.pop();
         let at = self.allocate(bytes)?;
-        self.memory.bytes_mut().copy_within(from..from + bytes, at);
+        self.memory.copy_within(from..from + bytes, at);
         Some(at)
     }
 
@@ -174,44 +171,5 @@ impl Ring {
         let at = self.oldest()?;
         let row = self.row(at)?;
         Some((at, row_bytes(row.key.user_key.len(), row.value.len())))
-    }
-}
-
-/// The memory of a ring: in large pages if it fills some, since rows are accessed in random order.
-enum RingMemory {
-    Large(LargePages),
-    Heap(Box<[u8]>),
-}
-
-impl RingMemory {
-    fn new(bytes: usize, pages: &Arc<PagePool>) -> Self {
-        let large = if bytes.is_multiple_of(LARGE_PAGE_BYTES) { LargePages::new(pages, bytes) } else { None };
-        match large.filter(|pages| pages.len() == bytes) {
-            Some(pages) => Self::Large(pages),
-            None => Self::Heap(vec![0; bytes].into()),
-        }
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        match self {
-            // SAFETY: that many initialized bytes are mapped as long as the pages exist; they are accessed only through this
-            // value, so they do not change while it is borrowed.
-            Self::Large(pages) => unsafe {
-                std::slice::from_raw_parts(pages.base().as_ptr().cast_const(), pages.len())
-            },
-            Self::Heap(bytes) => bytes,
-        }
-    }
-
-    #[inline]
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            // SAFETY: as above; this is the only borrow.
-            Self::Large(pages) => unsafe {
-                std::slice::from_raw_parts_mut(pages.base().as_ptr(), pages.len())
-            },
-            Self::Heap(bytes) => bytes,
-        }
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_base::technique::Technique;
-use bolide_memory::{CACHE_LINE_BYTES, LargeArray, prefetch, prefetch_address};
+use bolide_memory::{CACHE_LINE_BYTES, LargeArray, SHARED_HEADER_BYTES, prefetch, prefetch_address};
 
 use super::{BlockCache, CacheSlot, CachedBlock, HIT_COUNTERS};
 use crate::block::Block;
-use crate::block_memory::MEMORY_HEADER_BYTES;
 use crate::read_counters::ReadCounters;
 
 /// The last location of a block in the cache.
@@ -45,7 +44,7 @@ struct EntryPositions {
 impl EntryPositions {
     fn update(&self, block: &Block) {
         let packed = block.stride().map_or(0, |(first, stride)| {
-            (u64::from(first) + MEMORY_HEADER_BYTES) | (u64::from(stride) << u32::BITS)
+            (u64::from(first) + SHARED_HEADER_BYTES) | (u64::from(stride) << u32::BITS)
         });
         if self.packed.load(Ordering::Relaxed) != packed {
             self.packed.store(packed, Ordering::Relaxed);

@@ -1,16 +1,16 @@
-//! Memory for blocks: reference-counted bytes, in large pages for cached blocks.
+//! Reference-counted bytes, in large pages for caches.
 //!
-//! Accesses to a cache of many megabytes are scattered. In pages of 4 KiB almost every block access needs a page table
-//! lookup, which costs as much as the first bytes of the block. In pages of 2 MiB the page table stays cached. Therefore
-//! cached blocks lie in *slabs* of 2 MiB, which are large pages if the system provides them. Nothing else depends on it.
+//! Accesses to a cache of many megabytes are scattered. In pages of 4 KiB almost every access needs a page table lookup, which
+//! costs as much as the first bytes that it reads. In pages of 2 MiB the page table stays cached. Therefore cached bytes lie in
+//! *slabs* of 2 MiB, which are large pages if the system provides them. Nothing else depends on it.
 //!
 //! ```text
-//! block      header 16 bytes, then the bytes; whole granules of a slab
+//! shared bytes   header 16 bytes, then the bytes; whole granules of a slab
 //! ```
 //!
 //! A slab is allocated only if seven eighths of the existing slabs are in use, and freed when it is empty (see [`Slabs`]).
-//! Blocks without room in a slab, and blocks that are not cached, come from the allocator. A block keeps its memory after
-//! the cache is dropped.
+//! Bytes without room in a slab, and bytes that are not cached, come from the allocator. Bytes keep their memory after the cache
+//! is dropped.
 
 // Shared bytes with their reference count before them, in memory that this module subdivides.
 #![allow(unsafe_code)]
@@ -23,24 +23,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bolide_memory::{LARGE_PAGE_BYTES, PagePool, SlabPiece, Slabs};
 use parking_lot::Mutex;
 
-/// Sizes of blocks in slabs: smaller blocks waste a granule, larger ones leave holes.
+use crate::page_mapping::LARGE_PAGE_BYTES;
+use crate::page_pool::PagePool;
+use crate::slabs::{SlabPiece, Slabs};
+
+/// Sizes in slabs: smaller bytes waste a granule, larger ones leave holes.
 const SIZES: std::ops::Range<usize> = 1 << 10..LARGE_PAGE_BYTES / 16;
 /// Eighths of the slabs that are in use before another slab is allocated.
 const FULL_EIGHTHS: usize = 7;
 /// Smallest capacity of a cache that uses slabs, in bytes.
 const SMALLEST_CACHE: u64 = 16 << 20;
 
-/// Bytes from the memory address of a block to its first byte.
-pub(crate) const MEMORY_HEADER_BYTES: u64 = size_of::<Header>() as u64;
+/// Bytes from the [address](SharedBytes::address) of shared bytes to the first of them.
+pub const SHARED_HEADER_BYTES: u64 = size_of::<Header>() as u64;
 
 /// The header before the bytes.
 #[repr(C, align(8))]
 struct Header {
     /// The owner of the memory; `None` for the allocator.
-    owner: Option<Arc<BlockMemory>>,
+    owner: Option<Arc<CacheMemory>>,
     references: AtomicU32,
     /// The number of the slab of that owner.
     slab: u32,
@@ -50,19 +53,19 @@ struct Header {
 const MAX_REFERENCES: u32 = i32::MAX as u32;
 
 /// Bytes with shared ownership, like an `Arc<[u8]>`. Immutable while they are shared.
-pub(crate) struct SharedBytes {
+pub struct SharedBytes {
     header: NonNull<Header>,
     len: usize,
 }
 
-// SAFETY: the bytes are only read while they are shared; the count is atomic, and `BlockMemory` is `Send` and `Sync`.
+// SAFETY: the bytes are only read while they are shared; the count is atomic, and `CacheMemory` is `Send` and `Sync`.
 unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
     /// `len` zero bytes from the allocator.
-    pub(crate) fn zeroed(len: usize) -> Self {
+    pub fn zeroed(len: usize) -> Self {
         let layout = layout(len);
         // SAFETY: the layout is not of size zero, as it has a header.
         let memory = unsafe { alloc_zeroed(layout) };
@@ -81,12 +84,12 @@ impl SharedBytes {
 
     /// The address of the header, which the bytes follow.
     #[inline]
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.header.addr().get()
     }
 
     /// The bytes for modification; `None` if they are shared.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         if self.header().references.load(Ordering::Acquire) != 1 {
             return None;
         }
@@ -96,7 +99,7 @@ impl SharedBytes {
 
     /// Memory of the bytes with the header.
     #[inline]
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         match self.header().owner {
             Some(_) => Slabs::piece_bytes(allocation_bytes(self.len)),
             None => self.len,
@@ -106,7 +109,7 @@ impl SharedBytes {
 
 /// The layout of a header and `len` bytes.
 fn layout(len: usize) -> Layout {
-    // Blocks are shorter than 2³² bytes.
+    // Far below the limit of a layout.
     let bytes = len.saturating_add(size_of::<Header>());
     Layout::from_size_align(bytes, align_of::<Header>()).unwrap_or_else(|_| std::process::abort())
 }
@@ -196,15 +199,15 @@ impl fmt::Debug for SharedBytes {
 }
 
 /// The slabs of a cache.
-pub(crate) struct BlockMemory {
+pub struct CacheMemory {
     /// False if the cache is too small for slabs.
     has_slabs: bool,
     slabs: Mutex<Slabs>,
 }
 
-impl BlockMemory {
+impl CacheMemory {
     /// The memory of a cache of `capacity_bytes`, in large pages that may come from `pages`. Allocates nothing yet.
-    pub(crate) fn new(capacity_bytes: u64, pages: Arc<PagePool>) -> Arc<Self> {
+    pub fn new(capacity_bytes: u64, pages: Arc<PagePool>) -> Arc<Self> {
         Arc::new(Self {
             has_slabs: capacity_bytes >= SMALLEST_CACHE,
             slabs: Mutex::new(Slabs::new(FULL_EIGHTHS, pages)),
@@ -214,8 +217,8 @@ impl BlockMemory {
     /// `len` zero bytes, in a slab if there is room.
     ///
     /// About one call in several hundred allocates a slab. Without a free large page the system then clears 2 MiB at once,
-    /// which takes longer than the read of a block, but less time than clearing the same size in pages of 4 KiB.
-    pub(crate) fn zeroed(self: &Arc<Self>, len: usize) -> SharedBytes {
+    /// which takes longer than a read of a file, but less time than clearing the same size in pages of 4 KiB.
+    pub fn zeroed(self: &Arc<Self>, len: usize) -> SharedBytes {
         if !self.has_slabs || !SIZES.contains(&len) {
             return SharedBytes::zeroed(len);
         }
@@ -224,8 +227,8 @@ impl BlockMemory {
         };
         let header = memory.cast::<Header>();
         let owner = Some(Arc::clone(self));
-        // SAFETY: the piece has room for a header and `len` bytes, is aligned to 256 bytes, and belongs to this block
-        // alone until the block returns it.
+        // SAFETY: the piece has room for a header and `len` bytes, is aligned to 256 bytes, and belongs to these bytes
+        // alone until they return it.
         unsafe {
             header.write(Header { owner, references: AtomicU32::new(1), slab });
             header.add(1).cast::<u8>().write_bytes(0, len);
@@ -241,5 +244,5 @@ impl BlockMemory {
 }
 
 #[cfg(test)]
-#[path = "block_memory_tests.rs"]
+#[path = "shared_bytes_tests.rs"]
 mod tests;

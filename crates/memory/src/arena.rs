@@ -1,4 +1,4 @@
-//! The arena of a memtable: allocates in order, never moves memory, frees it as a whole.
+//! An arena: allocates in order, never moves memory, frees it as a whole.
 //!
 //! ```text
 //! current --> chunk --> chunk (full) --> chunk (full)      a new chunk has a quarter of the size of all before it,
@@ -8,25 +8,33 @@
 //!
 //! An allocation is one atomic addition. When a chunk is full, threads race to prepend a new one; the losers free
 //! theirs and use the winner's. A chunk of [`LARGE_PAGE_BYTES`] is one large page.
-//!
-//! [`ArenaRef`] is a reference to a value in an arena, [`Link`] an atomic one. Every link is in the same memtable as
-//! its target, and a memtable frees its arenas only as a whole. Therefore every value that a link has ever pointed to
-//! stays readable as long as the link itself. The safety of the whole module depends on this rule.
+
+// Memory that is divided.
+#![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::marker::PhantomData;
+use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use bolide_memory::{LARGE_PAGE_BYTES, LargePages, PagePool};
-
-use super::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
+use crate::large_pages::LargePages;
+use crate::page_mapping::LARGE_PAGE_BYTES;
+use crate::page_pool::PagePool;
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 /// The alignment of chunks, so that nodes can fill whole cache lines.
 const CHUNK_ALIGNMENT: usize = 64;
 
-/// Memory that is allocated in order and freed as a whole.
-pub(super) struct Arena {
+/// Memory that is allocated in order and freed as a whole. Any number of threads may allocate.
+///
+/// ```
+/// use bolide_memory::{Arena, PagePool};
+/// let arena = Arena::new(8, 4 << 10, 2 << 20, PagePool::new());
+/// let (first, second) = (arena.allocate(3), arena.allocate(3));
+/// assert_eq!(second.addr().get() - first.addr().get(), 8);
+/// assert_eq!(arena.reserved_bytes(), 4 << 10);
+/// ```
+pub struct Arena {
     current: AtomicPtr<Chunk>,
     large: AtomicPtr<Chunk>,
     reserved: AtomicUsize,
@@ -52,7 +60,7 @@ struct Chunk {
 impl Arena {
     /// An arena that rounds sizes up to `unit`, a power of two of at most 64, which is also the alignment of its
     /// allocations. Its large pages are from `pages`. It has no memory yet.
-    pub(super) fn new(
+    pub fn new(
         unit: usize,
         first_chunk_bytes: usize,
         largest_chunk_bytes: usize,
@@ -71,26 +79,24 @@ impl Arena {
     }
 
     /// The pool of its large pages.
-    pub(super) fn pages(&self) -> &Arc<PagePool> {
+    pub fn pages(&self) -> &Arc<PagePool> {
         &self.pages
     }
 
     /// The bytes of all chunks, used or not.
-    pub(super) fn reserved_bytes(&self) -> usize {
+    pub fn reserved_bytes(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Moves `value` into the arena. It is never dropped, so it should own nothing.
-    pub(super) fn insert<T: Sync>(&self, value: T) -> ArenaRef<'_, T> {
-        assert!(align_of::<T>() <= self.unit);
-        let target = self.allocate(size_of::<T>()).cast::<T>();
-        // SAFETY: the memory is fresh, large enough, and aligned to `unit` by `allocate`.
-        unsafe { target.write(value) };
-        ArenaRef { target, arena: PhantomData }
+    /// The alignment of allocations.
+    #[inline]
+    pub fn unit(&self) -> usize {
+        self.unit
     }
 
-    /// Allocates `bytes` bytes, aligned to the unit. The content is uninitialized.
-    pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+    /// Allocates `bytes` bytes, aligned to the unit. The content is undefined. The memory is valid as long as the arena.
+    #[inline]
+    pub fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(self.unit);
         if bytes > self.largest_chunk_bytes / 4 && bytes > self.first_chunk_bytes {
             return self.allocate_chunk_for(bytes);
@@ -198,6 +204,7 @@ impl Chunk {
         }
     }
 
+    #[inline]
     fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let limit = self.capacity.checked_sub(bytes)?;
         let start = self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -206,87 +213,60 @@ impl Chunk {
     }
 }
 
-/// A reference to a `T` in an arena that lives at least as long as `'a`. Unlike a plain reference, it may also access
-/// the bytes allocated after the `T`.
-pub(super) struct ArenaRef<'a, T> {
-    target: NonNull<T>,
-    arena: PhantomData<&'a T>,
-}
-
-impl<T> Clone for ArenaRef<'_, T> {
-    fn clone(&self) -> Self {
-        *self
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("reserved_bytes", &self.reserved_bytes()).finish_non_exhaustive()
     }
 }
 
-impl<T> Copy for ArenaRef<'_, T> {}
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests {
+    use std::thread;
 
-impl<T> PartialEq for ArenaRef<'_, T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.target == other.target
-    }
-}
+    use super::*;
 
-// SAFETY: an `ArenaRef` is a shared reference to a `T`.
-unsafe impl<T: Sync> Send for ArenaRef<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for ArenaRef<'_, T> {}
-
-impl<'a, T> ArenaRef<'a, T> {
-    /// A reference to `target`.
-    ///
-    /// # Safety
-    /// `target` points to an initialized `T` in an arena that outlives `'a`.
-    pub(super) unsafe fn new(target: NonNull<T>) -> Self {
-        Self { target, arena: PhantomData }
-    }
-
-    #[inline]
-    pub(super) fn get(self) -> &'a T {
-        // SAFETY: the contract of `new` and the rule in the module documentation.
-        unsafe { self.target.as_ref() }
-    }
-
-    /// The address, to access the bytes after the `T`.
-    #[inline]
-    pub(super) fn address(self) -> NonNull<u8> {
-        self.target.cast()
-    }
-}
-
-/// An atomic optional reference to a `T` in an arena of the same memtable. Loads acquire and stores release, so the
-/// target of a loaded link is initialized for the reader.
-pub(super) struct Link<T>(AtomicPtr<T>);
-
-impl<T> Link<T> {
-    pub(super) fn new(target: Option<ArenaRef<'_, T>>) -> Self {
-        Self(AtomicPtr::new(Self::raw(target)))
+    #[test]
+    fn allocations_of_threads_are_aligned_and_do_not_overlap() {
+        let rounds = if cfg!(miri) { 40 } else { 20_000 };
+        for unit in [8, 64] {
+            let arena = Arena::new(unit, 4 << 10, LARGE_PAGE_BYTES, PagePool::new());
+            thread::scope(|scope| {
+                let allocate = |thread: usize| {
+                    let arena = &arena;
+                    scope.spawn(move || {
+                        let sizes = (0..rounds).map(|round: usize| 1 + (round * 37 + thread) % 300);
+                        sizes
+                            .map(|bytes| {
+                                let memory = arena.allocate(bytes);
+                                assert!(memory.addr().get().is_multiple_of(unit));
+                                // SAFETY: just allocated with this length, and used by this thread only.
+                                unsafe { memory.write_bytes(thread as u8, bytes) };
+                                (memory.addr().get(), bytes)
+                            })
+                            .collect::<Vec<_>>()
+                    })
+                };
+                let threads: Vec<_> = (0..3).map(allocate).collect();
+                let mut pieces: Vec<_> =
+                    threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+                pieces.sort_unstable();
+                assert!(pieces.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+                assert!(pieces.iter().map(|piece| piece.1).sum::<usize>() <= arena.reserved_bytes());
+            });
+        }
     }
 
-    #[inline]
-    fn raw(target: Option<ArenaRef<'_, T>>) -> *mut T {
-        target.map_or(ptr::null_mut(), |reference| reference.target.as_ptr())
-    }
-
-    #[inline]
-    fn reference<'a>(raw: *mut T) -> Option<ArenaRef<'a, T>> {
-        NonNull::new(raw).map(|target| ArenaRef { target, arena: PhantomData })
-    }
-
-    #[inline]
-    pub(super) fn load(&self) -> Option<ArenaRef<'_, T>> {
-        Self::reference(self.0.load(Ordering::Acquire))
-    }
-
-    #[inline]
-    pub(super) fn store(&self, target: Option<ArenaRef<'_, T>>) {
-        self.0.store(Self::raw(target), Ordering::Release);
-    }
-
-    /// Stores `new` if the link still is `current`. Returns whether it was.
-    #[inline]
-    pub(super) fn replace(&self, current: Option<ArenaRef<'_, T>>, new: ArenaRef<'_, T>) -> bool {
-        let new = new.target.as_ptr();
-        self.0.compare_exchange(Self::raw(current), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    #[test]
+    fn chunks_of_a_large_page_come_from_the_pool_and_return_to_it() {
+        let pool = PagePool::new();
+        drop(LargePages::new(&pool, 1));
+        let arena = Arena::new(8, LARGE_PAGE_BYTES, LARGE_PAGE_BYTES, pool.clone());
+        arena.allocate(1_000);
+        assert_eq!((arena.reserved_bytes(), pool.free_pages()), (LARGE_PAGE_BYTES, 0));
+        // A large value has a chunk of its own.
+        arena.allocate(LARGE_PAGE_BYTES + 8);
+        assert_eq!(arena.reserved_bytes(), 2 * LARGE_PAGE_BYTES + 8);
+        drop(arena);
+        assert_eq!(pool.free_pages(), 1);
     }
 }

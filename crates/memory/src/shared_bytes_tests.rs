@@ -1,10 +1,9 @@
-//! Tests of the memory of blocks.
+//! Tests of shared bytes.
 
 use std::thread;
 
-use bolide_storage::SimRng;
-
 use super::*;
+use crate::test_random::TestRandom;
 
 const LARGE_CACHE: u64 = 1 << 30;
 
@@ -30,7 +29,7 @@ fn bytes_are_a_pointer_and_a_length() {
 
 #[test]
 fn shared_bytes_do_not_change() {
-    let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
+    let memory = CacheMemory::new(LARGE_CACHE, PagePool::new());
     for mut bytes in [SharedBytes::zeroed(4_000), memory.zeroed(4_000), memory.zeroed(0), Vec::new().into()] {
         let len = bytes.len();
         bytes.get_mut().expect("the bytes are not shared").fill(7);
@@ -49,8 +48,8 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
     // Miri is slow: few and small blocks.
     let rounds = if cfg!(miri) { 12 } else { 6_000 };
     for seed in 0..if cfg!(miri) { 1 } else { 4 } {
-        let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
-        let mut rng = SimRng::new(seed);
+        let memory = CacheMemory::new(LARGE_CACHE, PagePool::new());
+        let mut rng = TestRandom::new(seed);
         let (smallest, spread) =
             [(4_096, 1), (4_096, 140), (1_024, 8_000), (500, 200_000)][seed as usize % 4];
         let wanted = [2_000, 3_000, 1_000, 100][seed as usize % 4];
@@ -83,8 +82,8 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
 #[test]
 fn small_caches_and_large_blocks_use_no_slabs() {
     let (small, large) = (
-        BlockMemory::new(SMALLEST_CACHE - 1, PagePool::new()),
-        BlockMemory::new(LARGE_CACHE, PagePool::new()),
+        CacheMemory::new(SMALLEST_CACHE - 1, PagePool::new()),
+        CacheMemory::new(LARGE_CACHE, PagePool::new()),
     );
     let blocks = [small.zeroed(4_096), large.zeroed(SIZES.start - 1), large.zeroed(SIZES.end)];
     assert_eq!((small.slab_bytes(), large.slab_bytes()), (0, 0));
@@ -93,7 +92,7 @@ fn small_caches_and_large_blocks_use_no_slabs() {
 
 #[test]
 fn threads_share_the_memory() {
-    let memory = BlockMemory::new(LARGE_CACHE, PagePool::new());
+    let memory = CacheMemory::new(LARGE_CACHE, PagePool::new());
     let rounds = if cfg!(miri) { 3 } else { 5_000 };
     let (sender, receiver) = std::sync::mpsc::channel::<(u64, SharedBytes)>();
     thread::scope(|scope| {
