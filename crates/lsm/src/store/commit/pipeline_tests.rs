@@ -37,7 +37,14 @@ impl ClosedLog {
             counters: Counters::default(),
             active_bytes: ActiveBytes::default(),
             pressure: Pressure::new(&options, runtime, work),
-            tree: Arc::new(Tree::new(1, TreeOptions::default(), Arc::from(*b""), version, 1 << 20)),
+            tree: Arc::new(Tree::new(
+                1,
+                TreeOptions::default(),
+                Arc::from(*b""),
+                version,
+                1 << 20,
+                &PagePool::new(),
+            )),
             works: Cell::new(0),
         }
     }
