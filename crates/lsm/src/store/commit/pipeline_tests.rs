@@ -1,6 +1,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
+use bolide_memory::PagePool;
 use bolide_storage::{MemVfs, SystemRuntime};
 
 use super::*;
