@@ -152,11 +152,12 @@ enum Command {
     },
     /// Runs a workload on two sides in turn and prints the ratios of CPU times with their intervals
     ///
-    /// The first side is this program. The second is the program of `--against`, or this one without a technique.
+    /// With `--against` the first side is that program and the second is this one: below 1, this one is faster. Else the first
+    /// is this program, and the second is the same without a technique: above 1, the technique gains.
     ///
     /// Example: `bolide-bench pairs --without point-index -- store --n 1000000 --threads 1 --rows ycsb-b --engines bolide`
     Pairs {
-        /// Another build of this benchmark for the second side
+        /// Another build of this benchmark, for the first side
         #[arg(long)]
         against: Option<PathBuf>,
         /// Techniques that the second side switches off (needs the feature `switches`)
@@ -277,8 +278,8 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Pairs { against, without, pairs, workload } => {
             let this = std::env::current_exe()?;
-            let first = Side { program: this.clone(), without: Vec::new() };
-            let second = Side { program: against.unwrap_or(this), without };
+            let first = Side { program: against.unwrap_or_else(|| this.clone()), without: Vec::new() };
+            let second = Side { program: this, without };
             pairs::run(&first, &second, pairs, &workload)
         }
         Command::Figure { names, .. } if names == ["list"] => {
