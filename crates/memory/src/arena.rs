@@ -79,11 +79,13 @@ impl Arena {
     }
 
     /// The pool of its large pages.
+    #[inline]
     pub fn pages(&self) -> &Arc<PagePool> {
         &self.pages
     }
 
     /// The bytes of all chunks, used or not.
+    #[inline]
     pub fn reserved_bytes(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }

@@ -216,6 +216,10 @@ impl File for CountingFile {
         Ok(())
     }
 
+    fn preallocate_with(&self, pool: &Arc<PagePool>) {
+        self.below.preallocate_with(pool);
+    }
+
     fn sync(&self) -> Result<()> {
         self.below.sync()
     }

@@ -73,7 +73,7 @@ pub(super) type EntryRef<'a> = ArenaRef<'a, KeyEntry>;
 pub(super) type VersionRef<'a> = ArenaRef<'a, EntryVersion>;
 
 impl<'a> ArenaRef<'a, KeyEntry> {
-    /// Builds an entry with its first version in `arena_ref`. The value has less than 2 GiB, the key less
+    /// Builds an entry with its first version in `arena`. The value has less than 2 GiB, the key less
     /// than 4 GiB.
     pub(super) fn create(arena: &'a Arena, key: &[u8], trailer: Trailer, value: &[u8]) -> Self {
         let version_at = (KEY + key.len()).next_multiple_of(8);

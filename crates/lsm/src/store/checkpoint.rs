@@ -43,7 +43,7 @@ impl Store {
 
     fn write_checkpoint(&self, directory: &DirectoryCopy<'_>) -> Result<()> {
         let (inner, dir) = (&*self.inner, directory.to);
-        // StoreFiles that the recorded state names must remain until they are linked.
+        // Files that the recorded state names must remain until they are linked.
         let _locked = inner.files.removal.lock();
         let mut log = inner.log.lock();
         inner.log.sync_now(&mut log).inspect_err(|error| inner.health.poison(error))?;
@@ -112,7 +112,7 @@ impl DirectoryCopy<'_> {
         }
     }
 
-    /// Removes a failed copy. StoreFiles that cannot be removed remain: without a manifest they are not a database.
+    /// Removes a failed copy. Files that cannot be removed remain: without a manifest they are not a database.
     fn remove(&self) {
         // The file that makes it a database is removed first.
         let _ = self.vfs.remove(&FileName::Current.path(self.to));

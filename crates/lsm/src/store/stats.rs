@@ -89,7 +89,7 @@ pub struct WriteCounters {
     pub flushes: u64,
     /// Compactions done, moves not counted.
     pub compactions: u64,
-    /// StoreFiles moved to another level without being rewritten.
+    /// Files moved to another level without being rewritten.
     pub trivial_moves: u64,
     /// Entries that compactions and flushes dropped because no view can see them any more.
     pub entries_dropped: u64,

@@ -29,7 +29,7 @@ pub struct StoreVerification {
     pub view_bytes: u64,
     /// REMIX files that are damaged, missing, or have a wrong order. No result of a query depends on them.
     pub damaged_views: u64,
-    /// StoreFiles of external trees, read from the first byte to the last valid one.
+    /// Files of external trees, read from the first byte to the last valid one.
     pub external_files: u64,
     /// Bytes of the files of external trees.
     pub external_file_bytes: u64,

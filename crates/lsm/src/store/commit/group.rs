@@ -13,7 +13,7 @@ use crate::options::SyncMode;
 /// State of a group during its commit.
 struct CommitGroup {
     results: Vec<Result<SequenceNumber>>,
-    /// SealedBatches of the next append, with the positions of their requests.
+    /// Batches of the next append, with the positions of their requests.
     prepared: Vec<(usize, StoreBatch)>,
     /// Number of sequence numbers of the prepared batches.
     sequences: u64,
@@ -74,13 +74,15 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         let first = log.applied + 1;
         let syncs_first = self.prepare(&mut log, first, &mut request)?;
         let last = log.applied + request.batch.sequence_count();
+        // A stage, or another thread's sync, may have poisoned the handle.
+        self.env.health().check()?;
         self.write(&mut log, &SealedBatches(std::iter::once(&request.batch)), last, syncs_first)?;
         self.publish(&mut log, last, std::iter::once(request.sync))?;
         Ok(last)
     }
 
     /// Commits a group. The results are in the order of the requests.
-    fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
+    pub(super) fn commit_group(&self, mut requests: Vec<CommitRequest>) -> Vec<Result<SequenceNumber>> {
         let mut log = self.env.log().lock();
         let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
         let admitted = self.env.health().check().and_then(|()| self.env.make_room(&mut log, incoming));
@@ -131,7 +133,9 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         }
         let batches = SealedBatches(group.prepared.iter().map(|(_, batch)| batch));
         let last = log.applied + group.sequences;
-        if let Err(error) = self.write(log, &batches, last, group.syncs_first) {
+        // The sync of another thread, or an earlier append of the group, may have poisoned the handle meanwhile.
+        let healthy = self.env.health().check();
+        if let Err(error) = healthy.and_then(|()| self.write(log, &batches, last, group.syncs_first)) {
             for (position, _) in &group.prepared {
                 group.results[*position] = Err(error.clone());
             }

@@ -115,8 +115,6 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
             syncs_first |= tree.backend().reserve(request.batch.len(), request.batch.len_bytes())?;
         }
         request.batch.seal();
-        // A stage, or an earlier append of the group, may have poisoned the handle.
-        self.env.health().check()?;
         Ok(syncs_first)
     }
 

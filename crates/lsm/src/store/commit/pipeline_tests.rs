@@ -21,6 +21,8 @@ struct ClosedLog {
     pressure: Pressure,
     tree: Arc<Tree>,
     works: Cell<usize>,
+    /// True if the sync of another thread fails while another tree is looked up.
+    fails_meanwhile: Cell<bool>,
 }
 
 impl ClosedLog {
@@ -47,6 +49,7 @@ impl ClosedLog {
                 &PagePool::new(),
             )),
             works: Cell::new(0),
+            fails_meanwhile: Cell::new(false),
         }
     }
 }
@@ -81,6 +84,9 @@ impl CommitEnv for ClosedLog {
     }
 
     fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if id != 1 && self.fails_meanwhile.get() {
+            self.health.poison(&Error::new(ErrorKind::Io, "the sync failed"));
+        }
         if id == 1 { Ok(self.tree.clone()) } else { Err(Error::internal("another tree")) }
     }
 
@@ -131,4 +137,20 @@ fn a_batch_that_cannot_be_prepared_leaves_the_handle_healthy() {
     assert!(CommitPipeline::new(&env, &queue).commit(batch, None, SyncMode::None).is_err());
     env.health.check().unwrap();
     assert_eq!(env.log.lock().applied, 7);
+}
+
+#[test]
+fn a_group_that_is_poisoned_while_it_is_prepared_appends_nothing() {
+    let (env, queue) = (ClosedLog::new(), CommitQueue::default());
+    env.fails_meanwhile.set(true);
+    let request = |tree: TreeId| {
+        let mut batch = StoreBatch::new();
+        batch.put(tree, b"key", b"value").unwrap();
+        CommitRequest { batch, stage: None, sync: SyncMode::None }
+    };
+    let results = CommitPipeline::new(&env, &queue).commit_group(vec![request(1), request(2)]);
+    // An append would have failed in another way.
+    let first = results[0].as_ref().unwrap_err();
+    assert_eq!(first.kind(), ErrorKind::Poisoned, "{first}");
+    assert!(results[1].is_err() && env.snapshots.published() == 0);
 }

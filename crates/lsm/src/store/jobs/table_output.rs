@@ -151,7 +151,7 @@ impl EntrySink for TableOutput<'_> {
 }
 
 impl Drop for TableOutput<'_> {
-    /// Removes the files of an interrupted job. StoreFiles that cannot be removed now are removed at the next opening.
+    /// Removes the files of an interrupted job. Files that cannot be removed now are removed at the next opening.
     fn drop(&mut self) {
         self.current = None;
         for number in &self.started {

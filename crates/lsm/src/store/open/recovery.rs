@@ -176,7 +176,7 @@ fn forget_removed_tails(files: &StoreFiles, edit: &mut VersionEdit) -> Result<()
 }
 
 /// Removes files that neither the manifest nor the log needs: remains of an interrupted flush, compaction or
-/// manifest switch. StoreFiles of other programs are not touched.
+/// manifest switch. Files of other programs are not touched.
 pub(in crate::store) fn remove_unknown_files(store: &StoreInner) -> Result<()> {
     let mut live: BTreeSet<u64> = store.log.finished.lock().iter().copied().collect();
     live.insert(store.log.current.load(Ordering::Acquire));

@@ -125,7 +125,7 @@ pub(in crate::store) fn update_rows<'t>(
     Some(row_update)
 }
 
-/// As [`update_rows`](Self::update_rows), for the rows of `owner`.
+/// As [`update_rows`], for the rows of `owner`.
 fn update_rows_of_owner(rows: &RowCache, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
     for logged in flushed.iter().rev() {
         let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
