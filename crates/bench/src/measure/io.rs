@@ -216,10 +216,6 @@ impl File for CountingFile {
         Ok(())
     }
 
-    fn preallocate_with(&self, pool: &Arc<PagePool>) {
-        self.below.preallocate_with(pool);
-    }
-
     fn sync(&self) -> Result<()> {
         self.below.sync()
     }
