@@ -1,5 +1,7 @@
 //! The rows of a query that an index answers alone: see [`newest_keys`](crate::newest_keys).
 
+use std::ops::ControlFlow;
+
 use bolide_base::{Result, SequenceNumber};
 
 use super::progress::AnswerProgress;
@@ -37,17 +39,20 @@ impl<'f, K: Iterator<Item = (SequenceNumber, &'f [u8])>> RowSource for NewestRow
     type Record = &'f [u8];
 
     #[inline]
-    fn next_with<R>(&mut self, mut each: impl FnMut(Row<'_, &'f [u8]>) -> R) -> Result<Option<R>> {
-        if self.progress.is_complete() {
-            return Ok(None);
+    fn until<R>(&mut self, mut each: impl FnMut(Row<'_, &'f [u8]>) -> ControlFlow<R>) -> Result<Option<R>> {
+        while !self.progress.is_complete() {
+            let Some((sequence, primary_key)) = self.keys.next() else {
+                self.progress.set_exhausted();
+                return Ok(None);
+            };
+            let record = self.records.as_mut().and_then(Iterator::next);
+            let record = record.map(|record| RowRecord::Borrowed(record));
+            self.progress.count();
+            self.progress.set_last(&[], sequence);
+            if let ControlFlow::Break(result) = each(Row { primary_key, sequence, record, values: &[] }) {
+                return Ok(Some(result));
+            }
         }
-        let Some((sequence, primary_key)) = self.keys.next() else {
-            self.progress.set_exhausted();
-            return Ok(None);
-        };
-        let record = self.records.as_mut().and_then(Iterator::next).map(|record| RowRecord::Borrowed(record));
-        self.progress.count();
-        self.progress.set_last(&[], sequence);
-        Ok(Some(each(Row { primary_key, sequence, record, values: &[] })))
+        Ok(None)
     }
 }

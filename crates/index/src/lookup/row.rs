@@ -46,27 +46,36 @@ pub trait RowSource {
     /// A record that was fetched for a row.
     type Record: Deref<Target = [u8]>;
 
-    /// Calls `each` with the next row and returns its result; `None` if there are no more rows. `each` is called at most
-    /// once.
+    /// Calls `each` with one row after the other until it breaks, and returns what it broke with; `None` if there are no more
+    /// rows. The next call continues after the last row.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading. No rows follow an error.
-    fn next_with<R>(&mut self, each: impl FnMut(Row<'_, Self::Record>) -> R) -> Result<Option<R>>;
+    fn until<R>(&mut self, each: impl FnMut(Row<'_, Self::Record>) -> ControlFlow<R>) -> Result<Option<R>>;
+
+    /// Calls `each` with the next row and returns its result; `None` if there are no more rows.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    #[inline]
+    fn next_with<R>(&mut self, mut each: impl FnMut(Row<'_, Self::Record>) -> R) -> Result<Option<R>> {
+        self.until(|row| ControlFlow::Break(each(row)))
+    }
 
     /// Calls `each` with the rows until it breaks.
     ///
     /// # Errors
-    /// As [`next_with`](Self::next_with); those of `each`.
+    /// As [`until`](Self::until); those of `each`.
     #[inline]
     fn visit(
         &mut self,
         mut each: impl FnMut(Row<'_, Self::Record>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        while let Some(flow) = self.next_with(&mut each)? {
-            if flow?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        let outcome = self.until(|row| match each(row) {
+            Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
+            Ok(ControlFlow::Break(())) => ControlFlow::Break(Ok(())),
+            Err(error) => ControlFlow::Break(Err(error)),
+        })?;
+        outcome.unwrap_or(Ok(()))
     }
 }

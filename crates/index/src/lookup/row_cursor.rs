@@ -15,6 +15,8 @@
 //! candidates: memory does not depend on the number of rows, except for the writes that an index may return several times
 //! and the counts of a limit per value.
 
+use std::ops::ControlFlow;
+
 use bolide_base::{Result, SequenceNumber};
 
 use crate::candidate::{Candidate, CandidateCursor};
@@ -77,7 +79,10 @@ impl<S: ReadSource> RowSource for RowCursor<'_, S> {
     type Record = RecordRef<S>;
 
     #[inline]
-    fn next_with<R>(&mut self, mut each: impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
+    fn until<R>(
+        &mut self,
+        mut each: impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         let next = self.advance(&mut each);
         if next.is_err() {
             self.end();
@@ -138,7 +143,10 @@ impl<S: ReadSource> RowCursor<'_, S> {
         explain.next = self.planned.token(&self.execution.progress);
     }
 
-    fn advance<R>(&mut self, each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
+    fn advance<R>(
+        &mut self,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         loop {
             if self.window.is_emitting()
                 && let Some(result) = self.emit_window(each)?
@@ -170,13 +178,17 @@ impl<S: ReadSource> RowCursor<'_, S> {
         }
     }
 
-    /// Emits the resolved window up to the next row.
+    /// Emits the resolved window up to the row at which `each` breaks.
     #[inline]
-    fn emit_window<R>(&mut self, each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
+    fn emit_window<R>(
+        &mut self,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         while let Some((position, state)) = self.window.take_next() {
             let flags = self.window.candidates[position].flags;
             let candidate = self.window.candidate(position);
-            let result = self.execution.emit_resolved(&candidate, flags, state)?.map(&mut *each);
+            let row = self.execution.emit_resolved(&candidate, flags, state)?;
+            let result = row.and_then(|row| each(row).break_value());
             if self.execution.progress.is_complete() {
                 self.end();
                 return Ok(result);
@@ -189,8 +201,11 @@ impl<S: ReadSource> RowCursor<'_, S> {
         Ok(None)
     }
 
-    /// Offers candidates in the order of the cursor, up to the next row or a full window.
-    fn stream<R>(&mut self, each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> R) -> Result<Option<R>> {
+    /// Offers candidates in the order of the cursor, up to the row at which `each` breaks or a full window.
+    fn stream<R>(
+        &mut self,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         let Self { execution, candidates: Some(candidates), window, .. } = self else {
             self.stage = RowStage::End;
             return Ok(None);
@@ -214,7 +229,7 @@ impl<S: ReadSource> RowCursor<'_, S> {
             let origin = if self.in_place { candidate.origin } else { candidate.origin.moved() };
             let candidate = Candidate { order_value, origin, ..candidate };
             let result = match execution.offer(&candidate, window)? {
-                Offered::Row(row) => Some(each(row)),
+                Offered::Row(row) => each(row).break_value(),
                 Offered::Full => {
                     execution.resolve(window)?;
                     return Ok(None);
@@ -272,11 +287,11 @@ impl<S: ReadSource> RowCursor<'_, S> {
         self.stage = RowStage::Drain(Drain { bound, position: 0, count, offered: false, checks });
     }
 
-    /// Offers collected candidates in order, up to the next row or a full window.
+    /// Offers collected candidates in order, up to the row at which `each` breaks or a full window.
     fn drain<R>(
         &mut self,
         mut drain: Drain,
-        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> R,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
     ) -> Result<Option<R>> {
         let Self { execution, window, top: Some(top), .. } = self else {
             self.stage = RowStage::End;
@@ -285,7 +300,7 @@ impl<S: ReadSource> RowCursor<'_, S> {
         while let Some(candidate) = top.candidate(drain.position).filter(|_| drain.position < drain.count) {
             drain.position += 1;
             let result = match execution.offer(&candidate, window)? {
-                Offered::Row(row) => Some(each(row)),
+                Offered::Row(row) => each(row).break_value(),
                 Offered::Full => {
                     self.stage = RowStage::Drain(drain);
                     execution.resolve(window)?;
