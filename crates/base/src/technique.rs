@@ -1,7 +1,7 @@
 //! Switches of hand-tuned techniques, so that their gain can be measured again.
 //!
 //! A technique is code that is faster than its plain counterpart and has the same result. Without the feature `switches` every
-//! technique is on, and the compiler knows it. With the feature a benchmark turns techniques off for its process. The gains,
+//! technique is on, at compile time. With the feature a benchmark turns techniques off for its process. The gains,
 //! and the command that measures one, are in `docs/performance/techniques.md`.
 
 #[cfg(feature = "switches")]

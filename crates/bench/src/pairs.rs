@@ -42,6 +42,12 @@ pub fn run(first: &Side, second: &Side, pairs: usize, workload: &[String]) -> Re
     if pairs < MIN_PAIRS {
         return Err(format!("--pairs must be at least {MIN_PAIRS}").into());
     }
+    if let Some(option) =
+        workload.iter().find(|one| ["--runs", "--json", "--repeats"].contains(&one.as_str()))
+        && workload.first().is_some_and(|name| name != "sorted-view")
+    {
+        return Err(format!("{option} is set by `pairs`: leave it out").into());
+    }
     let mut all: Vec<[Times; 2]> = Vec::new();
     for pair in 0..pairs {
         eprintln!("pair {} of {pairs}", pair + 1);
@@ -52,18 +58,28 @@ pub fn run(first: &Side, second: &Side, pairs: usize, workload: &[String]) -> Re
     println!("{:<44} {:>9} {:>9}  second over first, of {pairs} pairs", "row", "first", "second");
     let Some([rows, _]) = all.first() else { return Ok(()) };
     for row in rows.keys() {
-        let of = |side: usize, of: fn(&(f64, Option<f64>)) -> Option<f64>| -> Vec<f64> {
-            all.iter().filter_map(|pair| pair.get(side)?.get(row).and_then(of)).collect()
-        };
-        print(row, "thread", &of(0, |times| Some(times.0)), &of(1, |times| Some(times.0)));
-        print(row, "process", &of(0, |times| times.1), &of(1, |times| times.1));
+        let threads = |times: &(f64, Option<f64>)| Some(times.0);
+        print(row, "thread", &pairs_of(&all, row, threads));
+        print(row, "process", &pairs_of(&all, row, |times| times.1));
     }
     Ok(())
 }
 
-fn print(row: &str, what: &str, first: &[f64], second: &[f64]) {
-    let ratios: Vec<f64> = first.iter().zip(second).map(|(first, second)| second / first).collect();
-    if let (Some(ratio), Some(first), Some(second)) = (interval(&ratios), median(first), median(second)) {
+/// The times of a row in each pair whose two sides have it.
+fn pairs_of(
+    all: &[[Times; 2]],
+    row: &str,
+    of: impl Fn(&(f64, Option<f64>)) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let pair = |[first, second]: &[Times; 2]| Some((of(first.get(row)?)?, of(second.get(row)?)?));
+    all.iter().filter_map(pair).collect()
+}
+
+fn print(row: &str, what: &str, pairs: &[(f64, f64)]) {
+    let side = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).collect::<Vec<f64>>();
+    let ratio = interval(&side(|(first, second)| second / first));
+    if let (Some(ratio), Some(first), Some(second)) = (ratio, median(&side(|p| p.0)), median(&side(|p| p.1)))
+    {
         let Interval { low, median, high } = ratio;
         let row = format!("{row}, {what}");
         println!("{row:<44} {first:>9.3} {second:>9.3}  {median:.3} ({low:.3} to {high:.3})");

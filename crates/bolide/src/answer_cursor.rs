@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::{Error, Result, SequenceNumber};
 use bolide_index::{Explain, Lookup, Query, Row, RowRecord, RowSource, Value};
 use bolide_lsm::ReadView;
 use bolide_table::{ReadCounters, ValueRef};
@@ -27,15 +27,19 @@ use crate::index_set::IndexSet;
 /// The answers to a query, one by one in its order; made by [`Collection::answers`].
 ///
 /// The answers are those of one sequence number. As long as the cursor exists, it holds a view at that number, as a
-/// [`Snapshot`](crate::Snapshot) does, and keeps the database open: drop it when done. Answers are computed when they are
-/// pulled. Memory does not depend on their number: it is that of a window of candidates, and of
-/// [`FindOptions::collect_bytes`] if the index does not yield the order of the query. Writes and other queries may go on
-/// between two answers, also in the same thread.
+/// [`Snapshot`](crate::Snapshot) does, and keeps the database open: drop it when done. On an index of kind `ps-tree` it
+/// also delays the reuse of freed memory. Answers are computed when they are pulled. Memory is that of a window of
+/// candidates, and of [`FindOptions::collect_bytes`] if the index does not yield the order of the query. With their number
+/// grow only the set of answered writes, if an index may return a write several times, and the counts of a limit per value.
+/// Writes and other queries may go on between two answers, also in the same thread.
 ///
-/// After an error the cursor returns no further answers; [`outcome`](Self::outcome) still has the token to continue with.
+/// After an error the cursor returns no further answers; [`outcome`](Self::outcome) still has the token to continue with,
+/// if there was an answer before it.
 pub struct AnswerCursor {
-    /// `None` after the last answer, or an error.
+    /// `None` after the last answer, an error, or a panic.
     execution: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
+    /// Whether the execution has returned.
+    has_ended: bool,
     exchange: Arc<Mutex<Exchange>>,
     /// The last answer.
     current: PulledAnswer,
@@ -120,7 +124,7 @@ impl AnswerCursor {
         let execution = execute(collection.clone(), view, query.clone(), options.clone(), exchange.clone());
         let execution: Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(execution);
         let (execution, (current, reads)) = (Some(execution), Default::default());
-        let mut cursor = Self { execution, exchange, current, reads };
+        let mut cursor = Self { execution, has_ended: false, exchange, current, reads };
         cursor.resume(Request::Plan)?;
         Ok(cursor)
     }
@@ -172,7 +176,12 @@ impl AnswerCursor {
 
     /// Continues the execution until it has done what is requested. False if it has ended.
     fn resume(&mut self, request: Request) -> Result<bool> {
-        let Some(mut execution) = self.execution.take() else { return Ok(false) };
+        let Some(mut execution) = self.execution.take() else {
+            if self.has_ended {
+                return Ok(false);
+            }
+            return Err(Error::internal("the query of this cursor panicked: it has no further answers"));
+        };
         self.exchange.lock().request = request;
         let before = ReadCounters::of_this_thread();
         let polled = execution.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -182,7 +191,10 @@ impl AnswerCursor {
                 self.execution = Some(execution);
                 Ok(true)
             }
-            Poll::Ready(result) => result.map(|()| false),
+            Poll::Ready(result) => {
+                self.has_ended = true;
+                result.map(|()| false)
+            }
         }
     }
 }
@@ -318,5 +330,31 @@ impl Collection {
     /// ```
     pub fn answers(&self, query: &Query, options: &FindOptions) -> Result<AnswerCursor> {
         AnswerCursor::open(self, query, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use bolide_base::ErrorKind;
+
+    use super::*;
+    use crate::{Components, Db, Options};
+
+    #[test]
+    fn a_cursor_whose_query_panicked_does_not_look_complete() -> Result<()> {
+        let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+        let c = db.create_collection("c", Default::default())?;
+        c.put(b"1", br#"{"a":1}"#)?;
+        let mut cursor = c.answers(&Query::new().eq("a", 1), &FindOptions::default())?;
+        cursor.execution = Some(Box::pin(async { panic!("a fault of an index") }));
+        assert!(catch_unwind(AssertUnwindSafe(|| cursor.next().is_ok())).is_err());
+        for _ in 0..2 {
+            assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Internal);
+        }
+        drop(c);
+        drop(cursor);
+        db.close()
     }
 }

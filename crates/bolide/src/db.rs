@@ -417,7 +417,7 @@ impl Db {
     /// next open reads it.
     ///
     /// # Errors
-    /// `Conflict` if clones, collections, snapshots or iterators are still in use: the database then stays open until
+    /// `Conflict` if clones, collections, snapshots, iterators or answer cursors are still in use: the database then stays open until
     /// they are dropped. `Io`, `Poisoned`: the next open recovers as after a crash.
     ///
     /// ```

@@ -45,7 +45,7 @@ pub(crate) struct Index {
 /// cannot have.
 pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
     spec.check_kind()?;
-    Index::new(spec.clone(), 0, Progress::building(), &Owner::default(), None).map(drop)
+    (IndexMethod::find(spec.kind())?.check)(spec)
 }
 
 impl Index {

@@ -158,6 +158,7 @@ macro_rules! index_costs {
 
             #[inline]
             fn values(&self) -> [u64; $crate::costs::MAX_COUNTERS] {
+                const { assert!([$(stringify!($field)),+].len() <= $crate::costs::MAX_COUNTERS) };
                 let counters = [$(self.$field),+];
                 let mut values = [0; $crate::costs::MAX_COUNTERS];
                 values[..counters.len()].copy_from_slice(&counters);

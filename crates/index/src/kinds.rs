@@ -41,6 +41,7 @@ pub fn all() -> Vec<&'static IndexMethod> {
 /// a database with indexes of them. A method that is registered already is not added again.
 ///
 /// # Errors
+/// `Unsupported` for a kind that is spatial or covers its key: the parts of an access that it needs are not public yet.
 /// `Conflict` if there is another kind of this name; `InvalidInput` for a name with other characters than lower-case
 /// letters, digits and `-`.
 pub fn register(method: &'static IndexMethod) -> Result<IndexKind> {
@@ -50,6 +51,11 @@ pub fn register(method: &'static IndexMethod) -> Result<IndexKind> {
         return Err(Error::invalid_input(format!(
             "the name `{name}` of an index kind must consist of lower-case letters, digits and `-`"
         )));
+    }
+    if method.properties.is_spatial || method.properties.covers_key {
+        let what =
+            format!("the index kind {name} is spatial or covers its key: only kinds of the library can");
+        return Err(Error::new(ErrorKind::Unsupported, what));
     }
     let mut methods = methods().write();
     match methods.iter().find(|other| other.properties.name == name) {
@@ -62,7 +68,7 @@ pub fn register(method: &'static IndexMethod) -> Result<IndexKind> {
     Ok(method.kind())
 }
 
-/// Describes a meta block of an index of any kind, in one line; `None` if no kind knows it.
+/// Describes a meta block of an index of any kind, in one line; `None` if it is of no kind.
 pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
     all()
         .into_iter()
@@ -144,7 +150,7 @@ impl IndexKind {
         }
         let names: Vec<&str> = all.iter().map(|method| method.properties.name).collect();
         Err(Error::invalid_input(format!(
-            "there is no index kind `{name}`; the kinds of this version are {}",
+            "there is no index kind `{name}`; there are {} (a program registers its own kinds with `kinds::register`)",
             names.join(", ")
         )))
     }

@@ -1,6 +1,6 @@
 //! Index kinds as data: a record of properties and callbacks for each.
 //!
-//! The database knows index kinds by this record alone. A new kind is a module with a [`SecondaryIndex`], its
+//! The database uses a kind through this record alone. A new kind is a module with a [`SecondaryIndex`], its
 //! [`IndexHooks`] and a static [`IndexMethod`], and one line that registers the latter; see [`crate::kinds`].
 
 use std::fmt;
@@ -53,6 +53,8 @@ impl IndexParts {
 pub struct OwnFiles {
     /// The path of the file that the root of an external tree in the manifest names; from the root, the directory of the
     /// database, and that of persistent memory. `None` if it names none.
+    /// It is called with the roots of all kinds, so a root must identify its kind by its first bytes. A root of kind `ps-tree`
+    /// that names a file begins with a zero byte.
     pub of_root: fn(&ExternalRoot, &Path, Option<&Path>) -> Option<PathBuf>,
     /// Whether a file name in the directory of the database is that of such a file, of the database with this number.
     pub is_own: fn(&str, u64) -> bool,
@@ -68,10 +70,15 @@ pub type MetaBlockText = fn(&str, &[u8]) -> Option<String>;
 pub struct IndexMethod {
     /// The properties.
     pub properties: KindProperties,
+    /// Checks a declaration before anything is created for it: the options of the kind alone.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option that is not valid; `Unsupported` for what this version lacks.
+    pub check: fn(&IndexSpec) -> Result<()>,
     /// Creates an index in memory. Reads and writes nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for an option of the kind alone that is not valid; `Unsupported` for what this version lacks.
+    /// As [`check`](Self::check).
     pub create: fn(NewIndex) -> Result<IndexParts>,
     /// Describes an entry of its tree in one line of text: its values and its writes. `None` if it is malformed.
     pub describe_entry: Option<EntryText>,

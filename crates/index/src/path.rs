@@ -277,6 +277,16 @@ pub(crate) fn split_once_unescaped(text: &str, separator: char) -> Option<(&str,
     Some((&text[..at], &text[at + separator.len_utf8()..]))
 }
 
+/// `text` without the backslashes that escape characters.
+pub(crate) fn unescape(text: &str) -> String {
+    let mut characters = text.chars();
+    std::iter::from_fn(|| match characters.next() {
+        Some('\\') => characters.next(),
+        other => other,
+    })
+    .collect()
+}
+
 /// Splits `text` at every `separator` without a backslash before it.
 pub(crate) fn split_unescaped(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);

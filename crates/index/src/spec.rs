@@ -202,7 +202,7 @@ impl IndexSpec {
         let mut parts = path::split_unescaped(text, ':');
         let head = parts.next().unwrap_or_default();
         let (name, attributes) = match path::split_once_unescaped(head, '=') {
-            Some((name, attributes)) => (Some(unescape(name)), attributes),
+            Some((name, attributes)) => (Some(path::unescape(name)), attributes),
             None => (None, head),
         };
         let paths: Result<Vec<AttributePath>> =
@@ -257,8 +257,8 @@ impl IndexSpec {
             }
             if attribute.is_spatial() && (!self.kind.properties().is_spatial || self.attributes.len() > 1) {
                 return Err(Error::invalid_input(format!(
-                    "`{attribute}` is spatial and has no order: only an index of kind next supports it, without \
-                     another attribute beside it"
+                    "`{attribute}` is spatial and has no order: of the kinds of the library only next supports it, \
+                     without another attribute beside it"
                 )));
             }
         }
@@ -282,15 +282,6 @@ impl IndexSpec {
 
 fn attributes_text(attributes: &[AttributePath]) -> String {
     attributes.iter().map(AttributePath::to_string).collect::<Vec<_>>().join("+")
-}
-
-fn unescape(text: &str) -> String {
-    let mut characters = text.chars();
-    std::iter::from_fn(|| match characters.next() {
-        Some('\\') => characters.next(),
-        other => other,
-    })
-    .collect()
 }
 
 impl fmt::Display for IndexSpec {

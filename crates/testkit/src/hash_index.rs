@@ -48,6 +48,7 @@ pub static HASH: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: Some("primary"),
     },
+    check: |spec| buckets_of(spec).map(drop),
     create: |new| HashIndex::new(new).map(IndexParts::of),
     describe_entry: None,
     describe_meta_block: None,
@@ -90,19 +91,19 @@ struct HashIndex {
     buckets: u32,
 }
 
+/// The number of buckets of the index that `spec` declares.
+fn buckets_of(spec: &IndexSpec) -> Result<u32> {
+    let Some(text) = spec.own_option("buckets") else { return Ok(DEFAULT_BUCKETS) };
+    let buckets = text.parse().ok().filter(|buckets| (1..=MAX_BUCKETS).contains(buckets));
+    buckets.ok_or_else(|| {
+        Error::invalid_input(format!("option buckets: `{text}` is not a number from 1 to {MAX_BUCKETS}"))
+    })
+}
+
 impl HashIndex {
     fn new(new: NewIndex) -> Result<Self> {
-        let buckets = match new.spec.own_option("buckets") {
-            None => DEFAULT_BUCKETS,
-            Some(text) => {
-                let buckets = text.parse().ok().filter(|buckets| (1..=MAX_BUCKETS).contains(buckets));
-                buckets.ok_or_else(|| {
-                    let what = format!("option buckets: `{text}` is not a number from 1 to {MAX_BUCKETS}");
-                    Error::invalid_input(what)
-                })?
-            }
-        };
-        Ok(Self { layout: EntryLayout::of(&new.spec), spec: new.spec, tree: [new.tree], buckets })
+        let (layout, buckets) = (EntryLayout::of(&new.spec), buckets_of(&new.spec)?);
+        Ok(Self { spec: new.spec, tree: [new.tree], layout, buckets })
     }
 
     /// The prefix of all entries of `secondary_key`, up to and including it.
@@ -318,6 +319,7 @@ mod tests {
                 is_spatial: false,
                 validation: None,
             },
+            check: |_| Ok(()),
             create: |_| Err(Error::internal("never created")),
             describe_entry: None,
             describe_meta_block: None,
@@ -333,6 +335,7 @@ mod tests {
                 is_spatial: false,
                 validation: None,
             },
+            check: |_| Ok(()),
             create: |_| Err(Error::internal("never created")),
             describe_entry: None,
             describe_meta_block: None,
@@ -346,6 +349,25 @@ mod tests {
         let spatial = "point(x,y):hash".parse::<IndexSpec>().unwrap_err();
         assert!(spatial.message().contains("spatial"), "{spatial}");
         assert_ne!(HASH.kind(), IndexKind::COMPOSITE);
+        static COVERING: IndexMethod = IndexMethod {
+            properties: KindProperties {
+                name: "covering",
+                options: &[],
+                has_tree: true,
+                covers_key: true,
+                is_spatial: false,
+                validation: None,
+            },
+            check: |_| Ok(()),
+            create: |_| Err(Error::internal("never created")),
+            describe_entry: None,
+            describe_meta_block: None,
+            own_files: None,
+        };
+        assert_eq!(kinds::register(&COVERING).unwrap_err().kind(), ErrorKind::Unsupported);
+        let escaped: IndexSpec = r"a:hash:buckets=7\:\,".parse()?;
+        assert_eq!(escaped.own_option("buckets"), Some("7:,"));
+        assert_eq!(escaped.to_string().parse::<IndexSpec>()?, escaped);
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ struct Live {
     bytes: u64,
     /// Stale entries by index name.
     stale: Vec<(String, u64)>,
-    /// The space of indexes of kind `ps-tree`, by index name.
+    /// The use of their space by indexes that report it, by index name.
     spaces: Vec<(String, Figures)>,
 }
 

@@ -260,7 +260,7 @@ fn wrong_options_are_wrong_usage() {
     let place = Place::new();
     for (options, reason) in [
         ("--layout square", "possible values"),
-        ("--index point(n,m):lazy", "only an index of kind next"),
+        ("--index point(n,m):lazy", "of the kinds of the library only next supports it"),
         ("--index n:bush", "there is no index kind `bush`"),
         ("--index a..b", "a field name is empty"),
         ("--op-field a[*]", "must lead to one value"),

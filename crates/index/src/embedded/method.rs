@@ -26,6 +26,7 @@ pub(crate) static EMBEDDED: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: Some("get-lite"),
     },
+    check: |_| Ok(()),
     create: |new| Ok(IndexParts::of(EmbeddedIndex::new(new.spec, new.tree, new.table, new.extractor))),
     describe_entry: None,
     describe_meta_block: Some(describe_meta_block),

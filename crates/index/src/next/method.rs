@@ -27,6 +27,7 @@ pub(crate) static NEXT: IndexMethod = IndexMethod {
         is_spatial: true,
         validation: Some("get-lite"),
     },
+    check: |_| Ok(()),
     create: |new| Ok(IndexParts::of(NextIndex::new(new.spec, new.tree, new.table, new.extractor))),
     describe_entry: None,
     describe_meta_block: Some(describe_meta_block),

@@ -27,6 +27,7 @@ pub(crate) static PS_TREE: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: Some("version-table"),
     },
+    check: |_| Ok(()),
     create: |new| Ok(IndexParts::of(PsTreeIndex::new(new.spec, new.tree))),
     describe_entry: None,
     describe_meta_block: None,

@@ -286,7 +286,10 @@ impl Settings {
             "block_bytes" => self.block_bytes = parse_block_bytes(value)?,
             "global" => self.global = GlobalIndexUse::parse(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
-            _ => self.own.push((known, value.to_owned())),
+            _ => {
+                self.own.push((known, path::unescape(value)));
+                self.own.sort_unstable();
+            }
         }
         Ok(())
     }
@@ -350,9 +353,15 @@ impl Settings {
         if self.page_bytes != DEFAULT_PAGE_BYTES {
             parts.push(format!("page_bytes={}", self.page_bytes));
         }
-        parts.extend(self.own.iter().map(|(name, value)| format!("{name}={value}")));
+        parts.extend(self.own.iter().map(|(name, value)| format!("{name}={}", escaped(value))));
         parts.join(",")
     }
+}
+
+/// The text of an own option, as the grammar has it.
+fn escaped(value: &str) -> String {
+    let is_special = |character: &char| matches!(character, '\\' | ',' | ':');
+    value.chars().flat_map(|c| Some('\\').filter(|_| is_special(&c)).into_iter().chain([c])).collect()
 }
 
 fn add_choice<C: Choice>(parts: &mut Vec<String>, value: C) {

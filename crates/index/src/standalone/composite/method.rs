@@ -25,6 +25,7 @@ pub(crate) static COMPOSITE: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: None,
     },
+    check: |_| Ok(()),
     create: |new| {
         let mut index = CompositeIndex::new(new.spec, new.tree);
         index.base.use_key_index(new.key_index);

@@ -25,6 +25,7 @@ pub(crate) static EAGER: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: None,
     },
+    check: |_| Ok(()),
     create: |new| {
         let mut index = EagerIndex::new(new.spec, new.tree);
         index.base.use_key_index(new.key_index);

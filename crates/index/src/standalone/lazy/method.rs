@@ -23,6 +23,7 @@ pub(crate) static LAZY: IndexMethod = IndexMethod {
         is_spatial: false,
         validation: None,
     },
+    check: |_| Ok(()),
     create: |new| {
         let mut index = LazyIndex::new(new.spec, new.tree);
         index.base.use_key_index(new.key_index);
