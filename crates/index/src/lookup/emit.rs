@@ -1,6 +1,7 @@
-//! Emission of answers: counts them for each value, skips those before the token, and returns the others as rows.
+//! Emission of answers: counts them for each value, skips those before the token, and passes the others on as rows.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use bolide_base::SequenceNumber;
 
@@ -14,13 +15,14 @@ use super::execution::Execution;
 use super::{RecordRef, Row, RowRecord};
 
 impl<S: ReadSource> Execution<'_, S> {
-    /// Counts a validated answer and returns it, unless it lies before the token or the query only counts.
+    /// Counts a validated answer and calls `each` with it, unless it lies before the token or the query only counts.
     #[inline]
-    pub(super) fn emit_answer<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
-        record: Option<RowRecord<'x, RecordRef<S>>>,
-    ) -> Option<Row<'x, RecordRef<S>>> {
+    pub(super) fn emit_answer<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
+        record: Option<RowRecord<'_, RecordRef<S>>>,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Option<R> {
         let &Candidate { primary_key, sequence, included, .. } = candidate;
         if self.per_value.as_mut().is_some_and(|counts| !counts.try_count(&self.value))
             || self.is_before_token(&self.value, sequence)
@@ -39,7 +41,7 @@ impl<S: ReadSource> Execution<'_, S> {
         };
         let value = if self.query.by_value() { &self.value[..] } else { &[] };
         self.progress.set_last(value, sequence);
-        Some(Row { primary_key, sequence, record, values: &self.selected })
+        each(Row { primary_key, sequence, record, values: &self.selected }).break_value()
     }
 
     /// Reads the selected values from the record that was just extracted, or from the entry.

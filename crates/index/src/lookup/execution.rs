@@ -71,6 +71,7 @@ pub(super) struct Execution<'r, S: ReadSource> {
 }
 
 impl<'r, S: ReadSource> Execution<'r, S> {
+    #[inline]
     pub(super) fn new(
         lookup: &'r Lookup<'_, S>,
         query: &'r CompiledQuery<'r>,

@@ -131,6 +131,7 @@ impl<S: ReadSource> Lookup<'_, S> {
     /// # Errors
     /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and if the index that the
     /// query names cannot serve it; `NotFound` if there is no such index; `Corruption` or `Io` from reading.
+    #[inline]
     pub fn plan<'p>(&'p self, query: &'p Query) -> Result<PlannedLookup<'p, S>> {
         PlannedLookup::new(self, query)
     }

@@ -36,6 +36,7 @@ pub struct PlannedLookup<'p, S: ReadSource> {
 }
 
 impl<'p, S: ReadSource> PlannedLookup<'p, S> {
+    #[inline]
     pub(super) fn new(lookup: &'p Lookup<'_, S>, query: &'p Query) -> Result<Self> {
         let compiled = CompiledQuery::new(query)?;
         if lookup.extractor.is_none() && !compiled.predicates.is_empty() {
@@ -79,6 +80,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     }
 
     /// The state of an execution before its first candidate.
+    #[inline]
     pub(super) fn execution(&self) -> Execution<'_, S> {
         match self.paths.split_first() {
             Some((driving, filtering)) => self.execution_of_index(driving, filtering),
@@ -94,6 +96,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
             && !self.set.as_ref().is_some_and(SequenceSet::is_empty)
     }
 
+    #[inline]
     fn execution_of_index<'e>(
         &'e self,
         driving: &'e AccessPath<'p, S>,

@@ -12,6 +12,8 @@
 //! Memory: up to about 16 MiB of fetched records are buffered. If the window has more, the rest are fetched one by one as
 //! they are emitted. [`fetch`](super::fetch) describes how records are fetched.
 
+use std::ops::ControlFlow;
+
 use bolide_base::{Result, SequenceNumber};
 
 use bolide_lsm::store::FoundInRun;
@@ -28,38 +30,41 @@ use super::window::{CandidateFlags, CandidateState, CandidateWindow};
 use super::{RecordRef, Row, RowRecord};
 
 /// The outcome of offering a candidate.
-pub(super) enum Offered<'x, V> {
-    /// It is an answer.
-    Row(Row<'x, V>),
+pub(super) enum Offered<R> {
+    /// It is an answer, and the receiver broke.
+    Break(R),
     /// The window is full: it has to be resolved and emitted.
     Full,
-    /// It is no answer, or waits in the window, or was only counted.
-    Nothing,
+    /// The next candidate may follow.
+    Continue,
 }
 
-impl<'x, V> From<Option<Row<'x, V>>> for Offered<'x, V> {
+impl<R> From<Option<R>> for Offered<R> {
     #[inline]
-    fn from(row: Option<Row<'x, V>>) -> Self {
-        row.map_or(Self::Nothing, Self::Row)
+    fn from(broken: Option<R>) -> Self {
+        broken.map_or(Self::Continue, Self::Break)
     }
 }
 
 impl<S: ReadSource> Execution<'_, S> {
-    /// Adds a candidate, in emission order, to the window; or resolves it at once if it needs none.
-    pub(super) fn offer<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    /// Adds a candidate, in emission order, to the window; or resolves it at once if it needs none, and calls `each` if it is
+    /// an answer.
+    #[inline]
+    pub(super) fn offer<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         window: &mut CandidateWindow<RecordRef<S>>,
-    ) -> Result<Offered<'x, RecordRef<S>>> {
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Offered<R>> {
         if candidate.repeated && self.answered.contains(&candidate.sequence) {
-            return Ok(Offered::Nothing);
+            return Ok(Offered::Continue);
         }
         // Verified candidates need no check.
         let entry_check =
             if self.verified { EntryCheck::Match } else { self.covered.check(candidate.included) };
         if entry_check == EntryCheck::Mismatch {
             self.explain.mismatched += 1;
-            return Ok(Offered::Nothing);
+            return Ok(Offered::Continue);
         }
         let is_multi_valued = self.query.order_predicate.is_some()
             && self.counts_or_resumes()
@@ -72,45 +77,48 @@ impl<S: ReadSource> Execution<'_, S> {
             is_multi_valued,
         };
         if flags.has_order_value && self.is_excluded(candidate.order_value, candidate.sequence) {
-            return Ok(Offered::Nothing);
+            return Ok(Offered::Continue);
         }
         if !self.uses_window() {
-            return self.resolve_alone(candidate, flags).map(Offered::from);
+            return self.resolve_alone(candidate, flags, each).map(Offered::from);
         }
         if candidate.origin.validated && has_needed_record(candidate, flags) && window.is_empty() {
-            return self.resolve_validated(candidate, flags).map(Offered::from);
+            return self.resolve_validated(candidate, flags, each).map(Offered::from);
         }
         window.push(candidate, flags);
         let is_full = window.candidates.len() >= window.size.min(self.progress.wanted());
-        Ok(if is_full { Offered::Full } else { Offered::Nothing })
+        Ok(if is_full { Offered::Full } else { Offered::Continue })
     }
 
-    /// Resolves a candidate outside of a window. Returns it if it is an answer.
-    fn resolve_alone<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    /// Resolves a candidate outside of a window, and calls `each` if it is an answer.
+    #[inline]
+    fn resolve_alone<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         flags: CandidateFlags,
-    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         if flags.needs_record {
-            return self.emit_accepted(candidate, flags, CandidateState::Pending);
+            return self.emit_accepted(candidate, flags, CandidateState::Pending, each);
         }
         let current = self.verified || self.is_current(candidate)?;
-        Ok(if current { self.emit_candidate(candidate, flags, None) } else { None })
+        Ok(if current { self.emit_candidate(candidate, flags, None, each) } else { None })
     }
 
     /// Resolves a candidate that the index has validated except for range tombstones, and that needs no fetch. It does not
     /// have to wait for a window.
-    fn resolve_validated<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    fn resolve_validated<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         flags: CandidateFlags,
-    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         let state = match self.table.covered_by_range_tombstone(candidate.primary_key, candidate.sequence) {
             true => CandidateState::Obsolete,
             false if flags.needs_record => CandidateState::CurrentWithRecord,
             false => CandidateState::Current(None),
         };
-        self.emit_accepted(candidate, flags, state)
+        self.emit_accepted(candidate, flags, state, each)
     }
 
     /// Whether candidates need reads of the table, which a window combines.
@@ -118,32 +126,34 @@ impl<S: ReadSource> Execution<'_, S> {
         self.fetch || !self.verified && self.validator.is_none_or(|validator| !validator.is_immediate())
     }
 
-    /// Returns a candidate of a resolved window if it is an answer.
+    /// Calls `each` with a candidate of a resolved window if it is an answer.
     #[inline]
-    pub(super) fn emit_resolved<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    pub(super) fn emit_resolved<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         flags: CandidateFlags,
         state: CandidateState<RecordRef<S>>,
-    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         // An earlier candidate of this window may have the same write, or reach the limit of its value.
         if candidate.repeated && self.answered.contains(&candidate.sequence)
             || flags.has_order_value && self.is_excluded(candidate.order_value, candidate.sequence)
         {
             return Ok(None);
         }
-        self.emit_accepted(candidate, flags, state)
+        self.emit_accepted(candidate, flags, state, each)
     }
 
     #[inline]
-    fn emit_accepted<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    fn emit_accepted<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         flags: CandidateFlags,
         state: CandidateState<RecordRef<S>>,
-    ) -> Result<Option<Row<'x, RecordRef<S>>>> {
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
         match self.accept(candidate, flags, state)? {
-            Some(record) => Ok(self.emit_candidate(candidate, flags, record)),
+            Some(record) => Ok(self.emit_candidate(candidate, flags, record, each)),
             None => Ok(None),
         }
     }
@@ -357,12 +367,13 @@ impl<S: ReadSource> Execution<'_, S> {
 
     /// Emits a resolved candidate under its order value.
     #[inline]
-    fn emit_candidate<'x>(
-        &'x mut self,
-        candidate: &Candidate<'x>,
+    fn emit_candidate<R>(
+        &mut self,
+        candidate: &Candidate<'_>,
         flags: CandidateFlags,
-        record: Option<RowRecord<'x, RecordRef<S>>>,
-    ) -> Option<Row<'x, RecordRef<S>>> {
+        record: Option<RowRecord<'_, RecordRef<S>>>,
+        each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
+    ) -> Option<R> {
         self.value.clear();
         if self.query.order_predicate.is_some() {
             let from_record = flags.needs_record && !flags.has_order_value;
@@ -383,7 +394,7 @@ impl<S: ReadSource> Execution<'_, S> {
         if candidate.repeated {
             self.answered.insert(candidate.sequence);
         }
-        self.emit_answer(candidate, record)
+        self.emit_answer(candidate, record, each)
     }
 
     /// Validates a candidate alone, without its record.

@@ -96,6 +96,7 @@ impl<S: ReadSource> PlannedLookup<'_, S> {
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; `NotFound` if an index was dropped.
+    #[inline]
     pub fn rows(&self) -> Result<RowCursor<'_, S>> {
         let mut rows = RowCursor {
             planned: self,
@@ -187,8 +188,7 @@ impl<S: ReadSource> RowCursor<'_, S> {
         while let Some((position, state)) = self.window.take_next() {
             let flags = self.window.candidates[position].flags;
             let candidate = self.window.candidate(position);
-            let row = self.execution.emit_resolved(&candidate, flags, state)?;
-            let result = row.and_then(|row| each(row).break_value());
+            let result = self.execution.emit_resolved(&candidate, flags, state, each)?;
             if self.execution.progress.is_complete() {
                 self.end();
                 return Ok(result);
@@ -228,13 +228,13 @@ impl<S: ReadSource> RowCursor<'_, S> {
             };
             let origin = if self.in_place { candidate.origin } else { candidate.origin.moved() };
             let candidate = Candidate { order_value, origin, ..candidate };
-            let result = match execution.offer(&candidate, window)? {
-                Offered::Row(row) => each(row).break_value(),
+            let result = match execution.offer(&candidate, window, each)? {
+                Offered::Break(result) => Some(result),
                 Offered::Full => {
                     execution.resolve(window)?;
                     return Ok(None);
                 }
-                Offered::Nothing => None,
+                Offered::Continue => None,
             };
             if execution.progress.is_complete() {
                 self.end();
@@ -299,14 +299,14 @@ impl<S: ReadSource> RowCursor<'_, S> {
         };
         while let Some(candidate) = top.candidate(drain.position).filter(|_| drain.position < drain.count) {
             drain.position += 1;
-            let result = match execution.offer(&candidate, window)? {
-                Offered::Row(row) => each(row).break_value(),
+            let result = match execution.offer(&candidate, window, each)? {
+                Offered::Break(result) => Some(result),
                 Offered::Full => {
                     self.stage = RowStage::Drain(drain);
                     execution.resolve(window)?;
                     return Ok(None);
                 }
-                Offered::Nothing => None,
+                Offered::Continue => None,
             };
             if execution.progress.is_complete() {
                 self.end();
