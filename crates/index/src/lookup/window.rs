@@ -106,20 +106,31 @@ impl<V> CandidateWindow<V> {
         self.candidates.is_empty()
     }
 
+    /// The offset of the bytes of the candidate at `position`.
+    #[inline]
+    fn start(&self, position: usize) -> usize {
+        let before = position.checked_sub(1).and_then(|before| self.candidates.get(before));
+        before.map_or(0, |before| before.end)
+    }
+
+    /// The primary key of the candidate at `position`. Sorts compare keys, so it reads nothing else.
+    #[inline]
     pub(super) fn key(&self, position: usize) -> &[u8] {
-        self.candidate(position).primary_key
+        let end = self.candidates.get(position).map_or(0, |candidate| candidate.key_end);
+        self.bytes.get(self.start(position)..end).unwrap_or_default()
     }
 
     /// The write of the candidate at `position`.
+    #[inline]
     pub(super) fn write(&self, position: usize) -> KnownWrite<'_> {
-        let candidate = self.candidate(position);
-        KnownWrite { key: candidate.primary_key, sequence: candidate.sequence }
+        let sequence = self.candidates.get(position).map_or(0, |candidate| candidate.sequence);
+        KnownWrite { key: self.key(position), sequence }
     }
 
     /// The candidate at `position`, which must exist.
+    #[inline]
     pub(super) fn candidate(&self, position: usize) -> Candidate<'_> {
-        let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
-        let start = start.map_or(0, |before| before.end);
+        let start = self.start(position);
         let bytes = |start: usize, end: usize| self.bytes.get(start..end).unwrap_or_default();
         match self.candidates.get(position) {
             Some(entry) => Candidate {
