@@ -1,7 +1,7 @@
 # Functions of the proof scripts. Rows of docs/proofs/runs.csv: date, commit ("+" if tracked source files differ from it), hash of
 # the tested sources at that commit, proof, arguments, count, result, seconds. RECORD=0 disables recording and skipping.
 
-tested_crates=(crates/{base,storage,table,lsm,index,bolide,cli}/src)
+tested_crates=(crates/{base,memory,storage,table,lsm,index,bolide,cli}/src)
 
 # without_tests: the lines of standard input whose path is not a test's.
 without_tests() {

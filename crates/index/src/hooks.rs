@@ -92,7 +92,8 @@ pub trait IndexHooks: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether an sstable has its part, by the manifest entry of the sstable. No I/O.
+    /// Whether an sstable has its part, by the manifest entry of the sstable, for a kind that
+    /// [rewrites sstables](Self::rewrites_sstables). No I/O.
     fn is_carried_by(&self, meta: &TableMeta) -> bool {
         let _ = meta;
         true

@@ -90,6 +90,18 @@ pub struct IndexMethod {
 }
 
 impl IndexMethod {
+    /// The method of a kind with options of the library alone, no descriptions and no own files.
+    pub const fn new(properties: KindProperties, create: fn(NewIndex) -> Result<IndexParts>) -> Self {
+        Self {
+            properties,
+            check: |_| Ok(()),
+            create,
+            describe_entry: None,
+            describe_meta_block: None,
+            own_files: None,
+        }
+    }
+
     /// The kind.
     pub const fn kind(&'static self) -> IndexKind {
         IndexKind::of(&self.properties)

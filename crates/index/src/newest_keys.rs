@@ -216,3 +216,49 @@ impl NewestStatistics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Numbers(Vec<u64>);
+
+    impl KindScratch for Numbers {
+        fn memory_bytes(&self) -> usize {
+            self.0.capacity() * size_of::<u64>()
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct OtherScratch;
+
+    impl KindScratch for OtherScratch {
+        fn memory_bytes(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn keys_of_any_length_are_returned_and_scratch_belongs_to_its_kind() {
+        let mut found = NewestKeys::new();
+        let keys: Vec<Vec<u8>> = [0, 1, 31, 32, 33, 5_000].map(|len| vec![len as u8; len]).to_vec();
+        for (sequence, key) in keys.iter().enumerate() {
+            found.push(sequence as u64, key);
+        }
+        let returned = found.iter().map(|(sequence, key)| (sequence as usize, key.to_vec()));
+        assert_eq!(returned.collect::<Vec<_>>(), keys.iter().cloned().enumerate().collect::<Vec<_>>());
+
+        let mut numbers = found.take_scratch::<Numbers>();
+        numbers.0.push(7);
+        found.leave_scratch(numbers);
+        assert_eq!(found.take_scratch::<Numbers>().0, [7]);
+        assert!(found.take_scratch::<Numbers>().0.is_empty(), "it was taken");
+        found.leave_scratch(Box::new(OtherScratch));
+        assert!(found.take_scratch::<Numbers>().0.is_empty(), "another kind answered meanwhile");
+
+        found.leave_scratch(Box::new(Numbers(Vec::with_capacity(MAX_RETAINED_BYTES))));
+        found.shrink();
+        assert_eq!((found.len(), found.take_scratch::<Numbers>().0.capacity()), (0, 0));
+    }
+}

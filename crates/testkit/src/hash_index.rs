@@ -40,20 +40,12 @@ const MAX_BUCKETS: u32 = 1 << 16;
 
 /// The kind `hash`.
 pub static HASH: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "hash",
-        options: &["buckets"],
-        has_tree: true,
-        covers_key: false,
-        is_spatial: false,
-        validation: Some("primary"),
-    },
     check: |spec| buckets_of(spec).map(drop),
-    create: |new| HashIndex::new(new).map(IndexParts::of),
-    describe_entry: None,
-    describe_meta_block: None,
-    own_files: None,
+    ..IndexMethod::new(PROPERTIES, |new| HashIndex::new(new).map(IndexParts::of))
 };
+
+const PROPERTIES: KindProperties =
+    KindProperties { validation: Some("primary"), ..KindProperties::with_tree("hash", &["buckets"]) };
 
 /// The kind with options, as the part of a specification after its attributes.
 pub const SPECIFICATIONS: [&str; 2] = ["hash", "hash:buckets=1"];
@@ -307,40 +299,16 @@ mod tests {
         Ok(())
     }
 
+    fn never(_: NewIndex) -> Result<IndexParts> {
+        Err(Error::internal("never created"))
+    }
+
     #[test]
     fn invalid_kinds_and_options_are_refused() -> Result<()> {
         register();
-        static OTHER: IndexMethod = IndexMethod {
-            properties: KindProperties {
-                name: "hash",
-                options: &[],
-                has_tree: true,
-                covers_key: false,
-                is_spatial: false,
-                validation: None,
-            },
-            check: |_| Ok(()),
-            create: |_| Err(Error::internal("never created")),
-            describe_entry: None,
-            describe_meta_block: None,
-            own_files: None,
-        };
+        static OTHER: IndexMethod = IndexMethod::new(KindProperties::with_tree("hash", &[]), never);
         assert_eq!(kinds::register(&OTHER).unwrap_err().kind(), ErrorKind::Conflict);
-        static UNNAMED: IndexMethod = IndexMethod {
-            properties: KindProperties {
-                name: "no:name",
-                options: &[],
-                has_tree: true,
-                covers_key: false,
-                is_spatial: false,
-                validation: None,
-            },
-            check: |_| Ok(()),
-            create: |_| Err(Error::internal("never created")),
-            describe_entry: None,
-            describe_meta_block: None,
-            own_files: None,
-        };
+        static UNNAMED: IndexMethod = IndexMethod::new(KindProperties::with_tree("no:name", &[]), never);
         assert_eq!(kinds::register(&UNNAMED).unwrap_err().kind(), ErrorKind::InvalidInput);
         let db = Db::open_with("db", Options::default(), Components::in_memory())?;
         let refused = db.create_collection("c", CollectionOptions::json().index("a:hash:buckets=0".parse()?));
@@ -349,21 +317,10 @@ mod tests {
         let spatial = "point(x,y):hash".parse::<IndexSpec>().unwrap_err();
         assert!(spatial.message().contains("spatial"), "{spatial}");
         assert_ne!(HASH.kind(), IndexKind::COMPOSITE);
-        static COVERING: IndexMethod = IndexMethod {
-            properties: KindProperties {
-                name: "covering",
-                options: &[],
-                has_tree: true,
-                covers_key: true,
-                is_spatial: false,
-                validation: None,
-            },
-            check: |_| Ok(()),
-            create: |_| Err(Error::internal("never created")),
-            describe_entry: None,
-            describe_meta_block: None,
-            own_files: None,
-        };
+        static COVERING: IndexMethod = IndexMethod::new(
+            KindProperties { covers_key: true, ..KindProperties::with_tree("covering", &[]) },
+            never,
+        );
         assert_eq!(kinds::register(&COVERING).unwrap_err().kind(), ErrorKind::Unsupported);
         let escaped: IndexSpec = r"a:hash:buckets=7\:\,".parse()?;
         assert_eq!(escaped.own_option("buckets"), Some("7:,"));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bolide_base::TreeId;
 use bolide_lsm::Store;
 use bolide_lsm::attachments::Attachment;
-use bolide_lsm::version::TableMeta;
 
 use super::EmbeddedIndex;
 use super::collector::EmbeddedSstableIndex;
@@ -18,28 +17,15 @@ use crate::spec::KindProperties;
 
 /// The kind `embedded`.
 pub(crate) static EMBEDDED: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "embedded",
-        options: &["bloom_bits"],
-        has_tree: false,
-        covers_key: false,
-        is_spatial: false,
-        validation: Some("get-lite"),
-    },
-    check: |_| Ok(()),
-    create: |new| Ok(IndexParts::of(EmbeddedIndex::new(new.spec, new.tree, new.table, new.extractor))),
-    describe_entry: None,
     describe_meta_block: Some(describe_meta_block),
-    own_files: None,
+    ..IndexMethod::new(KindProperties::in_sstables("embedded", &["bloom_bits"]), |new| {
+        Ok(IndexParts::of(EmbeddedIndex::new(new.spec, new.tree, new.table, new.extractor)))
+    })
 };
 
 impl IndexHooks for EmbeddedIndex {
     fn in_sstables(&self) -> Option<Arc<dyn SstableIndex>> {
         Some(Arc::new(EmbeddedSstableIndex::new(&self.base)))
-    }
-
-    fn is_carried_by(&self, meta: &TableMeta) -> bool {
-        summary::find(&meta.attachment, self.base.id).is_some()
     }
 
     fn figures(&self, store: &Store, table: TreeId) -> Option<Figures> {

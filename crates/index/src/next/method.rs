@@ -19,19 +19,15 @@ use crate::spec::KindProperties;
 
 /// The kind `next`.
 pub(crate) static NEXT: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "next",
-        options: &["delta", "block_bytes", "global"],
-        has_tree: false,
-        covers_key: false,
-        is_spatial: true,
-        validation: Some("get-lite"),
-    },
-    check: |_| Ok(()),
-    create: |new| Ok(IndexParts::of(NextIndex::new(new.spec, new.tree, new.table, new.extractor))),
-    describe_entry: None,
     describe_meta_block: Some(describe_meta_block),
-    own_files: None,
+    ..IndexMethod::new(PROPERTIES, |new| {
+        Ok(IndexParts::of(NextIndex::new(new.spec, new.tree, new.table, new.extractor)))
+    })
+};
+
+const PROPERTIES: KindProperties = KindProperties {
+    is_spatial: true,
+    ..KindProperties::in_sstables("next", &["delta", "block_bytes", "global"])
 };
 
 impl IndexHooks for NextIndex {

@@ -19,19 +19,14 @@ use crate::spec::{IndexSpec, KindProperties};
 
 /// The kind `ps-tree`.
 pub(crate) static PS_TREE: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "ps-tree",
-        options: &["include", "skey", "region", "page_bytes"],
-        has_tree: true,
-        covers_key: true,
-        is_spatial: false,
-        validation: Some("version-table"),
-    },
-    check: |_| Ok(()),
-    create: |new| Ok(IndexParts::of(PsTreeIndex::new(new.spec, new.tree))),
-    describe_entry: None,
-    describe_meta_block: None,
     own_files: Some(OwnFiles { of_root: file_in_place, is_own: is_file_in_place }),
+    ..IndexMethod::new(PROPERTIES, |new| Ok(IndexParts::of(PsTreeIndex::new(new.spec, new.tree))))
+};
+
+const PROPERTIES: KindProperties = KindProperties {
+    covers_key: true,
+    validation: Some("version-table"),
+    ..KindProperties::with_tree("ps-tree", &["include", "skey", "region", "page_bytes"])
 };
 
 /// The deleted ranges of a collection.

@@ -23,6 +23,18 @@ pub struct KindProperties {
     pub validation: Option<&'static str>,
 }
 
+impl KindProperties {
+    /// A kind with a tree of its own, validated as the option `validation` chooses.
+    pub const fn with_tree(name: &'static str, options: &'static [&'static str]) -> Self {
+        Self { name, options, has_tree: true, covers_key: false, is_spatial: false, validation: None }
+    }
+
+    /// A kind in the sstables of the records, validated by the components that are newer than the candidate.
+    pub const fn in_sstables(name: &'static str, options: &'static [&'static str]) -> Self {
+        Self { has_tree: false, validation: Some("get-lite"), ..Self::with_tree(name, options) }
+    }
+}
+
 /// The structure of an index, for example [`IndexKind::PS_TREE`].
 ///
 /// The kinds of this library are constants. A program may [register](crate::kinds::register) further ones.

@@ -17,23 +17,17 @@ use crate::standalone::stale_filter::{StaleEntryFilter, TableWrites};
 
 /// The kind `composite`.
 pub(crate) static COMPOSITE: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "composite",
-        options: &["maintenance", "validation", "include", "repair", "order"],
-        has_tree: true,
-        covers_key: true,
-        is_spatial: false,
-        validation: None,
-    },
-    check: |_| Ok(()),
-    create: |new| {
+    describe_entry: Some(describe_entry),
+    ..IndexMethod::new(PROPERTIES, |new| {
         let mut index = CompositeIndex::new(new.spec, new.tree);
         index.base.use_key_index(new.key_index);
         Ok(IndexParts::of(index))
-    },
-    describe_entry: Some(describe_entry),
-    describe_meta_block: None,
-    own_files: None,
+    })
+};
+
+const PROPERTIES: KindProperties = KindProperties {
+    covers_key: true,
+    ..KindProperties::with_tree("composite", &["maintenance", "validation", "include", "repair", "order"])
 };
 
 fn describe_entry(spec: &IndexSpec, key: &[u8], trailer: Trailer, _value: &[u8]) -> Option<String> {

@@ -17,23 +17,17 @@ use crate::standalone::posting_list::PostingCounts;
 
 /// The kind `eager`.
 pub(crate) static EAGER: IndexMethod = IndexMethod {
-    properties: KindProperties {
-        name: "eager",
-        options: &["maintenance", "validation", "include", "repair", "split"],
-        has_tree: true,
-        covers_key: true,
-        is_spatial: false,
-        validation: None,
-    },
-    check: |_| Ok(()),
-    create: |new| {
+    describe_entry: Some(describe_entry),
+    ..IndexMethod::new(PROPERTIES, |new| {
         let mut index = EagerIndex::new(new.spec, new.tree);
         index.base.use_key_index(new.key_index);
         Ok(IndexParts::of(index))
-    },
-    describe_entry: Some(describe_entry),
-    describe_meta_block: None,
-    own_files: None,
+    })
+};
+
+const PROPERTIES: KindProperties = KindProperties {
+    covers_key: true,
+    ..KindProperties::with_tree("eager", &["maintenance", "validation", "include", "repair", "split"])
 };
 
 fn describe_entry(spec: &IndexSpec, key: &[u8], trailer: Trailer, value: &[u8]) -> Option<String> {
