@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::measure::ControlGroup;
 use crate::report::RowFigures;
 use crate::workloads::index::{self, IndexPlan};
 use crate::workloads::kinds::{self, KindsPlan};
@@ -37,14 +38,20 @@ pub fn spawn(plan: &Plan, parent: Option<&Path>) -> Result<Vec<RowFigures>> {
         Some(parent) => builder.tempdir_in(parent)?,
         None => builder.tempdir()?,
     };
-    let output = Command::new(std::env::current_exe()?)
+    let child = Command::new(std::env::current_exe()?)
         .arg("child")
         .arg(serde_json::to_string(plan)?)
         .arg(directory.path())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()?;
+        .spawn()?;
+    let pid = child.id();
+    let output = child.wait_with_output()?;
+    // A child that was killed leaves its group behind.
+    ControlGroup::remove_of(pid);
     if !output.status.success() {
-        return Err(format!("the run of {} failed", plan.engine()).into());
+        let cold = plan.cold_mib().map(|mib| format!(" in {mib} MiB")).unwrap_or_default();
+        return Err(format!("the run of {}{cold} ended with {}", plan.engine(), output.status).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
@@ -63,6 +70,14 @@ pub fn serve(plan: &str, directory: &Path) -> Result<()> {
 }
 
 impl Plan {
+    /// The limit of the memory after the load, in MiB, if there is one.
+    pub fn cold_mib(&self) -> Option<u64> {
+        match self {
+            Plan::Store(plan) => plan.cold_mib,
+            _ => None,
+        }
+    }
+
     fn engine(&self) -> &str {
         match self {
             Plan::Store(plan) => &plan.engine,

@@ -82,6 +82,10 @@ enum Command {
         /// The number of ranks of the YCSB rows
         #[arg(long, value_enum, default_value = "ycsb")]
         ranks: Ranks,
+        /// Limit the memory of each engine after its load to this many MiB, page cache included (needs root). The engine is opened
+        /// again with caches of a quarter of that, memtables of an eighth at most
+        #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..))]
+        cold: Option<u64>,
         #[command(flatten)]
         common: Common,
     },
@@ -260,10 +264,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
-        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, ranks, common } => {
+        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, ranks, cold, common } => {
             let layout = common.layout;
             let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
-            store(n, &threads, rows, (arrangement, ranks), &common)
+            store(n, &threads, rows, (arrangement, ranks, cold), &common)
         }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
@@ -295,7 +299,7 @@ fn store(
     n: u64,
     threads: &[u64],
     rows: Vec<String>,
-    (arrangement, ranks): (Arrangement, Ranks),
+    (arrangement, ranks, cold_mib): (Arrangement, Ranks, Option<u64>),
     common: &Common,
 ) -> Result<()> {
     if n == 0 || threads.contains(&0) {
@@ -319,6 +323,7 @@ fn store(
                 ranks,
                 seed: common.seed,
                 row_limit_seconds: common.row_limit,
+                cold_mib,
             };
             jobs.push((engine, *threads, child::Plan::Store(plan)));
         }
@@ -441,6 +446,7 @@ fn summarise(
         records: n,
         runs: results.iter().map(Vec::len).max().unwrap_or(0),
         layout: format!("{:?}", common.layout).to_lowercase(),
+        cold_mib: jobs.iter().find_map(|(_, _, plan)| plan.cold_mib()),
         machine: report::machine(),
         engines: measured
             .map(|((engine, threads, _), runs)| report::median_of_runs(engine, *threads, runs))

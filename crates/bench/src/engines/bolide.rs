@@ -29,7 +29,7 @@ struct Store {
     records: Collection,
 }
 
-/// Opens the plain store.
+/// Opens the plain store, or creates it.
 pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
     let options = Options::default()
         .cache_bytes(settings.cache_bytes)
@@ -43,7 +43,10 @@ pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engin
         collection = collection.target_file_bytes(bytes);
     }
     let db = Db::open(path, options)?;
-    let records = db.create_collection(RECORDS, collection)?;
+    let records = match db.collection(RECORDS) {
+        Ok(existing) => existing,
+        Err(_) => db.create_collection(RECORDS, collection)?,
+    };
     Ok(Box::new(Store { _db: db, records }))
 }
 

@@ -5,9 +5,11 @@
 //! (process CPU), in the kernel (both clocks count system time) and after the row (see [`settle`]).
 
 mod clock;
+mod control_group;
 mod io;
 mod process;
 
 pub use clock::{process_cpu_nanos, settle, thread_cpu_nanos};
+pub use control_group::{ControlGroup, drop_cached_pages};
 pub use io::{Cause, CountingVfs, IoCount, IoCounters, with_cause};
-pub use process::{disk_bytes, memory, read_bytes, written_bytes};
+pub use process::{device_read_bytes, disk_bytes, memory, read_bytes, written_bytes};

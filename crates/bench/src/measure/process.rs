@@ -32,6 +32,12 @@ pub fn read_bytes() -> u64 {
     field("/proc/self/io", "rchar:")
 }
 
+/// Bytes that this process made the device read so far (`read_bytes` of `/proc/self/io`), through mappings too; 0 where the system
+/// does not report it.
+pub fn device_read_bytes() -> u64 {
+    field("/proc/self/io", "read_bytes:")
+}
+
 fn field(file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));

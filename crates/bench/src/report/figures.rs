@@ -21,6 +21,9 @@ pub struct RowFigures {
     pub settle_seconds: f64,
     /// Bytes written by `write` calls or through mappings, log included.
     pub written_bytes: u64,
+    /// Bytes that the device read; 0 in figures older than this field.
+    #[serde(default)]
+    pub device_read_bytes: u64,
     /// Bytes of the keys and values put; 0 for rows that only read.
     pub user_bytes: u64,
     /// Bytes allocated on disk after the row.
@@ -66,6 +69,9 @@ pub struct Report {
     pub runs: usize,
     /// Bolide's layout.
     pub layout: String,
+    /// The limit of the memory of each engine after its load, in MiB, if there was one.
+    #[serde(default)]
+    pub cold_mib: Option<u64>,
     /// Processor, cores, memory, kernel.
     pub machine: String,
     /// One per engine and number of threads.
@@ -106,6 +112,7 @@ pub fn median_of_runs(engine: &str, threads: u64, runs: &[Vec<RowFigures>]) -> E
             wall_micros: real(|row| row.wall_micros),
             settle_seconds: real(|row| row.settle_seconds),
             written_bytes: whole(|row| row.written_bytes),
+            device_read_bytes: whole(|row| row.device_read_bytes),
             user_bytes: whole(|row| row.user_bytes),
             disk_bytes: whole(|row| row.disk_bytes),
             peak_rss_bytes: whole(|row| row.peak_rss_bytes),

@@ -11,6 +11,9 @@ pub fn print_tables(report: &Report) {
         "{} workload, {} records, median of {}, {}",
         report.workload, report.records, report.runs, report.machine
     );
+    if let Some(mib) = report.cold_mib {
+        println!("memory limited to {mib} MiB after the load, page cache included, a quarter of it the caches of the stores");
+    }
     let mut threads: Vec<u64> = report.engines.iter().map(|engine| engine.threads).collect();
     threads.dedup();
     for threads in threads {
@@ -20,6 +23,10 @@ pub fn print_tables(report: &Report) {
         for (title, figure) in TIMES {
             println!("\n{title}, µs per operation, {threads} thread{plural} (× Bolide)\n");
             println!("{}", times(&engines, figure));
+        }
+        if report.cold_mib.is_some() {
+            println!("\nRead from the device, KiB per operation, {threads} thread{plural} (× Bolide)\n");
+            println!("{}", times(&engines, DEVICE_READS));
         }
         println!("\nSpace and memory, {threads} thread{plural}\n");
         println!("{}", space(&engines));
@@ -33,6 +40,8 @@ const TIMES: [(&str, Figure); 3] = [
     ("CPU time of the process", |row| row.process_micros),
     ("Wall time", |row| row.wall_micros),
 ];
+
+const DEVICE_READS: Figure = |row| row.device_read_bytes as f64 / 1024.0 / row.operations.max(1) as f64;
 
 fn new_table(first: &str, engines: &[&EngineFigures]) -> Table {
     let mut table = Table::new();

@@ -16,6 +16,7 @@ pub struct Meter<'e> {
     thread_cpu: u64,
     process_cpu: u64,
     written: u64,
+    device_read: u64,
 }
 
 /// The clocks at the end of the last operation, relative to the start.
@@ -32,6 +33,7 @@ impl<'e> Meter<'e> {
             mapped,
             path,
             written: measure::written_bytes() + mapped(),
+            device_read: measure::device_read_bytes(),
             process_cpu: measure::process_cpu_nanos(),
             started: Instant::now(),
             thread_cpu: measure::thread_cpu_nanos(),
@@ -72,6 +74,7 @@ impl<'e> Meter<'e> {
             wall_micros: reading.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
             settle_seconds: settled.as_secs_f64(),
             written_bytes: measure::written_bytes() + (self.mapped)() - self.written,
+            device_read_bytes: measure::device_read_bytes() - self.device_read,
             user_bytes: user_bytes as u64,
             disk_bytes: measure::disk_bytes(self.path)?,
             peak_rss_bytes: memory.peak,

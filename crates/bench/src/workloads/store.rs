@@ -10,8 +10,8 @@ use super::rows::{Popularity, Ranks, Row};
 use super::worker::{RowContext, Worker};
 use crate::engine::{Access, Arrangement, Engine, StoreSettings};
 use crate::engines;
-use crate::error::Result;
-use crate::measure;
+use crate::error::{Error, Result};
+use crate::measure::{self, ControlGroup};
 use crate::report::RowFigures;
 
 /// The workload of one child process.
@@ -33,11 +33,30 @@ pub struct StorePlan {
     pub seed: u64,
     /// The time limit of a row in seconds; a row ends early at it.
     pub row_limit_seconds: u64,
+    /// The limit of the memory of the process after the load, in MiB, page cache included. The store is then opened again with
+    /// caches of a quarter of that.
+    pub cold_mib: Option<u64>,
+}
+
+impl StorePlan {
+    fn settings(&self) -> StoreSettings {
+        let settings = StoreSettings::of(self.arrangement);
+        let cold = self.cold_mib.map(|mib| (mib << 20) as usize);
+        match cold {
+            Some(bytes) => StoreSettings {
+                cache_bytes: bytes / 4,
+                memtable_bytes: settings.memtable_bytes.min(bytes / 8),
+                ..settings
+            },
+            None => settings,
+        }
+    }
 }
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let engine = engines::open_store(&plan.engine, path, &StoreSettings::of(plan.arrangement))?;
+    let group = plan.cold_mib.map(|mib| Ok::<_, Error>((ControlGroup::join()?, mib << 20))).transpose()?;
+    let mut engine = engines::open_store(&plan.engine, path, &StoreSettings::of(plan.arrangement))?;
     let mut population = plan.records;
     let mut figures = Vec::new();
     let mut warm = false;
@@ -57,6 +76,11 @@ pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
         figures.push(row_figures);
         if row != Row::Load {
             population += inserted;
+        } else if let Some((group, bytes)) = &group {
+            drop(engine);
+            measure::drop_cached_pages(path)?;
+            group.limit(*bytes)?;
+            engine = engines::open_store(&plan.engine, path, &plan.settings())?;
         }
     }
     Ok(figures)
@@ -71,6 +95,7 @@ fn measure_row(
 ) -> Result<(RowFigures, u64)> {
     let operations = context.row.operations(plan.records);
     let (cpu_before, written_before) = (measure::process_cpu_nanos(), written_bytes_of(engine));
+    let read_before = measure::device_read_bytes();
     let totals = drive(engine, context, plan, operations)?;
     let settled = match context.row {
         Row::Load => measure::settle(Duration::from_secs(120)),
@@ -89,6 +114,7 @@ fn measure_row(
         wall_micros: totals.wall.as_secs_f64() * 1e6 / totals.operations.max(1) as f64,
         settle_seconds: settled.as_secs_f64(),
         written_bytes: written,
+        device_read_bytes: measure::device_read_bytes() - read_before,
         user_bytes: if context.row.access() == Access::Write { totals.user_bytes } else { 0 },
         disk_bytes: measure::disk_bytes(path)?,
         peak_rss_bytes: memory.peak,
