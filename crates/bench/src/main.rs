@@ -264,7 +264,17 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
-        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, ranks, cold, common } => {
+        Command::Store {
+            n,
+            threads,
+            rows,
+            sorted_views,
+            view_tags,
+            view_delay_percent,
+            ranks,
+            cold,
+            common,
+        } => {
             let layout = common.layout;
             let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
             store(n, &threads, rows, (arrangement, ranks, cold), &common)

@@ -12,6 +12,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use crate::directory::directory_path;
+use crate::file_reads::FileReads;
 use crate::file_space::{CheckedSize, reserve_space};
 use crate::io_error::{describe, describe_two};
 use crate::lock::{is_file_locked, lock_file};
@@ -273,6 +274,7 @@ struct DiskFile {
     allowed: CheckedSize,
     /// Set by a failed append or sync: the content after the last sync is unknown.
     poisoned: AtomicBool,
+    reads: FileReads,
 }
 
 impl DiskFile {
@@ -285,6 +287,7 @@ impl DiskFile {
             end: AtomicU64::new(end),
             allowed: CheckedSize::default(),
             poisoned: AtomicBool::new(false),
+            reads: FileReads::default(),
         }
     }
 
@@ -319,11 +322,15 @@ impl DiskFile {
 impl File for DiskFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         loop {
-            match self.file.read_at(buf, offset) {
+            match self.reads.read_at(&self.file, buf, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.map_err(|error| describe("read", &self.path, error)),
             }
         }
+    }
+
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.reads.read_ahead(&self.file, offset, bytes);
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {

@@ -14,6 +14,7 @@
 
 mod directory;
 mod disk;
+mod file_reads;
 mod file_space;
 mod io_error;
 mod lock;

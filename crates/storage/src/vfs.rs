@@ -156,6 +156,10 @@ pub trait File: Send + Sync + Debug {
     /// that `buf` is empty. A short read has no meaning.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
+    /// Announces reads of `bytes` bytes from `offset` on. A file system that can reads them ahead in the background, so that
+    /// several announced reads overlap; others ignore it. It affects only the speed, and never fails.
+    fn read_ahead(&self, _offset: u64, _bytes: u64) {}
+
     /// Appends all of `bytes`. Usually one system call; nothing is buffered here.
     ///
     /// After an error some of the bytes may have been written: see the module documentation.

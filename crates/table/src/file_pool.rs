@@ -160,6 +160,13 @@ impl FileSource {
         }
     }
 
+    /// Announces a read of `bytes` bytes from `offset` on, if the file can be opened.
+    pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
+        if let Ok(file) = self.file() {
+            file.read_ahead(offset, bytes);
+        }
+    }
+
     /// A corruption error that names this file and `offset`.
     #[cold]
     pub(crate) fn corruption(&self, offset: u64, what: impl fmt::Display) -> Error {

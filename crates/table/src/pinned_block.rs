@@ -6,6 +6,8 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
 use crate::block::{Block, BlockEntry, KeyDifference, MalformedBlock, SHORT_KEY};
 use crate::footer::IndexLevelCount;
+use crate::index_block::IndexBlock;
+use crate::stored_block::BlockHandle;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
 
@@ -239,6 +241,41 @@ impl TableReader {
         })
     }
 
+    /// Announces a read of data block number `block` to the file system, unless the block is cached: announced reads overlap.
+    /// Of an index partition that is not cached, announces the partition instead, which is read first. No I/O in the calling
+    /// thread.
+    #[cold]
+    pub fn read_block_ahead(&self, block: u64) {
+        let Some(top) = self.top_index() else { return };
+        let Some(child) = top.block.child_of_ordinal(block) else { return };
+        if top.levels == IndexLevelCount::One {
+            return self.read_child_ahead(&top.block, child);
+        }
+        match self.cached_partition(&top.block, child) {
+            Some(leaf) => {
+                if let Some(child) = leaf.child_of_ordinal(block) {
+                    self.read_child_ahead(&leaf, child);
+                }
+            }
+            None => self.read_handle_ahead(top.block.handle(child)),
+        }
+    }
+
+    /// Announces a read of data block number `child` of `leaf`, unless it is cached.
+    #[inline]
+    pub(crate) fn read_child_ahead(&self, leaf: &IndexBlock, child: usize) {
+        if !self.is_cached(leaf.ordinal(child)) {
+            self.read_handle_ahead(leaf.handle(child));
+        }
+    }
+
+    #[cold]
+    fn read_handle_ahead(&self, handle: Option<BlockHandle>) {
+        if let Some(handle) = handle {
+            self.source().read_ahead(handle.offset, handle.end() - handle.offset);
+        }
+    }
+
     /// The error for data block number `block` that is inconsistent in itself or with its table.
     #[cold]
     pub fn block_damaged(&self, block: u64) -> Error {
@@ -248,10 +285,7 @@ impl TableReader {
     }
 
     /// The index block above data block number `block`, and the number of the block in it.
-    pub(crate) fn numbered_leaf(
-        &self,
-        block: u64,
-    ) -> Result<Option<(std::sync::Arc<crate::index_block::IndexBlock>, usize)>> {
+    pub(crate) fn numbered_leaf(&self, block: u64) -> Result<Option<(std::sync::Arc<IndexBlock>, usize)>> {
         let Some(top) = self.top_index() else { return Ok(None) };
         let Some(child) = top.block.child_of_ordinal(block) else { return Ok(None) };
         if top.levels == IndexLevelCount::One {

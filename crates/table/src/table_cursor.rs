@@ -432,11 +432,12 @@ impl InternalCursor for TableCursor {
         }
     }
 
-    /// Prefetches the first lines of the block.
+    /// Prefetches the first lines of the block, or announces its read.
     #[inline]
     fn prepare_next_stage(&mut self) -> bool {
         if let Some(leaf) = &self.leaf {
             self.table.prefetch_block(leaf.ordinal(self.guess));
+            self.table.read_child_ahead(leaf, self.guess);
         }
         false
     }

@@ -308,6 +308,20 @@ impl TableReader {
         Ok(index)
     }
 
+    /// Index partition number `partition`, if it is cached. Not counted as a use.
+    pub(crate) fn cached_partition(&self, top: &IndexBlock, partition: usize) -> Option<Arc<IndexBlock>> {
+        match self.blocks.peek(top.end_ordinal() + partition as u64) {
+            Some(CachedBlock::Index(index)) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Whether block number `number` is cached, as far as can be known without a lock.
+    #[inline]
+    pub(crate) fn is_cached(&self, number: u64) -> bool {
+        self.blocks.holds(number)
+    }
+
     /// Index partition number `partition`, from the file.
     pub(crate) fn read_partition(&self, top: &IndexBlock, partition: usize) -> Result<IndexBlock> {
         let handle = self.child_handle(top, partition)?;

@@ -208,6 +208,10 @@ impl File for CountingFile {
         Ok(read)
     }
 
+    fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.below.read_ahead(offset, bytes);
+    }
+
     fn append(&self, bytes: &[u8]) -> Result<()> {
         self.below.append(bytes)?;
         let counter = self.counters.current();

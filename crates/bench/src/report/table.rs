@@ -12,7 +12,9 @@ pub fn print_tables(report: &Report) {
         report.workload, report.records, report.runs, report.machine
     );
     if let Some(mib) = report.cold_mib {
-        println!("memory limited to {mib} MiB after the load, page cache included, a quarter of it the caches of the stores");
+        println!(
+            "memory limited to {mib} MiB after the load, page cache included, a quarter of it the caches of the stores"
+        );
     }
     let mut threads: Vec<u64> = report.engines.iter().map(|engine| engine.threads).collect();
     threads.dedup();

@@ -13,6 +13,7 @@ use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{BufferedEntry, EntryHead, InternalCursor, PinnedBlock, ValueRef};
 
 use super::contradiction;
+use super::read_ahead::ScanReadAhead;
 use super::run_position::{CursorProbe, RunCursorState};
 use super::run_prefetch::{self, runs_from, runs_of};
 use super::search::ViewPosition;
@@ -54,6 +55,8 @@ pub struct SortedViewCursor {
     prefetched: u64,
     /// The prepared seek and its stage.
     prepared: Preparation,
+    /// The blocks that were read ahead since the last seek.
+    read_ahead: ScanReadAhead,
     /// Whether the outcome of the last seek is still to be recorded in the predictor.
     seek_unrecorded: bool,
 }
@@ -108,6 +111,7 @@ impl SortedView {
             hinted: (0, 0),
             prefetched: 0,
             prepared: Preparation::default(),
+            read_ahead: ScanReadAhead::default(),
             seek_unrecorded: false,
         }
     }
@@ -248,7 +252,13 @@ impl SortedViewCursor {
         }
         run.normalize(source);
         let at = run.position;
-        let block = run.pin_block(source, at, self.fill_cache)?;
+        let (view, ahead, position) = (&self.view, &mut self.read_ahead, self.position);
+        let is_scan = self.steps > 0;
+        let block = run.pin_block(source, at, self.fill_cache, || {
+            if is_scan {
+                ahead.start(view, position);
+            }
+        })?;
         if !self.entry.go_to(block, at.entry as usize) {
             return Err(source.damaged(at.block));
         }
@@ -411,7 +421,11 @@ impl SortedViewCursor {
     fn begin_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         self.record_seek(false);
         self.seek_unrecorded = true;
-        if self.view.predictor().predicts() && !self.prepared.is_begun() && self.view.remix().has_forks() {
+        if self.prepared.is_begun() {
+            return;
+        }
+        self.read_ahead.reset();
+        if self.view.predictor().predicts() && self.view.remix().has_forks() {
             self.prepare_seek(key, sequence);
             while self.prepare_next_stage() {}
         }
@@ -479,6 +493,7 @@ impl InternalCursor for SortedViewCursor {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
+        self.read_ahead.reset();
         self.set_position(ViewPosition { segment: 0, index: 0 });
         self.load_entry_or_end()
     }
@@ -500,17 +515,19 @@ impl InternalCursor for SortedViewCursor {
     }
 
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        self.read_ahead.reset();
         self.prepared.begin(&self.view, key, sequence);
     }
 
     #[inline]
     fn prepare_next_stage(&mut self) -> bool {
-        self.prepared.advance(&self.view, &mut self.runs, self.fill_cache)
+        self.prepared.advance(&self.view, &mut self.runs, &mut self.read_ahead, self.fill_cache)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         // A backward scan follows, which is no evidence of forward scans.
         self.record_seek(false);
+        self.read_ahead.reset();
         self.locate(key, MAX_SEQUENCE)?;
         self.step_back();
         self.load_entry_or_end()

@@ -31,6 +31,7 @@
 //! | `search` | the binary search in a segment |
 //! | `cursor` | a cursor over all versions, in both directions |
 //! | `run_position` | the position of a cursor in one run |
+//! | `read_ahead` | reading ahead of scans whose blocks are not in the cache |
 //! | `run_prefetch` | prefetching of the runs of the next entries |
 //! | `staged_seek` | a seek in stages that overlaps memory latency with other seeks |
 //! | `linear_search` | a seek without a search in the segment (feature `paper`) |
@@ -53,6 +54,7 @@ mod level_cursor;
 #[cfg(any(test, feature = "paper"))]
 mod linear_search;
 mod new_runs;
+mod read_ahead;
 mod rebuild;
 mod retained_runs;
 mod run;

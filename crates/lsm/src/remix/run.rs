@@ -183,6 +183,14 @@ impl ViewRun {
         self.reader(table)?.block_in_cache(number, at.entry as usize, count_use)
     }
 
+    /// Starts reading block number `block` from its file in the background, unless it is cached.
+    pub(crate) fn read_ahead(&self, block: u32) {
+        let (table, number) = self.table_of(block);
+        if let Some(reader) = self.reader(table) {
+            reader.read_block_ahead(number);
+        }
+    }
+
     /// Prefetches what [`prefetch_listed`](Self::prefetch_listed) reads.
     #[inline]
     pub(crate) fn prefetch_hint(&self, block: u32) {

@@ -48,15 +48,17 @@ impl RunCursorState {
         }
     }
 
-    /// Pins and returns the block of the entry at `at`.
+    /// Pins and returns the block of the entry at `at`. Calls `before_read` if it has to be read.
     #[inline]
     pub(super) fn pin_block(
         &mut self,
         run: &ViewRun,
         at: BlockPosition,
         fill_cache: bool,
+        before_read: impl FnOnce(),
     ) -> Result<&PinnedBlock> {
         if self.pin_cached_block(run, at, fill_cache).is_none() {
+            before_read();
             let block = self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?;
             (self.number, self.entries) = (at.block, 0);
             self.block = Some(block);
@@ -128,6 +130,6 @@ impl Probe for CursorProbe<'_> {
         let (Some(source), Some(state)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
             return Err(contradiction());
         };
-        read(state.pin_block(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
+        read(state.pin_block(source, at, self.fill_cache, || ())?).ok_or_else(|| source.damaged(at.block))
     }
 }

@@ -7,6 +7,7 @@ use bolide_base::SequenceNumber;
 use bolide_base::technique::Technique;
 
 use super::forks::KeyWindow;
+use super::read_ahead::ScanReadAhead;
 use super::run_position::RunCursorState;
 use super::run_prefetch::{self, runs_from};
 use super::search::{Leaf, ViewPosition};
@@ -28,7 +29,7 @@ enum SeekStage {
     Block(ViewPosition, u64),
     /// The cache slot of the leaf's block, and the entry's offset in the block.
     Listed(Leaf),
-    /// The entry. This is the last stage.
+    /// The entry, if its block is cached. This is the last stage.
     Entry(Leaf),
 }
 
@@ -53,11 +54,13 @@ impl Preparation {
         self.stage = SeekStage::Anchors(view.remix().anchors.near(key));
     }
 
-    /// Runs the next stage. Returns whether another one follows. The last stage pins the leaf's block, if it is cached.
+    /// Runs the next stage. Returns whether another one follows. The last stage pins the leaf's block; if it is not cached, and
+    /// a scan is expected, it starts reading the scan's blocks.
     pub(super) fn advance(
         &mut self,
         view: &SortedView,
         runs: &mut [RunCursorState],
+        read_ahead: &mut ScanReadAhead,
         fill_cache: bool,
     ) -> bool {
         let next = match self.stage {
@@ -77,7 +80,12 @@ impl Preparation {
                 run_prefetch::prefetch_entries(view, position, next_runs);
                 leaf.map(SeekStage::Listed)
             }
-            SeekStage::Listed(leaf) => pin_leaf_block(view, runs, leaf, fill_cache),
+            SeekStage::Listed(leaf) => {
+                if pin_leaf_block(view, runs, leaf, fill_cache).is_none() && self.is_scan {
+                    read_ahead.start(view, leaf.position);
+                }
+                Some(SeekStage::Entry(leaf))
+            }
         };
         self.stage = next.unwrap_or_default();
         !matches!(self.stage, SeekStage::Nothing | SeekStage::Entry(_))
@@ -167,9 +175,9 @@ fn pin_leaf_block(
     runs: &mut [RunCursorState],
     leaf: Leaf,
     fill_cache: bool,
-) -> Option<SeekStage> {
+) -> Option<()> {
     let (run, source) = (runs.get_mut(leaf.run)?, view.runs().get(leaf.run)?);
     run.pin_cached_block(source, leaf.at, fill_cache)?;
     run.block.as_ref()?.prefetch_entry(leaf.at.entry as usize, true);
-    Some(SeekStage::Entry(leaf))
+    Some(())
 }

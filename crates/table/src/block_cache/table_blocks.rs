@@ -269,6 +269,12 @@ impl TableBlocks {
         }
     }
 
+    /// Whether block number `number` is cached, without a lock: an insertion or eviction at the same time may be missed.
+    #[inline]
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.slot(number).is_some_and(|slot| slot.key.load(Ordering::Relaxed) == self.key | number)
+    }
+
     /// As [`get`](Self::get), without counting a use.
     pub(crate) fn peek(&self, number: u64) -> Option<CachedBlock> {
         self.slot(number)?.get(self.key | number)
