@@ -1,6 +1,7 @@
 //! Sorted views against the merge of their runs, and against a list of all entries.
 
 mod damage;
+mod reading_ahead;
 mod rebuilding;
 mod walks;
 
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, FileIdentity, Result, Trailer};
-use bolide_storage::{MemVfs, SimRng, Vfs};
+use bolide_storage::{File, MemVfs, SimRng, Vfs};
 use bolide_table::{BlockCache, FileSource, InternalCursor, TableBuilder, TableOptions, TableReader};
 
 use super::{RemixOptions, SortedView, ViewRun};
@@ -25,11 +26,13 @@ struct Writer {
     vfs: MemVfs,
     cache: Arc<BlockCache>,
     next_file: u64,
+    /// Wraps the file of each sstable before it is opened.
+    wrap: fn(u64, Arc<dyn File>) -> Arc<dyn File>,
 }
 
 impl Writer {
     fn new(cache_bytes: u64) -> Self {
-        Self { vfs: MemVfs::new(), cache: BlockCache::new(cache_bytes), next_file: 1 }
+        Self { vfs: MemVfs::new(), cache: BlockCache::new(cache_bytes), next_file: 1, wrap: |_, file| file }
     }
 
     fn table(&mut self, entries: &[Entry], options: &TableOptions) -> Result<Arc<TableReader>> {
@@ -42,7 +45,8 @@ impl Writer {
             builder.add(key, *trailer, value)?;
         }
         builder.finish()?;
-        let source = FileSource::direct(&name, self.vfs.open(Path::new(&name))?);
+        let file = (self.wrap)(identity.file_number, self.vfs.open(Path::new(&name))?);
+        let source = FileSource::direct(&name, file);
         Ok(Arc::new(TableReader::open(source, identity, self.cache.clone())?))
     }
 
