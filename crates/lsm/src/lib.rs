@@ -38,4 +38,7 @@ pub use external_tree::ExternalTree;
 pub use layout::Layout;
 pub use options::{ResetTree, SortedViews, StoreOptions, SyncMode, TreeOptions};
 pub use row_cache::RowCacheStats;
-pub use store::{CommitStage, RangeEstimate, ReadView, Store, StoreComponents, TreeInfo, TreeView};
+pub use store::{
+    CommitStage, CommitState, RangeEstimate, ReadView, RecentCommit, RecentCommits, RecentWrite, Store,
+    StoreComponents, TransactionView, TreeInfo, TreeView,
+};

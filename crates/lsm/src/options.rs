@@ -136,6 +136,8 @@ pub struct StoreOptions {
     pub reserve_bytes: u64,
     /// Bytes of the row cache, for records that were read by key more than once, in addition to the block cache. Default: 8 MiB.
     pub row_cache_bytes: usize,
+    /// The memory of the record of recent commits, for open transactions, in bytes. Older transactions are refused.
+    pub recent_commit_bytes: usize,
     /// Selects the trees that are emptied at the opening because their files are missing or damaged. Default: none.
     pub reset_tree: Option<ResetTree>,
 }
@@ -166,6 +168,7 @@ impl StoreOptions {
             memory_compaction: true,
             reserve_bytes: 1 << 20,
             row_cache_bytes: 8 << 20,
+            recent_commit_bytes: 32 << 20,
             reset_tree: None,
         }
     }

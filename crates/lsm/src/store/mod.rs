@@ -39,7 +39,8 @@ use bolide_storage::{Runtime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
 
-pub use self::commit::CommitStage;
+pub use self::commit::recent::{RecentCommit, RecentCommits, RecentWrite, TransactionView};
+pub use self::commit::{CommitStage, CommitState};
 pub use self::jobs::rewrite::RewriteOutcome;
 pub use self::read::components::{
     BlockReader, Component, MemtableComponent, TableComponent, TablePlace, VersionAt,
@@ -55,7 +56,7 @@ pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::verify::StoreVerification;
 
 use self::commit::CommitQueue;
-use self::commit::log::Log;
+use self::commit::log::{Log, LogState};
 use self::commit::pressure::Pressure;
 use self::commit::targets::ActiveBytes;
 use self::files::{StoreFiles, apply_edit};
@@ -117,6 +118,8 @@ pub(crate) struct StoreInner {
     trees: TreeDirectory,
     snapshots: Snapshots,
     commits: CommitQueue,
+    /// The commits since the oldest open transaction began.
+    recent: RecentCommits,
     /// Serialises the removal of spent range tombstones.
     tombstone_removal: Mutex<()>,
     active_bytes: ActiveBytes,
@@ -147,6 +150,18 @@ impl StoreInner {
     /// True if `tree` was dropped or the store is closing: work on it should end.
     fn is_abandoned(&self, tree: &Tree) -> bool {
         tree.dropped.load(Ordering::Acquire) || self.is_stopping()
+    }
+
+    /// Records the drop of a tree under a sequence number of its own, if transactions are open.
+    fn record_drop(&self, log: &mut LogState, tree: TreeId) -> Result<()> {
+        if !self.recent.is_needed() {
+            return Ok(());
+        }
+        commit::check_sequences(log.applied, 1)?;
+        log.applied += 1;
+        self.snapshots.publish(log.applied);
+        self.recent.record_drop(log.applied, tree);
+        Ok(())
     }
 
     /// A counted reference to the store, for views that outlive the call.
@@ -253,6 +268,7 @@ impl Store {
         drop(tree);
         log.targets.clear();
         inner.active_bytes.set(inner.trees.active_bytes());
+        inner.record_drop(&mut log, id)?;
         remove_obsolete_files(&inner.files, &inner.health, &inner.log);
         Ok(())
     }

@@ -19,12 +19,14 @@ struct CommitGroup {
     sequences: u64,
     /// True if the log must be synced before the prepared batches are applied.
     syncs_first: bool,
+    /// Written batches that are not in the record of recent commits, with the last sequence number of each append.
+    unrecorded: Vec<(SequenceNumber, Vec<StoreBatch>)>,
 }
 
 impl CommitGroup {
     fn new(requests: usize) -> Self {
         let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
-        Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false }
+        Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false, unrecorded: Vec::new() }
     }
 }
 
@@ -73,11 +75,17 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         self.env.make_room(&mut log, request.batch.len_bytes())?;
         let first = log.applied + 1;
         let syncs_first = self.prepare(&mut log, first, &mut request)?;
+        if request.batch.is_empty() {
+            // It was only checked.
+            return Ok(log.applied);
+        }
         let last = log.applied + request.batch.sequence_count();
         // A stage, or another thread's sync, may have poisoned the handle.
         self.env.health().check()?;
-        self.write(&mut log, &SealedBatches(std::iter::once(&request.batch)), last, syncs_first)?;
+        let writes = SealedBatches(std::iter::once(&request.batch));
+        self.write(&mut log, &writes, last, syncs_first)?;
         self.publish(&mut log, last, std::iter::once(request.sync))?;
+        self.record(&writes, last)?;
         Ok(last)
     }
 
@@ -100,7 +108,8 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         let sync_modes = sync.map(|(request, _)| request.sync);
         // If no batch was applied, this number is already published.
         let last = log.applied;
-        match self.publish(&mut log, last, sync_modes) {
+        let published = self.publish(&mut log, last, sync_modes);
+        match published.and_then(|()| self.record_written(&mut group)) {
             Ok(()) => group.results,
             Err(error) => group.results.iter().map(|_| Err(error.clone())).collect(),
         }
@@ -122,6 +131,9 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         group.syncs_first |= self.prepare(log, first, request)?;
         group.sequences += request.batch.sequence_count();
         group.results[position] = Ok(log.applied + group.sequences);
+        if request.batch.is_empty() {
+            return Ok(());
+        }
         group.prepared.push((position, std::mem::take(&mut request.batch)));
         Ok(())
     }
@@ -135,12 +147,33 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         let last = log.applied + group.sequences;
         // The sync of another thread, or an earlier append of the group, may have poisoned the handle meanwhile.
         let healthy = self.env.health().check();
-        if let Err(error) = healthy.and_then(|()| self.write(log, &batches, last, group.syncs_first)) {
-            for (position, _) in &group.prepared {
-                group.results[*position] = Err(error.clone());
+        let written = healthy.and_then(|()| self.write(log, &batches, last, group.syncs_first));
+        group.sequences = 0;
+        match written {
+            Ok(()) => {
+                let batches = group.prepared.drain(..).map(|(_, batch)| batch).collect();
+                group.unrecorded.push((last, batches));
+                // The next request of the group may be a transaction that must be checked against these.
+                if let Err(error) = self.record_written(group) {
+                    self.env.health().poison(&error);
+                }
+            }
+            Err(error) => {
+                for (position, _) in group.prepared.drain(..) {
+                    group.results[position] = Err(error.clone());
+                }
             }
         }
-        group.sequences = 0;
-        group.prepared.clear();
+    }
+
+    /// Records the writes of the group that are not recorded yet, for open transactions.
+    fn record_written(&self, group: &mut CommitGroup) -> Result<()> {
+        if !self.env.recent().is_needed() {
+            return Ok(());
+        }
+        for (last, batches) in group.unrecorded.drain(..) {
+            self.env.recent().record(last, &SealedBatches(batches.iter()))?;
+        }
+        Ok(())
     }
 }

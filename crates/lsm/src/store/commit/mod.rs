@@ -16,6 +16,7 @@
 //! | [`queue`] | writers that wait, and the leader |
 //! | [`pipeline`], [`writes`] | the steps of a commit; the writes of one append |
 //! | [`put`], [`group`] | the fast path of a single put; batches and groups of them |
+//! | [`recent`] | the record of recent commits, for the checks of transactions |
 //! | [`targets`] | a cache of the memtables that writes go to |
 //! | [`log`], [`pressure`] | the log and its segments; write throttling |
 //!
@@ -31,6 +32,7 @@ mod pipeline;
 pub(super) mod pressure;
 mod put;
 mod queue;
+pub(super) mod recent;
 pub(super) mod segments;
 pub(super) mod targets;
 mod writes;
@@ -44,6 +46,7 @@ pub(super) use self::pipeline::check_sequences;
 use self::pipeline::{CommitEnv, CommitPipeline};
 use self::pressure::Pressure;
 pub(super) use self::queue::CommitQueue;
+use self::recent::{RecentCommits, TransactionView};
 use self::segments::make_room;
 use self::targets::ActiveBytes;
 use super::health::Health;
@@ -56,10 +59,28 @@ use super::{Store, StoreInner};
 use crate::batch::StoreBatch;
 use crate::options::SyncMode;
 
-/// Completes a batch with operations that depend on the state at its commit.
+/// The state before a batch: everything applied, earlier batches of its group included.
+#[derive(Debug)]
+pub struct CommitState<'s> {
+    /// Everything before the batch, and nothing of it. Not all of it is published.
+    pub view: &'s ReadView,
+    /// The commits since the oldest open transaction began, up to [`view`](Self::view).
+    pub recent: &'s RecentCommits,
+}
+
+/// Checks a batch at its commit, and completes it with operations that depend on the state then.
 ///
 /// Synchronous index maintenance reads the old record in a stage and deletes its index entries.
 pub trait CommitStage: Send {
+    /// Called once, by the leader, before [`stage`](Self::stage). `batch` has its sequence numbers, and nothing staged.
+    ///
+    /// # Errors
+    /// An error fails this batch alone: nothing of it is written.
+    fn check(&mut self, state: &CommitState<'_>, batch: &StoreBatch) -> Result<()> {
+        let _ = (state, batch);
+        Ok(())
+    }
+
     /// Called once, by the leader, before the batch is appended to the log.
     ///
     /// `view` contains everything committed before `batch`, and nothing of `batch`. [`StoreBatch::first_sequence`] is
@@ -95,6 +116,18 @@ impl Store {
         sync: SyncMode,
     ) -> Result<SequenceNumber> {
         self.inner.pipeline().commit(batch, stage, sync)
+    }
+
+    /// A view of everything committed so far, at which a transaction reads: all commits after it are recorded. Costs about
+    /// as much as a [`read_view`](Self::read_view); each commit costs an allocation and a copy of its keys as long as it
+    /// exists.
+    pub fn transaction_view(&self) -> TransactionView {
+        TransactionView::open(self.inner.clone())
+    }
+
+    /// The record of recent commits.
+    pub fn recent_commits(&self) -> &RecentCommits {
+        &self.inner.recent
     }
 
     /// Commits a batch that puts `value` under `key` of `tree`, and returns its sequence number.
@@ -149,6 +182,11 @@ impl CommitEnv for StoreInner {
 
     fn view_before(&self, applied: SequenceNumber) -> ReadView {
         ReadView::unregistered(self.shared(), applied)
+    }
+
+    #[inline]
+    fn recent(&self) -> &RecentCommits {
+        &self.recent
     }
 
     #[inline]

@@ -15,9 +15,11 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 
+use super::CommitState;
 use super::log::{Log, LogState};
 use super::pressure::Pressure;
 use super::queue::{CommitQueue, CommitRequest};
+use super::recent::RecentCommits;
 use super::targets::ActiveBytes;
 use super::writes::PendingWrites;
 use crate::batch::PlacedOperation;
@@ -57,6 +59,9 @@ pub(in crate::store) trait CommitEnv {
 
     /// An unregistered view of the state at `applied`, the number of the last applied write.
     fn view_before(&self, applied: SequenceNumber) -> ReadView;
+
+    /// The record of recent commits.
+    fn recent(&self) -> &RecentCommits;
 
     /// Slows writers down.
     fn pressure(&self) -> &Pressure;
@@ -99,7 +104,9 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
         request.batch.assign(first);
         if let Some(mut stage) = request.stage.take() {
             let before = request.batch.sequence_count();
-            stage.stage(&self.env.view_before(log.applied), &mut request.batch)?;
+            let view = self.env.view_before(log.applied);
+            stage.check(&CommitState { view: &view, recent: self.env.recent() }, &request.batch)?;
+            stage.stage(&view, &mut request.batch)?;
             if request.batch.sequence_count() != before {
                 return Err(Error::internal("a staged batch took further sequence numbers"));
             }
@@ -209,6 +216,15 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
             }
             Ok(())
         })
+    }
+
+    /// Records published writes for open transactions. Called after [`publish`](Self::publish), under the same lock.
+    #[inline]
+    pub(super) fn record<W: PendingWrites>(&self, writes: &W, last: SequenceNumber) -> Result<()> {
+        if self.env.recent().is_needed() {
+            self.env.recent().record(last, writes)?;
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ struct ClosedLog {
     snapshots: Snapshots,
     counters: Counters,
     active_bytes: ActiveBytes,
+    recent: RecentCommits,
     pressure: Pressure,
     tree: Arc<Tree>,
     works: Cell<usize>,
@@ -39,6 +40,7 @@ impl ClosedLog {
             snapshots: Snapshots::default(),
             counters: Counters::default(),
             active_bytes: ActiveBytes::default(),
+            recent: RecentCommits::new(1 << 20),
             pressure: Pressure::new(&options, runtime, work),
             tree: Arc::new(Tree::new(
                 1,
@@ -77,6 +79,10 @@ impl CommitEnv for ClosedLog {
 
     fn active_bytes(&self) -> &ActiveBytes {
         &self.active_bytes
+    }
+
+    fn recent(&self) -> &RecentCommits {
+        &self.recent
     }
 
     fn pressure(&self) -> &Pressure {

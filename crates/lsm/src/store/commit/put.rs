@@ -69,6 +69,7 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
         put.operation.number = sequence;
         self.write(log, &put, sequence, false)?;
         self.publish(log, sequence, std::iter::once(sync))?;
+        self.record(&put, sequence)?;
         Ok(Some(sequence))
     }
 }

@@ -29,6 +29,7 @@ use crate::row_cache::RowCache;
 use crate::store::commit::CommitQueue;
 use crate::store::commit::log::Log;
 use crate::store::commit::pressure::Pressure;
+use crate::store::commit::recent::RecentCommits;
 use crate::store::commit::targets::ActiveBytes;
 use crate::store::files::StoreFiles;
 use crate::store::health::Health;
@@ -170,6 +171,7 @@ impl StoreInner {
             trees: TreeDirectory::new(trees),
             snapshots: Snapshots::default(),
             commits: CommitQueue::default(),
+            recent: RecentCommits::new(options.recent_commit_bytes),
             tombstone_removal: Mutex::new(()),
             active_bytes: ActiveBytes::default(),
             health: Health::new(options.read_only, work.clone()),

@@ -27,13 +27,14 @@ impl Snapshots {
     /// Publishes all writes up to `sequence`. Never decreases.
     #[inline]
     pub(crate) fn publish(&self, sequence: SequenceNumber) {
-        self.published.fetch_max(sequence, Ordering::AcqRel);
+        // Sequentially consistent with the count of open transactions: see the record of recent commits.
+        self.published.fetch_max(sequence, Ordering::SeqCst);
     }
 
     /// Registers the newest published number and returns it.
     pub(crate) fn register(&self) -> SequenceNumber {
         let mut registered = self.registered.lock();
-        let sequence = self.published();
+        let sequence = self.published.load(Ordering::SeqCst);
         *registered.entry(sequence).or_insert(0) += 1;
         sequence
     }
