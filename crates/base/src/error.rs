@@ -21,7 +21,8 @@ pub enum ErrorKind {
     LimitExceeded,
     /// The named collection, index, file or key does not exist.
     NotFound,
-    /// The named object exists already, or a concurrent operation uses it.
+    /// The named object exists already, a concurrent operation uses it, or a concurrent commit changed what this one depends
+    /// on: choose another name, wait, or run the transaction again.
     Conflict,
     /// Another process, or another handle in this process, has the database open.
     Locked,
@@ -54,7 +55,7 @@ impl ErrorKind {
             Self::InvalidInput => "fix the input and try again",
             Self::LimitExceeded => "make the input smaller",
             Self::NotFound => "check the name",
-            Self::Conflict => "choose another name, or wait for the other operation",
+            Self::Conflict => "choose another name, wait for the other operation, or run the transaction again",
             Self::Locked => "close the other opener first",
             Self::Corruption => {
                 "restore the file from a copy; `bolide check` shows the extent, and `bolide repair` copies what is left to a new database"

@@ -14,6 +14,7 @@ use bolide_table::BlockCache;
 
 use crate::catch_panic::CaughtExtractor;
 use crate::index_set::Index;
+use crate::transaction::TransactionFlaw;
 
 /// Replaces an index over the records in a tree.
 #[doc(hidden)]
@@ -46,6 +47,8 @@ pub struct Components {
     pub(crate) extractors: BTreeMap<String, Arc<dyn AttributeExtractor>>,
     /// Wraps the indexes; tests inject errors with it.
     index_wrapper: Option<IndexWrapper>,
+    /// A mistake of transactions; only tests plant one.
+    pub(crate) transaction_flaw: Option<TransactionFlaw>,
 }
 
 impl Components {
@@ -62,6 +65,7 @@ impl Components {
             cache: None,
             extractors: BTreeMap::new(),
             index_wrapper: None,
+            transaction_flaw: None,
         }
     }
 
@@ -140,6 +144,14 @@ impl Components {
     #[must_use]
     pub fn index_wrapper(mut self, wrapper: IndexWrapper) -> Self {
         self.index_wrapper = Some(wrapper);
+        self
+    }
+
+    /// Plants a mistake in all transactions, for the tests of the test kit.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn transaction_flaw(mut self, flaw: Option<TransactionFlaw>) -> Self {
+        self.transaction_flaw = flaw;
         self
     }
 

@@ -107,6 +107,10 @@ enum AnswerSource {
 }
 
 impl Answers {
+    pub(crate) fn new(answers: Vec<Answer>, outcome: Outcome) -> Self {
+        Self { answers, outcome }
+    }
+
     /// How many records satisfy the query, up to its limit; also for [`Query::count`], which returns no answers.
     ///
     /// ```

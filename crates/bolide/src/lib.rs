@@ -89,6 +89,7 @@ mod collection_options;
 mod components;
 mod damaged;
 mod db;
+mod expectation;
 mod fetching;
 mod find;
 mod find_newest;
@@ -116,6 +117,7 @@ mod stale_deletions;
 mod stale_removal;
 mod stale_share;
 mod stats;
+mod transaction;
 mod write;
 mod write_batch;
 
@@ -154,6 +156,7 @@ pub use components::Components;
 #[doc(hidden)]
 pub use components::IndexWrapper;
 pub use db::Db;
+pub use expectation::Expected;
 pub use find::{Answer, AnswerRef, Answers, Outcome};
 pub use find_options::FindOptions;
 pub use handle::Collection;
@@ -166,4 +169,10 @@ pub use progress::BuildProgress;
 pub use salvage::{RebuiltIndex, RepairOptions, RepairReport, RepairedCollection, repair};
 pub use snapshot::Snapshot;
 pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};
+#[doc(hidden)]
+pub use transaction::TransactionFlaw;
+pub use transaction::{
+    Isolation, Savepoint, Transaction, TransactionAnswerIter, TransactionAnswers, TransactionCursor,
+    TransactionIter, TransactionOptions,
+};
 pub use write_batch::WriteBatch;

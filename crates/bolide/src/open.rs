@@ -53,6 +53,9 @@ const RECLAIM: &str = "freeing unreachable space in the region of an index";
 /// The row cache gets this fraction of the cache bytes.
 const ROW_CACHE_FRACTION: usize = 16;
 
+/// The record of recent commits takes at most this much memory, and at most a quarter of that of caches and memtables.
+const MAX_RECENT_COMMIT_BYTES: usize = 256 << 20;
+
 /// Opens the database in `path`.
 pub(crate) fn open(
     path: &Path,
@@ -179,6 +182,8 @@ fn caches(options: &Options, components: &Components) -> (usize, Arc<BlockCache>
 fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_bytes: usize) -> StoreOptions {
     let mut store = StoreOptions::new(path);
     store.row_cache_bytes = row_cache_bytes;
+    let memory_bytes = options.cache_bytes.saturating_add(options.memtable_bytes);
+    store.recent_commit_bytes = (memory_bytes / 4).min(MAX_RECENT_COMMIT_BYTES);
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
     // Background work starts once the filters of the indexes are installed.

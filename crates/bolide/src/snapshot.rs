@@ -35,6 +35,11 @@ impl Snapshot {
         Self { view: Arc::new(handle.engine.store.read_view()), handle }
     }
 
+    /// The snapshot of `view`, of the database of `handle`.
+    pub(crate) fn of_view(view: ReadView, handle: Arc<Handle>) -> Self {
+        Self { view: Arc::new(view), handle }
+    }
+
     /// The sequence number of the last visible write; 0 if there was none yet.
     ///
     /// ```

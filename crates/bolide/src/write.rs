@@ -15,13 +15,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::{CommitStage, Operation, ReadView, StoreBatch, SyncMode};
+use bolide_lsm::{CommitStage, CommitState, Operation, ReadView, StoreBatch, SyncMode};
 
 use crate::check::of_record;
 use crate::handle::Engine;
 use crate::index_set::IndexSetChange;
 use crate::schema::OpenCollection;
-use crate::write_batch::{BatchPart, WriteBatch};
+use crate::write_batch::{BatchChecks, BatchPart, WriteBatch};
 
 impl Engine {
     /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is
@@ -53,12 +53,13 @@ impl Engine {
         if !batch.parts.iter().all(is_current) {
             batch = batch.rederived(|_| true)?;
         }
-        let stage = if batch.parts.iter().any(|part| part.indexes.needs_stage()) {
-            if let Some(superseded) = superseded_puts(&batch) {
-                batch = batch.rederived(|position| !superseded.contains(&position))?;
-            }
-            let parts = std::mem::take(&mut batch.parts);
-            Some(Box::new(OldRecords { parts }) as Box<dyn CommitStage>)
+        let needs_stage = batch.parts.iter().any(|part| part.indexes.needs_stage());
+        if needs_stage && let Some(superseded) = superseded_puts(&batch) {
+            batch = batch.rederived(|position| !superseded.contains(&position))?;
+        }
+        let stage = if needs_stage || batch.is_checked() {
+            let (checks, parts) = (batch.take_checks(), std::mem::take(&mut batch.parts));
+            Some(Box::new(BatchStage { checks, parts }) as Box<dyn CommitStage>)
         } else {
             None
         };
@@ -120,8 +121,9 @@ fn superseded_puts(batch: &WriteBatch) -> Option<HashSet<usize>> {
     (!superseded.is_empty()).then_some(superseded)
 }
 
-/// Passes old records to the indexes that need them.
-struct OldRecords {
+/// Runs the checks of a batch, and passes old records to the indexes that need them.
+struct BatchStage {
+    checks: BatchChecks,
     parts: Vec<BatchPart>,
 }
 
@@ -133,7 +135,11 @@ struct LastWrite {
     sequence: SequenceNumber,
 }
 
-impl CommitStage for OldRecords {
+impl CommitStage for BatchStage {
+    fn check(&mut self, state: &CommitState<'_>, batch: &StoreBatch) -> Result<()> {
+        if self.checks.is_empty() { Ok(()) } else { self.checks.run(state, batch, &self.parts) }
+    }
+
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         for part in self.parts.iter().filter(|part| part.indexes.needs_stage()) {
             let table = view.tree(part.collection.tree)?;

@@ -3,11 +3,12 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bolide_base::limits::MAX_KEY_BYTES;
+use bolide_base::limits::{MAX_BATCH_BYTES, MAX_KEY_BYTES};
 use bolide_base::{EntryKind, Error, Result, TreeId};
-use bolide_lsm::{Operation, StoreBatch};
+use bolide_lsm::{BatchMark, CommitState, Operation, StoreBatch};
 
 use crate::check::of_record;
+use crate::expectation::{self, Expectation, Expected};
 use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::key_range::KeyRange;
@@ -39,6 +40,68 @@ pub struct WriteBatch {
     pub(crate) parts: Vec<BatchPart>,
     /// Number of writes of the user; index entries are not counted.
     writes: usize,
+    /// In the order of the calls.
+    expectations: Vec<Expectation>,
+    /// Memory of the expectations.
+    expectation_bytes: usize,
+    /// A check inside the commit.
+    check: Option<Arc<dyn BatchCheck>>,
+}
+
+/// A write of the user in a batch, with its collection.
+pub(crate) enum OwnOperation<'b> {
+    /// Key and record.
+    Put(&'b Arc<OpenCollection>, &'b [u8], &'b [u8]),
+    /// The key.
+    Delete(&'b Arc<OpenCollection>, &'b [u8]),
+    /// The first key, and the first key behind the range.
+    DeleteRange(&'b Arc<OpenCollection>, &'b [u8], &'b [u8]),
+}
+
+impl<'b> OwnOperation<'b> {
+    pub(crate) fn collection(&self) -> &'b Arc<OpenCollection> {
+        match self {
+            Self::Put(collection, ..) | Self::Delete(collection, _) | Self::DeleteRange(collection, ..) => collection,
+        }
+    }
+}
+
+/// A check of a batch inside its commit.
+pub(crate) trait BatchCheck: std::fmt::Debug + Send + Sync {
+    /// Checks `batch` against the state at its commit.
+    ///
+    /// # Errors
+    /// An error fails the batch: nothing of it is written.
+    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch) -> Result<()>;
+}
+
+/// The checks of a batch inside its commit, without the batch.
+#[derive(Debug)]
+pub(crate) struct BatchChecks {
+    expectations: Vec<Expectation>,
+    check: Option<Arc<dyn BatchCheck>>,
+}
+
+impl BatchChecks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.expectations.is_empty() && self.check.is_none()
+    }
+
+    /// Checks `batch`, which writes to the collections of `parts`.
+    ///
+    /// # Errors
+    /// `Conflict`; `Corruption` or `Io` from reading.
+    pub(crate) fn run(
+        &self,
+        state: &CommitState<'_>,
+        batch: &StoreBatch,
+        parts: &[BatchPart],
+    ) -> Result<()> {
+        if !self.expectations.is_empty() {
+            expectation::check(&self.expectations, parts, state, batch)?;
+        }
+        self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch))
+    }
 }
 
 /// A collection that a batch writes to.
@@ -113,7 +176,52 @@ impl WriteBatch {
         self.delete_range_in(&collection.state, &start, &end)
     }
 
-    /// The number of writes.
+    /// Makes the commit depend on the state of the record under `key`: if it is not as expected, nothing of the batch is
+    /// written, and the commit fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    ///
+    /// The check is part of the commit: no write of another thread comes between the check and the writes. It includes the
+    /// effects of the earlier writes of this batch, and of all commits before it. It costs the lookup of one key, while
+    /// other writers wait. A batch without writes is only checked.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key over its limit, and if the expectations of the batch take more than
+    /// [`MAX_BATCH_BYTES`](crate::limits::MAX_BATCH_BYTES).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, ErrorKind, Expected, Options, WriteBatch};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let users = db.create_collection("users", Default::default())?;
+    /// let insert = |record: &[u8]| {
+    ///     let mut batch = WriteBatch::new();
+    ///     batch.expect(&users, b"ann", Expected::Absent)?;
+    ///     batch.put(&users, b"ann", record)?;
+    ///     db.write(batch)
+    /// };
+    /// let first = insert(br#"{"visits":1}"#)?;
+    /// assert_eq!(insert(br#"{"visits":7}"#).unwrap_err().kind(), ErrorKind::Conflict);
+    /// // Replaces exactly the record that was read.
+    /// let mut batch = WriteBatch::new();
+    /// batch.expect(&users, b"ann", Expected::Sequence(first))?;
+    /// batch.put(&users, b"ann", br#"{"visits":2}"#)?;
+    /// db.write(batch)?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn expect(&mut self, collection: &Collection, key: &[u8], expected: Expected) -> Result<()> {
+        check_key(key)?;
+        let tree = collection.state.tree;
+        let expectation = Expectation { tree, key: key.to_vec(), expected, writes_before: self.writes };
+        let bytes = self.expectation_bytes + expectation.memory_bytes();
+        if bytes > MAX_BATCH_BYTES {
+            let subject = "the expectations of a write batch in bytes";
+            return Err(Error::limit_exceeded(subject, bytes as u64, MAX_BATCH_BYTES as u64));
+        }
+        self.part(&collection.state);
+        self.expectation_bytes = bytes;
+        self.expectations.push(expectation);
+        Ok(())
+    }
+
+    /// The number of writes. Expectations are not counted.
     ///
     /// ```
     /// assert_eq!(bolide::WriteBatch::new().len(), 0);
@@ -140,7 +248,7 @@ impl WriteBatch {
         self.store.len_bytes()
     }
 
-    /// Removes all writes and retains the memory.
+    /// Removes all writes and expectations and retains the memory.
     ///
     /// ```
     /// let mut batch = bolide::WriteBatch::new();
@@ -149,11 +257,59 @@ impl WriteBatch {
     pub fn clear(&mut self) {
         self.store.clear();
         self.parts.clear();
+        self.expectations.clear();
+        self.expectation_bytes = 0;
+        self.check = None;
         self.writes = 0;
     }
 
     pub(crate) fn with_room(bytes: usize) -> Self {
         Self { store: StoreBatch::with_capacity(bytes + 64), ..Self::default() }
+    }
+
+    /// Deletes the keys of `collection` from `start` to `end`, exclusive.
+    pub(crate) fn delete_half_open(&mut self, collection: &Collection, start: &[u8], end: &[u8]) -> Result<()> {
+        self.delete_range_in(&collection.state, start, end)
+    }
+
+    /// The present end of the batch, for [`truncate`](Self::truncate): a position, and the number of writes.
+    pub(crate) fn position(&self) -> (BatchMark, usize) {
+        (self.store.mark(), self.writes)
+    }
+
+    /// Removes the writes after a [`position`](Self::position) of this batch.
+    pub(crate) fn truncate(&mut self, mark: BatchMark, writes: usize) {
+        self.store.truncate(mark);
+        self.writes = writes;
+    }
+
+    /// The writes of the user in their order.
+    pub(crate) fn own_operations(&self) -> impl Iterator<Item = OwnOperation<'_>> {
+        self.store.operations().filter(|placed| !placed.derived).filter_map(|placed| {
+            let collection = self.collection_of(placed.tree).ok()?;
+            Some(match placed.operation {
+                Operation::Entry { kind: EntryKind::Put, key, value } => {
+                    OwnOperation::Put(collection, key, value)
+                }
+                Operation::Entry { key, .. } => OwnOperation::Delete(collection, key),
+                Operation::RangeDelete { start, end } => OwnOperation::DeleteRange(collection, start, end),
+            })
+        })
+    }
+
+    /// Adds a check inside the commit, in place of an earlier one.
+    pub(crate) fn set_check(&mut self, check: Arc<dyn BatchCheck>) {
+        self.check = Some(check);
+    }
+
+    /// True if the commit checks the batch.
+    pub(crate) fn is_checked(&self) -> bool {
+        !self.expectations.is_empty() || self.check.is_some()
+    }
+
+    /// Removes the checks, for the commit.
+    pub(crate) fn take_checks(&mut self) -> BatchChecks {
+        BatchChecks { expectations: std::mem::take(&mut self.expectations), check: self.check.take() }
     }
 
     fn put_in(
@@ -237,7 +393,17 @@ impl WriteBatch {
     /// The same writes with entries of the current indexes of the collections. Entries are derived only from puts at
     /// the positions for which `derives` returns true.
     pub(crate) fn rederived(&self, derives: impl Fn(usize) -> bool) -> Result<Self> {
-        let mut rederived = Self { store: StoreBatch::with_capacity(self.len_bytes()), ..Self::default() };
+        let mut rederived = Self {
+            store: StoreBatch::with_capacity(self.len_bytes()),
+            expectations: self.expectations.clone(),
+            expectation_bytes: self.expectation_bytes,
+            check: self.check.clone(),
+            ..Self::default()
+        };
+        for part in &self.parts {
+            // A collection with expectations alone is a part too.
+            rederived.part(&part.collection);
+        }
         let writes = self.store.operations().filter(|placed| !placed.derived);
         for (position, placed) in writes.enumerate() {
             let collection = self.collection_of(placed.tree)?;
@@ -277,7 +443,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 /// A range as its first key and the first key after it; `None` if it is empty.
-fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let behind = |mut key: Vec<u8>| {
         key.push(0);
         key

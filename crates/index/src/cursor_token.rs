@@ -4,7 +4,8 @@
 //! token    hexadecimal digits of:
 //!          version       1 byte    1
 //!          query         8 bytes   fingerprint of predicates, order and limit per value, little-endian
-//!          snapshot      varint    0: the latest state; else 1 + the snapshot's sequence number
+//!          snapshot      varint    0: the latest state; else 1 + the snapshot's sequence number, or 1 + the number of the
+//!                                  transaction with bit 62
 //!          sequence      varint    of the last answer
 //!          value         n bytes   encoded value of the last answer in a value order; else empty
 //!          checksum      4 bytes   of all preceding bytes, little-endian
@@ -23,6 +24,9 @@
 //!   two pages gets a new sequence number. So it may disappear from a later page, or appear on one (oldest first: at the
 //!   end) although an earlier version was returned.
 //!
+//! * **In a transaction**: the query continues in the same transaction, which reads its snapshot and its own writes. Their
+//!   sequence numbers are provisional. Elsewhere the token has expired: no snapshot has its number.
+//!
 //! [`ErrorKind::Expired`]: bolide_base::ErrorKind::Expired
 
 use std::fmt;
@@ -34,6 +38,8 @@ use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
 
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
+/// The flag of the number of a transaction, in the place of the number of a snapshot.
+const TRANSACTION: u64 = 1 << 62;
 
 /// The position where a query stopped; see the [module](self) for its guarantees. Its text form is opaque.
 ///
@@ -54,9 +60,43 @@ pub struct CursorToken {
 }
 
 impl CursorToken {
-    /// The sequence number of the snapshot of the query; `None` for the latest state.
+    /// The sequence number of the snapshot of the query; `None` for the latest state. For a token of a transaction it is a
+    /// number that no snapshot has.
     pub fn snapshot(&self) -> Option<SequenceNumber> {
         self.snapshot
+    }
+
+    /// The number of the transaction of the query, if it ran in one.
+    pub fn transaction(&self) -> Option<u64> {
+        self.snapshot.filter(|number| number & TRANSACTION != 0).map(|number| number ^ TRANSACTION)
+    }
+
+    /// The token of a query with this fingerprint in a transaction, after the answer with this number and value. The
+    /// number of the transaction is below 2^62.
+    pub(crate) fn of_transaction(
+        query: u64,
+        transaction: u64,
+        sequence: SequenceNumber,
+        value: Vec<u8>,
+    ) -> Self {
+        Self { query, snapshot: Some(TRANSACTION | transaction), sequence, value }
+    }
+
+    /// The same position in the transaction with this number, which is below 2^62.
+    #[must_use]
+    pub fn in_transaction(self, transaction: u64) -> Self {
+        Self { snapshot: Some(TRANSACTION | transaction), ..self }
+    }
+
+    /// The value and the sequence number of the last answer.
+    pub(crate) fn position(&self) -> (&[u8], SequenceNumber) {
+        (&self.value, self.sequence)
+    }
+
+    /// The same position at the snapshot with this sequence number.
+    #[must_use]
+    pub fn at_snapshot(&self, sequence: SequenceNumber) -> Self {
+        Self { snapshot: Some(sequence), ..self.clone() }
     }
 }
 
@@ -104,10 +144,12 @@ fn decode(text: &str) -> Option<CursorToken> {
         return None;
     }
     let (query, snapshot, sequence) = (decoder.u64()?, decoder.varint()?, decoder.varint()?);
-    if sequence > MAX_SEQUENCE || snapshot > MAX_SEQUENCE + 1 {
+    let snapshot = snapshot.checked_sub(1);
+    let is_number = |number: u64| number <= MAX_SEQUENCE || number & !(TRANSACTION - 1) == TRANSACTION;
+    if sequence > MAX_SEQUENCE || !snapshot.is_none_or(is_number) {
         return None;
     }
-    Some(CursorToken { query, snapshot: snapshot.checked_sub(1), sequence, value: decoder.rest().to_vec() })
+    Some(CursorToken { query, snapshot, sequence, value: decoder.rest().to_vec() })
 }
 
 #[cfg(test)]
@@ -120,7 +162,7 @@ mod tests {
         #[test]
         fn text_round_trips_and_no_damage_passes(
             query in any::<u64>(),
-            snapshot in proptest::option::of(0..=MAX_SEQUENCE),
+            snapshot in proptest::option::of(prop_oneof![0..=MAX_SEQUENCE, TRANSACTION..2 * TRANSACTION]),
             sequence in 0..=MAX_SEQUENCE,
             value in proptest::collection::vec(any::<u8>(), 0..20),
             damage in any::<(prop::sample::Index, char)>(),

@@ -41,6 +41,7 @@ pub mod ps_tree;
 pub mod ps_tree_index;
 pub mod query;
 mod record_check;
+mod record_query;
 mod scan;
 pub mod secondary_index;
 mod short_bytes;
@@ -80,6 +81,7 @@ pub use predicate::{Condition, Predicate, ValueRange};
 pub use ps_tree_index::{PsCosts, PsTreeIndex};
 pub use query::{CompiledQuery, Order, Projection, Query};
 pub use record_check::{RecordCheck, check_record};
+pub use record_query::{Rank, RecordQuery};
 pub use secondary_index::{
     DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
     StaleEntry, slots_of,

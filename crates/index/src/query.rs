@@ -218,6 +218,31 @@ impl Query {
         self
     }
 
+    /// Returns whole records: without the effects of [`select`](Self::select), [`keys_only`](Self::keys_only) and
+    /// [`count`](Self::count).
+    ///
+    /// ```
+    /// use bolide_index::{Projection, Query};
+    /// assert_eq!(Query::new().count().with_records().projection(), Projection::Records);
+    /// ```
+    #[must_use]
+    pub fn with_records(mut self) -> Self {
+        self.projection = Projection::Records;
+        self.select.clear();
+        self
+    }
+
+    /// Starts with the first answer: without the token of [`after`](Self::after).
+    ///
+    /// ```
+    /// assert!(bolide_index::Query::new().from_start().token().is_none());
+    /// ```
+    #[must_use]
+    pub fn from_start(mut self) -> Self {
+        self.after = None;
+        self
+    }
+
     /// Answers with the values at these paths instead of records, in [`Row::values`](crate::Row::values). If an index
     /// includes all of them and its candidates need no validation, the table is not read.
     ///
