@@ -55,7 +55,9 @@ impl ErrorKind {
             Self::InvalidInput => "fix the input and try again",
             Self::LimitExceeded => "make the input smaller",
             Self::NotFound => "check the name",
-            Self::Conflict => "choose another name, wait for the other operation, or run the transaction again",
+            Self::Conflict => {
+                "choose another name, wait for the other operation, or run the transaction again"
+            }
             Self::Locked => "close the other opener first",
             Self::Corruption => {
                 "restore the file from a copy; `bolide check` shows the extent, and `bolide repair` copies what is left to a new database"

@@ -7,7 +7,6 @@ use bolide_base::{EntryKind, Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::{CommitState, Operation, StoreBatch};
 
 use crate::schema::OpenCollection;
-use crate::write_batch::BatchPart;
 
 /// The expected state of a record, for [`WriteBatch::expect`](crate::WriteBatch::expect).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,12 +61,13 @@ impl Expectation {
 }
 
 /// Checks `expectations`, in their order, against the state before `batch` and the effects of its earlier writes.
+/// `collection_of` returns the collection in a tree, for messages.
 ///
 /// # Errors
 /// `Conflict` for the first one that does not hold; `Corruption` or `Io` from reading.
-pub(crate) fn check(
+pub(crate) fn check<'c>(
     expectations: &[Expectation],
-    parts: &[BatchPart],
+    collection_of: impl Fn(TreeId) -> Option<&'c OpenCollection>,
     state: &CommitState<'_>,
     batch: &StoreBatch,
 ) -> Result<()> {
@@ -85,10 +85,12 @@ pub(crate) fn check(
                     }
                 }
                 Operation::RangeDelete { start, end } => {
-                    let within = |(tree, key): &(TreeId, &[u8])| {
-                        *tree == placed.tree && start <= *key && *key < end
-                    };
-                    written.iter_mut().filter(|(at, _)| within(at)).for_each(|(_, effect)| *effect = Some(None));
+                    let within =
+                        |(tree, key): &(TreeId, &[u8])| *tree == placed.tree && start <= *key && *key < end;
+                    written
+                        .iter_mut()
+                        .filter(|(at, _)| within(at))
+                        .for_each(|(_, effect)| *effect = Some(None));
                 }
             }
         }
@@ -98,15 +100,18 @@ pub(crate) fn check(
             _ => state.view.newest_sequence(expectation.tree, &expectation.key)?,
         };
         if !expectation.expected.holds(found) {
-            return Err(unmet(expectation, found, parts));
+            return Err(unmet(expectation, found, collection_of(expectation.tree)));
         }
     }
     Ok(())
 }
 
-fn unmet(expectation: &Expectation, found: Option<SequenceNumber>, parts: &[BatchPart]) -> Error {
-    let part = parts.iter().find(|part| part.collection.tree == expectation.tree);
-    let at = part.map_or_else(String::new, |part| place_of(&part.collection, &expectation.key));
+fn unmet(
+    expectation: &Expectation,
+    found: Option<SequenceNumber>,
+    collection: Option<&OpenCollection>,
+) -> Error {
+    let at = collection.map_or_else(String::new, |collection| place_of(collection, &expectation.key));
     let found = found.map_or_else(|| "there is none".to_owned(), |found| format!("write {found} put one"));
     Error::new(ErrorKind::Conflict, format!("{at}: expected {}, but {found}", expectation.expected))
 }

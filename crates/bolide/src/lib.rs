@@ -59,6 +59,7 @@
 //! | open, create, drop, copy, check | [`Db`] |
 //! | copy what is left of a damaged database | [`repair()`] |
 //! | read and write records, create indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
+//! | read and write in a transaction | [`Db::transaction`], [`Transaction`], [`WriteBatch::expect`] |
 //! | iterate in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
 //! | query by attributes | [`Query`], [`Collection::find`], [`Collection::answers`], [`FindOptions`], [`PreparedQuery`] |
 //! | declare an index | [`IndexSpec`] |

@@ -61,7 +61,9 @@ pub(crate) enum OwnOperation<'b> {
 impl<'b> OwnOperation<'b> {
     pub(crate) fn collection(&self) -> &'b Arc<OpenCollection> {
         match self {
-            Self::Put(collection, ..) | Self::Delete(collection, _) | Self::DeleteRange(collection, ..) => collection,
+            Self::Put(collection, ..) | Self::Delete(collection, _) | Self::DeleteRange(collection, ..) => {
+                collection
+            }
         }
     }
 }
@@ -91,14 +93,13 @@ impl BatchChecks {
     ///
     /// # Errors
     /// `Conflict`; `Corruption` or `Io` from reading.
-    pub(crate) fn run(
-        &self,
-        state: &CommitState<'_>,
-        batch: &StoreBatch,
-        parts: &[BatchPart],
-    ) -> Result<()> {
+    pub(crate) fn run(&self, state: &CommitState<'_>, batch: &StoreBatch, parts: &[BatchPart]) -> Result<()> {
         if !self.expectations.is_empty() {
-            expectation::check(&self.expectations, parts, state, batch)?;
+            let collection_of = |tree| {
+                let part = parts.iter().find(|part| part.collection.tree == tree);
+                part.map(|part| &*part.collection)
+            };
+            expectation::check(&self.expectations, collection_of, state, batch)?;
         }
         self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch))
     }
@@ -268,7 +269,12 @@ impl WriteBatch {
     }
 
     /// Deletes the keys of `collection` from `start` to `end`, exclusive.
-    pub(crate) fn delete_half_open(&mut self, collection: &Collection, start: &[u8], end: &[u8]) -> Result<()> {
+    pub(crate) fn delete_half_open(
+        &mut self,
+        collection: &Collection,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<()> {
         self.delete_range_in(&collection.state, start, end)
     }
 

@@ -1,5 +1,7 @@
 //! Expectations of batches.
 
+#![allow(clippy::disallowed_methods, reason = "threads of the test")]
+
 mod support;
 
 use std::sync::Arc;
@@ -66,7 +68,8 @@ fn the_message_names_collection_and_key_and_nothing_is_written() -> Result<()> {
     batch.expect(&notes, b"user:7", Expected::Absent)?;
     let error = db.write(batch).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    let message = format!("collection \"notes\", key user:7: expected no record, but write {sequence} put one");
+    let message =
+        format!("collection \"notes\", key user:7: expected no record, but write {sequence} put one");
     assert_eq!(error.message(), message);
     assert_eq!(notes.get(b"other")?, None);
     Ok(())

@@ -1,10 +1,12 @@
 //! Transactions: increments by many threads, conflicts, own writes, savepoints, schema changes.
 
+#![allow(clippy::disallowed_methods, reason = "threads of the test")]
+
 mod support;
 
 use bolide::{
-    Collection, Db, ErrorKind, Expected, FindOptions, IterOptions, Isolation, Options, Order, Query, Result, SyncMode,
-    Transaction, TransactionOptions, WriteBatch,
+    Collection, Db, ErrorKind, Expected, FindOptions, Isolation, IterOptions, Options, Order, Query, Result,
+    SyncMode, Transaction, TransactionOptions, WriteBatch,
 };
 
 fn begin(db: &Db) -> Transaction {
@@ -140,20 +142,29 @@ fn queries_conflict_with_records_that_satisfy_them_before_or_after() {
     };
     assert!(conflicts(query, |_, notes| notes.put(b"new", &record(5)).unwrap()));
     assert!(!conflicts(query, |_, notes| notes.put(b"new", &record(6)).unwrap()));
-    assert!(conflicts(query, |_, notes| notes.put(b"k4", &record(9)).unwrap()), "it satisfied the query before");
+    assert!(
+        conflicts(query, |_, notes| notes.put(b"k4", &record(9)).unwrap()),
+        "it satisfied the query before"
+    );
     assert!(conflicts(query, |_, notes| notes.put(b"k6", &record(3)).unwrap()));
     assert!(!conflicts(query, |_, notes| notes.put(b"k6", &record(7)).unwrap()));
     assert!(conflicts(query, |_, notes| notes.delete(b"k4").unwrap()));
     assert!(!conflicts(query, |_, notes| notes.delete(b"k6").unwrap()));
     assert!(conflicts(query, |_, notes| notes.delete_range("k".."l").unwrap()));
     assert!(!conflicts(query, |_, notes| notes.delete_range("k5".."l").unwrap()));
-    assert!(!conflicts(query, |_, notes| {
-        notes.put(b"new", &record(5)).unwrap();
-        notes.delete(b"new").unwrap();
-    }), "it is gone again");
-    assert!(conflicts(|tx, notes| drop(tx.find(notes, &Query::new()).unwrap()), |_, notes| {
-        notes.put(b"new", &record(50)).unwrap();
-    }));
+    assert!(
+        !conflicts(query, |_, notes| {
+            notes.put(b"new", &record(5)).unwrap();
+            notes.delete(b"new").unwrap();
+        }),
+        "it is gone again"
+    );
+    assert!(conflicts(
+        |tx, notes| drop(tx.find(notes, &Query::new()).unwrap()),
+        |_, notes| {
+            notes.put(b"new", &record(50)).unwrap();
+        }
+    ));
 }
 
 #[test]
@@ -199,7 +210,9 @@ fn a_transaction_without_writes_always_commits() -> Result<()> {
 
 #[test]
 fn snapshot_isolation_admits_write_skew_and_refuses_lost_updates() -> Result<()> {
-    for (isolation, second) in [(Isolation::Snapshot, None), (Isolation::Serializable, Some(ErrorKind::Conflict))] {
+    for (isolation, second) in
+        [(Isolation::Snapshot, None), (Isolation::Serializable, Some(ErrorKind::Conflict))]
+    {
         let db = support::tiny_db();
         let notes = notes(&db);
         let options = TransactionOptions::default().isolation(isolation);
@@ -268,7 +281,9 @@ fn limits_and_wrong_uses_are_refused() -> Result<()> {
     let other = support::tiny_db();
     let foreign = other.create_collection("notes", support::tiny_collection())?;
     let tx = begin(&db);
-    for result in [tx.put(&foreign, b"k", &record(1)), tx.get(&foreign, b"k").map(drop), tx.iter(&foreign).map(drop)] {
+    for result in
+        [tx.put(&foreign, b"k", &record(1)), tx.get(&foreign, b"k").map(drop), tx.iter(&foreign).map(drop)]
+    {
         assert_eq!(kind(result), Some(ErrorKind::InvalidInput));
     }
     let snapshot = db.snapshot();
@@ -282,7 +297,7 @@ fn limits_and_wrong_uses_are_refused() -> Result<()> {
     let over = (0..100_u8).find_map(|key| small.put(&notes, &[key], &record(1)).err()).unwrap();
     assert_eq!(over.kind(), ErrorKind::LimitExceeded);
     assert!(over.message().contains("max_bytes"), "{over}");
-    assert!(small.memory_bytes() <= 2_000);
+    assert!(small.memory_bytes() <= 2_000, "{}", small.memory_bytes());
     let small = db.begin(TransactionOptions::default().max_bytes(2_000))?;
     let over = (0..100_u8).find_map(|key| small.get(&notes, &[key]).err()).unwrap();
     assert_eq!(over.kind(), ErrorKind::LimitExceeded);

@@ -233,10 +233,6 @@ impl Query {
     }
 
     /// Starts with the first answer: without the token of [`after`](Self::after).
-    ///
-    /// ```
-    /// assert!(bolide_index::Query::new().from_start().token().is_none());
-    /// ```
     #[must_use]
     pub fn from_start(mut self) -> Self {
         self.after = None;

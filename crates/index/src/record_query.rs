@@ -68,7 +68,8 @@ impl<'q> RecordQuery<'q> {
         let Some(extractor) = self.extractor else { return Ok(true) };
         let compiled = &self.compiled;
         let matches = |values: &AttributeValues| compiled.matches(values);
-        if check_record(extractor, record, compiled.plan(), &mut self.values, matches)? != RecordCheck::Match {
+        if check_record(extractor, record, compiled.plan(), &mut self.values, matches)? != RecordCheck::Match
+        {
             return Ok(false);
         }
         if self.is_ranked_by_record() {
@@ -86,7 +87,8 @@ impl<'q> RecordQuery<'q> {
 
     /// The selected values of the record that matched last, path by path.
     pub fn selected(&self) -> Vec<Vec<Value>> {
-        let decoded = |slot: &usize| self.values.values(*slot).filter_map(Value::decode).map(|(value, _)| value);
+        let decoded =
+            |slot: &usize| self.values.values(*slot).filter_map(Value::decode).map(|(value, _)| value);
         self.compiled.select.iter().map(|slot| decoded(slot).collect()).collect()
     }
 
@@ -122,7 +124,8 @@ mod tests {
 
     #[test]
     fn predicates_order_and_selection_are_those_of_the_query() {
-        let query = Query::new().range("n", 2..9).eq("s", "x").order(Order::ValueDescending).select(["s", "n"]);
+        let query =
+            Query::new().range("n", 2..9).eq("s", "x").order(Order::ValueDescending).select(["s", "n"]);
         let mut on_records = RecordQuery::new(&query, Some(&JsonExtractor)).unwrap();
         for other in [r#"{"n":9,"s":"x"}"#, r#"{"n":5}"#, r#"{"n":5,"s":"y"}"#, "[]", "{"] {
             assert!(!on_records.evaluate(other.as_bytes()).unwrap(), "{other}");
@@ -150,7 +153,10 @@ mod tests {
         let query = Query::new().order(Order::Oldest);
         let on_records = RecordQuery::new(&query, None).unwrap();
         let token = on_records.token(7, (&[], 12));
-        assert_eq!((token.transaction(), token.to_string().parse::<CursorToken>().unwrap()), (Some(7), token.clone()));
+        assert_eq!(
+            (token.transaction(), token.to_string().parse::<CursorToken>().unwrap()),
+            (Some(7), token.clone())
+        );
         let next = query.after(token);
         let on_records = RecordQuery::new(&next, None).unwrap();
         let after: Vec<bool> = (11..14).map(|sequence| on_records.is_after_token((&[], sequence))).collect();

@@ -224,9 +224,7 @@ impl TransactionAnswers<'_> {
     /// Takes the first of the next answer of the snapshot and the next own record.
     fn take_first(&mut self, on_records: &RecordQuery<'_>) -> Option<RankedAnswer> {
         let own_is_first = match (self.own_answers.last(), &self.pending) {
-            (Some(own), Some(pending)) => {
-                on_records.compare(own.rank(), pending.rank()) == Ordering::Less
-            }
+            (Some(own), Some(pending)) => on_records.compare(own.rank(), pending.rank()) == Ordering::Less,
             (own, _) => own.is_some(),
         };
         if own_is_first { self.own_answers.pop() } else { self.pending.take() }

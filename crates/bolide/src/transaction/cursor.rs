@@ -36,7 +36,11 @@ enum Position {
     None,
     /// A record of the snapshot, at which its cursor is.
     Snapshot,
-    Own { key: Vec<u8>, record: Arc<[u8]>, sequence: SequenceNumber },
+    Own {
+        key: Vec<u8>,
+        record: Arc<[u8]>,
+        sequence: SequenceNumber,
+    },
 }
 
 impl<'t> TransactionCursor<'t> {

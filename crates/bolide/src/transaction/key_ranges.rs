@@ -41,13 +41,15 @@ impl KeyRanges {
 
     /// The last range that touches `start..end`.
     fn touching(&self, start: &[u8], end: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (first, behind) = self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(end))).next_back()?;
+        let (first, behind) =
+            self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(end))).next_back()?;
         (&behind[..] >= start).then(|| (first.clone(), behind.clone()))
     }
 
     /// The range that contains `key`.
     pub(super) fn around(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
-        let (first, end) = self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let (first, end) =
+            self.ends.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
         (key < &end[..]).then_some((first, end))
     }
 
@@ -56,12 +58,16 @@ impl KeyRanges {
     }
 
     /// The common keys with `start..end`, as ranges in ascending order.
-    pub(super) fn common<'r>(&'r self, start: &'r [u8], end: &'r [u8]) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
+    pub(super) fn common<'r>(
+        &'r self,
+        start: &'r [u8],
+        end: &'r [u8],
+    ) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
         let before = self.around(start).map(|(_, behind)| (start, behind.min(end)));
-        let inside = (start < end).then(|| {
-            self.ends.range::<[u8], _>((Bound::Excluded(start), Bound::Excluded(end)))
-        });
-        let inside = inside.into_iter().flatten().map(move |(first, behind)| (&first[..], (&behind[..]).min(end)));
+        let inside =
+            (start < end).then(|| self.ends.range::<[u8], _>((Bound::Excluded(start), Bound::Excluded(end))));
+        let inside =
+            inside.into_iter().flatten().map(move |(first, behind)| (&first[..], (&behind[..]).min(end)));
         before.filter(|_| start < end).into_iter().chain(inside)
     }
 }
@@ -91,8 +97,10 @@ mod tests {
                     assert_eq!(ranges.contains(&[key]), keys.contains(&key), "seed {seed}");
                 }
                 let (low, behind) = (rng.below(40) as u8, rng.below(40) as u8);
-                let common = ranges.common(&[low], &[behind]).flat_map(|(first, end)| first[0]..end[0]).collect();
-                let want: BTreeSet<u8> = keys.iter().copied().filter(|key| (low..behind).contains(key)).collect();
+                let common =
+                    ranges.common(&[low], &[behind]).flat_map(|(first, end)| first[0]..end[0]).collect();
+                let want: BTreeSet<u8> =
+                    keys.iter().copied().filter(|key| (low..behind).contains(key)).collect();
                 assert_eq!(want, common, "seed {seed}");
                 assert_eq!(ranges.bytes, ranges.ends.len() * (RANGE_BYTES + 2), "seed {seed}");
             }

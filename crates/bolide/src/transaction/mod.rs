@@ -46,6 +46,9 @@ use crate::schema::OpenCollection;
 use crate::snapshot::Snapshot;
 use crate::write_batch::{OwnOperation, WriteBatch, check_key, half_open};
 
+/// Memory of a write or a read beside keys and records, in bytes, without the entries of indexes.
+const WRITE_BYTES: usize = 256;
+
 /// Transactions begun so far by this process.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
@@ -96,8 +99,15 @@ struct TransactionState {
     savepoints: Vec<u64>,
     /// Savepoints and cursors so far.
     numbers: u64,
-    /// Cursors that are open, with the collection and the keys within their bounds.
-    cursors: HashMap<u64, (Arc<OpenCollection>, Vec<u8>, Vec<u8>)>,
+    /// Cursors that are open, by their numbers.
+    cursors: HashMap<u64, OpenCursor>,
+}
+
+/// An open cursor: as long as it exists, all keys within its bounds count as read.
+struct OpenCursor {
+    collection: Arc<OpenCollection>,
+    start: Vec<u8>,
+    end: Vec<u8>,
 }
 
 impl TransactionState {
@@ -165,7 +175,7 @@ impl Transaction {
     pub fn put(&self, collection: &Collection, key: &[u8], record: &[u8]) -> Result<()> {
         self.check_own(collection)?;
         let mut state = self.state.lock();
-        self.check_room(&state, 2 * (key.len() + record.len()))?;
+        self.check_room(&state, WRITE_BYTES + 2 * (key.len() + record.len()))?;
         let sequence = next_sequence(&state)?;
         state.batch.put(collection, key, record)?;
         state.own_mut(&collection.state).put(key, record, sequence);
@@ -179,7 +189,7 @@ impl Transaction {
     pub fn delete(&self, collection: &Collection, key: &[u8]) -> Result<()> {
         self.check_own(collection)?;
         let mut state = self.state.lock();
-        self.check_room(&state, 2 * key.len())?;
+        self.check_room(&state, WRITE_BYTES + 2 * key.len())?;
         next_sequence(&state)?;
         state.batch.delete(collection, key)?;
         state.own_mut(&collection.state).delete(key);
@@ -195,7 +205,7 @@ impl Transaction {
         self.check_own(collection)?;
         let Some((start, end)) = half_open(range)? else { return Ok(()) };
         let mut state = self.state.lock();
-        self.check_room(&state, 2 * (start.len() + end.len()))?;
+        self.check_room(&state, WRITE_BYTES + 2 * (start.len() + end.len()))?;
         next_sequence(&state)?;
         state.batch.delete_half_open(collection, &start, &end)?;
         state.own_mut(&collection.state).delete_range(&start, &end);
@@ -244,7 +254,7 @@ impl Transaction {
         let found = self.view.view().get(collection.state.tree, key)?;
         if is_validated {
             let mut state = self.state.lock();
-            self.check_room(&state, key.len())?;
+            self.check_room(&state, WRITE_BYTES + key.len())?;
             state.reads.add_key(&collection.state, key, found.is_some());
         }
         Ok(found.map(|(_, record)| record.to_vec()))
@@ -351,9 +361,10 @@ impl Transaction {
         let mut state = self.state.lock();
         self.check_room(&state, 0)?;
         let number = state.next_number();
-        let (own, scanned) = (state.own(collection.state.tree), (bounds.0.clone(), bounds.1.clone()));
-        state.cursors.insert(number, (collection.state.clone(), scanned.0, scanned.1));
+        let own = state.own(collection.state.tree);
         let collection = collection.state.clone();
+        let (start, end) = bounds.clone();
+        state.cursors.insert(number, OpenCursor { collection: collection.clone(), start, end });
         Ok(TransactionCursor::new(self, collection, own, snapshot, bounds, number))
     }
 
@@ -416,7 +427,8 @@ impl Transaction {
         let mut own = BTreeMap::new();
         for (position, operation) in state.batch.own_operations().enumerate() {
             let collection = operation.collection();
-            let writes = own.entry(collection.tree).or_insert_with(|| (collection.clone(), OwnWrites::default()));
+            let writes =
+                own.entry(collection.tree).or_insert_with(|| (collection.clone(), OwnWrites::default()));
             match operation {
                 OwnOperation::Put(_, key, record) => {
                     writes.1.put(key, record, provisional(position as u64 + 1));
@@ -445,8 +457,8 @@ impl Transaction {
         }
         if options.isolation == Isolation::Serializable {
             // Cursors that were leaked.
-            for (_, (collection, start, end)) in state.cursors.drain() {
-                state.reads.add_range(&collection, &start, &end);
+            for (_, cursor) in state.cursors.drain() {
+                state.reads.add_range(&cursor.collection, &cursor.start, &cursor.end);
             }
         }
         let validation = Arc::new(Validation {
@@ -471,7 +483,9 @@ impl Transaction {
             return Ok(());
         }
         let name = collection.name();
-        Err(Error::invalid_input(format!("the collection {name:?} is of another database than the transaction")))
+        Err(Error::invalid_input(format!(
+            "the collection {name:?} is of another database than the transaction"
+        )))
     }
 
     fn check_readable(&self, collection: &Collection) -> Result<()> {

@@ -195,7 +195,12 @@ impl Validation {
     }
 
     /// Validates the queries of a collection against the written `keys`.
-    fn validate_queries(&self, reads: &CollectionReads, keys: &BTreeSet<&[u8]>, now: &ReadView) -> Result<()> {
+    fn validate_queries(
+        &self,
+        reads: &CollectionReads,
+        keys: &BTreeSet<&[u8]>,
+        now: &ReadView,
+    ) -> Result<()> {
         let set = reads.collection.indexes();
         let extractor = set.extractor().ok();
         let queries = reads.queries.iter().map(|query| RecordQuery::new(query, extractor));
@@ -211,7 +216,8 @@ impl Validation {
                 let Some((sequence, record)) = view.get(tree, key).map_err(gone)? else { continue };
                 for query in &mut queries {
                     if query.evaluate(&record)? {
-                        let by = format!("its record of write {sequence} satisfies a query of the transaction");
+                        let by =
+                            format!("its record of write {sequence} satisfies a query of the transaction");
                         return Err(conflict_by(&reads.collection, key, &by));
                     }
                 }
@@ -264,6 +270,7 @@ fn conflict_by(collection: &OpenCollection, key: &[u8], by: &str) -> Error {
 }
 
 fn dropped(collection: &OpenCollection) -> Error {
-    let what = format!("the collection {:?} was dropped since the snapshot of the transaction", collection.name);
+    let what =
+        format!("the collection {:?} was dropped since the snapshot of the transaction", collection.name);
     Error::new(ErrorKind::Conflict, what)
 }

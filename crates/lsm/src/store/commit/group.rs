@@ -26,7 +26,13 @@ struct CommitGroup {
 impl CommitGroup {
     fn new(requests: usize) -> Self {
         let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
-        Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false, unrecorded: Vec::new() }
+        Self {
+            results,
+            prepared: Vec::with_capacity(requests),
+            sequences: 0,
+            syncs_first: false,
+            unrecorded: Vec::new(),
+        }
     }
 }
 

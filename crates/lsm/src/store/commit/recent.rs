@@ -1,5 +1,14 @@
 //! The record of recent commits: the keys and ranges written since the oldest open transaction began.
 //!
+//! ```text
+//! writes of a commit, in memory only
+//!         write*
+//! write   kind         u8       0 key, 1 range, 2 tree
+//!         tree         varint
+//!         key          varint length, bytes; the first key of a range; absent for a tree
+//!         end          varint length, bytes; the first key behind a range; only for a range
+//! ```
+//!
 //! # Algorithm
 //! 1. A transaction registers under the lock of the record: it raises the count of open transactions, then takes its
 //!    snapshot.
@@ -234,11 +243,7 @@ impl RecentCommits {
     ///
     /// # Errors
     /// `Conflict` if some of them were removed for lack of memory.
-    pub fn between(
-        &self,
-        after: SequenceNumber,
-        through: SequenceNumber,
-    ) -> Result<Vec<Arc<RecentCommit>>> {
+    pub fn between(&self, after: SequenceNumber, through: SequenceNumber) -> Result<Vec<Arc<RecentCommit>>> {
         let state = self.state.lock();
         if after < state.removed {
             return Err(Error::new(
