@@ -1,6 +1,6 @@
 //! Reads of a file of the operating system, with a record of whether they wait for the device.
 //!
-//! A read first asks for bytes that are in the page cache, and waits for the device only if they are not. So the file knows
+//! A read first reads from the page cache alone, and waits for the device only if the bytes are not there. So the file knows
 //! whether reads wait at present: only then does reading ahead pay for its system call.
 
 use std::fs;

@@ -168,7 +168,7 @@ impl TableReader {
         fill_cache: bool,
         pinned: &mut Option<PinnedBlock>,
     ) -> Result<bool> {
-        if self.with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
+        if self.blocks().with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
             return Ok(false);
         }
         *pinned = self.read_numbered_block(block, fill_cache)?.map(PinnedBlock);
@@ -179,46 +179,46 @@ impl TableReader {
     /// as a use with `use_it`. No I/O.
     #[inline]
     pub fn block_in_cache(&self, block: u64, index: usize, use_it: bool) -> Option<PinnedBlock> {
-        self.data_block_in_cache(block, index, use_it).map(PinnedBlock)
+        self.blocks().data_block(block, index, use_it).map(PinnedBlock)
     }
 
     /// Prefetches the memory that [`prefetch_block_slot`](Self::prefetch_block_slot) reads.
     #[inline]
     pub fn prefetch_block_hint(&self, block: u64) {
-        self.prefetch_hint(block);
+        self.blocks().prefetch_hint(block);
     }
 
     /// Prefetches the cache slot of block number `block`.
     #[inline]
     pub fn prefetch_block_slot(&self, block: u64) {
-        self.prefetch_slot(block);
+        self.blocks().prefetch_slot(block);
     }
 
     /// Prefetches the memory that [`block_in_cache`](Self::block_in_cache) reads, and the directory entry of entry number
     /// `index` of the block.
     #[inline]
     pub fn prefetch_block_directory(&self, block: u64, index: usize) {
-        self.prefetch_directory_entry(block, index);
+        self.blocks().prefetch_directory_entry(block, index);
     }
 
     /// As [`prefetch_block_directory`](Self::prefetch_block_directory), and prefetches the entry at its predicted address: if
     /// entries have equal lengths, their positions are the same in all blocks. Reads only the hint.
     #[inline]
     pub fn prefetch_block_predicted(&self, block: u64, index: usize) {
-        self.prefetch_predicted(block, index);
+        self.blocks().prefetch_predicted(block, index);
     }
 
     /// Prefetches the memory that a comparison with entry number `index` of block number `block` reads, if the block is
     /// cached.
     #[inline]
     pub fn prefetch_block_entry(&self, block: u64, index: usize) {
-        self.try_with_data_block(block, |cached| cached.prefetch_directory_entry(index));
+        self.blocks().try_with_data_block(block, |cached| cached.prefetch_directory_entry(index));
     }
 
     /// Prefetches entry number `index` of block number `block` with its value, if the block is cached.
     #[inline]
     pub fn prefetch_block_content(&self, block: u64, index: usize) {
-        self.try_with_data_block(block, |cached| cached.prefetch_entry(index, true));
+        self.blocks().try_with_data_block(block, |cached| cached.prefetch_entry(index, true));
     }
 
     /// Whether the previous block contains versions, newer ones, of `key`, the key of the first entry of data block number
@@ -264,7 +264,7 @@ impl TableReader {
     /// Announces a read of data block number `child` of `leaf`, unless it is cached.
     #[inline]
     pub(crate) fn read_child_ahead(&self, leaf: &IndexBlock, child: usize) {
-        if !self.is_cached(leaf.ordinal(child)) {
+        if !self.blocks().holds(leaf.ordinal(child)) {
             self.read_handle_ahead(leaf.handle(child));
         }
     }

@@ -85,11 +85,11 @@ impl<'a> PointRead<'a> {
         let child = top.block.find(self.key, self.sequence);
         match top.levels {
             IndexLevelCount::One => {
-                self.reader.prefetch_hint(top.block.ordinal(child));
+                self.reader.blocks().prefetch_hint(top.block.ordinal(child));
                 self.state = ReadState::Child(BlockLocation { top, partition: 0, loaded: None, child });
             }
             IndexLevelCount::Two => {
-                self.reader.prefetch_hint(top.block.end_ordinal() + child as u64);
+                self.reader.blocks().prefetch_hint(top.block.end_ordinal() + child as u64);
                 self.state = ReadState::Partition { top, partition: child };
             }
         }
@@ -97,7 +97,7 @@ impl<'a> PointRead<'a> {
 
     fn prefetch_partition(&self) {
         if let ReadState::Partition { top, partition } = self.state {
-            self.reader.prefetch_slot(top.block.end_ordinal() + partition as u64);
+            self.reader.blocks().prefetch_slot(top.block.end_ordinal() + partition as u64);
         }
     }
 
@@ -105,7 +105,7 @@ impl<'a> PointRead<'a> {
         if let ReadState::Partition { top, partition } = self.state {
             let leaf = self.reader.partition(&top.block, partition)?;
             let child = leaf.find(self.key, self.sequence);
-            self.reader.prefetch_hint(leaf.ordinal(child));
+            self.reader.blocks().prefetch_hint(leaf.ordinal(child));
             self.state = ReadState::Child(BlockLocation { top, partition, loaded: Some(leaf), child });
         }
         Ok(())
@@ -113,13 +113,13 @@ impl<'a> PointRead<'a> {
 
     fn prefetch_slot(&self) {
         if let ReadState::Child(location) = &self.state {
-            self.reader.prefetch_slot(location.ordinal());
+            self.reader.blocks().prefetch_slot(location.ordinal());
         }
     }
 
     fn prefetch_block(&self) {
         if let ReadState::Child(location) = &self.state {
-            self.reader.prefetch_block(location.ordinal());
+            self.reader.blocks().prefetch_block(location.ordinal());
         }
     }
 

@@ -428,7 +428,7 @@ impl InternalCursor for TableCursor {
             && let Some(leaf) = &self.leaf
         {
             self.guess = child;
-            self.table.prefetch_slot(leaf.ordinal(child));
+            self.table.blocks().prefetch_slot(leaf.ordinal(child));
         }
     }
 
@@ -436,7 +436,7 @@ impl InternalCursor for TableCursor {
     #[inline]
     fn prepare_next_stage(&mut self) -> bool {
         if let Some(leaf) = &self.leaf {
-            self.table.prefetch_block(leaf.ordinal(self.guess));
+            self.table.blocks().prefetch_block(leaf.ordinal(self.guess));
             self.table.read_child_ahead(leaf, self.guess);
         }
         false

@@ -308,18 +308,18 @@ impl TableReader {
         Ok(index)
     }
 
+    /// The cached blocks of this table, by number.
+    #[inline]
+    pub(crate) fn blocks(&self) -> &TableBlocks {
+        &self.blocks
+    }
+
     /// Index partition number `partition`, if it is cached. Not counted as a use.
     pub(crate) fn cached_partition(&self, top: &IndexBlock, partition: usize) -> Option<Arc<IndexBlock>> {
         match self.blocks.peek(top.end_ordinal() + partition as u64) {
             Some(CachedBlock::Index(index)) => Some(index),
             _ => None,
         }
-    }
-
-    /// Whether block number `number` is cached, as far as can be known without a lock.
-    #[inline]
-    pub(crate) fn is_cached(&self, number: u64) -> bool {
-        self.blocks.holds(number)
     }
 
     /// Index partition number `partition`, from the file.
@@ -361,55 +361,6 @@ impl TableReader {
             Some(CachedBlock::Data(block)) => Some(block),
             _ => None,
         }
-    }
-
-    /// Calls `work` with data block number `ordinal` if it is cached, which counts as a use. False if it is not.
-    #[inline]
-    pub(crate) fn with_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) -> bool {
-        self.blocks.with_data_block(ordinal, work)
-    }
-
-    /// As [`cached_data_block`](Self::cached_data_block), and prefetches the memory that a comparison with entry number
-    /// `index` reads. A miss is not counted.
-    #[inline]
-    pub(crate) fn data_block_in_cache(&self, ordinal: u64, index: usize, use_it: bool) -> Option<Block> {
-        self.blocks.data_block(ordinal, index, use_it)
-    }
-
-    /// Prefetches the hint of block number `number`.
-    #[inline]
-    pub(crate) fn prefetch_hint(&self, number: u64) {
-        self.blocks.prefetch_hint(number);
-    }
-
-    /// Prefetches the cache slot of data block number `ordinal`.
-    #[inline]
-    pub(crate) fn prefetch_slot(&self, ordinal: u64) {
-        self.blocks.prefetch_slot(ordinal);
-    }
-
-    /// Prefetches the memory that [`data_block_in_cache`](Self::data_block_in_cache) reads.
-    #[inline]
-    pub(crate) fn prefetch_directory_entry(&self, ordinal: u64, index: usize) {
-        self.blocks.prefetch_directory_entry(ordinal, index);
-    }
-
-    /// As [`prefetch_directory_entry`](Self::prefetch_directory_entry), and prefetches the entry at its predicted address.
-    #[inline]
-    pub(crate) fn prefetch_predicted(&self, ordinal: u64, index: usize) {
-        self.blocks.prefetch_predicted(ordinal, index);
-    }
-
-    /// Prefetches the start of a block, if it is cached.
-    #[inline]
-    pub(crate) fn prefetch_block(&self, number: u64) {
-        self.blocks.prefetch_block(number);
-    }
-
-    /// Calls `work` with data block number `ordinal`, if it is cached and its slot is not locked.
-    #[inline]
-    pub(crate) fn try_with_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) {
-        self.blocks.try_with_data_block(ordinal, work);
     }
 
     /// As [`cached_data_block`](Self::cached_data_block), without counting a use.

@@ -9,7 +9,7 @@ use super::tokens::{Token, tokens};
 const LIMIT: usize = 60;
 
 /// Types over the limit with what they may have at most. A number here may sink and must not rise.
-const OVER_LIMIT: &[(&str, &str, usize)] = &[("table", "TableReader", 77)];
+const OVER_LIMIT: &[(&str, &str, usize)] = &[("table", "TableReader", 74)];
 
 /// Every type with too many methods, and every exception that is no longer needed or is above the count.
 pub(crate) fn check(workspace: &Workspace) -> Vec<Violation> {
