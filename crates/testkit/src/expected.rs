@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use bolide::TransactionFlaw;
+
 use crate::conformance;
 use crate::crash::{self, CrashOptions};
 use crate::flawed::Flaw;
@@ -13,11 +15,13 @@ use crate::panics::{self, PanicOptions};
 use crate::planted::Planted;
 use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome, SeedRun};
+use crate::transactions::{self, HistoryOfTransactions};
 
 /// Runs every proof with each of its planted bugs. The planted bugs of single tests are in the tests.
 pub fn check() -> Outcome<Counts> {
     let mut counts = missing_syncs()?;
     counts.merge(&lost_by_panics()?);
+    counts.merge(&transaction_flaws()?);
     for kind in kinds::IMPLEMENTED {
         counts.merge(&flaws(kind)?);
     }
@@ -80,6 +84,23 @@ pub fn lost_by_panics() -> Outcome<Counts> {
         counts.merge(&expect(&planted, found, &[rule], &[text])?);
     }
     Ok(counts)
+}
+
+/// Runs histories of transactions with each of their planted mistakes.
+pub fn transaction_flaws() -> Outcome<Counts> {
+    let mut counts = Counts::default();
+    for flaw in TransactionFlaw::EACH {
+        counts.merge(&transaction_flaw(flaw)?);
+    }
+    Ok(counts)
+}
+
+/// Runs histories of transactions with one planted mistake.
+pub fn transaction_flaw(flaw: TransactionFlaw) -> Outcome<Counts> {
+    let options = HistoryOfTransactions { planted: Some(flaw), ..HistoryOfTransactions::default() };
+    let found = SeedRun::of_test("transactions", 0..400).run(|seed| transactions::check(seed, options));
+    let (rules, texts) = transactions::expected(flaw);
+    expect(&flaw, found, rules, texts)
 }
 
 /// Runs the conformance suite with each flaw that is observable in an index of `kind`.

@@ -16,6 +16,7 @@
 //! | [`metamorphic`] | varies settings that must not change an answer |
 //! | [`every_kind`] | replaces the kind of all indexes |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
+//! | [`transactions`] | runs transactions by many threads, with power cuts; not repeatable by its seed |
 //! | [`soak`] | writes for a long time, on a real disk |
 //!
 //! [`conformance`] is the suite of index kinds, and [`flawed`] has planted bugs that it must detect.
@@ -59,6 +60,7 @@ pub mod seeds;
 pub mod setup;
 pub mod soak;
 pub mod subject;
+pub mod transactions;
 pub mod value;
 pub mod verify;
 pub mod workloads;

@@ -22,6 +22,7 @@ use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::repair::{self, RepairProof};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 use bolide_testkit::soak::{self, SoakOptions};
+use bolide_testkit::transactions::{self, HistoryOfTransactions};
 use bolide_testkit::workloads::{self, WorkloadOptions};
 
 mod failing_allocator;
@@ -41,6 +42,7 @@ repair       repair of damaged databases             --damages N (24; per databa
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
+transactions histories of 2 to 8 threads            --transactions N (30; per thread)  --cuts N (2)
 conformance  the suite of index kinds             --kind TEXT (all; a specification after its attributes)
 pauses       puts while an index is built         --directory PATH (/tmp)  --records N (300000)  --rate N (2000)
              per second  --seconds N (5, without a build)
@@ -107,6 +109,7 @@ fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
         "metamorphic" => check_settings(arguments, &run),
         "kinds" => check_kinds(arguments, &run),
         "threads" => check_threads(arguments, &run),
+        "transactions" => check_transactions(arguments, &run),
         "conformance" => check_conformance(arguments),
         "pauses" => measure_pauses(arguments),
         "soak" => check_soak(arguments),
@@ -249,6 +252,17 @@ fn check_threads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>
         cuts: arguments.number("cuts", defaults.cuts)?,
     };
     Some(run.run(|seed| concurrent::check(seed, concurrent)))
+}
+
+fn check_transactions(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.allow_only(&["transactions", "cuts"])?;
+    let defaults = HistoryOfTransactions::default();
+    let history = HistoryOfTransactions {
+        transactions: arguments.number("transactions", defaults.transactions)?,
+        cuts: arguments.number("cuts", defaults.cuts)?,
+        planted: None,
+    };
+    Some(run.run(|seed| transactions::check(seed, history)))
 }
 
 fn check_conformance(arguments: &Arguments) -> Option<Outcome<Counts>> {

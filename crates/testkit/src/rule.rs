@@ -32,6 +32,8 @@ pub enum Rule {
     Returns,
     /// No two writes have the same sequence number.
     Numbers,
+    /// Transactions are isolated from each other.
+    Isolated,
     /// No size from a file or a caller causes an oversized allocation.
     Memory,
 }
@@ -53,6 +55,7 @@ impl Rule {
             Self::Agrees => "[agrees]",
             Self::Returns => "[returns]",
             Self::Numbers => "[numbers]",
+            Self::Isolated => "[isolated]",
             Self::Memory => "[memory]",
         }
     }
