@@ -3,8 +3,9 @@
 use bolide_base::SequenceNumber;
 
 use crate::attribute;
+use crate::compiled_query::CompiledQuery;
 use crate::path::AttributePath;
-use crate::query::{CompiledQuery, Order};
+use crate::query::Order;
 use crate::space::Rect;
 use crate::space::nearness::{NearestQuery, Nearness};
 use crate::spec::IndexSpec;

@@ -42,6 +42,12 @@ pub struct Explain {
     pub index: Option<String>,
     /// Further indexes, whose candidates are intersected with those of the first.
     pub intersected: Vec<String>,
+    /// Further indexes that serve other alternatives of the filter than the first. Their candidates are united.
+    pub united: Vec<String>,
+    /// The number of accesses whose candidates are united: 1 without alternatives, 0 for a scan.
+    pub streams: u64,
+    /// Why indexes were not used, one text for each reason. Only with a clock.
+    pub unused: Vec<String>,
     /// Whether the planner chose a scan over an applicable index because of its lower cost.
     pub scans_by_choice: bool,
     /// The alternatives, the chosen one first, then by cost. Only with a clock.
@@ -133,6 +139,12 @@ impl fmt::Display for Explain {
         match &self.index {
             Some(index) => {
                 write!(f, "index         {index}")?;
+                for other in &self.united {
+                    write!(f, " or {other}")?;
+                }
+                if self.streams > 1 {
+                    write!(f, ", {} streams", self.streams)?;
+                }
                 for other in &self.intersected {
                     write!(f, " and {other}")?;
                 }
@@ -145,6 +157,9 @@ impl fmt::Display for Explain {
         }
         for alternative in &self.alternatives {
             writeln!(f, "considered    {alternative}")?;
+        }
+        for reason in &self.unused {
+            writeln!(f, "not used      {reason}")?;
         }
         for (what, predicates) in [
             ("by index     ", &self.covered),

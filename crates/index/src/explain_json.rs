@@ -20,6 +20,9 @@ impl Explain {
         let Self {
             index,
             intersected,
+            united,
+            streams,
+            unused,
             scans_by_choice,
             alternatives,
             included,
@@ -52,6 +55,9 @@ impl Explain {
         json!({
             "index": index,
             "intersected": intersected,
+            "united": united,
+            "streams": streams,
+            "unused": unused,
             "scans_by_choice": scans_by_choice,
             "alternatives": alternatives.iter().map(alternative).collect::<Vec<_>>(),
             "included": included,

@@ -144,11 +144,14 @@ impl Query {
     /// keys.
     pub fn newest_query(&self) -> Option<NewestQuery<'_>> {
         let [predicate] = self.predicates() else { return None };
+        if !self.term_nodes().is_empty() {
+            return None;
+        }
         let limit = self.answer_limit().filter(|limit| (1..=MAX_RECORDS).contains(limit))?;
         // With equal values, the order is by recency.
         let is_plain = predicate.is_equal()
             && matches!(self.projection(), Projection::Keys | Projection::Records)
-            && self.answer_order() != Order::Oldest
+            && !matches!(self.answer_order(), Order::Oldest | Order::Attributes)
             && self.token().is_none()
             && self.check().is_ok();
         let value = &predicate.encoded_range().low;
@@ -197,6 +200,7 @@ impl NewestStatistics {
             index: Some(self.index.as_ref().to_owned()),
             access: self.access,
             validation: self.validation,
+            streams: 1,
             streamed: true,
             passes: 1,
             candidates: self.current,

@@ -40,6 +40,10 @@ pub enum Condition {
     Equal(Value),
     /// One value is between these ends, and has their type.
     Range(Bound<Value>, Bound<Value>),
+    /// One value is a string that starts with this one.
+    Prefix(String),
+    /// The attribute has a value; null is one.
+    Exists,
     /// One point or rectangle shares a point with this rectangle; touching edges count.
     Within(Rect),
     /// The attribute has a point or rectangle. Answers are ordered by the distance from this point.
@@ -78,6 +82,24 @@ impl EncodedRange {
         encoded >= &*self.low
             && encoded < &*self.end
             && self.window.as_ref().is_none_or(|window| intersects(window, encoded))
+    }
+
+    /// The values that equal `value`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for NaN.
+    pub(crate) fn equal(value: &Value) -> Result<Self> {
+        with_encoded(value, |key| {
+            let low = ShortBytes::from(&**key);
+            attribute::make_successor(key);
+            Self { low, end: ShortBytes::from(&**key), window: None }
+        })
+    }
+
+    /// All values that are no rectangles.
+    fn scalars() -> Self {
+        let ((first, _), (_, behind)) = (ValueClass::Null.bounds(), ValueClass::String.bounds());
+        Self { low: ShortBytes::from(&[first][..]), end: ShortBytes::from(&[behind][..]), window: None }
     }
 
     /// All rectangles, or those that intersect `window`.
@@ -152,7 +174,9 @@ impl Predicate {
         let numbers = match &self.condition {
             Condition::Within(rect) => rect.corners().to_vec(),
             Condition::Nearest(point) => vec![point.x(), point.y()],
-            Condition::Equal(_) | Condition::Range(..) => Vec::new(),
+            Condition::Equal(_) | Condition::Range(..) | Condition::Prefix(_) | Condition::Exists => {
+                Vec::new()
+            }
         };
         numbers.into_iter().map(f64::to_bits).fold(shaped, combine)
     }
@@ -206,8 +230,38 @@ impl Predicate {
         Self::new(path, Condition::Nearest(point))
     }
 
-    fn new(path: AttributePath, condition: Condition) -> Result<Self> {
-        let spatial = matches!(condition, Condition::Within(_) | Condition::Nearest(_));
+    /// One value of the attribute at `path` is a string that starts with `prefix`; every string starts with the empty one.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the path is [spatial](crate::space).
+    ///
+    /// ```
+    /// use bolide_index::Predicate;
+    /// assert_eq!(Predicate::prefix("name".parse()?, "ab")?.to_string(), r#"name="ab"*"#);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn prefix(path: AttributePath, prefix: impl Into<String>) -> Result<Self> {
+        Self::new(path, Condition::Prefix(prefix.into()))
+    }
+
+    /// The attribute at `path` has a value; null is one. A spatial attribute has a point or rectangle.
+    ///
+    /// ```
+    /// use bolide_index::Predicate;
+    /// assert_eq!(Predicate::exists("name".parse()?).to_string(), "name exists");
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn exists(path: AttributePath) -> Self {
+        let range = if path.is_spatial() { EncodedRange::spatial(None) } else { EncodedRange::scalars() };
+        Self { path, condition: Condition::Exists, range }
+    }
+
+    pub(crate) fn new(path: AttributePath, condition: Condition) -> Result<Self> {
+        let spatial = match condition {
+            Condition::Within(_) | Condition::Nearest(_) => true,
+            Condition::Exists => path.is_spatial(),
+            Condition::Equal(_) | Condition::Range(..) | Condition::Prefix(_) => false,
+        };
         if spatial != path.is_spatial() {
             return Err(Error::invalid_input(if spatial {
                 format!("`{path}` is not spatial: write rect({path}), or point(X,Y) with two paths")
@@ -232,7 +286,8 @@ impl Predicate {
     /// Parses `PATH=A..B`, where `A` or `B` may be omitted.
     ///
     /// # Errors
-    /// `InvalidInput` for text of another form, and as [`range`](Self::range).
+    /// `InvalidInput` for text of another form, for a range that contains nothing, such as `10..5`, and as
+    /// [`range`](Self::range).
     pub fn parse_range(text: &str) -> Result<Self> {
         let (path, range) = split_path(text, "PATH=A..B")?;
         let with_context = |error: Error| error.context(format_args!("predicate `{text}`"));
@@ -242,7 +297,9 @@ impl Predicate {
             _ => parse_value(text).map(Bound::Included),
         };
         let condition = Condition::Range(end(low).map_err(with_context)?, end(high).map_err(with_context)?);
-        Self::new(path, condition).map_err(with_context)
+        let predicate = Self::new(path, condition).map_err(with_context)?;
+        predicate.check_not_empty().map_err(with_context)?;
+        Ok(predicate)
     }
 
     /// Parses `NAME=MIN_X,MIN_Y,MAX_X,MAX_Y`. NAME is `rect(PATH)`, `point(X,Y)`, or a name that `named` resolves.
@@ -289,9 +346,20 @@ impl Predicate {
         matches!(self.condition, Condition::Equal(_))
     }
 
-    /// Whether it is a range, whose values can order the answers.
+    /// Whether it is a range or a prefix, whose values can order the answers.
     pub fn is_range(&self) -> bool {
-        matches!(self.condition, Condition::Range(..))
+        matches!(self.condition, Condition::Range(..) | Condition::Prefix(_))
+    }
+
+    /// Refuses a range that no value satisfies.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the low end is above the high end, or equal to it without being included.
+    pub(crate) fn check_not_empty(&self) -> Result<()> {
+        if self.range.low < self.range.end {
+            return Ok(());
+        }
+        Err(Error::invalid_input("this range contains nothing: its low end is not below its high end"))
     }
 
     /// The encoded values that satisfy the predicate.
@@ -302,12 +370,10 @@ impl Predicate {
 
 fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
     match condition {
-        Condition::Equal(value) => with_encoded(value, |key| {
-            let low = ShortBytes::from(&**key);
-            attribute::make_successor(key);
-            EncodedRange { low, end: ShortBytes::from(&**key), window: None }
-        }),
+        Condition::Equal(value) => EncodedRange::equal(value),
         Condition::Range(low, high) => encode_range(low, high),
+        Condition::Prefix(prefix) => Ok(encode_prefix(prefix)),
+        Condition::Exists => Ok(EncodedRange::scalars()),
         Condition::Within(window) => Ok(EncodedRange::spatial(Some(*window))),
         Condition::Nearest(_) => Ok(EncodedRange::spatial(None)),
     }
@@ -327,6 +393,17 @@ fn with_encoded<T>(value: &Value, then: impl FnOnce(&mut Vec<u8>) -> T) -> Resul
         ENCODED.set(key);
     }
     done
+}
+
+/// The strings that start with `prefix`.
+fn encode_prefix(prefix: &str) -> EncodedRange {
+    let mut key = Vec::with_capacity(prefix.len() + 3);
+    attribute::encode_str(&mut key, prefix);
+    // Without the end of the string, which is two bytes.
+    key.truncate(key.len() - 2);
+    let low = ShortBytes::from(&*key);
+    attribute::make_successor(&mut key);
+    EncodedRange { low, end: ShortBytes::from(&*key), window: None }
 }
 
 fn encode(value: &Value) -> Result<ShortBytes> {
@@ -463,8 +540,13 @@ fn take_end(text: &str) -> Result<(&str, &str)> {
 
 impl fmt::Display for Predicate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.condition == Condition::Exists {
+            return write!(f, "{} exists", self.path);
+        }
         write!(f, "{}=", self.path)?;
         match &self.condition {
+            Condition::Exists => Ok(()),
+            Condition::Prefix(prefix) => write!(f, "{}*", Value::from(prefix.as_str())),
             Condition::Equal(value) => write!(f, "{value}"),
             Condition::Within(window) => write!(f, "{window}"),
             Condition::Nearest(point) => write!(f, "{point}"),

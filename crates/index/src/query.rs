@@ -1,20 +1,19 @@
 //! Queries of a collection.
 
-use std::sync::OnceLock;
-
 use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
-use crate::attribute::{self, Value};
-use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
+use crate::attribute::Value;
 use crate::cursor_token::CursorToken;
+use crate::filter::{Conjunction, Filter, FilterNode};
 use crate::path::AttributePath;
-use crate::predicate::{Condition, EncodedRange, Predicate, ValueRange, combine};
-use crate::space::nearness::DistanceBytes;
+use crate::predicate::{Condition, Predicate, ValueRange, combine};
 use crate::space::{Point, Rect};
 
 /// Maximum number of predicates of one query.
 pub const MAX_PREDICATES: usize = 100;
+/// Maximum number of attributes that sort the answers.
+pub const MAX_SORT_ATTRIBUTES: usize = 16;
 
 /// The order of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,6 +33,18 @@ pub enum Order {
     /// By the distance of the attribute of [`Query::nearest`], the smallest first; equal distances newest first. A record
     /// with several rectangles is at the nearest.
     Nearest,
+    /// By the attributes of [`Query::sort_by`], the first one first; equal values newest first.
+    Attributes,
+}
+
+/// The direction of a sort attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SortDirection {
+    /// The smallest value first, and before it records without a value.
+    #[default]
+    Ascending,
+    /// The largest value first, and at the end records without a value.
+    Descending,
 }
 
 impl Order {
@@ -45,10 +56,12 @@ impl Order {
             Self::Value => "value",
             Self::ValueDescending => "value-desc",
             Self::Nearest => "nearest",
+            Self::Attributes => "attributes",
         }
     }
 
-    /// The order with this name. `nearest` is not among them, since it needs a [point](Query::nearest).
+    /// The order with this name. `nearest` and `attributes` are not among them, since they need a [point](Query::nearest)
+    /// or [attributes](Query::sort_by).
     ///
     /// # Errors
     /// `InvalidInput` for another name.
@@ -93,6 +106,9 @@ pub enum Projection {
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     predicates: Vec<Predicate>,
+    /// The rest of the conjunction.
+    terms: Vec<FilterNode>,
+    sort: Vec<(AttributePath, SortDirection)>,
     order: Order,
     limit: Option<usize>,
     projection: Projection,
@@ -157,6 +173,76 @@ impl Query {
     #[must_use]
     pub fn predicate(self, predicate: Predicate) -> Self {
         self.and(Ok(predicate))
+    }
+
+    /// The records for which `filter` is true. Joined with everything else by AND.
+    ///
+    /// The conditions of a conjunction become [`predicates`](Self::predicates) of the query, from left to right: the same
+    /// query as with [`eq`](Self::eq), [`range`](Self::range) and so on.
+    ///
+    /// ```
+    /// use bolide_index::{Filter, Query};
+    /// let query = Query::new().eq("a", 1).filter(Filter::parse("b > 2 and (c = 3 or d = 4)")?);
+    /// assert_eq!(query.predicates().len(), 2);
+    /// assert_eq!(query.terms(), ["c = 3 or d = 4"]);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn filter(mut self, filter: Filter) -> Self {
+        let parts = filter.into_node().and_then(Conjunction::of);
+        match parts {
+            Ok(Conjunction { predicates, terms }) => {
+                if self.terms.len() + terms.len() > MAX_PREDICATES {
+                    let problem = Error::limit_exceeded(
+                        "the number of alternatives, lists and negations of a query",
+                        (self.terms.len() + terms.len()) as u64,
+                        MAX_PREDICATES as u64,
+                    );
+                    self.problem = self.problem.or(Some(problem));
+                } else {
+                    self.terms.extend(terms);
+                }
+                predicates.into_iter().fold(self, Self::predicate)
+            }
+            Err(problem) => {
+                self.problem = self.problem.or(Some(problem));
+                self
+            }
+        }
+    }
+
+    /// Sorts the answers by the attribute at `path`; a further call adds an attribute that sorts equal values of those
+    /// before it. Equal values of all are newest first. Sets the [order](Self::order) to [`Order::Attributes`].
+    ///
+    /// A record with several values of an attribute sorts by the smallest, descending by the largest. Values of different
+    /// types sort as in an index; a record without a value sorts before all.
+    ///
+    /// An index provides the order if there is one attribute and the filter requires that it
+    /// [exists](Filter::exists). Else the answers are read, and sorted in bounded memory: with a limit of K only about
+    /// 2 K are held.
+    ///
+    /// ```
+    /// use bolide_index::{Order, Query, SortDirection};
+    /// let query = Query::new().sort_by("state", SortDirection::Ascending).sort_by("total", SortDirection::Descending);
+    /// assert_eq!((query.answer_order(), query.check().is_ok()), (Order::Attributes, true));
+    /// assert!(Query::new().sort_by("rect(area)", SortDirection::Ascending).check().is_err());
+    /// ```
+    #[must_use]
+    pub fn sort_by(mut self, path: &str, direction: SortDirection) -> Self {
+        let path = path.parse::<AttributePath>().and_then(|path| match path.is_spatial() {
+            true => Err(Error::invalid_input(format!("`{path}` is spatial, where values have no order"))),
+            false => Ok(path),
+        });
+        match path {
+            Ok(_) if self.sort.len() == MAX_SORT_ATTRIBUTES => {
+                let max = MAX_SORT_ATTRIBUTES as u64;
+                let problem = Error::limit_exceeded("the number of sort attributes of a query", max + 1, max);
+                self.problem = self.problem.or(Some(problem));
+            }
+            Ok(path) => self.sort.push((path, direction)),
+            Err(problem) => self.problem = self.problem.or(Some(problem)),
+        }
+        self.order(Order::Attributes)
     }
 
     fn and(mut self, predicate: Result<Predicate>) -> Self {
@@ -316,9 +402,23 @@ impl Query {
         Ok(())
     }
 
-    /// The predicates of the conjunction.
+    /// The conditions of the conjunction that have one range of values.
     pub fn predicates(&self) -> &[Predicate] {
         &self.predicates
+    }
+
+    /// The other parts of the conjunction, as text: alternatives, lists of values, and negations.
+    pub fn terms(&self) -> Vec<String> {
+        self.terms.iter().map(FilterNode::full_text).collect()
+    }
+
+    pub(crate) fn term_nodes(&self) -> &[FilterNode] {
+        &self.terms
+    }
+
+    /// The attributes that sort the answers in [`Order::Attributes`].
+    pub fn sort_attributes(&self) -> &[(AttributePath, SortDirection)] {
+        &self.sort
     }
 
     /// The order.
@@ -351,12 +451,16 @@ impl Query {
         &self.select
     }
 
-    /// The identification of the query in a token: a hash of predicates, order and limit per value.
+    /// The identification of the query in a token: a hash of predicates, terms, order and limit per value.
     pub(crate) fn fingerprint(&self) -> u64 {
         // Without text and allocation: every limited query needs it.
         let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));
         let order = hash_key(self.order.name().as_bytes());
-        self.predicates.iter().map(Predicate::fingerprint).fold(combine(order, per_value), combine)
+        let plain =
+            self.predicates.iter().map(Predicate::fingerprint).fold(combine(order, per_value), combine);
+        let hash = |text: String| hash_key(text.as_bytes());
+        let terms = self.terms.iter().map(|term| hash(term.full_text())).fold(plain, combine);
+        self.sort.iter().map(|(path, direction)| hash(format!("{direction:?} {path}"))).fold(terms, combine)
     }
 
     fn nearest_predicates(&self) -> usize {
@@ -385,6 +489,12 @@ impl Query {
             None if self.order == Order::Nearest && self.nearest_predicates() != 1 => {
                 Err(Error::invalid_input("the order by distance needs one point to measure from"))
             }
+            None if (self.order == Order::Attributes) == self.sort.is_empty() => {
+                Err(Error::invalid_input("the order by attributes and the sort attributes need each other"))
+            }
+            None if self.order == Order::Attributes && self.limit_per_value.is_some() => Err(
+                Error::invalid_input("a limit per value has an order by value or recency, not by attributes"),
+            ),
             None => match &self.after {
                 Some(token) if token.query != self.fingerprint() => Err(Error::invalid_input(
                     "the cursor token belongs to another query: predicates, order and limit per value must be the \
@@ -396,162 +506,10 @@ impl Query {
     }
 }
 
-/// A query compiled for execution.
-#[derive(Debug, Clone)]
-pub struct CompiledQuery<'q> {
-    pub(crate) predicates: Vec<CompiledPredicate<'q>>,
-    /// The paths of the predicates and selected attributes, compiled when the first record is read.
-    plan: OnceLock<AttributePlan>,
-    pub(crate) order: Order,
-    pub(crate) limit: usize,
-    pub(crate) projection: Projection,
-    /// The predicate whose values determine value orders, and are counted for a limit per value.
-    pub(crate) order_predicate: Option<usize>,
-    pub(crate) limit_per_value: usize,
-    pub(crate) after: Option<&'q CursorToken>,
-    /// Slots of the selected attributes.
-    pub(crate) select: Vec<ValueSlot>,
-    selected: &'q [AttributePath],
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct CompiledPredicate<'q> {
-    pub(crate) path: &'q AttributePath,
-    /// The slot of the path in the query's plan.
-    pub(crate) slot: ValueSlot,
-    pub(crate) is_equal: bool,
-    /// Where distances are measured from.
-    pub(crate) nearest: Option<Point>,
-    pub(crate) range: &'q EncodedRange,
-}
-
-impl<'q> CompiledQuery<'q> {
-    /// Compiles `query`.
-    ///
-    /// # Errors
-    /// As [`Query::check`].
-    pub fn new(query: &'q Query) -> Result<Self> {
-        query.check()?;
-        let mut predicates: Vec<CompiledPredicate<'q>> = Vec::with_capacity(query.predicates.len());
-        let mut slots = 0;
-        for predicate in &query.predicates {
-            let path = predicate.path();
-            // A plan numbers distinct paths in their order.
-            let slot = predicates.iter().find(|known| known.path == path).map_or(slots, |known| known.slot);
-            slots = slots.max(slot + 1);
-            let (is_equal, range) = (predicate.is_equal(), predicate.encoded_range());
-            let nearest = match predicate.condition() {
-                Condition::Nearest(point) => Some(*point),
-                _ => None,
-            };
-            predicates.push(CompiledPredicate { path, slot, is_equal, nearest, range });
-        }
-        let mut paths: Vec<&AttributePath> = Vec::new();
-        for path in predicates.iter().map(|predicate| predicate.path).chain(&query.select) {
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-        }
-        let slot = |path: &AttributePath| paths.iter().position(|known| *known == path).unwrap_or_default();
-        let select = query.select.iter().map(slot).collect();
-        let first_range = || query.predicates.iter().position(Predicate::is_range);
-        let order_predicate = match query.order {
-            Order::Value | Order::ValueDescending => first_range(),
-            Order::Newest | Order::Oldest => query.limit_per_value.and_then(|_| first_range()),
-            Order::Nearest => predicates.iter().position(|one| one.nearest.is_some()),
-        };
-        // With equal values, the order is by recency.
-        let order = match (query.order, order_predicate) {
-            (Order::Value | Order::ValueDescending, None) => Order::Newest,
-            (order, _) => order,
-        };
-        Ok(Self {
-            predicates,
-            plan: OnceLock::new(),
-            order,
-            limit: query.limit.unwrap_or(usize::MAX),
-            projection: query.projection,
-            order_predicate,
-            limit_per_value: query.limit_per_value.unwrap_or(usize::MAX),
-            after: query.after.as_ref(),
-            select,
-            selected: &query.select,
-        })
-    }
-
-    /// The order of the answers, simplified if all values are equal.
-    pub fn order(&self) -> Order {
-        self.order
-    }
-
-    /// The attributes to extract from a record for its evaluation.
-    pub(crate) fn plan(&self) -> &AttributePlan {
-        self.plan.get_or_init(|| {
-            let paths = self.predicates.iter().map(|predicate| predicate.path).chain(self.selected);
-            AttributePlan::new(paths.cloned())
-        })
-    }
-
-    /// The selected attributes.
-    pub(crate) fn selected(&self) -> &'q [AttributePath] {
-        self.selected
-    }
-
-    /// Whether answers are ordered by their values.
-    pub(crate) fn by_value(&self) -> bool {
-        matches!(self.order, Order::Value | Order::ValueDescending | Order::Nearest)
-    }
-
-    /// Whether the value of a candidate matters beyond its position in the order.
-    pub(crate) fn needs_order_values(&self) -> bool {
-        self.limit_per_value < usize::MAX
-    }
-
-    /// The same query without the predicates whose number `omit` accepts, and the numbers of the remaining ones.
-    pub(crate) fn without(&self, omit: impl Fn(usize) -> bool) -> (Self, Vec<usize>) {
-        let remaining: Vec<usize> = (0..self.predicates.len()).filter(|number| !omit(*number)).collect();
-        let mut rest = self.clone();
-        rest.predicates =
-            remaining.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
-        rest.order_predicate =
-            self.order_predicate.and_then(|number| remaining.iter().position(|stays| *stays == number));
-        (rest, remaining)
-    }
-
-    /// Whether the values of a record satisfy all predicates.
-    pub(crate) fn matches(&self, values: &AttributeValues) -> bool {
-        self.predicates
-            .iter()
-            .all(|predicate| values.values(predicate.slot).any(|value| predicate.range.contains(value)))
-    }
-
-    /// The value that determines the position of a record in a value order, or that a limit per value counts; empty if the
-    /// query has neither. A distance is written to `distance`.
-    pub(crate) fn order_value<'v>(
-        &self,
-        values: &'v AttributeValues,
-        distance: &'v mut DistanceBytes,
-    ) -> &'v [u8] {
-        let Some(predicate) = self.order_predicate.and_then(|at| self.predicates.get(at)) else {
-            return &[];
-        };
-        if let Some(point) = &predicate.nearest {
-            let rects = values.values(predicate.slot).filter_map(attribute::decode_rect);
-            let smallest = rects.map(|rect| rect.distance_squared(point)).fold(f64::INFINITY, f64::min);
-            // The bits of a float that is not negative sort like the float.
-            *distance = smallest.to_bits().to_be_bytes();
-            return distance;
-        }
-        // Values come in ascending order.
-        let mut within = values.values(predicate.slot).filter(|value| predicate.range.contains(value));
-        let value = if self.order == Order::ValueDescending { within.last() } else { within.next() };
-        value.unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compiled_query::CompiledQuery;
 
     #[test]
     fn orders_are_parsed_from_their_names() {
@@ -575,23 +533,5 @@ mod tests {
             let problem = query.check().err().map(|error| error.kind());
             assert_eq!(problem, (over == 1).then_some(bolide_base::ErrorKind::LimitExceeded));
         }
-    }
-
-    #[test]
-    fn value_orders_go_by_the_first_range() {
-        let query = Query::new().eq("a", 1).range("b", 1..9).range("c", 1..9);
-        let query = query.order(Order::ValueDescending);
-        let compiled = CompiledQuery::new(&query).unwrap();
-        assert_eq!((compiled.order_predicate, compiled.order), (Some(1), Order::ValueDescending));
-        let mut values = AttributeValues::new();
-        for value in [3, 5, 11] {
-            values.push(1, &Value::Int(value)).unwrap();
-        }
-        values.finish();
-        assert_eq!(Value::decode(compiled.order_value(&values, &mut [0; 8])).unwrap().0, Value::Int(5));
-        let query = Query::new().eq("a", 1).order(Order::Value);
-        let equal = CompiledQuery::new(&query).unwrap();
-        assert_eq!(equal.order, Order::Newest);
-        assert!(equal.order_value(&values, &mut [0; 8]).is_empty());
     }
 }

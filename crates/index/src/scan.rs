@@ -4,12 +4,12 @@ use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
+use crate::compiled_query::{CompiledQuery, OrderValueBuffer};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order};
+use crate::query::Order;
 use crate::record_check::{RecordCheck, check_record};
 use crate::source::EntryCursor;
-use crate::space::nearness::DistanceBytes;
 
 /// Proposes the records that satisfy all predicates. They need no validation and no further evaluation.
 pub(crate) struct ScanCursor<'q, C> {
@@ -18,7 +18,7 @@ pub(crate) struct ScanCursor<'q, C> {
     /// `None` without predicates.
     extractor: Option<&'q dyn AttributeExtractor>,
     values: AttributeValues,
-    distance: DistanceBytes,
+    order_value: OrderValueBuffer,
     started: bool,
     proposed: u64,
     mismatched: u64,
@@ -31,9 +31,9 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         query: &'q CompiledQuery<'q>,
         extractor: Option<&'q dyn AttributeExtractor>,
     ) -> Self {
-        let (values, distance) = Default::default();
+        let (values, order_value) = Default::default();
         let (started, proposed, mismatched, malformed) = Default::default();
-        Self { records, query, extractor, values, distance, started, proposed, mismatched, malformed }
+        Self { records, query, extractor, values, order_value, started, proposed, mismatched, malformed }
     }
 
     fn matches(&mut self) -> Result<bool> {
@@ -68,7 +68,7 @@ impl<C: EntryCursor + Send> CandidateCursor for ScanCursor<'_, C> {
         Ok(Some(Candidate {
             primary_key: self.records.key(),
             sequence: self.records.sequence(),
-            order_value: self.query.order_value(&self.values, &mut self.distance),
+            order_value: self.query.order_value(&self.values, &mut self.order_value),
             repeated: false,
             included: &[],
             origin: CandidateOrigin::default(),

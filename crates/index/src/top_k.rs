@@ -126,7 +126,9 @@ pub(crate) fn compare(
     match order {
         Order::Newest => right.1.cmp(&left.1),
         Order::Oldest => left.1.cmp(&right.1),
-        Order::Value | Order::Nearest => left.0.cmp(right.0).then_with(|| right.1.cmp(&left.1)),
+        Order::Value | Order::Nearest | Order::Attributes => {
+            left.0.cmp(right.0).then_with(|| right.1.cmp(&left.1))
+        }
         Order::ValueDescending => right.0.cmp(left.0).then_with(|| right.1.cmp(&left.1)),
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::access::Access;
 use crate::attribute::Value;
+use crate::compiled_query::CompiledQuery;
 use crate::predicate::EncodedRange;
-use crate::query::{CompiledQuery, Order, Projection};
+use crate::query::{Order, Projection};
 use crate::spec::IndexSpec;
 use crate::standalone::covering::covered_values;
 

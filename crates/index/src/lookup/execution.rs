@@ -7,11 +7,11 @@ use bolide_base::{Result, SequenceNumber};
 use crate::attribute::Value as Selected;
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::Candidate;
+use crate::compiled_query::{CompiledQuery, OrderValueBuffer};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order, Projection};
+use crate::query::{Order, Projection};
 use crate::source::ReadSource;
-use crate::space::nearness::DistanceBytes;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
@@ -55,8 +55,8 @@ pub(super) struct Execution<'r, S: ReadSource> {
     /// Writes that were answered and that the cursor may return again.
     pub(super) answered: HashSet<SequenceNumber>,
     pub(super) values: AttributeValues,
-    /// Buffer for the distance of the current record.
-    pub(super) distance: DistanceBytes,
+    /// Buffer for the order value of the current record.
+    pub(super) order_value: OrderValueBuffer,
     /// The attributes that are read from index entries.
     pub(super) covered: CoveredAttributes<'r>,
     /// The cursor returns the order value of each candidate.
@@ -92,7 +92,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             verified: false,
             answered: HashSet::new(),
             values: AttributeValues::new(),
-            distance: DistanceBytes::default(),
+            order_value: OrderValueBuffer::default(),
             covered: CoveredAttributes::default(),
             has_order_value: true,
             per_value: query.needs_order_values().then(|| {
@@ -116,14 +116,16 @@ impl<'r, S: ReadSource> Execution<'r, S> {
     ) {
         let query = self.query;
         let spec = driving.index.spec();
-        self.covered = CoveredAttributes::new(query, &driving.access, spec);
-        self.has_order_value = query.order_predicate.is_none() || driving.access.has_order_value();
+        if !driving.is_union() {
+            self.covered = CoveredAttributes::new(query, &driving.access, spec);
+        }
+        self.has_order_value = !query.has_order_values() || driving.has_order_value();
         self.order_by_record = query.by_value() && !self.has_order_value;
         let by_key = |number: usize| {
             driving.access.covered.contains(&number)
                 || filtering.iter().any(|path| path.access.covered.contains(&number))
         };
-        let all = 0..query.predicates.len();
+        let all = 0..query.parts();
         let uncovered = all.clone().any(|number| !by_key(number) && !driving.access.covers_predicate(number));
         self.fetch = uncovered
             || !self.has_order_value
@@ -134,11 +136,14 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             };
         self.check = recheck
             || !all.clone().all(by_key)
-            || query.order_predicate.is_some()
+            || query.has_order_values()
             || query.projection == Projection::Values;
         self.trusts_checked = query.projection != Projection::Values
+            && !driving.is_union()
             && all.clone().all(|number| driving.access.covered.contains(&number));
         self.explain.index = Some(spec.name().to_owned());
+        self.explain.united = driving.united_indexes();
+        self.explain.streams = driving.members() as u64;
         self.explain.intersected = filtering.iter().map(|path| path.index.spec().name().to_owned()).collect();
         self.explain.access = spec.kind().name();
     }
@@ -186,7 +191,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
         let order_value = self.covered.order_value(candidate.included).unwrap_or(candidate.order_value);
         let included = if self.covered.is_used() { candidate.included } else { &[] };
         let mut origin = candidate.origin;
-        if !self.fetch && self.query.order_predicate.is_none() {
+        if !self.fetch && !self.query.has_order_values() {
             origin.record = None;
         }
         top.push(&Candidate { order_value, included, origin, ..*candidate });

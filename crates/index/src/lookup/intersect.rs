@@ -197,7 +197,7 @@ impl CandidateCursor for MergeCursor<'_> {
 }
 
 /// The costs of an index whose candidates are not those of the query.
-fn costs_of(cursor: &dyn CandidateCursor) -> Vec<IndexCosts> {
+pub(super) fn costs_of(cursor: &dyn CandidateCursor) -> Vec<IndexCosts> {
     let mut explain = Explain::default();
     cursor.report(&mut explain);
     explain.index_costs
@@ -205,7 +205,7 @@ fn costs_of(cursor: &dyn CandidateCursor) -> Vec<IndexCosts> {
 
 /// A copy of a candidate that outlives further calls of its cursor.
 #[derive(Debug, Default)]
-struct CandidateBuffer {
+pub(super) struct CandidateBuffer {
     primary_key: Vec<u8>,
     sequence: SequenceNumber,
     order_value: Vec<u8>,
@@ -218,7 +218,7 @@ struct CandidateBuffer {
 }
 
 impl CandidateBuffer {
-    fn copy(&mut self, candidate: &Candidate<'_>) {
+    pub(super) fn copy(&mut self, candidate: &Candidate<'_>) {
         for (target, source) in [
             (&mut self.primary_key, candidate.primary_key),
             (&mut self.order_value, candidate.order_value),
@@ -240,7 +240,7 @@ impl CandidateBuffer {
         }
     }
 
-    fn candidate(&self) -> Candidate<'_> {
+    pub(super) fn candidate(&self) -> Candidate<'_> {
         Candidate {
             primary_key: &self.primary_key,
             sequence: self.sequence,
@@ -258,13 +258,13 @@ impl CandidateBuffer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// Returns the numbers of a list.
-    struct Listed(Vec<SequenceNumber>, usize, Option<Order>);
+    pub(crate) struct Listed(pub(crate) Vec<SequenceNumber>, pub(crate) usize, pub(crate) Option<Order>);
 
     impl CandidateCursor for Listed {
         fn next(&mut self) -> Result<Option<Candidate<'_>>> {

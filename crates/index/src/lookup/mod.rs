@@ -33,6 +33,9 @@ mod progress;
 mod resolve;
 mod row;
 mod row_cursor;
+mod union;
+mod union_plan;
+mod unused;
 mod window;
 
 use std::ops::ControlFlow;

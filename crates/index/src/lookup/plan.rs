@@ -18,14 +18,16 @@
 use bolide_base::{Error, ErrorKind, Result};
 
 use crate::access::Access;
+use crate::compiled_query::CompiledQuery;
 use crate::explain::Alternative;
-use crate::query::{CompiledQuery, Order, Projection, Query};
+use crate::query::{Order, Projection, Query};
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
 
 use super::Lookup;
 use super::covered::CoveredAttributes;
+use super::union::MAX_MERGED;
 
 /// Opening a cursor and its first seek: one or two blocks in each sorted run.
 const SEEK_NANOS: f64 = 1_730.0;
@@ -53,19 +55,97 @@ const MARGIN: f64 = 0.9;
 /// The share of records that satisfy an equality, or a range, if no index provides an estimate.
 const UNKNOWN_EQUAL: f64 = 0.1;
 const UNKNOWN_RANGE: f64 = 0.33;
+/// Maximum members of a union whose entries are estimated.
+const MAX_ESTIMATED: usize = 64;
 /// Maximum access paths that are considered; the least selective are dropped.
 const MAX_PATHS: usize = 16;
 
 /// An index and the part of it that is read.
-pub(super) struct AccessPath<'i, S: ReadSource> {
+pub(super) struct PathMember<'i, S: ReadSource> {
     pub(super) index: &'i dyn SecondaryIndex<S>,
     pub(super) access: Access,
+}
+
+/// An index and the part of it that is read; or several, whose candidates are united.
+pub(super) struct AccessPath<'i, S: ReadSource> {
+    /// The index, or the first one of a union.
+    pub(super) index: &'i dyn SecondaryIndex<S>,
+    /// The access, or the first one of a union. It covers the parts of the query that all accesses cover together.
+    pub(super) access: Access,
+    pub(super) is_union: bool,
+    /// The other accesses of a union.
+    pub(super) further: Vec<PathMember<'i, S>>,
     /// Estimated candidates in that part.
     pub(super) entries: f64,
     /// Whether candidates come in the order of the query.
     in_order: bool,
     /// Whether they come newest first.
     newest_first: bool,
+}
+
+impl<'i, S: ReadSource> AccessPath<'i, S> {
+    pub(super) fn new(index: &'i dyn SecondaryIndex<S>, access: Access) -> Self {
+        let further = Vec::new();
+        Self { index, access, is_union: false, further, entries: 0.0, in_order: false, newest_first: false }
+    }
+
+    /// Whether candidates are united, or may come from several accesses.
+    pub(super) fn is_union(&self) -> bool {
+        self.is_union
+    }
+
+    /// The number of accesses.
+    pub(super) fn members(&self) -> usize {
+        1 + self.further.len()
+    }
+
+    /// The index and the access with this number.
+    pub(super) fn member(&self, number: usize) -> Option<(&'i dyn SecondaryIndex<S>, &Access)> {
+        match number.checked_sub(1) {
+            None => Some((self.index, &self.access)),
+            Some(further) => self.further.get(further).map(|member| (member.index, &member.access)),
+        }
+    }
+
+    /// All accesses.
+    pub(super) fn accesses_mut(&mut self) -> impl Iterator<Item = &mut Access> {
+        std::iter::once(&mut self.access).chain(self.further.iter_mut().map(|member| &mut member.access))
+    }
+
+    /// Whether the accesses contain nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_empty = |access: &Access| access.low >= access.end;
+        is_empty(&self.access) && self.further.iter().all(|member| is_empty(&member.access))
+    }
+
+    /// Whether candidates contain the value that determines the order of the query.
+    pub(super) fn has_order_value(&self) -> bool {
+        self.access.has_order_value() && self.further.iter().all(|member| member.access.has_order_value())
+    }
+
+    /// Whether it reads the index with this name.
+    pub(super) fn uses(&self, name: &str) -> bool {
+        self.index.spec().name() == name
+            || self.further.iter().any(|member| member.index.spec().name() == name)
+    }
+
+    /// The names of the indexes of a union except the first, each once.
+    pub(super) fn united_indexes(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for member in &self.further {
+            let name = member.index.spec().name();
+            if name != self.index.spec().name() && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// Whether all candidates are those of one index, whose validator decides.
+    pub(super) fn has_one_index(&self) -> bool {
+        let name = self.index.spec().name();
+        self.further.iter().all(|member| member.index.spec().name() == name)
+    }
 }
 
 /// The plan of a query.
@@ -115,11 +195,16 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         for index in self.indexes {
             self.add_paths(*index, compiled, &mut paths);
         }
+        if !compiled.terms.is_empty() {
+            self.add_unions(compiled, None, &mut paths);
+        }
         paths.sort_by_key(|path| std::cmp::Reverse(path.access.rank()));
         paths.truncate(MAX_PATHS);
         let decided = match &paths[..] {
             [] => true,
-            [only] => only.access.covered.len() == compiled.predicates.len() && compiled.limit < usize::MAX,
+            [only] if !only.is_union() => {
+                only.access.covered.len() == compiled.parts() && compiled.limit < usize::MAX
+            }
             _ => false,
         };
         if decided && !explain {
@@ -135,6 +220,9 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         })?;
         let mut paths = Vec::new();
         self.add_paths(*index, compiled, &mut paths);
+        if paths.is_empty() {
+            self.add_unions(compiled, Some(name), &mut paths);
+        }
         paths.truncate(1);
         if paths.is_empty() {
             return Err(Error::invalid_input(format!(
@@ -169,8 +257,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
             let Some(mut access) = access.filter(|access| !access.covered.is_empty()) else { return };
             used.extend_from_slice(&access.covered);
             access.add_included(index.spec(), compiled);
-            let path = AccessPath { index, access, entries: 0.0, in_order: false, newest_first: false };
-            paths.push(path);
+            paths.push(AccessPath::new(index, access));
         }
     }
 
@@ -183,7 +270,9 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
     ) -> Result<LookupPlan<'a, S>> {
         let records = (self.view.tree(self.table)?.estimate(&[], None)? as f64).max(1.0);
         let unknown = |equal: bool| if equal { UNKNOWN_EQUAL } else { UNKNOWN_RANGE };
-        let shares = compiled.predicates.iter().map(|predicate| unknown(predicate.is_equal)).collect();
+        let of_predicates = compiled.predicates.iter().map(|predicate| unknown(predicate.is_equal));
+        let of_terms = compiled.terms.iter().map(|term| term.guessed_share(UNKNOWN_EQUAL, UNKNOWN_RANGE));
+        let shares = of_predicates.chain(of_terms).collect();
         let mut estimates = Estimates { query: compiled, records, shares };
         self.estimate_paths(&mut estimates, &mut paths)?;
 
@@ -240,10 +329,8 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         for path in paths.iter_mut() {
             let guess: f64 =
                 path.access.covered.iter().filter_map(|number| estimates.shares.get(*number)).product();
-            let known = path.index.estimate(&path.access, self.view)?;
-            path.entries = known.map_or(guess * estimates.records, |entries| entries as f64);
-            // Opening a cursor reads no data.
-            let order = path.index.candidates(&path.access, query.order, self.view)?.order();
+            path.entries = self.estimate_members(path, guess * estimates.records)?;
+            let order = self.order_of(path, query.index_order())?;
             path.in_order = order == Some(query.order);
             path.newest_first = order == Some(Order::Newest);
         }
@@ -253,6 +340,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
             let own = covered(&paths[number]);
             let min = paths
                 .iter()
+                .filter(|other| !other.access.covered.is_empty())
                 .filter(|other| other.access.covered.iter().all(|one| own.contains(one)))
                 .map(|other| other.entries)
                 .fold(paths[number].entries, f64::min);
@@ -266,6 +354,37 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
             }
         }
         Ok(())
+    }
+
+    /// The estimated candidates of all members of `path`; `guess` if they are unknown. Of many members, some are estimated.
+    fn estimate_members(&self, path: &AccessPath<'a, S>, guess: f64) -> Result<f64> {
+        let step = path.members().div_ceil(MAX_ESTIMATED);
+        let (mut entries, mut estimated) = (0.0, 0);
+        for (index, access) in (0..path.members()).step_by(step).filter_map(|number| path.member(number)) {
+            let Some(known) = index.estimate(access, self.view)? else { return Ok(guess) };
+            entries += known as f64;
+            estimated += 1;
+        }
+        Ok(entries * path.members() as f64 / f64::from(estimated.max(1)))
+    }
+
+    /// The order in which the candidates of `path` come.
+    fn order_of(&self, path: &AccessPath<'a, S>, order: Order) -> Result<Option<Order>> {
+        if path.is_union() && path.members() > MAX_MERGED {
+            return Ok(None);
+        }
+        let mut found = None;
+        // Lists have many members of one form, in one index.
+        let members = if path.has_one_index() { path.members().min(MAX_ESTIMATED) } else { path.members() };
+        for (number, (index, access)) in (0..members).filter_map(|number| path.member(number)).enumerate() {
+            // Opening a cursor reads no data.
+            let own = index.candidates(access, order, self.view)?.order();
+            if number > 0 && own != found {
+                return Ok(None);
+            }
+            found = own;
+        }
+        Ok(found.filter(|found| !path.is_union() || *found == order))
     }
 
     /// Extends the most selective index by others, one after the other, while that reduces the cost.
@@ -333,11 +452,12 @@ impl Estimates<'_, '_> {
                 || paths.iter().any(|path| path.access.covered.contains(&number))
         };
         let all_covered = (0..self.shares.len()).all(covers);
-        let by_record = self.query.by_value() && !driving.access.has_order_value();
+        let by_record = self.query.by_value() && !driving.has_order_value();
         let fetch = match self.query.projection {
             Projection::Records => true,
             Projection::Values => {
-                !CoveredAttributes::new(self.query, &driving.access, driving.index.spec()).selects()
+                driving.is_union()
+                    || !CoveredAttributes::new(self.query, &driving.access, driving.index.spec()).selects()
             }
             Projection::Keys | Projection::Count => false,
         } || !all_covered
@@ -353,7 +473,7 @@ impl Estimates<'_, '_> {
         let part = self.part();
         let read_part = if streams { part } else { 1.0 };
         let mut candidates = driving.entries;
-        let mut nanos = SEEK_NANOS * paths.len() as f64;
+        let mut nanos = SEEK_NANOS * paths.iter().map(|path| path.members()).sum::<usize>() as f64;
         for other in paths.iter().skip(1) {
             let part = if merge { part } else { 1.0 };
             nanos += other.entries * part * (CANDIDATE_NANOS + if merge { 0.0 } else { SET_NANOS });
@@ -387,11 +507,15 @@ fn describe<S: ReadSource>(
     considered: &[(f64, Vec<usize>)],
     chosen: &[usize],
 ) -> Vec<Alternative> {
-    let name = |number: &usize| paths.get(*number).map_or("", |path| path.index.spec().name());
+    let names = |number: &usize| {
+        paths.get(*number).into_iter().flat_map(|path| {
+            std::iter::once(path.index.spec().name().to_owned()).chain(path.united_indexes())
+        })
+    };
     let mut all: Vec<Alternative> = considered
         .iter()
         .map(|(cost, numbers)| Alternative {
-            indexes: numbers.iter().map(|number| name(number).to_owned()).collect(),
+            indexes: numbers.iter().flat_map(names).collect(),
             candidates: match &numbers[..] {
                 [] => estimates.records as u64,
                 _ => numbers

@@ -116,7 +116,8 @@ fn check_query(
     variation: &Variation,
 ) -> std::result::Result<(), TestCaseError> {
     let by_distance = query.answer_order() == Order::Nearest;
-    let ranges = !by_distance && query.predicates().iter().any(Predicate::is_range);
+    let by_attributes = query.answer_order() == Order::Attributes;
+    let ranges = !by_distance && !by_attributes && query.predicates().iter().any(Predicate::is_range);
     let query = match variation.per_value {
         Some(limit) if ranges => query.clone().limit_per_value(limit),
         _ => query.clone(),

@@ -3,9 +3,10 @@
 use bolide_base::{Error, ErrorKind, Result};
 
 use crate::candidate::CandidateCursor;
+use crate::compiled_query::CompiledQuery;
 use crate::cursor_token::CursorToken;
 use crate::explain::{Alternative, Explain};
-use crate::query::{CompiledQuery, Query};
+use crate::query::Query;
 use crate::scan::ScanCursor;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
@@ -15,6 +16,7 @@ use super::execution::Execution;
 use super::intersect::{FilteredCursor, MergeCursor, SequenceSet, SetReads};
 use super::plan::{AccessPath, LookupPlan};
 use super::progress::AnswerProgress;
+use super::union::{OpenMember, UnionCursor};
 
 /// A planned query, made by [`Lookup::plan`]: [`rows`](Self::rows) executes it.
 pub struct PlannedLookup<'p, S: ReadSource> {
@@ -32,6 +34,7 @@ pub struct PlannedLookup<'p, S: ReadSource> {
     set_reads: SetReads,
     scans_by_choice: bool,
     alternatives: Vec<Alternative>,
+    unused: Vec<String>,
     plan_nanos: u64,
 }
 
@@ -39,7 +42,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     #[inline]
     pub(super) fn new(lookup: &'p Lookup<'_, S>, query: &'p Query) -> Result<Self> {
         let compiled = CompiledQuery::new(query)?;
-        if lookup.extractor.is_none() && !compiled.predicates.is_empty() {
+        if lookup.extractor.is_none() && compiled.needs_attributes() {
             return Err(Error::invalid_input(
                 "the records of this collection have no attributes: it needs an extractor",
             ));
@@ -47,8 +50,10 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         check_token(lookup, &compiled)?;
         let now = || lookup.options.clock.map_or(0, |clock| clock());
         let start = now();
-        let mut plan = lookup.choose_plan(query, &compiled, lookup.options.clock.is_some())?;
+        let explains = lookup.options.clock.is_some();
+        let mut plan = lookup.choose_plan(query, &compiled, explains)?;
         let plan_nanos = now() - start;
+        let unused = if explains { lookup.unused(query, &compiled, &plan) } else { Vec::new() };
         let table = lookup.view.tree(lookup.table)?;
         let mut set_reads = SetReads::default();
         let set = match compiled.limit {
@@ -60,7 +65,9 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
             && let Some(token) = compiled.after
             && (!compiled.needs_order_values() || compiled.by_value())
         {
-            driving.access.resume_at(compiled.order, &token.value, token.sequence);
+            for access in driving.accesses_mut() {
+                access.resume_at(compiled.order, &token.value, token.sequence);
+            }
         }
         let validator = validating(&paths).and_then(|path| path.index.validator().tree());
         let validation_tree = validator.map(|tree| lookup.view.tree(tree)).transpose()?;
@@ -75,6 +82,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
             set_reads,
             scans_by_choice,
             alternatives,
+            unused,
             plan_nanos,
         })
     }
@@ -90,9 +98,9 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
 
     /// False if it is known that there are no candidates.
     pub(super) fn has_candidates(&self) -> bool {
-        let is_empty = |path: &AccessPath<'_, S>| path.access.low >= path.access.end;
         self.compiled.limit > 0
-            && !self.paths.iter().any(is_empty)
+            && !self.compiled.is_never_true()
+            && !self.paths.iter().any(AccessPath::is_empty)
             && !self.set.as_ref().is_some_and(SequenceSet::is_empty)
     }
 
@@ -102,16 +110,20 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         driving: &'e AccessPath<'p, S>,
         filtering: &[AccessPath<'p, S>],
     ) -> Execution<'e, S> {
-        let validator = validating(&self.paths).unwrap_or(driving).index.validator();
-        let mut execution = Execution::new(self.lookup, &self.compiled, &self.table, Some(validator));
+        let validator = validating(&self.paths).map(|path| path.index.validator());
+        let mut execution = Execution::new(self.lookup, &self.compiled, &self.table, validator);
         execution.validation_tree = self.validation_tree.as_ref().unwrap_or(&self.table);
         let options = &self.lookup.options;
         execution.use_index(driving, filtering, options.recheck);
         // The candidates of an index in the sstables come with their records, so the validator decides in any case. A
         // validator without I/O runs before the fetch if that saves work in the table.
-        let validates_first = options.fetch.by_sequence && validator.is_immediate();
+        let is_immediate = validator.is_some_and(|validator| validator.is_immediate());
+        let validates_first = options.fetch.by_sequence && is_immediate;
         let by_record = execution.fetch && !validates_first && driving.index.spec().kind().has_tree();
-        execution.explain.validation = if by_record { "record" } else { validator.name() };
+        execution.explain.validation = match validator {
+            Some(validator) if !by_record => validator.name(),
+            _ => "record",
+        };
         execution.explain.candidates = self.set_reads.candidates;
         self.set_reads.costs.iter().for_each(|costs| execution.explain.add_costs(*costs));
         if options.clock.is_some() {
@@ -126,7 +138,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         execution.use_scan();
         execution.explain.access = "scan";
         execution.explain.validation = "none";
-        execution.explain.filtered = self.query.predicates().iter().map(ToString::to_string).collect();
+        execution.explain.filtered = texts_of_parts(self.query);
         self.describe_plan(&mut execution.explain);
         execution
     }
@@ -134,13 +146,14 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     fn describe_plan(&self, explain: &mut Explain) {
         explain.scans_by_choice = self.scans_by_choice;
         explain.alternatives.clone_from(&self.alternatives);
+        explain.unused.clone_from(&self.unused);
         explain.plan_nanos = self.plan_nanos;
     }
 
     /// The candidates of the plan, from the first one on.
     pub(super) fn candidates(&self) -> Result<Box<dyn CandidateCursor + '_>> {
         let Some((driving, filtering)) = self.paths.split_first() else {
-            let extractor = self.lookup.extractor.filter(|_| !self.compiled.predicates.is_empty());
+            let extractor = self.lookup.extractor.filter(|_| self.compiled.needs_attributes());
             let records = self.table.cursor(&[], None)?;
             return Ok(Box::new(ScanCursor::new(records, &self.compiled, extractor)));
         };
@@ -159,7 +172,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     }
 
     fn open<'c>(&'c self, path: &'c AccessPath<'p, S>) -> Result<Box<dyn CandidateCursor + 'c>> {
-        path.index.candidates(&path.access, self.compiled.order, self.lookup.view)
+        open_path(path, &self.compiled, self.lookup.view)
     }
 
     /// The token with which the query continues.
@@ -169,11 +182,31 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     }
 }
 
-/// The path whose index validates: the driving one, or a filtering one that has no obsolete entries.
+/// The candidates of `path`.
+fn open_path<'c, S: ReadSource>(
+    path: &'c AccessPath<'_, S>,
+    compiled: &CompiledQuery<'_>,
+    view: &'c S,
+) -> Result<Box<dyn CandidateCursor + 'c>> {
+    let order = compiled.index_order();
+    if !path.is_union() {
+        return path.index.candidates(&path.access, order, view);
+    }
+    let open: OpenMember<'c> = Box::new(move |number| match path.member(number) {
+        Some((index, access)) => index.candidates(access, order, view),
+        None => Err(Error::internal("a union has no member with this number")),
+    });
+    Ok(Box::new(UnionCursor::new(path.members(), order, compiled.has_order_values(), open)?))
+}
+
+/// The path whose index validates: the driving one, or a filtering one that has no obsolete entries. `None` for a scan, and
+/// for a union of several indexes, of which none validates the candidates of all.
 fn validating<'v, 'i, S: ReadSource>(paths: &'v [AccessPath<'i, S>]) -> Option<&'v AccessPath<'i, S>> {
     let synchronous = |path: &&AccessPath<'_, S>| path.index.spec().maintenance() == Maintenance::Synchronous;
     let (driving, filtering) = paths.split_first()?;
-    filtering.iter().find(synchronous).filter(|_| !synchronous(&driving)).or(Some(driving))
+    let driving = driving.has_one_index().then_some(driving);
+    let usable = filtering.iter().filter(|path| path.has_one_index());
+    usable.clone().find(synchronous).filter(|_| !driving.as_ref().is_some_and(synchronous)).or(driving)
 }
 
 /// A token of a snapshot is valid at that snapshot only.
@@ -207,14 +240,14 @@ fn read_set<S: ReadSource>(
     let mut set: Option<SequenceSet> = None;
     for mut path in filtering {
         // A set has no order.
-        path.access.near = None;
-        if path.access.low >= path.access.end {
+        path.accesses_mut().for_each(|access| access.near = None);
+        if path.is_empty() {
             plan.paths.push(path);
             return Ok(Some(SequenceSet::default()));
         }
         let bytes = lookup.options.collect_bytes;
         let collected = {
-            let mut cursor = path.index.candidates(&path.access, compiled.order, lookup.view)?;
+            let mut cursor = open_path(&path, compiled, lookup.view)?;
             SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, reads)?
         };
         if let Some(collected) = collected {
@@ -232,7 +265,7 @@ fn describe_predicates<S: ReadSource>(
     filtering: &[AccessPath<'_, S>],
     explain: &mut Explain,
 ) {
-    for (number, predicate) in query.predicates().iter().enumerate() {
+    for (number, text) in texts_of_parts(query).into_iter().enumerate() {
         let covers = |path: &AccessPath<'_, S>| path.access.covered.contains(&number);
         let list = if covers(driving) || filtering.iter().any(covers) {
             &mut explain.covered
@@ -241,6 +274,12 @@ fn describe_predicates<S: ReadSource>(
         } else {
             &mut explain.filtered
         };
-        list.push(predicate.to_string());
+        list.push(text);
     }
+}
+
+/// The parts of the conjunction, by number.
+fn texts_of_parts(query: &Query) -> Vec<String> {
+    let predicates = query.predicates().iter().map(ToString::to_string);
+    predicates.chain(query.term_nodes().iter().map(|term| term.summary())).collect()
 }

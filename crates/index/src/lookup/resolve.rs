@@ -66,7 +66,7 @@ impl<S: ReadSource> Execution<'_, S> {
             self.explain.mismatched += 1;
             return Ok(Offered::Continue);
         }
-        let is_multi_valued = self.query.order_predicate.is_some()
+        let is_multi_valued = self.query.has_order_values()
             && self.counts_or_resumes()
             && !self.verified
             && (candidate.repeated || candidate.order_value.is_empty());
@@ -182,7 +182,7 @@ impl<S: ReadSource> Execution<'_, S> {
             if let Some(record) = self.accept(&candidate, window.candidates[position].flags, state)? {
                 // Several candidates of one write have the same rank and are collected once.
                 top.push(&Candidate {
-                    order_value: self.query.order_value(&self.values, &mut self.distance),
+                    order_value: self.query.order_value(&self.values, &mut self.order_value),
                     repeated: false,
                     included: &[],
                     origin: CandidateOrigin { record: record.as_deref(), ..CandidateOrigin::default() },
@@ -362,7 +362,7 @@ impl<S: ReadSource> Execution<'_, S> {
     fn is_checked(&self, candidate: &Candidate<'_>, flags: CandidateFlags) -> bool {
         candidate.origin.checked
             && self.trusts_checked
-            && (flags.has_order_value || self.query.order_predicate.is_none())
+            && (flags.has_order_value || !self.query.has_order_values())
     }
 
     /// Emits a resolved candidate under its order value.
@@ -375,10 +375,10 @@ impl<S: ReadSource> Execution<'_, S> {
         each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.value.clear();
-        if self.query.order_predicate.is_some() {
+        if self.query.has_order_values() {
             let from_record = flags.needs_record && !flags.has_order_value;
             let value = if from_record {
-                self.query.order_value(&self.values, &mut self.distance)
+                self.query.order_value(&self.values, &mut self.order_value)
             } else {
                 candidate.order_value
             };

@@ -4,8 +4,10 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::attribute::Value;
+use crate::filter::Filter;
 use crate::model::{ModelAnswer, ModelCollection, ModelWrite, expected_answers};
-use crate::query::Order;
+use crate::query::{Order, SortDirection};
 use crate::space::{Point, Rect};
 
 const SPECS: [&str; 8] = [
@@ -83,8 +85,7 @@ fn any_window() -> impl Strategy<Value = (&'static str, [f64; 4])> {
 
 fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
     let path = prop_oneof![Just("a"), Just("b"), Just("tags[*]"), Just("tags")];
-    let ends =
-        prop_oneof![Just("0..2"), Just("1.."), Just("..2"), Just("3..1"), Just("\"1\"..\"x\""), Just("..z")];
+    let ends = prop_oneof![Just("0..2"), Just("1.."), Just("..2"), Just("\"1\"..\"x\""), Just("..z")];
     prop_oneof![
         any_window().prop_map(|(path, [x, y, w, h])| {
             let window = Rect::new(x, y, x + w, y + h).unwrap();
@@ -97,10 +98,48 @@ fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
     ]
 }
 
+/// Alternatives, lists, negations and trees of them.
+fn any_filter() -> impl Strategy<Value = Filter> {
+    let path = || prop_oneof![Just("a"), Just("b"), Just("tags[*]"), Just("tags")];
+    let value = || any_scalar().prop_map(|text| crate::predicate::parse_value(&text).unwrap());
+    let list = prop_oneof![
+        20 => proptest::collection::vec(value(), 0..6),
+        // More than are merged, and more than are read by their bounds.
+        1 => value().prop_map(|one| (2_000..3_100).map(Value::Int).chain([one]).collect()),
+        1 => value().prop_map(|one| (2_000..2_100).map(Value::Int).chain([one]).collect()),
+    ];
+    let leaf = prop_oneof![
+        3 => any_predicate().prop_map(Filter::from),
+        3 => (path(), list).prop_map(|(path, values)| Filter::one_of(path, values)),
+        1 => (path(), "[x-z1]{0,1}").prop_map(|(path, prefix)| Filter::prefix(path, prefix)),
+        1 => path().prop_map(Filter::exists),
+        1 => path().prop_map(Filter::absent),
+        1 => path().prop_map(Filter::is_null),
+        1 => Just(Filter::range("a", 3..=1)),
+    ];
+    leaf.prop_recursive(3, 10, 4, |inner| {
+        prop_oneof![
+            2 => proptest::collection::vec(inner.clone(), 1..4).prop_map(Filter::all),
+            4 => proptest::collection::vec(inner.clone(), 0..4).prop_map(Filter::any),
+            1 => inner.prop_map(|filter| !filter),
+        ]
+    })
+}
+
 pub(super) fn any_query() -> impl Strategy<Value = Query> {
+    (any_plain_query(), proptest::collection::vec(any_filter(), 0..3), any::<bool>()).prop_map(
+        |(query, filters, first)| match first {
+            true => filters.into_iter().fold(query, Query::filter),
+            // Every second query has predicates only.
+            false => query,
+        },
+    )
+}
+
+fn any_plain_query() -> impl Strategy<Value = Query> {
     (
         proptest::collection::vec(any_predicate(), 0..4),
-        0..5_usize,
+        0..8_usize,
         any_window(),
         prop_oneof![Just(None), (0..6_usize).prop_map(Some)],
     )
@@ -110,6 +149,12 @@ pub(super) fn any_query() -> impl Strategy<Value = Query> {
                 1 => Query::new().order(Order::Oldest),
                 2 => Query::new().order(Order::Value),
                 3 => Query::new().order(Order::ValueDescending),
+                4 => Query::new().sort_by("a", SortDirection::Descending),
+                5 => Query::new().sort_by("tags", SortDirection::Ascending).filter(Filter::exists("tags")),
+                6 => {
+                    let query = Query::new().sort_by("b", SortDirection::Ascending);
+                    query.sort_by("tags[*]", SortDirection::Descending).sort_by("a", SortDirection::Ascending)
+                }
                 _ => Query::new().nearest(path, Point::new(x, y).unwrap()),
             };
             let query = predicates.into_iter().fold(query, Query::predicate);

@@ -242,8 +242,10 @@ impl<'t> PsCursor<'t> {
             chain: None,
         });
         match order {
-            // A tree has no distances: for this order it returns the cheapest one.
-            Order::Value | Order::ValueDescending | Order::Nearest => self.walk = CursorWalk::Keys(keys),
+            // A tree has no distances and one attribute: for these orders it returns the cheapest one.
+            Order::Value | Order::ValueDescending | Order::Nearest | Order::Attributes => {
+                self.walk = CursorWalk::Keys(keys);
+            }
             Order::Newest => {
                 let mut merge = Box::<ChainMerge>::default();
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {

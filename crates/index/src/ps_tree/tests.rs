@@ -207,7 +207,7 @@ impl History {
         match order {
             Order::Newest => rows.sort_by_key(|row| std::cmp::Reverse(row.2)),
             Order::Oldest => rows.sort_by_key(|row| row.2),
-            Order::Value | Order::Nearest => {}
+            Order::Value | Order::Nearest | Order::Attributes => {}
             Order::ValueDescending => rows.sort_by(|left, right| right.0.cmp(&left.0)),
         }
         rows

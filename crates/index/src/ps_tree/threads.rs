@@ -131,7 +131,9 @@ fn read(shared: &SharedTestTree, reader: u64) {
             |left: &(Vec<u8>, Vec<u8>, u64, Vec<u8>), right: &(Vec<u8>, Vec<u8>, u64, Vec<u8>)| match order {
                 Order::Newest => left.2 > right.2,
                 Order::Oldest => left.2 < right.2,
-                Order::Value | Order::Nearest => left.0 < right.0 || left.0 == right.0 && left.2 > right.2,
+                Order::Value | Order::Nearest | Order::Attributes => {
+                    left.0 < right.0 || left.0 == right.0 && left.2 > right.2
+                }
                 Order::ValueDescending => left.0 > right.0 || left.0 == right.0 && left.2 > right.2,
             };
         assert!(rows.windows(2).all(|pair| in_order(&pair[0], &pair[1])), "{order:?}");
