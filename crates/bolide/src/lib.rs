@@ -130,9 +130,9 @@ pub use bolide_index::costs::IndexCosts;
 pub use bolide_index::figures::{FigureValue, Figures};
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
-    EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
-    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, PsCosts, Query,
-    Rect, Value, ValueRange, ValueSlot,
+    EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, Filter, IndexCheck, IndexKind,
+    IndexSpec, JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection,
+    PsCosts, Query, Rect, SortDirection, Value, ValueRange, ValueSlot,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};

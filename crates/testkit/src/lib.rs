@@ -43,6 +43,7 @@ pub mod kinds;
 pub mod kinds_soak;
 pub mod metamorphic;
 pub mod model;
+pub mod model_filter;
 pub mod model_query;
 pub mod panicking;
 mod panicking_index;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bolide_storage::SimRng;
 use serde_json::{Value, json};
 
+use crate::model_filter::ModelFilter;
 use crate::rows::{ModelRow, ModelRows};
 use crate::value::{compare, rects_at, same_type, values_at};
 
@@ -21,6 +22,8 @@ pub enum QueryCondition {
     Intersects(String, [f64; 4]),
     /// The path has a rectangle. Answers can be ordered by its distance from this point.
     Near(String, [f64; 2]),
+    /// A tree of conditions holds.
+    Filter(Box<ModelFilter>),
 }
 
 /// The order of the answers.
@@ -36,12 +39,32 @@ pub enum AnswerOrder {
     ValueDescending,
     /// By the distance from the point of the only [`QueryCondition::Near`], ascending.
     Nearest,
+    /// By the smallest value at each of these paths, or descending by the largest. A path without a value sorts first,
+    /// descending last.
+    By(&'static [(&'static str, SortedBy)]),
 }
+
+/// The direction of a path of [`AnswerOrder::By`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortedBy {
+    /// The smallest values first.
+    Smallest,
+    /// The largest values first.
+    Largest,
+}
+
+/// Orders by attributes, for random queries.
+const SORTS: [AnswerOrder; 4] = [
+    AnswerOrder::By(&[("n.x", SortedBy::Smallest)]),
+    AnswerOrder::By(&[("a", SortedBy::Largest)]),
+    AnswerOrder::By(&[("tags[*]", SortedBy::Largest), ("s", SortedBy::Smallest)]),
+    AnswerOrder::By(&[("s", SortedBy::Smallest), ("tags[*]", SortedBy::Smallest), ("a", SortedBy::Largest)]),
+];
 
 /// A query that the model can answer: conditions, an order, limits and the contents of the answers.
 #[derive(Debug, Clone)]
 pub struct ModelQuery {
-    /// The conditions of a record. Never empty.
+    /// The conditions of a record; without any, all records match.
     pub conditions: Vec<QueryCondition>,
     /// The order of the answers.
     pub order: AnswerOrder,
@@ -76,9 +99,10 @@ impl AnswerContents {
 }
 
 impl QueryCondition {
-    /// The attribute of the condition.
+    /// The attribute of the condition; empty for a tree.
     pub fn path(&self) -> &str {
         match self {
+            Self::Filter(_) => "",
             Self::Equals(path, _) | Self::Within(path, ..) => path,
             Self::Intersects(path, _) | Self::Near(path, _) => path,
         }
@@ -98,7 +122,16 @@ impl QueryCondition {
                     && compare(value, low) != Ordering::Less
                     && compare(value, high) != Ordering::Greater
             }
-            Self::Intersects(..) | Self::Near(..) => false,
+            Self::Intersects(..) | Self::Near(..) | Self::Filter(_) => false,
+        }
+    }
+
+    /// Whether the record meets the condition.
+    pub(crate) fn holds(&self, row: &ModelRow) -> bool {
+        match self {
+            Self::Filter(filter) => filter.accepts(row),
+            spatial if spatial.is_spatial() => spatial.meets(row),
+            scalar => !scalar.hits(row).is_empty(),
         }
     }
 
@@ -106,7 +139,7 @@ impl QueryCondition {
     fn meets(&self, row: &ModelRow) -> bool {
         let rects = rects_at(&row.parsed, self.path());
         match self {
-            Self::Equals(..) | Self::Within(..) => false,
+            Self::Equals(..) | Self::Within(..) | Self::Filter(_) => false,
             Self::Near(..) => !rects.is_empty(),
             Self::Intersects(_, [low_x, low_y, high_x, high_y]) => rects.iter().any(|[a, b, c, d]| {
                 let apart = c < low_x || high_x < a || d < low_y || high_y < b;
@@ -175,6 +208,15 @@ impl ModelQuery {
             let point = [(); 2].map(|()| crate::record::coordinate(rng));
             conditions.push(QueryCondition::Near(crate::record::spatial_path(rng).to_owned(), point));
             (order, limit_per_value) = (AnswerOrder::Nearest, None);
+        } else if rng.one_in(8) {
+            (order, limit_per_value) = (*rng.pick(&SORTS).unwrap_or(&AnswerOrder::Newest), None);
+        }
+        if rng.one_in(3) {
+            conditions.push(QueryCondition::Filter(Box::new(ModelFilter::random(rng))));
+        }
+        // Without other conditions, a union of indexes or a scan answers.
+        if rng.one_in(8) && limit_per_value.is_none() && order != AnswerOrder::Nearest {
+            conditions.retain(|condition| matches!(condition, QueryCondition::Filter(_)));
         }
         let contents = match rng.below(7) {
             0..=1 => AnswerContents::Keys,
@@ -187,7 +229,8 @@ impl ModelQuery {
 
     /// The selected paths; empty unless the answers hold values.
     pub fn selected(&self) -> Vec<&str> {
-        let first = self.conditions.first().map_or("s", QueryCondition::path);
+        let mut paths = self.conditions.iter().map(QueryCondition::path).filter(|path| !path.is_empty());
+        let first = paths.next().unwrap_or("s");
         if self.contents == AnswerContents::Values { vec![first, "pad"] } else { Vec::new() }
     }
 
@@ -201,6 +244,10 @@ impl ModelQuery {
             AnswerOrder::Value => compare_some(left.smallest, right.smallest).then(newest_first(left, right)),
             AnswerOrder::ValueDescending => {
                 compare_some(right.largest, left.largest).then(newest_first(left, right))
+            }
+            AnswerOrder::By(paths) => {
+                let each = paths.iter().map(|(path, by)| compare_at(path, *by, left.row, right.row));
+                each.fold(Ordering::Equal, Ordering::then).then(newest_first(left, right))
             }
             AnswerOrder::Nearest => {
                 let by_distance = left.distance.partial_cmp(&right.distance);
@@ -238,6 +285,12 @@ impl ModelQuery {
         let mut hit = Hit { key, row, smallest: None, largest: None, distance: None };
         let mut ranges = 0;
         for condition in &self.conditions {
+            if let QueryCondition::Filter(filter) = condition {
+                if !filter.accepts(row) {
+                    return None;
+                }
+                continue;
+            }
             if condition.is_spatial() {
                 if !condition.meets(row) {
                     return None;
@@ -276,7 +329,23 @@ fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
     }
 }
 
-fn random_condition(rng: &mut SimRng) -> QueryCondition {
+/// Compares two records by one path of [`AnswerOrder::By`].
+fn compare_at(path: &str, by: SortedBy, left: &ModelRow, right: &ModelRow) -> Ordering {
+    let best = |row: &'_ ModelRow| {
+        let values = values_at(&row.parsed, path).into_iter().cloned();
+        match by {
+            SortedBy::Smallest => values.min_by(compare),
+            SortedBy::Largest => values.max_by(compare),
+        }
+    };
+    let ascending = match (best(left), best(right)) {
+        (Some(left), Some(right)) => compare(&left, &right),
+        (left, right) => left.is_some().cmp(&right.is_some()),
+    };
+    if by == SortedBy::Largest { ascending.reverse() } else { ascending }
+}
+
+pub(crate) fn random_condition(rng: &mut SimRng) -> QueryCondition {
     if rng.one_in(6) {
         let corner = [(); 2].map(|()| crate::record::coordinate(rng));
         let size = [(); 2].map(|()| f64::from(rng.below(5) as u32) / 2.0);
@@ -316,6 +385,7 @@ impl fmt::Display for QueryCondition {
             Self::Within(path, low, high) => write!(f, "{path} in {low}..{high}"),
             Self::Intersects(path, window) => write!(f, "{path} meets {window:?}"),
             Self::Near(path, point) => write!(f, "{path} near {point:?}"),
+            Self::Filter(filter) => filter.fmt(f),
         }
     }
 }

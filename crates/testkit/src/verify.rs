@@ -5,14 +5,16 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bolide::{
-    Answer, Answers, Collection, Db, ErrorKind, IterOptions, Order, Point, Query, Rect, Snapshot, Value,
+    Answer, Answers, Collection, Db, ErrorKind, Filter, IterOptions, Order, Point, Query, Rect, Snapshot,
+    SortDirection, Value,
 };
 use bolide_storage::SimRng;
 use serde_json::json;
 
 use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
-use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition};
+use crate::model_filter::ModelFilter;
+use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition, SortedBy};
 use crate::rows::ModelRow;
 use crate::rule::{Rule, broken_by_answers};
 use crate::seeds::Outcome;
@@ -282,7 +284,7 @@ fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel)
     let in_order = match model_query.order {
         AnswerOrder::Newest => answers.windows(2).all(descending),
         AnswerOrder::Oldest => answers.windows(2).all(ascending),
-        AnswerOrder::Value | AnswerOrder::ValueDescending | AnswerOrder::Nearest => true,
+        AnswerOrder::Value | AnswerOrder::ValueDescending | AnswerOrder::Nearest | AnswerOrder::By(_) => true,
     };
     if !in_order {
         let text = answers_text(answers);
@@ -346,9 +348,20 @@ fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
             QueryCondition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
             QueryCondition::Intersects(path, [a, b, c, d]) => query.within(path, Rect::new(*a, *b, *c, *d)?),
             QueryCondition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
+            QueryCondition::Filter(filter) => query.filter(to_filter(filter)?),
         };
     }
+    if let AnswerOrder::By(paths) = model_query.order {
+        query = paths.iter().fold(query, |query, (path, by)| {
+            let direction = match by {
+                SortedBy::Smallest => SortDirection::Ascending,
+                SortedBy::Largest => SortDirection::Descending,
+            };
+            query.sort_by(path, direction)
+        });
+    }
     query = query.order(match model_query.order {
+        AnswerOrder::By(_) => Order::Attributes,
         AnswerOrder::Newest => Order::Newest,
         AnswerOrder::Oldest => Order::Oldest,
         AnswerOrder::Value => Order::Value,
@@ -367,6 +380,30 @@ fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
         AnswerContents::Count => query.count(),
         AnswerContents::Values => query.select(model_query.selected()),
     })
+}
+
+/// Converts the filter to a filter of the database. Every second one takes the way through its text.
+fn to_filter(filter: &ModelFilter) -> bolide::Result<Filter> {
+    let all = |filters: &[ModelFilter]| filters.iter().map(to_filter).collect::<bolide::Result<Vec<_>>>();
+    let filter = match filter {
+        ModelFilter::All(filters) => Filter::all(all(filters)?),
+        ModelFilter::Any(filters) => Filter::any(all(filters)?),
+        ModelFilter::Not(filter) => !to_filter(filter)?,
+        ModelFilter::OneOf(path, values) => Filter::one_of(path, values.iter().map(value)),
+        ModelFilter::Prefix(path, prefix) => Filter::prefix(path, prefix.as_str()),
+        ModelFilter::Exists(path) => Filter::exists(path),
+        ModelFilter::Condition(condition) => match condition {
+            QueryCondition::Equals(path, wanted) => Filter::eq(path, value(wanted)),
+            QueryCondition::Within(path, low, high) => Filter::range(path, value(low)..=value(high)),
+            QueryCondition::Intersects(path, [a, b, c, d]) => {
+                Filter::within(path, Rect::new(*a, *b, *c, *d)?)
+            }
+            QueryCondition::Near(path, [x, y]) => Filter::nearest(path, Point::new(*x, *y)?),
+            QueryCondition::Filter(filter) => to_filter(filter)?,
+        },
+    };
+    let text = filter.to_string();
+    if text.len().is_multiple_of(2) { Filter::parse(&text) } else { Ok(filter) }
 }
 
 /// Converts a scalar to a value of the database. Queries hold scalars only.

@@ -44,6 +44,8 @@ impl Conjunction {
             (FilterNode::Test(predicate), false) => self.predicates.push(predicate),
             (FilterNode::In(set), false) => match set.only() {
                 Some(predicate) => self.predicates.push(predicate),
+                // No value is in an empty list.
+                None if set.values().is_empty() => self.terms.push(FilterNode::Any(Vec::new())),
                 None => self.terms.push(FilterNode::In(set)),
             },
             (node, _) => match simplify(node, negated) {

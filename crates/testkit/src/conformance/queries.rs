@@ -2,20 +2,32 @@
 
 use serde_json::{Value, json};
 
-use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition};
+use crate::model_filter::ModelFilter;
+use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition, SortedBy};
 use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
 /// The maximum number of values per path for points and ranges.
 const VALUES: usize = 9;
 
+/// Orders by attributes. An index on the attribute has the first two, if it must exist.
+const SORTS: [AnswerOrder; 3] = [
+    AnswerOrder::By(&[("v", SortedBy::Smallest)]),
+    AnswerOrder::By(&[("tags[*]", SortedBy::Largest)]),
+    AnswerOrder::By(&[("w", SortedBy::Largest), ("v", SortedBy::Smallest)]),
+];
+
 /// The queries for an index on these attributes, on current and former records. The queries of all turns together cover
 /// all forms.
 pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<ModelQuery> {
     let paths: Vec<&str> = attributes.split('+').collect();
-    let conditions = match paths[..] {
-        [path] if is_spatial(path) => of_space(path, records),
+    let conditions: Vec<Vec<QueryCondition>> = match paths[..] {
+        [path] if is_spatial(path) => of_space(path, records).into_iter().chain(areas(path)).collect(),
         [first, second] => of_two(first, second, records),
-        _ => of_one(attributes, records).into_iter().chain(with_included(attributes, records)).collect(),
+        _ => of_one(attributes, records)
+            .into_iter()
+            .chain(with_included(attributes, records))
+            .chain(with_filters(attributes, records, turn))
+            .collect(),
     };
     // All limits above the number of records are equivalent.
     let limits: Vec<usize> = [1, 2, 10, 100].into_iter().filter(|limit| *limit < records.len()).collect();
@@ -131,11 +143,53 @@ fn of_two(first: &str, second: &str, records: &[Value]) -> Vec<Vec<QueryConditio
             conditions.push(vec![QueryCondition::Equals(second.to_owned(), other.clone()), equal]);
         }
     }
+    let wanted = values(first, records).into_iter().chain([json!("nowhere")]).collect();
+    let list = ModelFilter::OneOf(first.to_owned(), wanted);
+    conditions.push(vec![QueryCondition::Filter(Box::new(list)), every_number(second)]);
     conditions.push(vec![every_number(first), every_number(second)]);
     if let Some(other) = seconds.last() {
         conditions.push(vec![every_number(first), QueryCondition::Equals(second.to_owned(), other.clone())]);
     }
     conditions
+}
+
+/// Trees of conditions, of which an index on `path` serves one part at least.
+fn with_filters(path: &str, records: &[Value], turn: usize) -> Vec<Vec<QueryCondition>> {
+    let values = values(path, records);
+    let filter = |filter: ModelFilter| QueryCondition::Filter(Box::new(filter));
+    let list = ModelFilter::OneOf(
+        path.to_owned(),
+        values.iter().cloned().chain([json!("nowhere"), json!(-7)]).collect(),
+    );
+    let equals =
+        |at: usize| ModelFilter::equals(path, values.iter().cycle().nth(at).cloned().unwrap_or_default());
+    let numbers = ModelFilter::Condition(every_number(path));
+    let pad = ModelFilter::Prefix("pad".to_owned(), "a".to_owned());
+    // Overlapping alternatives, one with a condition that the index does not have.
+    let any =
+        ModelFilter::Any(vec![equals(turn), numbers, ModelFilter::All(vec![equals(turn + 1), pad.clone()])]);
+    let exists = ModelFilter::Exists(path.to_owned());
+    let neither =
+        ModelFilter::not(ModelFilter::Any(vec![equals(turn), ModelFilter::equals(path, Value::Null)]));
+    let all = [
+        vec![filter(list.clone())],
+        vec![filter(any)],
+        vec![filter(exists.clone()), filter(neither)],
+        vec![every_number(path), filter(ModelFilter::not(equals(turn)))],
+        vec![filter(list), filter(ModelFilter::not(pad))],
+        vec![filter(exists)],
+    ];
+    // Each turn has half of them.
+    all.into_iter().skip(turn % 2).step_by(2).collect()
+}
+
+/// Trees of conditions on rectangles.
+fn areas(path: &str) -> Vec<Vec<QueryCondition>> {
+    let meets = |window| ModelFilter::Condition(QueryCondition::Intersects(path.to_owned(), window));
+    let any = ModelFilter::Any(vec![meets([0.0, -2.0, 1.0, 0.0]), meets([1.0, -4.0, 3.0, 0.0])]);
+    let exists = ModelFilter::Exists(path.to_owned());
+    let all = [any, ModelFilter::All(vec![exists, ModelFilter::not(meets([0.0, -1.0, 1.0, 0.0]))])];
+    all.into_iter().map(|filter| vec![QueryCondition::Filter(Box::new(filter))]).collect()
 }
 
 fn every_number(path: &str) -> QueryCondition {
@@ -173,6 +227,7 @@ fn forms(conditions: &[QueryCondition], limits: &[usize], turn: usize) -> Vec<Mo
         let limit = limits.iter().cycle().nth(turn + position);
         limit.into_iter().for_each(|limit| add((order, Some(*limit), None, AnswerContents::Records)));
     }
+    add((SORTS[turn % 3], [Some(2), None][turn % 2], None, AnswerContents::Records));
     add((Newest, [Some(1), Some(10), None][turn % 3], None, AnswerContents::Keys));
     add((Value, [Some(2), None][turn % 2], None, AnswerContents::Keys));
     add((Newest, [None, Some(2)][turn % 2], None, AnswerContents::Count));
