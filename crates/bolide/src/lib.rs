@@ -79,9 +79,11 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod aggregate;
 mod answer_cursor;
 mod back_fill;
 mod background_errors;
+mod bulk;
 mod catalog;
 mod catch_panic;
 mod check;
@@ -114,6 +116,7 @@ mod progress;
 mod salvage;
 mod schema;
 mod snapshot;
+mod split;
 mod stale_deletions;
 mod stale_removal;
 mod stale_share;
@@ -132,7 +135,7 @@ pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
     EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, Filter, IndexCheck, IndexKind,
     IndexSpec, JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection,
-    PsCosts, Query, Rect, SortDirection, Value, ValueRange, ValueSlot,
+    PsCosts, Query, QueryEstimate, Rect, SortDirection, Value, ValueRange, ValueSlot,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
@@ -143,12 +146,14 @@ pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
+pub use aggregate::AttributeSummary;
 pub use answer_cursor::{AnswerCursor, AnswerIter};
 /// Index kinds: the list of all, and the registration of a program's own.
 pub use bolide_index::kinds;
 /// The space of an index of kind `ps-tree`; see [`Collection::index_space`].
 pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::ps_tree_index::PsTreeFigures;
+pub use bulk::{BulkChange, BulkOptions, BulkPosition, BulkProgress};
 pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};
 pub use check::{CheckReport, CheckedIndex};
 pub use collection::IndexInfo;
@@ -169,6 +174,7 @@ pub use prepared::PreparedQuery;
 pub use progress::BuildProgress;
 pub use salvage::{RebuiltIndex, RepairOptions, RepairReport, RepairedCollection, repair};
 pub use snapshot::Snapshot;
+pub use split::KeySplit;
 pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};
 #[doc(hidden)]
 pub use transaction::TransactionFlaw;

@@ -242,6 +242,12 @@ Example:
   bolide find ./db posts --range score=1000.. --limit-per-value 2 --order value --select title
   bolide find ./db areas --within 'rect(bbox)=-0.13,51.50,-0.12,51.51' --eq nation=eng
   bolide find ./db buses --nearest 'point(lon,lat)=-97.74,30.27' --limit 10
+  bolide find ./db posts --where 'subreddit in (\"space\", \"rust\") and not score < 10' --limit 5
+  bolide find ./db posts --limit 5 --sort subreddit --sort score:desc
+
+A FILTER of --where has conditions with =, !=, <, <=, >, >=, in (A, B), in A..B, starts with, exists,
+is null, is absent, within (...), joined by and, or, not and brackets. Text stands in double quotes.
+A condition holds if one of the values of an array meets it; not, if none does.
 
 Several predicates are joined by AND. A value that is valid JSON is JSON, any other a text: zip=1 is
 the number, zip='\"1\"' the text. Numbers compare by value; a range matches values of the type of its
@@ -258,7 +264,7 @@ continues there, at the latest state of the database: it returns the answers aft
 in the order. No write is returned twice; a record written in between has a new position in the order.
 
 A query without a suitable index reads the whole collection.")]
-#[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within", "nearest"]).required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within", "nearest", "filter", "limit"]).required(true).multiple(true))]
 pub(crate) struct Find {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -276,9 +282,15 @@ pub(crate) struct Find {
     /// The point or rectangle exists; answers are ordered by its distance from this point, the nearest first
     #[arg(long, value_name = "NAME=X,Y", conflicts_with = "order")]
     pub(crate) nearest: Option<String>,
-    /// Maximum number of answers
+    /// The record satisfies FILTER, such as 'state = "open" and (total > 10 or tags[*] in ("a", "b"))' (may be repeated)
+    #[arg(long = "where", value_name = "FILTER", action = ArgAction::Append)]
+    pub(crate) filter: Vec<String>,
+    /// Maximum number of answers; without a predicate of all records
     #[arg(long, value_name = "K")]
     pub(crate) limit: Option<usize>,
+    /// Sort by the attribute at PATH, with `:desc` descending; equal values by the next --sort, then newest first
+    #[arg(long, value_name = "PATH[:desc]", conflicts_with_all = ["order", "nearest"])]
+    pub(crate) sort: Vec<String>,
     /// Order of the answers; by value means by the attribute of the first --range
     #[arg(long, value_enum, default_value_t = OrderName::Newest)]
     pub(crate) order: OrderName,
@@ -477,6 +489,8 @@ mod tests {
             "bolide find db c --within p=0,0,1,1 --limit-per-value 3 --cursor t",
             "bolide find db c --nearest point(lon,lat)=-97,30 --limit 3",
             "bolide find db c --eq a=1 --explain=json",
+            "bolide find db c --where a=1 --where b=2 --sort a --sort b:desc",
+            "bolide find db c --limit 3",
             "bolide index add db c a:composite:maintenance=synchronous",
             "bolide index add db c a --bytes-per-second 1000000",
             "bolide index rebuild db c a --records-per-second 1000",

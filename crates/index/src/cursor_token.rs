@@ -98,6 +98,13 @@ impl CursorToken {
     pub fn at_snapshot(&self, sequence: SequenceNumber) -> Self {
         Self { snapshot: Some(sequence), ..self.clone() }
     }
+
+    /// The same position, for a query at the latest state: it does not expire with the snapshot.
+    #[must_use]
+    pub fn without_snapshot(mut self) -> Self {
+        self.snapshot = None;
+        self
+    }
 }
 
 impl fmt::Display for CursorToken {

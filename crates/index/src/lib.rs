@@ -75,8 +75,8 @@ pub use filter::Filter;
 pub use in_sstable::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
 pub use lookup::{
-    AnswerProgress, Lookup, LookupOptions, NewestRows, PlannedLookup, Row, RowCursor, RowRecord, RowSource,
-    newest_rows,
+    AnswerProgress, Lookup, LookupOptions, NewestRows, PlannedLookup, QueryEstimate, Row, RowCursor,
+    RowRecord, RowSource, newest_rows,
 };
 pub use newest_keys::{FetchStatistics, NewestKeys, NewestQuery, NewestStatistics};
 pub use next::{NextCosts, NextFigures, NextIndex};

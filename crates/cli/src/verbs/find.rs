@@ -1,6 +1,8 @@
 //! `find`: records by their attributes.
 
-use bolide::{AttributePath, Collection, Explain, FindOptions, Order, Predicate, Query, Value};
+use bolide::{
+    AttributePath, Collection, Explain, Filter, FindOptions, Order, Predicate, Query, SortDirection, Value,
+};
 
 use super::database::{self, LineMaker};
 use crate::arguments::{ExplainForm, Find, OrderName};
@@ -132,6 +134,16 @@ fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> 
     }
     for text in &arguments.within {
         query = query.predicate(Predicate::parse_within(text, &named).map_err(wrong)?);
+    }
+    for text in &arguments.filter {
+        query = query.filter(Filter::parse(text).map_err(wrong)?);
+    }
+    for text in &arguments.sort {
+        let (path, direction) = match text.strip_suffix(":desc") {
+            Some(path) => (path, SortDirection::Descending),
+            None => (text.strip_suffix(":asc").unwrap_or(text), SortDirection::Ascending),
+        };
+        query = query.sort_by(path, direction);
     }
     if let Some(text) = &arguments.nearest {
         query = query.predicate(Predicate::parse_nearest(text, &named).map_err(wrong)?).order(Order::Nearest);

@@ -78,7 +78,7 @@ impl<'t> Scanner<'t> {
                     open = true;
                     false
                 }
-                ',' | ' ' if open => false,
+                ',' if open => false,
                 '=' | '!' | '<' | '>' | '(' | ')' | ',' | '"' => true,
                 other => other.is_whitespace(),
             };

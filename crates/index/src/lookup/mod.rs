@@ -22,6 +22,7 @@
 
 mod covered;
 mod emit;
+mod estimate;
 mod execution;
 mod fetch;
 mod intersect;
@@ -50,6 +51,7 @@ use crate::query::Query;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 
+pub use self::estimate::QueryEstimate;
 pub use self::newest_rows::{NewestRows, newest_rows};
 pub use self::planned::PlannedLookup;
 pub use self::progress::AnswerProgress;

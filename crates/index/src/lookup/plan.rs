@@ -158,6 +158,15 @@ pub(super) struct LookupPlan<'i, S: ReadSource> {
     pub(super) scans_by_choice: bool,
     /// All plans considered, for explain.
     pub(super) alternatives: Vec<Alternative>,
+    /// Estimated number of answers without a limit; 0 without an estimate.
+    pub(super) matches: f64,
+}
+
+impl<'i, S: ReadSource> LookupPlan<'i, S> {
+    /// The plan with these paths, without estimates.
+    fn of(paths: Vec<AccessPath<'i, S>>) -> Self {
+        Self { paths, merge: false, scans_by_choice: false, alternatives: Vec::new(), matches: 0.0 }
+    }
 }
 
 /// The plan that a test requires.
@@ -191,6 +200,36 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         if let Some(name) = query.forced_index() {
             return self.forced(name, compiled);
         }
+        let paths = self.all_paths(compiled);
+        let decided = match &paths[..] {
+            [] => true,
+            [only] if !only.is_union() => {
+                only.access.covered.len() == compiled.parts() && compiled.limit < usize::MAX
+            }
+            _ => false,
+        };
+        if decided && !explain {
+            return Ok(LookupPlan::of(paths));
+        }
+        self.cheapest(compiled, paths, decided, explain)
+    }
+
+    /// The plan for a query with its costs, and the estimated number of answers without a limit.
+    pub(super) fn estimated_plan(
+        &self,
+        query: &Query,
+        compiled: &CompiledQuery<'_>,
+    ) -> Result<(LookupPlan<'a, S>, f64)> {
+        let forced = query.forced_index().is_some();
+        let paths =
+            if forced { self.choose_plan(query, compiled, false)?.paths } else { self.all_paths(compiled) };
+        let plan = self.cheapest(compiled, paths, forced, true)?;
+        let matches = plan.matches;
+        Ok((plan, matches))
+    }
+
+    /// The access paths of all indexes, the most selective first.
+    fn all_paths(&self, compiled: &CompiledQuery<'_>) -> Vec<AccessPath<'a, S>> {
         let mut paths = Vec::new();
         for index in self.indexes {
             self.add_paths(*index, compiled, &mut paths);
@@ -200,17 +239,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         }
         paths.sort_by_key(|path| std::cmp::Reverse(path.access.rank()));
         paths.truncate(MAX_PATHS);
-        let decided = match &paths[..] {
-            [] => true,
-            [only] if !only.is_union() => {
-                only.access.covered.len() == compiled.parts() && compiled.limit < usize::MAX
-            }
-            _ => false,
-        };
-        if decided && !explain {
-            return Ok(LookupPlan { paths, merge: false, scans_by_choice: false, alternatives: Vec::new() });
-        }
-        self.cheapest(compiled, paths, decided, explain)
+        paths
     }
 
     /// The plan for the index that the query names.
@@ -230,7 +259,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
                 index.spec().attributes_text()
             )));
         }
-        Ok(LookupPlan { paths, merge: false, scans_by_choice: false, alternatives: Vec::new() })
+        Ok(LookupPlan::of(paths))
     }
 
     /// Adds the access paths of `index` for the query. Different values of an array may satisfy several predicates on one
@@ -316,7 +345,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         let mut slots: Vec<Option<AccessPath<'a, S>>> = paths.into_iter().map(Some).collect();
         let paths =
             chosen.iter().filter_map(|number| slots.get_mut(*number).and_then(Option::take)).collect();
-        Ok(LookupPlan { paths, merge, scans_by_choice, alternatives })
+        Ok(LookupPlan { paths, merge, scans_by_choice, alternatives, matches: estimates.matches() })
     }
 
     /// Estimates the entries of each path, and determines the order of its candidates.

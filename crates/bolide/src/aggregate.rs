@@ -1,0 +1,175 @@
+//! Aggregates of an attribute over the answers to a query.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bolide_base::{Error, Result};
+use bolide_index::{Filter, Query, SortDirection, Value};
+
+use crate::find_options::FindOptions;
+use crate::handle::Collection;
+
+/// The values of an attribute in the answers to a query.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct AttributeSummary {
+    /// Records that satisfy the query.
+    pub records: u64,
+    /// Values of the attribute in them, null included; equal values of one record count once.
+    pub values: u64,
+    /// Numbers among the values.
+    pub numbers: u64,
+    /// The sum of the numbers, rounded at each step if there are others than integers.
+    pub sum: f64,
+    /// The exact sum, if all numbers are integers.
+    pub integer_sum: Option<i128>,
+    /// The smallest value, in the order of values of all types.
+    pub min: Option<Value>,
+    /// The largest value.
+    pub max: Option<Value>,
+}
+
+impl AttributeSummary {
+    /// The mean of the numbers; `None` without any.
+    ///
+    /// ```
+    /// assert_eq!(bolide::AttributeSummary::default().mean(), None);
+    /// ```
+    pub fn mean(&self) -> Option<f64> {
+        (self.numbers > 0).then(|| self.sum / self.numbers as f64)
+    }
+
+    fn add(&mut self, value: &Value) {
+        self.values += 1;
+        let integer = match value {
+            Value::Int(value) => Some(i128::from(*value)),
+            Value::Uint(value) => Some(i128::from(*value)),
+            _ => None,
+        };
+        let number = match (integer, value) {
+            (Some(integer), _) => Some(integer as f64),
+            (None, Value::Float(value)) => Some(*value),
+            _ => None,
+        };
+        if let Some(number) = number {
+            self.numbers += 1;
+            self.sum += number;
+            self.integer_sum = self.integer_sum.zip(integer).map(|(sum, integer)| sum + integer);
+        }
+        if self.min.as_ref().is_none_or(|min| value < min) {
+            self.min = Some(value.clone());
+        }
+        if self.max.as_ref().is_none_or(|max| value > max) {
+            self.max = Some(value.clone());
+        }
+    }
+}
+
+impl Collection {
+    /// Count, sum, minimum and maximum of the values at `path` in the answers to `query`, in one pass. Reads no records if
+    /// an index includes the attribute, or sorts by it, and decides the predicates; see [`Query::select`]. Bounded memory.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query, Value};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// posts.put(b"2", br#"{"score":[4, 5]}"#)?;
+    /// posts.put(b"3", b"{}")?;
+    /// let scores = posts.summarize(&Query::new(), "score")?;
+    /// assert_eq!((scores.records, scores.values, scores.integer_sum), (3, 3, Some(12)));
+    /// assert_eq!((scores.max, scores.sum), (Some(Value::Int(5)), 12.0));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn summarize(&self, query: &Query, path: &str) -> Result<AttributeSummary> {
+        let mut summary = AttributeSummary { integer_sum: Some(0), ..AttributeSummary::default() };
+        self.visit(&query.clone().select([path]), &FindOptions::default(), |answer| {
+            summary.records += 1;
+            answer.values.iter().flatten().for_each(|value| summary.add(value));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(summary)
+    }
+
+    /// The smallest value at `path` among all records that satisfy `query`, in the order of values of all types; `None` if
+    /// none has one. An index whose order is that of the attribute, such as `composite` on it, reads its first entries
+    /// only.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find); `InvalidInput` for a query with a limit or a token.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options, Query, Value};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score".parse()?))?;
+    /// for (key, score) in [(b"1", 3), (b"2", 1), (b"3", 2)] {
+    ///     posts.put(key, format!(r#"{{"score":{score}}}"#).as_bytes())?;
+    /// }
+    /// assert_eq!(posts.smallest(&Query::new(), "score")?, Some(Value::Int(1)));
+    /// assert_eq!(posts.largest(&Query::new(), "score")?, Some(Value::Int(3)));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn smallest(&self, query: &Query, path: &str) -> Result<Option<Value>> {
+        Ok(self.first_values(query, path, SortDirection::Ascending)?.into_iter().min())
+    }
+
+    /// The largest value at `path`; see [`smallest`](Self::smallest).
+    ///
+    /// # Errors
+    /// As [`smallest`](Self::smallest).
+    pub fn largest(&self, query: &Query, path: &str) -> Result<Option<Value>> {
+        Ok(self.first_values(query, path, SortDirection::Descending)?.into_iter().max())
+    }
+
+    /// The values of the first record in an order by `path`.
+    fn first_values(&self, query: &Query, path: &str, direction: SortDirection) -> Result<Vec<Value>> {
+        if query.answer_limit().is_some() || query.token().is_some() || !query.sort_attributes().is_empty() {
+            return Err(Error::invalid_input(
+                "the smallest and the largest value are those of all answers: without limit, token and order",
+            ));
+        }
+        let query =
+            query.clone().filter(Filter::exists(path)).sort_by(path, direction).limit(1).select([path]);
+        let first = self.find(&query)?.into_vec().into_iter().next();
+        Ok(first.and_then(|answer| answer.values.into_iter().next()).unwrap_or_default())
+    }
+
+    /// The distinct values at `path` in the answers to `query`, ascending, each with the number of records that have it.
+    /// Reads as [`summarize`](Self::summarize). Memory: all values, at most `max` of them.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find); `LimitExceeded` for more than `max` values.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query, Value};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"tags":["a","b"]}"#)?;
+    /// posts.put(b"2", br#"{"tags":["b"]}"#)?;
+    /// let tags = posts.distinct(&Query::new(), "tags[*]", 100)?;
+    /// assert_eq!(tags, [(Value::from("a"), 1), (Value::from("b"), 2)]);
+    /// assert!(posts.distinct(&Query::new(), "tags[*]", 1).is_err());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn distinct(&self, query: &Query, path: &str, max: usize) -> Result<Vec<(Value, u64)>> {
+        let mut counts: BTreeMap<Value, u64> = BTreeMap::new();
+        self.visit(&query.clone().select([path]), &FindOptions::default(), |answer| {
+            for value in answer.values.iter().flatten() {
+                if let Some(count) = counts.get_mut(value) {
+                    *count += 1;
+                    continue;
+                }
+                if counts.len() >= max {
+                    let what = "the number of distinct values";
+                    return Err(Error::limit_exceeded(what, max as u64 + 1, max as u64));
+                }
+                counts.insert(value.clone(), 1);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(counts.into_iter().collect())
+    }
+}

@@ -1,0 +1,301 @@
+//! Updates and deletes of all records that satisfy a query, batch by batch.
+//!
+//! # Records of an operation
+//! An operation begins at a sequence number: it changes the records that satisfy the query there. It reads them in the order
+//! of their writes, at a snapshot. A record that was written since is skipped: whoever wrote it saw the operation running,
+//! or did not need it. So no record is changed twice, also after a resumption, which reads only writes up to the sequence
+//! number at which the operation began, after the last batch.
+//!
+//! # Concurrent writes
+//! Before a batch is committed, the sequence numbers of its records are compared with those of the latest state. A
+//! write between this comparison and the commit is overwritten.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use bolide_base::{Error, Result, SequenceNumber};
+use bolide_index::{CursorToken, Order, Projection, Query};
+use bolide_lsm::SyncMode;
+
+use crate::answer_cursor::AnswerCursor;
+use crate::find_options::FindOptions;
+use crate::handle::Collection;
+use crate::snapshot::Snapshot;
+use crate::write_batch::WriteBatch;
+
+/// Maximum bytes of records in one batch, except that every batch has one record at least.
+const MAX_BATCH_BYTES: usize = 4 << 20;
+
+/// Settings of [`Collection::update_where`] and [`Collection::delete_where`].
+///
+/// ```
+/// assert_eq!(bolide::BulkOptions::default().batch(50).batch, 50);
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BulkOptions {
+    /// See [`batch`](Self::batch()).
+    pub batch: usize,
+    /// See [`sync`](Self::sync()).
+    pub sync: Option<SyncMode>,
+    /// See [`resume`](Self::resume()).
+    pub resume: Option<BulkPosition>,
+}
+
+impl Default for BulkOptions {
+    fn default() -> Self {
+        Self { batch: 1_000, sync: None, resume: None }
+    }
+}
+
+impl BulkOptions {
+    /// Maximum records of one batch, which is atomic. Default: 1,000, and at most 4 MiB of records. Larger batches cost
+    /// less and delay other writers longer.
+    #[must_use]
+    pub fn batch(mut self, records: usize) -> Self {
+        self.batch = records.max(1);
+        self
+    }
+
+    /// The durability of each batch. Default: that of the database.
+    #[must_use]
+    pub fn sync(mut self, sync: SyncMode) -> Self {
+        self.sync = Some(sync);
+        self
+    }
+
+    /// Continues an operation with the same query after the batch with this position, also in another process.
+    #[must_use]
+    pub fn resume(mut self, position: BulkPosition) -> Self {
+        self.resume = Some(position);
+        self
+    }
+}
+
+/// A position of an operation between two batches. It has a text form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkPosition {
+    /// The sequence number at which the operation began.
+    until: SequenceNumber,
+    /// The last record of the last batch; `None` before the first.
+    after: Option<CursorToken>,
+}
+
+impl fmt::Display for BulkPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-", self.until)?;
+        self.after.as_ref().map_or(Ok(()), |token| token.fmt(f))
+    }
+}
+
+impl FromStr for BulkPosition {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = || Error::invalid_input(format!("`{text}` is not a position of an update or delete"));
+        let (until, after) = text.trim().split_once('-').ok_or_else(invalid)?;
+        let after = if after.is_empty() { None } else { Some(after.parse()?) };
+        Ok(Self { until: until.parse().map_err(|_| invalid())?, after })
+    }
+}
+
+/// The progress of an operation after a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BulkProgress {
+    /// Records that satisfied the query.
+    pub found: u64,
+    /// Records that were put or deleted.
+    pub changed: u64,
+    /// Records that were written or deleted by others since the operation began, and therefore skipped.
+    pub skipped: u64,
+    /// Where [`BulkOptions::resume()`] continues. `None` if the operation is complete.
+    pub position: Option<BulkPosition>,
+}
+
+/// The change of one record by [`Collection::update_where`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BulkChange {
+    /// The record stays.
+    Keep,
+    /// This record replaces it.
+    Put(Vec<u8>),
+    /// The record is deleted.
+    Delete,
+}
+
+impl Collection {
+    /// Deletes the records that satisfy `query`, oldest first, in atomic batches. Calls `progress` after each batch, and
+    /// stops if it breaks; [`BulkProgress::position`] then continues the operation later.
+    ///
+    /// A record that is written after the operation began stays. Reads the keys of the records alone where an index can
+    /// answer alone. Holds a snapshot until the end, so that compactions retain what it reads.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find) and [`delete`](Self::delete); `InvalidInput` for a query with an order, a limit, a token
+    /// or a projection, and for a position of another query. The batches before the error stay.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use bolide::{BulkOptions, Components, Db, Filter, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// for score in 0..10 {
+    ///     posts.put(&[score], format!(r#"{{"score":{score}}}"#).as_bytes())?;
+    /// }
+    /// let low = Query::new().filter(Filter::parse("score < 3 or score = 9")?);
+    /// let done = posts.delete_where(&low, &BulkOptions::default(), |_| ControlFlow::Continue(()))?;
+    /// assert_eq!((done.changed, done.position), (4, None));
+    /// assert_eq!(posts.iter()?.count(), 6);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn delete_where(
+        &self,
+        query: &Query,
+        options: &BulkOptions,
+        progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
+    ) -> Result<BulkProgress> {
+        self.run_bulk(query.clone().keys_only(), query, options, |_, _| Ok(BulkChange::Delete), progress)
+    }
+
+    /// Changes the records that satisfy `query`, oldest first, in atomic batches: `change` is called with key and record,
+    /// and returns the new record. See [`delete_where`](Self::delete_where) for progress and concurrent writes.
+    ///
+    /// No record is changed twice, even if the new one satisfies the query again, and even if the operation is resumed.
+    ///
+    /// # Errors
+    /// As [`delete_where`](Self::delete_where) and [`put`](Self::put), and those of `change`.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use bolide::{BulkChange, BulkOptions, Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"state":"draft"}"#)?;
+    /// posts.put(b"2", br#"{"state":"final"}"#)?;
+    /// let publish = |_: &[u8], _: &[u8]| Ok(BulkChange::Put(br#"{"state":"public"}"#.to_vec()));
+    /// let query = Query::new().eq("state", "final");
+    /// let done = posts.update_where(&query, &BulkOptions::default(), publish, |_| ControlFlow::Continue(()))?;
+    /// assert_eq!(done.changed, 1);
+    /// assert_eq!(posts.find(&Query::new().eq("state", "public"))?[0].key, b"2");
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn update_where(
+        &self,
+        query: &Query,
+        options: &BulkOptions,
+        change: impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
+        progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
+    ) -> Result<BulkProgress> {
+        self.run_bulk(query.clone(), query, options, change, progress)
+    }
+
+    /// Runs an operation on the answers to `reads`, a form of `query`.
+    fn run_bulk(
+        &self,
+        reads: Query,
+        query: &Query,
+        options: &BulkOptions,
+        mut change: impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
+        mut progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
+    ) -> Result<BulkProgress> {
+        check_plain(query)?;
+        let snapshot = Snapshot::new(self.handle.clone());
+        let start = BulkPosition { until: snapshot.sequence(), after: None };
+        let position = options.resume.clone().unwrap_or(start);
+        let until = position.until;
+        let reads = reads.order(Order::Oldest);
+        let reads = position.after.clone().into_iter().fold(reads, Query::after);
+        let mut answers = self.answers(&reads, &FindOptions::default().snapshot(&snapshot))?;
+        let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: Some(position) };
+        loop {
+            let batch = FoundBatch::read(&mut answers, until, options.batch.max(1))?;
+            let next = answers.outcome().next_token().cloned().filter(|_| !batch.is_last);
+            self.change_batch(&batch, options, &mut change, &mut done)?;
+            done.position = next.map(|token| BulkPosition { until, after: Some(token.without_snapshot()) });
+            if done.position.is_none() || progress(&done).is_break() {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Changes the records of a batch that nobody has written since they were read.
+    fn change_batch(
+        &self,
+        batch: &FoundBatch,
+        options: &BulkOptions,
+        change: &mut impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
+        done: &mut BulkProgress,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = batch.found.iter().map(|found| &found.key[..]).collect();
+        let mut newest = Vec::with_capacity(keys.len());
+        self.handle.engine.read_view().tree(self.state.tree)?.newest_sequences(&keys, &mut newest)?;
+        let mut writes = WriteBatch::new();
+        done.found += keys.len() as u64;
+        for (found, newest) in batch.found.iter().zip(newest) {
+            if newest != Some(found.sequence) {
+                done.skipped += 1;
+                continue;
+            }
+            match change(&found.key, &found.record)? {
+                BulkChange::Keep => continue,
+                BulkChange::Put(record) => writes.put(self, &found.key, &record)?,
+                BulkChange::Delete => writes.delete(self, &found.key)?,
+            }
+            done.changed += 1;
+        }
+        if !writes.is_empty() {
+            self.handle.engine.write(writes, options.sync)?;
+        }
+        Ok(())
+    }
+}
+
+/// The next records of an operation.
+#[derive(Default)]
+struct FoundBatch {
+    found: Vec<FoundRecord>,
+    /// No further records follow.
+    is_last: bool,
+}
+
+struct FoundRecord {
+    key: Vec<u8>,
+    sequence: SequenceNumber,
+    record: Vec<u8>,
+}
+
+impl FoundBatch {
+    /// Reads up to `records` answers, of writes up to `until`.
+    fn read(answers: &mut AnswerCursor, until: SequenceNumber, records: usize) -> Result<Self> {
+        let mut batch = Self::default();
+        let mut bytes = 0;
+        while batch.found.len() < records && bytes < MAX_BATCH_BYTES {
+            // Later answers are later writes.
+            let Some(answer) = answers.next()?.filter(|answer| answer.sequence <= until) else {
+                batch.is_last = true;
+                break;
+            };
+            let record = answer.record.unwrap_or_default().to_vec();
+            bytes += answer.key.len() + record.len();
+            batch.found.push(FoundRecord { key: answer.key.to_vec(), sequence: answer.sequence, record });
+        }
+        Ok(batch)
+    }
+}
+
+/// Refuses a query that selects more than a set of records.
+fn check_plain(query: &Query) -> Result<()> {
+    let is_plain = query.answer_order() == Order::Newest
+        && query.answer_limit().is_none()
+        && query.answer_limit_per_value().is_none()
+        && query.token().is_none()
+        && query.projection() == Projection::Records;
+    match is_plain {
+        true => query.check(),
+        false => Err(Error::invalid_input(
+            "an update or delete of all records of a query takes no order, limit, token or projection",
+        )),
+    }
+}
