@@ -7,11 +7,11 @@ use bolide_base::{Error, Result, SequenceNumber};
 
 use crate::attribute::Value;
 use crate::attribute_plan::AttributeValues;
+use crate::compiled_query::{CompiledQuery, OrderValueBuffer};
 use crate::cursor_token::CursorToken;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Query};
+use crate::query::Query;
 use crate::record_check::{RecordCheck, check_record};
-use crate::space::nearness::DistanceBytes;
 use crate::top_k::compare;
 
 /// The position of a record in the order of a query: the encoded value that determines the order, empty in orders of
@@ -49,7 +49,7 @@ impl<'q> RecordQuery<'q> {
     /// `InvalidInput` for a malformed query, and for predicates or selected attributes without an extractor.
     pub fn new(query: &'q Query, extractor: Option<&'q dyn AttributeExtractor>) -> Result<Self> {
         let compiled = CompiledQuery::new(query)?;
-        let has_attributes = !compiled.predicates.is_empty() || !compiled.selected().is_empty();
+        let has_attributes = compiled.needs_attributes() || !compiled.selected().is_empty();
         if has_attributes && extractor.is_none() {
             return Err(Error::invalid_input(
                 "the records of this collection have no attributes: it needs an extractor",
@@ -73,8 +73,8 @@ impl<'q> RecordQuery<'q> {
             return Ok(false);
         }
         if self.is_ranked_by_record() {
-            let mut distance = DistanceBytes::default();
-            self.value.extend_from_slice(self.compiled.order_value(&self.values, &mut distance));
+            let mut buffer = OrderValueBuffer::default();
+            self.value.extend_from_slice(self.compiled.order_value(&self.values, &mut buffer));
         }
         Ok(true)
     }
