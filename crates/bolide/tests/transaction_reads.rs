@@ -4,7 +4,8 @@ mod support;
 
 use bolide::storage::SimRng;
 use bolide::{
-    Answer, Collection, Cursor, Db, IterOptions, Order, Query, Result, Transaction, TransactionOptions,
+    Answer, Collection, Cursor, Db, Filter, IterOptions, Order, Query, Result, SortDirection, Transaction,
+    TransactionOptions,
 };
 
 use support::Row;
@@ -71,6 +72,16 @@ fn query(rng: &mut SimRng) -> Query {
         3 => Query::new().eq("tags[*]", format!("t{}", rng.below(5)).as_str()).range("in.number", ..low + 20),
         _ => Query::new().range("in.number", low..=low + rng.below(40) as i64),
     };
+    if rng.one_in(3) {
+        let filter = [
+            format!("in.number = {low} or group in (\"g0\", \"g2\")"),
+            format!("not (in.number > {low} and tags[*] = \"t1\")"),
+            "not (group exists) or in.number is null".to_owned(),
+            format!("in.number in ({low}, {}, 7) and tags[*] starts with \"t\"", low + 1),
+        ];
+        let text = rng.pick(&filter).unwrap();
+        query = query.filter(Filter::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")));
+    }
     let has_range = query.predicates().iter().any(|predicate| predicate.is_range());
     let orders = [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending];
     query = query.order(*rng.pick(&orders).unwrap());
@@ -79,6 +90,9 @@ fn query(rng: &mut SimRng) -> Query {
     }
     if has_range && rng.one_in(4) {
         query = query.limit_per_value(1 + rng.below(3) as usize);
+    } else if rng.one_in(4) {
+        query =
+            query.sort_by("group", SortDirection::Descending).sort_by("in.number", SortDirection::Ascending);
     }
     match rng.below(5) {
         0 => query.keys_only(),
