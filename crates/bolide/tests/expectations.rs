@@ -126,6 +126,17 @@ fn limits_of_expectations_and_a_dropped_collection() -> Result<()> {
     Ok(())
 }
 
+/// Without the checks, the test of the states fails.
+#[test]
+fn a_planted_mistake_is_found() -> Result<()> {
+    let components = support::components(1);
+    let flawed = components.transaction_flaw(Some(bolide::TransactionFlaw::SkipsExpectations));
+    let db = Db::open_with("db", support::tiny(), flawed)?;
+    let notes = db.create_collection("notes", support::tiny_collection())?;
+    assert_eq!(kind(check(&db, &notes, b"k", Expected::Present)), None);
+    Ok(())
+}
+
 /// Counters by compare and swap: each increment reads a record and its number, and expects that number.
 #[test]
 fn concurrent_increments_lose_nothing() -> Result<()> {

@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bolide::{Collection, Db, IterOptions, Snapshot, SyncMode, WriteBatch, WriteOptions};
+use bolide::{
+    Collection, Db, Error, ErrorKind, Expected, IterOptions, Snapshot, SyncMode, TransactionOptions,
+    WriteBatch, WriteOptions,
+};
 use bolide_storage::Vfs;
 
 use crate::failure::StepFailure;
@@ -12,8 +15,35 @@ use crate::history::{Change, Durability, HistoryStep, SNAPSHOTS, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::model_query::ModelQuery;
 use crate::pulled_query::check_cursor;
+use crate::rule::Rule;
 use crate::setup::{DATABASE, Setup};
 use crate::verify::{self, QueryTarget};
+
+/// The way in which a write is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WriteKind {
+    Batch,
+    /// A batch that expects the state of the first record before it.
+    Expecting,
+    Transaction,
+}
+
+impl WriteKind {
+    /// The way for `changes`; the same in each run. An empty write only syncs.
+    fn of(changes: &[Change]) -> Self {
+        let number = changes.iter().map(|change| match change {
+            Change::Put { record, .. } => record.len(),
+            Change::Delete { key, .. } => key.len() + 1,
+            Change::DeleteRange { start, .. } => start.len() + 2,
+        });
+        match number.sum::<usize>() % 4 {
+            _ if changes.is_empty() => Self::Batch,
+            0 => Self::Expecting,
+            1 => Self::Transaction,
+            _ => Self::Batch,
+        }
+    }
+}
 
 /// A database with its model.
 pub struct Subject {
@@ -133,29 +163,66 @@ impl Subject {
 
     fn write(&mut self, changes: &[Change], durability: Durability) -> bolide::Result<()> {
         let db = self.db()?;
+        let kind = WriteKind::of(changes);
         let mut batch = WriteBatch::new();
-        for change in changes {
-            if !self.model.collections.contains_key(change.collection()) {
-                continue;
-            }
-            let collection = db.collection(change.collection())?;
-            match change {
-                Change::Put { key, record, .. } => batch.put(&collection, key, record)?,
-                Change::Delete { key, .. } => batch.delete(&collection, key)?,
-                Change::DeleteRange { start, end, .. } => batch.delete_range(&collection, start..end)?,
-            }
-        }
         let sync = match durability {
             Durability::None => SyncMode::None,
             Durability::Batch => SyncMode::Batch,
             Durability::Always => SyncMode::Always,
         };
+        let begin = || db.begin(TransactionOptions::default().sync(sync));
+        let tx = (kind == WriteKind::Transaction).then(begin).transpose()?;
+        for change in changes {
+            if !self.model.collections.contains_key(change.collection()) {
+                continue;
+            }
+            let collection = db.collection(change.collection())?;
+            if kind == WriteKind::Expecting && batch.is_empty() {
+                self.expect(&mut batch, &collection, change)?;
+            }
+            match (change, &tx) {
+                (Change::Put { key, record, .. }, None) => batch.put(&collection, key, record)?,
+                (Change::Delete { key, .. }, None) => batch.delete(&collection, key)?,
+                (Change::DeleteRange { start, end, .. }, None) => {
+                    batch.delete_range(&collection, start..end)?
+                }
+                (Change::Put { key, record, .. }, Some(tx)) => tx.put(&collection, key, record)?,
+                (Change::Delete { key, .. }, Some(tx)) => tx.delete(&collection, key)?,
+                (Change::DeleteRange { start, end, .. }, Some(tx)) => {
+                    tx.delete_range(&collection, start..end)?
+                }
+            }
+        }
+        if let Some(tx) = tx {
+            return tx.commit().map(drop);
+        }
         if batch.is_empty() && durability == Durability::Always {
             // An empty batch acknowledges nothing; the step makes all earlier writes durable.
             return db.sync();
         }
         db.write_with(batch, &WriteOptions::default().sync(sync))?;
         Ok(())
+    }
+
+    /// Adds the expectation of the state in the model to `batch`, before the write `change`; a batch with the opposite
+    /// expectation must fail.
+    fn expect(&self, batch: &mut WriteBatch, collection: &Collection, change: &Change) -> bolide::Result<()> {
+        let (Change::Put { key, .. } | Change::Delete { key, .. }) = change else { return Ok(()) };
+        let model = self.model.collections.get(change.collection());
+        let (is, is_not) = match model.is_some_and(|model| model.rows.contains_key(&key[..])) {
+            true => (Expected::Present, Expected::Absent),
+            false => (Expected::Absent, Expected::Present),
+        };
+        let mut refused = WriteBatch::new();
+        refused.put(collection, b"refused", b"{}")?;
+        refused.expect(collection, key, is_not)?;
+        match self.db()?.write(refused) {
+            Err(error) if error.kind() == ErrorKind::Conflict => batch.expect(collection, key, is),
+            Err(error) => Err(error),
+            Ok(_) => {
+                Err(Error::internal(format!("{} a batch that expects {is_not} was written", Rule::State)))
+            }
+        }
     }
 
     fn toggle_snapshot(&mut self, slot: usize) -> bolide::Result<()> {

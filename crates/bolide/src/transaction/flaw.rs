@@ -18,12 +18,14 @@ pub enum TransactionFlaw {
     OnlyCommitGroup,
     /// Queries also return the records of the snapshot that the transaction has replaced.
     StaleOwnWrites,
+    /// Expectations of batches are not checked. Not a mistake of transactions.
+    SkipsExpectations,
     /// A record of recent commits without the needed commits counts as one without conflicts.
     IgnoresRemoved,
 }
 
 impl TransactionFlaw {
-    /// All flaws.
+    /// All flaws of transactions.
     pub const EACH: [Self; 8] = [
         Self::SkipsKeys,
         Self::SkipsRanges,

@@ -217,40 +217,39 @@ impl<'h> HistoryChecker<'h> {
                 }
                 TransactionStep::Read(read) => read,
             };
-            for key in self.versions.keys().copied().filter(|key| !own.contains(key)) {
-                let position = self.position(key, transaction.snapshot);
-                let (selects, dependency): (Box<dyn Fn(Option<&Content>) -> bool>, _) = match read {
-                    Read::Key { key: read, .. } => (Box::new(move |_| read == key), Dependency::AntiItem),
-                    Read::Range { from, to, .. } => {
-                        (Box::new(move |_| from[..] <= *key && *key < to[..]), Dependency::AntiPredicate)
-                    }
-                    Read::Group { group, .. } => {
-                        let selects =
-                            |content: Option<&Content>| content.is_some_and(|one| one.group == *group);
-                        (Box::new(selects), Dependency::AntiPredicate)
-                    }
-                };
-                let committing =
-                    transaction.commit.filter(|_| at_commit && matches!(read, Read::Group { .. }));
-                let before_commit = committing
-                    .map_or(position, |commit| self.position(key, commit.saturating_sub(1)).max(position));
-                let selected = |at: usize| selects(self.version(key, at).and_then(|one| one.content));
-                let position =
-                    if selected(position) || selected(before_commit) { position } else { before_commit };
-                let seen = self.version(key, position);
-                if let Some(seen) = seen.filter(|seen| selects(seen.content)) {
-                    graph.add(seen.transaction, number, Dependency::Read);
-                }
-                let mut before = selects(seen.and_then(|seen| seen.content));
-                for version in self.versions.get(key).into_iter().flatten().skip(position) {
-                    let after = selects(version.content);
-                    if before || after {
-                        graph.add(number, version.transaction, dependency);
-                        break;
-                    }
-                    before = after;
-                }
+            let committing = transaction.commit.filter(|_| at_commit && matches!(read, Read::Group { .. }));
+            let place = (transaction.snapshot, committing.unwrap_or(0));
+            for key in self.versions.keys().filter(|key| !own.contains(*key)) {
+                self.add_read(graph, number, (read, key), place);
             }
+        }
+    }
+
+    /// The dependencies of transaction `number` by one of its reads on the versions of one key. `place` has the numbers of its
+    /// snapshot, and of its commit if the version before it may have been read; else 0.
+    fn add_read(
+        &self,
+        graph: &mut DependencyGraph,
+        number: usize,
+        (read, key): (&Read, &str),
+        (snapshot, commit): (u64, u64),
+    ) {
+        let dependency = match read {
+            Read::Key { .. } => Dependency::AntiItem,
+            Read::Range { .. } | Read::Group { .. } => Dependency::AntiPredicate,
+        };
+        let selected = |at: usize| read.selects(key, self.version(key, at).and_then(|one| one.content));
+        let at_snapshot = self.position(key, snapshot);
+        let at_commit = self.position(key, commit.saturating_sub(1)).max(at_snapshot);
+        let position = if selected(at_snapshot) || selected(at_commit) { at_snapshot } else { at_commit };
+        if let Some(seen) = self.version(key, position).filter(|_| selected(position)) {
+            graph.add(seen.transaction, number, Dependency::Read);
+        }
+        let versions = self.versions.get(key).map_or(0, Vec::len);
+        let changes = |at: &usize| selected(*at) || selected(*at - 1);
+        let changed = (position + 1..=versions).find(changes).and_then(|at| self.version(key, at));
+        if let Some(changed) = changed {
+            graph.add(number, changed.transaction, dependency);
         }
     }
 

@@ -56,6 +56,17 @@ pub(super) enum Read {
     },
 }
 
+impl Read {
+    /// Whether the answer depends on `content`, a version of the record under `key`; `None` for no record.
+    pub(super) fn selects(&self, key: &str, content: Option<&Content>) -> bool {
+        match self {
+            Self::Key { key: read, .. } => read == key,
+            Self::Range { from, to, .. } => &from[..] <= key && key < &to[..],
+            Self::Group { group, .. } => content.is_some_and(|content| content.group == *group),
+        }
+    }
+}
+
 /// A write of a transaction.
 #[derive(Debug, Clone)]
 pub(super) struct Written {
