@@ -87,6 +87,9 @@ impl Collection {
         let sizes = Sizes::of(&table)?;
         let parts = parts.min(MAX_PARTS);
         let total = sizes.below(None)?;
+        if total < 1.0 {
+            return Ok(vec![(Bound::Unbounded, Bound::Unbounded)]);
+        }
         let mut ranges: Vec<KeySplit> = Vec::with_capacity(parts);
         let mut low = Bound::Unbounded;
         for part in 1..parts {

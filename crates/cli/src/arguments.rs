@@ -1,11 +1,13 @@
 //! The command line: arguments and help texts.
 
+mod bulk;
 mod index;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use bulk::{BulkArguments, Update};
 pub(crate) use index::{
     IndexAdd, IndexAdvise, IndexArguments, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments,
 };
@@ -35,6 +37,7 @@ pub(crate) enum Verb {
     Import(Import),
     Put(Put),
     Delete(Delete),
+    Update(Update),
     Get(Get),
     Scan(Scan),
     Find(Find),
@@ -167,21 +170,25 @@ pub(crate) struct Put {
     pub(crate) json: String,
 }
 
-/// Delete one record
+/// Delete one record, or all that satisfy a filter
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
   bolide delete ./db notes first
+  bolide delete ./db notes --where 'stars < 2 and not pinned exists'
 
-{KEYS} Deleting a key that does not exist is no error."))]
+{KEYS} Deleting a key that does not exist is no error.
+With --where the records are deleted in batches, as `bolide update` changes them."))]
 pub(crate) struct Delete {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Collection
     pub(crate) collection: String,
     /// Key of the record
-    #[arg(allow_negative_numbers = true)]
-    pub(crate) key: String,
+    #[arg(allow_negative_numbers = true, required_unless_present = "filter", conflicts_with = "filter")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) which: BulkArguments,
 }
 
 /// Get records by key
@@ -483,6 +490,8 @@ mod tests {
             "bolide import db posts f.csv --key user.id --op-field op --bad-rows skip",
             "bolide put db c -5 {}",
             "bolide delete db c -5",
+            "bolide delete db c --where a=1 --batch 5 --resume p",
+            "bolide update db c --where a=1 --set b=2 --unset c",
             "bolide get db c a b -7",
             "bolide scan db c --from -9 --to 4 --reverse --limit 3 --format csv",
             "bolide find db c --eq a=1 --range b=..3 --limit 2 --order value-desc --keys-only --explain",

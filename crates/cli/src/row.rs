@@ -46,6 +46,11 @@ impl FieldPath {
         }
         Ok(Self { text: text.to_owned(), names })
     }
+
+    /// The names of the fields, from the outer to the inner object.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
 }
 
 impl fmt::Display for FieldPath {

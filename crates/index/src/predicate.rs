@@ -252,6 +252,7 @@ impl Predicate {
     /// # Ok::<(), bolide_base::Error>(())
     /// ```
     pub fn exists(path: AttributePath) -> Self {
+        // Without an error: it has no value.
         let range = if path.is_spatial() { EncodedRange::spatial(None) } else { EncodedRange::scalars() };
         Self { path, condition: Condition::Exists, range }
     }
@@ -269,7 +270,10 @@ impl Predicate {
                 format!("`{path}` is spatial, where values have no order: use a predicate within a rectangle")
             }));
         }
-        let range = encode_condition(&condition)?;
+        let range = match condition {
+            Condition::Exists if path.is_spatial() => EncodedRange::spatial(None),
+            _ => encode_condition(&condition)?,
+        };
         Ok(Self { path, condition, range })
     }
 

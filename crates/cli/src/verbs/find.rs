@@ -38,10 +38,11 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
     database::note_damage_since(&collection, &arguments.collection, &damaged);
     // A damaged index was noted already, and might serve.
     let any_damaged = !database::damaged_indexes(&collection).is_empty();
-    if explain.is_full_scan() && !explain.scans_by_choice && !any_damaged {
+    let has_conditions = !query.predicates().is_empty() || !query.terms().is_empty();
+    if explain.is_full_scan() && has_conditions && !explain.scans_by_choice && !any_damaged {
         report!("note: no index serves this query: the whole collection was read (see `bolide index add`)");
     }
-    if explain.answers == 0 {
+    if explain.answers == 0 && arguments.limit != Some(0) {
         note_types(&arguments.eq);
     }
     match arguments.explain {
@@ -60,7 +61,9 @@ fn note_types(equalities: &[String]) {
             serde_json::from_str(value),
             Ok(serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_))
         );
-        if is_scalar {
+        if value == "null" {
+            report!("note: null is a value; for records without one write --where '{path} is absent'");
+        } else if is_scalar {
             report!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
         }
     }

@@ -1,6 +1,7 @@
 //! One file for each verb, or for a few related ones.
 
 mod advise;
+mod bulk;
 mod check;
 mod compact;
 mod database;
@@ -82,7 +83,11 @@ fn run_verb(verb: &Verb) -> Result<(), Failure> {
     match verb {
         Verb::Import(arguments) => import::run(arguments),
         Verb::Put(arguments) => records::put(arguments),
-        Verb::Delete(arguments) => records::delete(arguments),
+        Verb::Delete(arguments) => match &arguments.key {
+            Some(key) => records::delete(arguments, key),
+            None => bulk::delete(arguments),
+        },
+        Verb::Update(arguments) => bulk::update(arguments),
         Verb::Get(arguments) => records::get(arguments),
         Verb::Scan(arguments) => scan::run(arguments),
         Verb::Find(arguments) => find::run(arguments),

@@ -29,10 +29,10 @@ pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
 }
 
 /// Deletes one record.
-pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
+pub(super) fn delete(arguments: &Delete, key: &str) -> Result<(), Failure> {
     let db = database::open_to_write(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
-    let key = collection.key_format().parse(&arguments.key);
+    let key = collection.key_format().parse(key);
     collection.delete(&key)?;
     drop(collection);
     database::close(db)

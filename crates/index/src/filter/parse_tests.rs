@@ -28,6 +28,7 @@ fn filters_are_parsed_and_printed() {
         (r#"a starts with "x""#, r#"a starts with "x""#),
         (r#"a <= "x" and a >= "b" and a < 5"#, r#"a <= "x" and a >= "b" and a < 5"#),
         ("rect(b.x) within (0, 1, 2, 3)", "rect(b.x) within (0,1,2,3)"),
+        ("rect(b) exists", "rect(b) exists"),
         ("point(x,y) nearest (1, 2.5)", "point(x,y) nearest (1,2.5)"),
         (r"\and = 1 and in.b = 2", r"\and = 1 and in.b = 2"),
         (r"a\ b\=c = 1", r"a\ b\=c = 1"),
