@@ -108,6 +108,7 @@ pub mod key;
 mod key_range;
 #[cfg(test)]
 mod malformed_tests;
+mod memory_plan;
 mod open;
 mod options;
 mod owner;
@@ -143,6 +144,7 @@ pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::version::{CutTail, WriterEnd};
 pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 /// File systems, clocks, random numbers and threads, for [`Components`].
+pub use bolide_memory::{MemorySize, MemoryUse, UsedMemory};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
@@ -175,7 +177,7 @@ pub use progress::BuildProgress;
 pub use salvage::{RebuiltIndex, RepairOptions, RepairReport, RepairedCollection, repair};
 pub use snapshot::Snapshot;
 pub use split::KeySplit;
-pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};
+pub use stats::{CollectionStats, DbStats, IndexStats, MemoryStats, TreeFigures};
 #[doc(hidden)]
 pub use transaction::TransactionFlaw;
 pub use transaction::{

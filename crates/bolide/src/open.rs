@@ -26,6 +26,7 @@ use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_index::kinds::own_file_of;
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
+use bolide_memory::{MemoryBudget, MemoryPool};
 use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
@@ -40,6 +41,7 @@ use crate::handle::{Engine, Handle};
 use crate::index_build::{self, Job};
 use crate::index_files;
 use crate::index_set::{Index, IndexSet};
+use crate::memory_plan::MemoryPlan;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::progress::Progress;
@@ -49,9 +51,6 @@ use crate::stale_removal;
 
 /// The name of the thread's work that frees space after a crash, for messages.
 const RECLAIM: &str = "freeing unreachable space in the region of an index";
-
-/// The row cache gets this fraction of the cache bytes.
-const ROW_CACHE_FRACTION: usize = 16;
 
 /// The record of recent commits takes at most this much memory, and at most a quarter of that of caches and memtables.
 const MAX_RECENT_COMMIT_BYTES: usize = 256 << 20;
@@ -63,13 +62,14 @@ pub(crate) fn open(
     components: Components,
     read_only: bool,
 ) -> Result<Arc<Handle>> {
-    let (row_cache_bytes, cache) = caches(&options, &components);
+    let plan = MemoryPlan::new(&options, components.runtime.memory_bytes())?;
+    let (row_cache_bytes, cache) = caches(&plan, &options, &components);
     let store_components = StoreComponents {
         vfs: components.vfs.clone(),
         runtime: components.runtime.clone(),
         cache: cache.clone(),
     };
-    let store = Store::open(store_options(path, &options, read_only, row_cache_bytes), store_components)?;
+    let store = Store::open(store_options(path, &options, read_only, row_cache_bytes, plan.memtable_bytes), store_components)?;
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
@@ -170,27 +170,31 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
 }
 
 /// The bytes of the row cache, and the cache of blocks.
-fn caches(options: &Options, components: &Components) -> (usize, Arc<BlockCache>) {
+fn caches(plan: &MemoryPlan, options: &Options, components: &Components) -> (usize, Arc<BlockCache>) {
     if let Some(cache) = &components.cache {
         return (options.row_cache_bytes.unwrap_or(0), cache.clone());
     }
-    let for_rows =
-        options.row_cache_bytes.unwrap_or(options.cache_bytes / ROW_CACHE_FRACTION).min(options.cache_bytes);
-    (for_rows, BlockCache::new((options.cache_bytes - for_rows) as u64))
+    let pool = MemoryPool::with_budget(MemoryBudget::new(plan.budget_bytes));
+    (plan.row_cache_bytes, BlockCache::with_memory(plan.block_cache_bytes, pool))
 }
 
-fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_bytes: usize) -> StoreOptions {
+fn store_options(
+    path: &Path,
+    options: &Options,
+    read_only: bool,
+    row_cache_bytes: usize,
+    memtable_bytes: usize,
+) -> StoreOptions {
     let mut store = StoreOptions::new(path);
     store.row_cache_bytes = row_cache_bytes;
-    let memory_bytes = options.cache_bytes.saturating_add(options.memtable_bytes);
-    store.recent_commit_bytes = (memory_bytes / 4).min(MAX_RECENT_COMMIT_BYTES);
+    store.recent_commit_bytes = MAX_RECENT_COMMIT_BYTES.min(memtable_bytes);
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
     // Background work starts once the filters of the indexes are installed.
     store.start_paused = true;
     store.sync = options.sync;
     store.sync_interval = options.sync_interval;
-    store.memtable_bytes = options.memtable_bytes;
+    store.memtable_bytes = memtable_bytes;
     store.max_immutable_memtables = options.max_immutable_memtables;
     store.background_threads = if read_only { 0 } else { options.background_threads };
     store.max_open_files = options.max_open_files;

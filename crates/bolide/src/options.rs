@@ -18,7 +18,7 @@ use crate::snapshot::Snapshot;
 /// ```
 /// use bolide::{Options, SyncMode};
 /// let options = Options::default().cache_bytes(1 << 30).sync(SyncMode::Always);
-/// assert_eq!(options.cache_bytes, 1 << 30);
+/// assert_eq!(options.cache_bytes, Some(1 << 30));
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -29,12 +29,14 @@ pub struct Options {
     pub sync: SyncMode,
     /// See [`sync_interval`](Self::sync_interval()).
     pub sync_interval: Duration,
+    /// See [`memory_bytes`](Self::memory_bytes()).
+    pub memory_bytes: Option<usize>,
     /// See [`cache_bytes`](Self::cache_bytes()).
-    pub cache_bytes: usize,
+    pub cache_bytes: Option<usize>,
     /// See [`row_cache_bytes`](Self::row_cache_bytes()).
     pub row_cache_bytes: Option<usize>,
     /// See [`memtable_bytes`](Self::memtable_bytes()).
-    pub memtable_bytes: usize,
+    pub memtable_bytes: Option<usize>,
     /// See [`max_immutable_memtables`](Self::max_immutable_memtables()).
     pub max_immutable_memtables: usize,
     /// See [`background_threads`](Self::background_threads()).
@@ -70,9 +72,10 @@ impl Default for Options {
             create_if_missing: true,
             sync: store.sync,
             sync_interval: store.sync_interval,
-            cache_bytes: 128 << 20,
+            memory_bytes: None,
+            cache_bytes: None,
             row_cache_bytes: None,
-            memtable_bytes: store.memtable_bytes,
+            memtable_bytes: None,
             max_immutable_memtables: store.max_immutable_memtables,
             background_threads: store.background_threads,
             max_open_files: store.max_open_files,
@@ -134,16 +137,41 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for data blocks of all collections and indexes, and for the [row
-    /// cache](Self::row_cache_bytes()). Default: 128 MiB. The best size is that of the data that is read repeatedly. No
-    /// effect if [`Components::cache`](crate::Components::cache()) provides a cache.
+    /// The memory budget in bytes: caches, memtables, indexes in memory, sorted views, filters, queries and compactions
+    /// together. Default: a quarter of the memory of the machine or of the control group (cgroup v1 and v2) of the
+    /// process, at least 64 MiB, and more if [`cache_bytes`](Self::cache_bytes()) or
+    /// [`memtable_bytes`](Self::memtable_bytes()) require it. At least 1 MiB.
+    ///
+    /// While memory is short, caches shrink, memtables are flushed earlier, and writers wait for flushes. An index in
+    /// memory (kind `ps-tree`) that does not fit is an error of kind `NoSpace`, which names it.
+    /// [`DbStats::memory`](crate::DbStats::memory) reports what has how much. No effect if
+    /// [`Components::cache`](crate::Components::cache()) provides a cache: the budget is that of its memory pool.
     ///
     /// ```
-    /// assert_eq!(bolide::Options::default().cache_bytes(0).cache_bytes, 0);
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default().memory_bytes(64 << 20), Components::in_memory())?;
+    /// let memory = db.stats().memory;
+    /// assert_eq!(memory.limit_bytes, 64 << 20);
+    /// assert!(memory.reserved_bytes() < memory.limit_bytes);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of memory for data blocks of all collections and indexes, and for the [row
+    /// cache](Self::row_cache_bytes()). Default: 128 MiB, or a quarter of the [memory budget](Self::memory_bytes()) if that
+    /// is less. The best size is that of the data that is read repeatedly. No effect if
+    /// [`Components::cache`](crate::Components::cache()) provides a cache.
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().cache_bytes(0).cache_bytes, Some(0));
     /// ```
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
-        self.cache_bytes = bytes;
+        self.cache_bytes = Some(bytes);
         self
     }
 
@@ -164,15 +192,15 @@ impl Options {
     }
 
     /// Bytes of memory of the writable memtables of all collections and indexes together before they are flushed.
-    /// Default: 64 MiB. Larger ones write less in compactions; recovery after a crash replays the log, of up to this
-    /// size times the number of memtables.
+    /// Default: 64 MiB, or a sixteenth of the [memory budget](Self::memory_bytes()) if that is less. Larger ones write
+    /// less in compactions; recovery after a crash replays the log, of up to this size times the number of memtables.
     ///
     /// ```
-    /// assert_eq!(bolide::Options::default().memtable_bytes(1 << 20).memtable_bytes, 1 << 20);
+    /// assert_eq!(bolide::Options::default().memtable_bytes(1 << 20).memtable_bytes, Some(1 << 20));
     /// ```
     #[must_use]
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
-        self.memtable_bytes = bytes;
+        self.memtable_bytes = Some(bytes);
         self
     }
 

@@ -8,6 +8,7 @@ use bolide_index::figures::{Figures, IndexFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_lsm::version::CutTail;
 use bolide_lsm::{Layout, RowCacheStats};
+use bolide_memory::UsedMemory;
 use bolide_table::BlockCacheStats;
 
 use crate::catalog::{IndexState, RecordKind};
@@ -25,6 +26,8 @@ pub struct DbStats {
     pub cache: BlockCacheStats,
     /// The cache of records that were read by their keys more than once.
     pub rows: RowCacheStats,
+    /// The memory budget, and the memory of its users.
+    pub memory: MemoryStats,
     /// The sequence number of the last visible write.
     pub sequence: SequenceNumber,
     /// The oldest sequence number that a snapshot, cursor or query reads.
@@ -80,6 +83,43 @@ impl DbStats {
     /// ```
     pub fn write_amplification(&self) -> f64 {
         self.writes.write_amplification()
+    }
+}
+
+/// The memory budget of a database, which databases that share a cache share too.
+///
+/// ```
+/// use bolide::{Components, Db, MemoryUse, Options};
+/// let db = Db::open_with("db", Options::default().memory_bytes(64 << 20), Components::in_memory())?;
+/// let memory = db.stats().memory;
+/// let cache = memory.users.iter().find(|user| user.memory_use == MemoryUse::BlockCache).unwrap();
+/// assert_eq!((cache.size.used, cache.size.reserved), (0, 15 << 20));
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The budget in bytes: [`Options::memory_bytes`](crate::Options::memory_bytes()). `u64::MAX` if there is no limit.
+    pub limit_bytes: u64,
+    /// The users of memory: the sums by use, each followed by its users with names, which are indexes.
+    pub users: Vec<UsedMemory>,
+    /// Requests for memory that were refused since the database was opened.
+    pub refused_requests: u64,
+}
+
+impl MemoryStats {
+    /// Bytes of all uses that count against the budget, the capacities of caches included.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.sums().map(|user| user.size.reserved).sum()
+    }
+
+    /// Bytes in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.sums().map(|user| user.size.used).sum()
+    }
+
+    fn sums(&self) -> impl Iterator<Item = &UsedMemory> {
+        self.users.iter().filter(|user| user.name.is_none())
     }
 }
 
@@ -239,12 +279,19 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
             })
             .collect(),
     });
+    let budget = engine.cache.memory_pool().budget();
+    let memory = MemoryStats {
+        limit_bytes: budget.limit_bytes(),
+        users: budget.report(),
+        refused_requests: budget.refused_requests(),
+    };
     let (background_errors, further_background_errors) = engine.background_errors.all();
     DbStats {
         collections: collections.collect(),
         writes: store.writes,
         cache: engine.cache.stats(),
         rows: store.rows,
+        memory,
         sequence: store.sequence,
         oldest_view: store.oldest_view,
         views: store.views,

@@ -10,6 +10,7 @@
 //! | `arena` | memory that is allocated in order and freed as a whole |
 //! | `large_array`, `large_bytes` | arrays in large pages or slabs |
 //! | `memory_pool` | the pages and slabs of one database |
+//! | `memory_budget`, `memory_holder` | the bytes that a database may take, and the structures that have them |
 //! | `prefetch` | prefetches into the processor's cache |
 //!
 //! No memory is shared by the whole process: a [`MemoryPool`] belongs to a block cache, and with it to the databases that use
@@ -25,6 +26,10 @@ mod granule_bitmap;
 mod large_array;
 mod large_bytes;
 mod large_pages;
+mod memory_budget;
+#[cfg(test)]
+mod memory_budget_tests;
+mod memory_holder;
 mod memory_pool;
 mod page_mapping;
 mod page_pool;
@@ -40,6 +45,8 @@ pub use arena::Arena;
 pub use large_array::LargeArray;
 pub use large_bytes::LargeBytes;
 pub use large_pages::LargePages;
+pub use memory_budget::{MemoryBudget, MemorySize, MemorySource, MemoryUse, UsedMemory};
+pub use memory_holder::MemoryHolder;
 pub use memory_pool::MemoryPool;
 pub use page_mapping::LARGE_PAGE_BYTES;
 pub use page_pool::{PagePool, Preallocate};

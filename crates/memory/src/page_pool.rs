@@ -3,7 +3,7 @@
 //! ```text
 //! event                  source or destination
 //! one page allocated     the pool, then the system
-//! one page dropped       the pool, up to 128 MiB; the system for pages that are released on drop
+//! one page dropped       the pool, up to its limit; the system for pages that are released on drop
 //! page preallocated      the pool: one for each four pages in use, at most eight
 //! ```
 
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::page_mapping::{LARGE_PAGE_BYTES, PageMapping};
 
-/// Maximum pages in a pool: 128 MiB.
+/// Maximum free pages in a pool: 128 MiB. The budget of the pool may allow fewer.
 pub(crate) const MAX_POOLED: usize = (128 << 20) / LARGE_PAGE_BYTES;
 /// One page is preallocated for at most this many pages in use; this bounds the unused memory.
 pub(crate) const USED_PER_PREALLOCATED: usize = 4;
@@ -41,10 +41,11 @@ pub struct PagePool {
 }
 
 /// Free single pages, and the work of preallocators.
-#[derive(Default)]
 pub(crate) struct PagePoolState {
     /// Free, prefaulted pages; the most recently used page is last.
     pub(crate) free: Vec<PageMapping>,
+    /// The maximum number of free pages.
+    pub(crate) max_free: usize,
     /// Pages in use.
     pub(crate) used: usize,
     /// Pages that preallocators are allocating.
@@ -64,12 +65,13 @@ pub trait Preallocate: Send + Sync {
 impl PagePoolState {
     /// True if more pages should be preallocated.
     pub(crate) fn is_short(&self) -> bool {
-        self.free.len() + self.allocating < (self.used / USED_PER_PREALLOCATED).min(MAX_PREALLOCATED)
+        let wanted = (self.used / USED_PER_PREALLOCATED).min(MAX_PREALLOCATED).min(self.max_free);
+        self.free.len() + self.allocating < wanted
     }
 
     /// Adds a free page; returns it if the pool is full.
     pub(crate) fn add(&mut self, page: PageMapping) -> Option<PageMapping> {
-        if self.free.len() >= MAX_POOLED {
+        if self.free.len() >= self.max_free {
             return Some(page);
         }
         self.free.push(page);
@@ -78,9 +80,33 @@ impl PagePoolState {
 }
 
 impl PagePool {
-    /// An empty pool.
+    /// An empty pool, which retains up to 128 MiB of free pages.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), work_available: Condvar::new() })
+        Self::with_limit(MAX_POOLED)
+    }
+
+    /// An empty pool, which retains up to `max_free` free pages, at most as many as [`new`](Self::new).
+    pub(crate) fn with_limit(max_free: usize) -> Arc<Self> {
+        let state = PagePoolState {
+            free: Vec::new(),
+            max_free: max_free.min(MAX_POOLED),
+            used: 0,
+            allocating: 0,
+            preallocators: 0,
+            requests: VecDeque::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state), work_available: Condvar::new() })
+    }
+
+    /// Returns free pages to the system, at least `bytes` bytes of them if there are as many. Returns their bytes.
+    pub(crate) fn release_free(&self, bytes: u64) -> u64 {
+        let mut pool = self.lock();
+        let wanted = usize::try_from(bytes.div_ceil(LARGE_PAGE_BYTES as u64)).unwrap_or(usize::MAX);
+        let rest = pool.free.len().saturating_sub(wanted);
+        let released = pool.free.split_off(rest);
+        drop(pool);
+        // Unmapped outside of the lock.
+        (released.len() * LARGE_PAGE_BYTES) as u64
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, PagePoolState> {

@@ -19,6 +19,7 @@ mod file_space;
 mod io_error;
 mod lock;
 mod log_window;
+mod machine_memory;
 mod mapped_log;
 mod marker;
 mod mem;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use bolide_base::{Error, Result};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::machine_memory::machine_memory_bytes;
+
 /// The services of the machine that a store needs besides files.
 pub trait Runtime: Send + Sync + Debug + 'static {
     /// Microseconds since a fixed moment before the runtime was created. Monotonic.
@@ -28,6 +30,12 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     /// The number of threads that can run at once. 1 if unknown, and in runs that depend only on a seed.
     fn parallelism(&self) -> usize {
         1
+    }
+
+    /// Bytes of memory that the process may use: those of the machine, or the limit of its control group. 0 if unknown. In runs
+    /// that depend only on a seed, a constant.
+    fn memory_bytes(&self) -> u64 {
+        0
     }
 
     /// The id of the current boot of the machine; 0 if unknown.
@@ -105,6 +113,10 @@ impl Runtime for SystemRuntime {
 
     fn parallelism(&self) -> usize {
         thread::available_parallelism().map_or(1, NonZero::get)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        machine_memory_bytes(&|path| std::fs::read_to_string(path).ok())
     }
 
     fn boot_id(&self) -> u128 {

@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_memory::{CacheMemory, LargeArray, MemoryPool};
+use bolide_memory::{CacheMemory, LargeArray, MemoryPool, MemorySize, MemorySource, MemoryUse};
 use parking_lot::Mutex;
 
 pub(crate) use self::table_blocks::TableBlocks;
@@ -336,7 +336,9 @@ fn ghost_of(key: u64, places: usize) -> (usize, u32) {
 pub struct BlockCache {
     slots: Slots,
     queues: Mutex<Queues>,
-    capacity_bytes: u64,
+    /// At most `max_capacity_bytes`; less while the memory budget is short. Changed under the lock of the queues.
+    capacity_bytes: AtomicU64,
+    max_capacity_bytes: u64,
     /// The memory of the blocks.
     memory: Arc<CacheMemory>,
     /// The memory of everything else that its databases keep.
@@ -358,11 +360,15 @@ impl BlockCache {
     }
 
     /// As [`new`](Self::new), with large pages and arrays from `pool`.
+    ///
+    /// The capacity counts against the budget of `pool`. It shrinks to a sixteenth while other structures need the memory.
     pub fn with_memory(bytes: u64, pool: Arc<MemoryPool>) -> Arc<Self> {
-        Arc::new(Self {
+        let budget = Arc::clone(pool.budget());
+        let cache = Arc::new(Self {
             slots: Slots::default(),
             queues: Mutex::default(),
-            capacity_bytes: bytes,
+            capacity_bytes: AtomicU64::new(bytes),
+            max_capacity_bytes: bytes,
             memory: CacheMemory::new(bytes, Arc::clone(pool.pages())),
             pool,
             far: AtomicU64::new(0),
@@ -370,7 +376,28 @@ impl BlockCache {
             hits: Default::default(),
             misses: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
-        })
+        });
+        let source: Arc<dyn MemorySource> = cache.clone();
+        budget.add_source(&source);
+        cache
+    }
+
+    /// The current capacity in bytes.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the capacity, at most that of the creation, and evicts what is over it. Returns the previous one.
+    fn set_capacity(&self, change: impl FnOnce(u64) -> u64) -> u64 {
+        let mut left = Vec::new();
+        let mut queues = self.queues.lock();
+        let before = self.capacity_bytes();
+        let capacity = change(before).min(self.max_capacity_bytes);
+        self.capacity_bytes.store(capacity, Ordering::Relaxed);
+        queues.make_room(&self.slots, 0, capacity, &mut left);
+        drop(queues);
+        drop(left);
+        before
     }
 
     /// The memory of the databases that use the cache.
@@ -392,7 +419,7 @@ impl BlockCache {
             inserts: self.inserts.load(Ordering::Relaxed),
             blocks: (queues.small.len() + queues.main.len()).saturating_sub(queues.dead) as u64,
             used_bytes: queues.used_bytes(),
-            capacity_bytes: self.capacity_bytes,
+            capacity_bytes: self.capacity_bytes(),
         }
     }
 
@@ -412,12 +439,13 @@ impl BlockCache {
     /// Inserts a block and returns its slot; `None` if the block is too large.
     fn insert(&self, key: u64, block: CachedBlock) -> Option<u32> {
         let weight = block.weight();
-        if weight > self.capacity_bytes {
-            return None;
-        }
         let mut left = Vec::new();
         let mut queues = self.queues.lock();
-        queues.make_room(&self.slots, weight, self.capacity_bytes, &mut left);
+        let capacity = self.capacity_bytes();
+        if weight > capacity {
+            return None;
+        }
+        queues.make_room(&self.slots, weight, capacity, &mut left);
         let number = queues.free_slot()?;
         let slot = self.slots.get_or_make(number, &self.pool)?;
         slot.put(key, block);
@@ -435,6 +463,27 @@ impl BlockCache {
         drop(left);
         self.inserts.fetch_add(1, Ordering::Relaxed);
         Some(number)
+    }
+}
+
+/// A cache that releases memory keeps this part (1/`MIN_CAPACITY_DIVISOR`) of its capacity.
+const MIN_CAPACITY_DIVISOR: u64 = 16;
+
+impl MemorySource for BlockCache {
+    fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
+        let size = MemorySize { used: self.queues.lock().used_bytes(), reserved: self.capacity_bytes() };
+        report(MemoryUse::BlockCache, size);
+    }
+
+    fn release(&self, bytes: u64) -> u64 {
+        let min = self.max_capacity_bytes / MIN_CAPACITY_DIVISOR;
+        let before = self.set_capacity(|capacity| capacity.saturating_sub(bytes).max(min.min(capacity)));
+        before - self.capacity_bytes().min(before)
+    }
+
+    fn regain(&self, bytes: u64) -> u64 {
+        let before = self.set_capacity(|capacity| capacity.saturating_add(bytes));
+        self.capacity_bytes().saturating_sub(before)
     }
 }
 

@@ -214,3 +214,26 @@ fn threads_get_the_blocks_that_they_look_up() {
     drop(shared);
     assert_eq!((cache.stats().used_bytes, cache.stats().blocks), (0, 0));
 }
+
+#[test]
+fn a_cache_shrinks_while_the_budget_is_short_and_recovers() {
+    let budget = bolide_memory::MemoryBudget::new(200_000);
+    let cache = BlockCache::with_memory(160_000, MemoryPool::with_budget(budget.clone()));
+    let table = TableBlocks::new(Arc::clone(&cache), 300);
+    (0..300).for_each(|number| table.insert(number, block(number, 1000)));
+    assert!(cache.stats().used_bytes > 150_000);
+    let index = budget.holder(MemoryUse::IndexRegions, Some("posts.author".into()));
+    index.request(140_000).unwrap();
+    assert_eq!(cache.stats().capacity_bytes, 60_000);
+    assert!(cache.stats().used_bytes <= 60_000);
+    // A sixteenth remains.
+    assert!(index.request(55_000).is_err());
+    index.request(50_000).unwrap();
+    assert_eq!(cache.stats().capacity_bytes, 10_000);
+    (0..300).for_each(|number| table.insert(number, block(number, 1000)));
+    assert!(cache.stats().used_bytes <= 10_000 && cache.stats().blocks > 0);
+    drop(index);
+    assert_eq!(budget.rebalance(0), 160_000);
+    (0..300).for_each(|number| table.insert(number, block(number, 1000)));
+    assert!(cache.stats().used_bytes > 150_000);
+}

@@ -40,6 +40,10 @@ impl Runtime for PanickingRuntime {
         self.inner.parallelism()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
     fn boot_id(&self) -> u128 {
         self.inner.boot_id()
     }

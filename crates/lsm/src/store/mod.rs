@@ -9,6 +9,7 @@
 //! | `backend` | the structures that store the writes of a tree: LSM tree, external tree |
 //! | `open` | opening of a store, and recovery |
 //! | `files` | names of files, the manifest, and files to be removed |
+//! | `memory` | the store's memory within its budget |
 //! | `health` | whether a handle accepts writes |
 //! | `reserve` | reserved disk space for operations that free space |
 //! | `checkpoint`, `stats`, `verify` | copies, statistics and checks |
@@ -23,6 +24,7 @@ mod commit;
 mod files;
 mod health;
 mod jobs;
+mod memory;
 mod open;
 mod read;
 mod reserve;
@@ -63,6 +65,7 @@ use self::files::{StoreFiles, apply_edit};
 use self::health::Health;
 use self::jobs::work::WorkQueue;
 use self::jobs::workers::Workers;
+use self::memory::MemtableBudget;
 use self::read::snapshots::Snapshots;
 use self::reserve::Reserve;
 use self::stats::Counters;
@@ -115,7 +118,7 @@ pub(crate) struct StoreInner {
     database_id: u64,
     /// Boot and mount at the time of the opening.
     boot: Boot,
-    trees: TreeDirectory,
+    trees: Arc<TreeDirectory>,
     snapshots: Snapshots,
     commits: CommitQueue,
     /// The commits since the oldest open transaction began.
@@ -123,6 +126,7 @@ pub(crate) struct StoreInner {
     /// Serialises the removal of spent range tombstones.
     tombstone_removal: Mutex<()>,
     active_bytes: ActiveBytes,
+    memtables: MemtableBudget,
     work: Arc<WorkQueue>,
     pressure: Pressure,
     counters: Counters,
@@ -138,7 +142,8 @@ pub(crate) struct StoreInner {
 impl StoreInner {
     /// Wakes the worker threads: there may be work.
     fn wake_workers(&self) {
-        self.pressure.update(&self.trees);
+        self.memtables.update();
+        self.pressure.update(&self.trees, self.memtables.is_exceeded());
         self.work.wake();
     }
 

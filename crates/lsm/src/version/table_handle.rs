@@ -176,7 +176,9 @@ impl TableHandle {
         }
         let source = FileSource::pooled(&self.files.pool, self.meta.number);
         let reader = TableReader::open(source, self.meta.identity(), Arc::clone(&self.files.cache))?;
-        Ok(self.reader.get_or_init(|| Arc::new(reader)))
+        let reader = self.reader.get_or_init(|| Arc::new(reader));
+        self.memory_pool().budget().release_excess();
+        Ok(reader)
     }
 
     /// Marks the sstable as removed from all later versions: its file is deleted with the last reference. Call it only after

@@ -65,6 +65,11 @@ impl Runtime for SimRuntime {
         spawn_thread(name, task)
     }
 
+    /// Constant: 4 GiB.
+    fn memory_bytes(&self) -> u64 {
+        4 << 30
+    }
+
     /// Constant: power cuts change the mount ids instead.
     fn boot_id(&self) -> u128 {
         1

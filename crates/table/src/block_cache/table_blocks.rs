@@ -302,7 +302,7 @@ impl TableBlocks {
 
     /// Capacity of the whole cache, in bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.cache.capacity_bytes
+        self.cache.capacity_bytes()
     }
 
     /// Memory of the hints, in bytes.

@@ -86,11 +86,16 @@ impl Pressure {
 
     /// Updates the delay from the backlog of `trees`. Called whenever a memtable fills up or is
     /// flushed, or a compaction ends.
-    pub(in crate::store) fn update(&self, trees: &TreeDirectory) {
+    /// While memory `is_exceeded`, full memtables are flushed at once, and writers wait for that.
+    pub(in crate::store) fn update(&self, trees: &TreeDirectory, is_exceeded: bool) {
         let _counting = self.counting.lock();
         let mut price = 0;
         for tree in trees.load().values() {
             let state = tree.state_guard();
+            if is_exceeded && !state.immutables.is_empty() {
+                tree.flush_all.store(true, Ordering::Release);
+                price = STOP;
+            }
             if state.pending_flushes() > self.limits.max_immutable_memtables {
                 price = STOP;
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result, Trailer};
+use bolide_memory::{MemoryHolder, MemoryUse};
 use bolide_table::{TableBuilder, TableOptions, TableOwner};
 
 use crate::collectors::CollectorFactory;
@@ -14,6 +15,9 @@ use crate::store::files::StoreFiles;
 use crate::store::jobs::sorted_view::has_views;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
+
+/// Bytes of a file between two counts of the builder's memory.
+const COUNT_INTERVAL_BYTES: u64 = 4 << 20;
 
 /// Splits a sorted stream of entries into sstables.
 ///
@@ -34,6 +38,10 @@ pub(in crate::store) struct TableOutput<'a> {
     /// Receives the dropped versions; `None` without a listener.
     drops: Option<Box<dyn DropCollector>>,
     current: Option<(FileIdentity, TableBuilder)>,
+    /// Counts the memory of the builder.
+    memory: MemoryHolder,
+    /// The size of the current file at the last count.
+    counted_at: u64,
     last_key: Vec<u8>,
     finished: Vec<TableMeta>,
     /// Numbers of all started files, which are removed if the work fails.
@@ -73,6 +81,8 @@ impl<'a> TableOutput<'a> {
             collectors: tree.collectors.read().clone(),
             drops: tree.drop_listener.read().as_ref().map(|listener| listener.begin()),
             current: None,
+            memory: files.tables.cache.memory_pool().budget().holder(MemoryUse::Compactions, None),
+            counted_at: 0,
             last_key: Vec::new(),
             finished: Vec::new(),
             started: Vec::new(),
@@ -110,6 +120,8 @@ impl<'a> TableOutput<'a> {
 
     fn finish_current(&mut self) -> Result<()> {
         if let Some((identity, builder)) = self.current.take() {
+            self.memory.set(builder.memory_bytes() as u64);
+            self.counted_at = 0;
             let (properties, attachment) = builder.finish_attached()?;
             let meta = TableMeta::new(identity, &properties, self.filtered_through);
             self.finished.push(meta.with_attachment(attachment));
@@ -135,6 +147,10 @@ impl EntrySink for TableOutput<'_> {
         }
         if let Some((_, builder)) = &mut self.current {
             builder.add(key, trailer, value)?;
+            if builder.estimated_bytes() >= self.counted_at + COUNT_INTERVAL_BYTES {
+                self.counted_at = builder.estimated_bytes();
+                self.memory.set_and_release(builder.memory_bytes() as u64);
+            }
         }
         if self.target_bytes != u64::MAX {
             self.last_key.clear();

@@ -36,6 +36,7 @@ use crate::store::health::Health;
 use crate::store::jobs::sorted_view::{add_outdated_views, open_views};
 use crate::store::jobs::work::WorkQueue;
 use crate::store::jobs::workers::Workers;
+use crate::store::memory::MemtableBudget;
 use crate::store::open::recovery::{recover, remove_unknown_files, start_log};
 use crate::store::read::snapshots::Snapshots;
 use crate::store::reserve::Reserve;
@@ -95,7 +96,8 @@ impl Store {
             inner.reserve.allocate(&inner.health);
             add_outdated_views(&inner);
         }
-        inner.pressure.update(&inner.trees);
+        inner.memtables.update();
+        inner.pressure.update(&inner.trees, false);
         if inner.options.background_threads == 0 && !inner.options.read_only {
             inner.run_pending_work();
         }
@@ -162,13 +164,14 @@ impl StoreInner {
         })?;
         let pages = versions.table_files().pages().clone();
         let memory_pool = versions.table_files().cache.memory_pool().clone();
-        let trees = open_trees(&versions, options.memtable_bytes, &pages)?;
+        let trees = Arc::new(TreeDirectory::new(open_trees(&versions, options.memtable_bytes, &pages)?));
         let last_sequence = versions.last_sequence();
         let work = Arc::new(WorkQueue::new(options.start_paused));
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
             boot: Boot { id: runtime.boot_id(), mount: vfs.mount_id(&options.dir).unwrap_or(0) },
-            trees: TreeDirectory::new(trees),
+            memtables: MemtableBudget::new(&options, &memory_pool, &trees),
+            trees,
             snapshots: Snapshots::default(),
             commits: CommitQueue::default(),
             recent: RecentCommits::new(options.recent_commit_bytes),

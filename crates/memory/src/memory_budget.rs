@@ -1,0 +1,336 @@
+//! The memory budget of a database: how much its structures have, and whether one of them may take more.
+//!
+//! ```text
+//! holder   reports its bytes when they change: indexes, sorted views, open sstables, queries, compactions
+//! source   is asked for its bytes: caches, free pages, memtables. It may release memory
+//!
+//! request  used + more <= limit            granted
+//!          sources release the difference  granted
+//!          otherwise                       refused: the caller waits, flushes, or fails with a message
+//! ```
+//!
+//! # Invariants
+//! * A cache counts with its capacity, which it may fill at any time; releasing memory lowers the capacity.
+//! * Requests are granted one at a time, so two requests never get the same memory.
+//! * A report ([`MemoryHolder::set`]) is never refused: the memory is allocated already. It makes sources release memory.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::memory_holder::{HeldMemory, MemoryHolder};
+
+/// The purpose of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum MemoryUse {
+    /// Blocks of sstables.
+    BlockCache,
+    /// Records that were read by their keys more than once.
+    RowCache,
+    /// Free pages of the pool.
+    FreePages,
+    /// Memtables of all trees, with their point indexes.
+    Memtables,
+    /// Regions of indexes.
+    IndexRegions,
+    /// Structures of indexes outside of their regions: filters of version tables, global indexes, decoded blocks.
+    IndexStructures,
+    /// Sorted views.
+    SortedViews,
+    /// Filters and block indexes of open sstables.
+    OpenTables,
+    /// Candidates, windows and rows of running queries.
+    Queries,
+    /// Buffers of running flushes and compactions.
+    Compactions,
+}
+
+impl MemoryUse {
+    /// All uses, in the order of reports.
+    pub const ALL: [Self; 10] = [
+        Self::BlockCache,
+        Self::RowCache,
+        Self::FreePages,
+        Self::Memtables,
+        Self::IndexRegions,
+        Self::IndexStructures,
+        Self::SortedViews,
+        Self::OpenTables,
+        Self::Queries,
+        Self::Compactions,
+    ];
+
+    /// The name in reports.
+    ///
+    /// ```
+    /// assert_eq!(bolide_memory::MemoryUse::BlockCache.name(), "block cache");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BlockCache => "block cache",
+            Self::RowCache => "row cache",
+            Self::FreePages => "free pages",
+            Self::Memtables => "memtables",
+            Self::IndexRegions => "index regions",
+            Self::IndexStructures => "index structures",
+            Self::SortedViews => "sorted views",
+            Self::OpenTables => "open sstables",
+            Self::Queries => "queries",
+            Self::Compactions => "compactions",
+        }
+    }
+
+    /// The position among the counters.
+    fn position(self) -> usize {
+        self as usize
+    }
+}
+
+/// A structure that is asked for its memory. It may release some when another one needs it.
+pub trait MemorySource: Send + Sync {
+    /// Passes its memory to `report`, by use: the bytes that it has now, and those that it may take without a request, which
+    /// are more for a cache. It must not call the budget.
+    fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize));
+
+    /// Releases up to `bytes` of its reserved bytes, and returns how many. It keeps a minimum with which it works. Called
+    /// under the lock of the budget: it must not call the budget.
+    fn release(&self, bytes: u64) -> u64 {
+        let _ = bytes;
+        0
+    }
+
+    /// Takes back what it has released before, up to `bytes` of it, and returns how many. Called as
+    /// [`release`](Self::release).
+    fn regain(&self, bytes: u64) -> u64 {
+        let _ = bytes;
+        0
+    }
+}
+
+/// A size in memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemorySize {
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that count against the budget: for a cache its capacity.
+    pub reserved: u64,
+}
+
+impl MemorySize {
+    /// Of a structure that takes more only after a request or a report.
+    pub fn used(bytes: u64) -> Self {
+        Self { used: bytes, reserved: bytes }
+    }
+}
+
+/// The memory of one holder, or of all structures of one use without a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UsedMemory {
+    /// The purpose.
+    pub memory_use: MemoryUse,
+    /// The name of the holder, for example of an index; `None` for the sum of holders without a name.
+    pub name: Option<Arc<str>>,
+    /// Its size.
+    pub size: MemorySize,
+}
+
+/// The bytes that the structures of one database, or of several that share a cache, may take together.
+///
+/// ```
+/// use bolide_memory::{MemoryBudget, MemoryUse};
+/// let budget = MemoryBudget::new(1 << 20);
+/// let index = budget.holder(MemoryUse::IndexRegions, Some("posts.author".into()));
+/// assert!(index.request(1 << 20).is_ok());
+/// assert!(index.request(1).is_err());
+/// drop(index);
+/// assert_eq!(budget.reserved_bytes(), 0);
+/// ```
+pub struct MemoryBudget {
+    limit_bytes: u64,
+    /// Bytes of holders by use.
+    held: [AtomicU64; MemoryUse::ALL.len()],
+    /// Holders with names.
+    named: Mutex<Vec<Weak<HeldMemory>>>,
+    sources: Mutex<Vec<Weak<dyn MemorySource>>>,
+    /// Requests that were refused.
+    refused: AtomicU64,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit_bytes` bytes.
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            limit_bytes,
+            held: Default::default(),
+            named: Mutex::default(),
+            sources: Mutex::default(),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// A budget that grants every request.
+    pub fn unlimited() -> Arc<Self> {
+        Self::new(u64::MAX)
+    }
+
+    /// The limit in bytes; `u64::MAX` if there is none.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Requests that were refused since the budget was created.
+    pub fn refused_requests(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A holder without memory. `name` distinguishes it in reports and messages.
+    pub fn holder(self: &Arc<Self>, memory_use: MemoryUse, name: Option<Arc<str>>) -> MemoryHolder {
+        let is_named = name.is_some();
+        let held = Arc::new(HeldMemory::new(memory_use, name));
+        if is_named {
+            let mut named = self.named.lock();
+            named.retain(|other| other.strong_count() > 0);
+            named.push(Arc::downgrade(&held));
+        }
+        MemoryHolder::new(Arc::clone(self), held)
+    }
+
+    /// Adds a source, for as long as it exists. Sources release memory in the order in which they were added.
+    pub fn add_source(&self, source: &Arc<dyn MemorySource>) {
+        let mut sources = self.sources.lock();
+        sources.retain(|other| other.strong_count() > 0);
+        sources.push(Arc::downgrade(source));
+    }
+
+    /// Bytes of all holders, and those that the sources reserve.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_of(&self.live_sources())
+    }
+
+    /// Bytes that could be granted without a release. 0 if the budget is exceeded.
+    pub fn free_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.reserved_bytes())
+    }
+
+    /// The sizes by use and name: the sums by use in the order of [`MemoryUse::ALL`], each followed by its named holders.
+    /// Cost: asks every source.
+    pub fn report(&self) -> Vec<UsedMemory> {
+        let mut sums = MemoryUse::ALL.map(|memory_use| MemorySize::used(self.held_bytes(memory_use)));
+        for source in self.live_sources() {
+            source.report(&mut |memory_use, size| {
+                let sum = &mut sums[memory_use.position()];
+                sum.used += size.used;
+                sum.reserved += size.reserved;
+            });
+        }
+        let mut named: Vec<Arc<HeldMemory>> = self.named.lock().iter().filter_map(Weak::upgrade).collect();
+        named.sort_by(|one, other| one.name().cmp(&other.name()));
+        let mut report = Vec::new();
+        for (memory_use, size) in MemoryUse::ALL.into_iter().zip(sums) {
+            report.push(UsedMemory { memory_use, name: None, size });
+            let of_use = named.iter().filter(|held| held.memory_use() == memory_use);
+            report.extend(of_use.map(|held| UsedMemory {
+                memory_use,
+                name: held.name().cloned(),
+                size: MemorySize::used(held.bytes()),
+            }));
+        }
+        report
+    }
+
+    /// Lets sources regain what they released, in the reverse order, or makes them release memory, so that `spare` bytes stay
+    /// free. Returns the reserved bytes of all holders and sources. Cost: asks every source once.
+    pub fn rebalance(&self, spare: u64) -> u64 {
+        let guard = self.sources.lock();
+        let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
+        let reserved = self.reserved_of(&sources);
+        let target = self.limit_bytes.saturating_sub(spare);
+        if reserved > target {
+            return reserved - release(&sources, reserved - target).min(reserved);
+        }
+        let regained = |free, source: &Arc<dyn MemorySource>| free - source.regain(free);
+        let free = target - reserved;
+        reserved + (free - sources.iter().rev().fold(free, regained))
+    }
+
+    /// Counts a change of a holder from `before` to `after` bytes.
+    pub(crate) fn count(&self, memory_use: MemoryUse, before: u64, after: u64) {
+        let counter = &self.held[memory_use.position()];
+        if after >= before {
+            counter.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            counter.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the sources release memory as far as the budget is exceeded: after an allocation that could not be refused.
+    /// Cost: asks every source, except without a limit.
+    pub fn release_excess(&self) {
+        if self.limit_bytes < u64::MAX {
+            let guard = self.sources.lock();
+            let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
+            release(&sources, self.reserved_of(&sources).saturating_sub(self.limit_bytes));
+        }
+    }
+
+    /// Counts `more` bytes of a holder if they are free, or if the sources release enough. Returns the number of missing
+    /// bytes otherwise.
+    pub(crate) fn grant(&self, memory_use: MemoryUse, more: u64) -> Result<(), u64> {
+        if self.limit_bytes == u64::MAX {
+            self.count(memory_use, 0, more);
+            return Ok(());
+        }
+        // Held until the bytes are counted.
+        let guard = self.sources.lock();
+        let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
+        let missing =
+            |sources: &[_]| self.reserved_of(sources).saturating_add(more).saturating_sub(self.limit_bytes);
+        release(&sources, missing(&sources));
+        match missing(&sources) {
+            0 => {
+                self.count(memory_use, 0, more);
+                Ok(())
+            }
+            missing => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Err(missing)
+            }
+        }
+    }
+
+    fn held_bytes(&self, memory_use: MemoryUse) -> u64 {
+        self.held[memory_use.position()].load(Ordering::Relaxed)
+    }
+
+    fn live_sources(&self) -> Vec<Arc<dyn MemorySource>> {
+        self.sources.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn reserved_of(&self, sources: &[Arc<dyn MemorySource>]) -> u64 {
+        let held: u64 = self.held.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        let mut reserved = held;
+        for source in sources {
+            source.report(&mut |_, size| reserved += size.reserved);
+        }
+        reserved
+    }
+}
+
+/// Makes `sources` release `bytes` bytes, in their order. Returns how many they released.
+fn release(sources: &[Arc<dyn MemorySource>], bytes: u64) -> u64 {
+    let missing = sources.iter().fold(bytes, |missing, source| match missing {
+        0 => 0,
+        missing => missing.saturating_sub(source.release(missing)),
+    });
+    bytes - missing
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudget").field("limit_bytes", &self.limit_bytes).finish_non_exhaustive()
+    }
+}
