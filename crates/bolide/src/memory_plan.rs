@@ -65,9 +65,8 @@ impl MemoryPlan {
                 default.max(required)
             }
         };
-        let share = |divisor: u64, max: usize| {
-            usize::try_from(budget_bytes / divisor).unwrap_or(usize::MAX).min(max)
-        };
+        let share =
+            |divisor: u64, max: usize| usize::try_from(budget_bytes / divisor).unwrap_or(usize::MAX).min(max);
         let cache_bytes = options.cache_bytes.unwrap_or_else(|| share(CACHE_DIVISOR, MAX_CACHE_BYTES));
         let row_cache_bytes =
             options.row_cache_bytes.unwrap_or(cache_bytes / ROW_CACHE_FRACTION).min(cache_bytes);
@@ -75,9 +74,9 @@ impl MemoryPlan {
             budget_bytes,
             block_cache_bytes: (cache_bytes - row_cache_bytes) as u64,
             row_cache_bytes,
-            memtable_bytes: options.memtable_bytes.unwrap_or_else(|| {
-                share(MEMTABLE_DIVISOR, MAX_MEMTABLE_BYTES).max(MIN_MEMTABLE_BYTES)
-            }),
+            memtable_bytes: options
+                .memtable_bytes
+                .unwrap_or_else(|| share(MEMTABLE_DIVISOR, MAX_MEMTABLE_BYTES).max(MIN_MEMTABLE_BYTES)),
         })
     }
 }
@@ -125,7 +124,8 @@ mod tests {
         assert_eq!((raised.block_cache_bytes, raised.row_cache_bytes), ((1 << 30) - (64 << 20), 64 << 20));
         assert_eq!((raised.memtable_bytes, raised.budget_bytes), (100 << 20, (1 << 30) + (564 << 20)));
         let all = usize::MAX;
-        let limitless = plan(&Options::default().cache_bytes(all).row_cache_bytes(all).memtable_bytes(all), 1);
+        let limitless =
+            plan(&Options::default().cache_bytes(all).row_cache_bytes(all).memtable_bytes(all), 1);
         assert_eq!((limitless.budget_bytes, limitless.memtable_bytes), (u64::MAX, all));
         assert_eq!((limitless.block_cache_bytes, limitless.row_cache_bytes), (0, all));
     }

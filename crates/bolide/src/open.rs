@@ -69,7 +69,10 @@ pub(crate) fn open(
         runtime: components.runtime.clone(),
         cache: cache.clone(),
     };
-    let store = Store::open(store_options(path, &options, read_only, row_cache_bytes, plan.memtable_bytes), store_components)?;
+    let store = Store::open(
+        store_options(path, &options, read_only, row_cache_bytes, plan.memtable_bytes),
+        store_components,
+    )?;
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());

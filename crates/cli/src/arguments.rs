@@ -2,6 +2,7 @@
 
 mod bulk;
 mod index;
+mod memory_size;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,9 @@ pub(crate) struct Arguments {
     /// created]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) dax_dir: Option<PathBuf>,
+    /// Memory budget, such as 256MiB [default: a quarter of the machine or of its control group, at least 64MiB]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = memory_size::parse)]
+    pub(crate) memory: Option<usize>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

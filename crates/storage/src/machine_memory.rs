@@ -46,12 +46,7 @@ fn limit_of_group(line: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u
 }
 
 /// The smallest number in the files `name` of the folder `path` under `mount` and of all folders above it, `mount` included.
-fn smallest_limit(
-    mount: &str,
-    path: &str,
-    name: &str,
-    read: &dyn Fn(&str) -> Option<String>,
-) -> Option<u64> {
+fn smallest_limit(mount: &str, path: &str, name: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut path = path.trim_end_matches('/');
     let mut smallest: Option<u64> = None;
     loop {
@@ -114,8 +109,11 @@ mod tests {
 
     #[test]
     fn a_limit_above_the_memory_of_the_machine_does_not_count() {
-        let files =
-            [MEMINFO, ("/proc/self/cgroup", "0::/a:b\n"), ("/sys/fs/cgroup/a:b/memory.max", "99999999999999")];
+        let files = [
+            MEMINFO,
+            ("/proc/self/cgroup", "0::/a:b\n"),
+            ("/sys/fs/cgroup/a:b/memory.max", "99999999999999"),
+        ];
         assert_eq!(bytes_with(&files), 8_000_000 * 1024);
     }
 }

@@ -15,6 +15,9 @@ use crate::output::{OutputLine, report};
 /// The directory of persistent memory, for any database that the program opens.
 static DAX_DIR: OnceLock<PathBuf> = OnceLock::new();
 
+/// The memory budget, for any database that the program opens.
+static MEMORY_BYTES: OnceLock<usize> = OnceLock::new();
+
 /// Sets the directory of persistent memory: once, before a database is opened.
 ///
 /// # Errors
@@ -28,12 +31,23 @@ pub(crate) fn set_dax_dir(dir: Option<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Sets the memory budget of every database that the program opens.
+pub(crate) fn set_memory(bytes: Option<usize>) {
+    if let Some(bytes) = bytes {
+        MEMORY_BYTES.get_or_init(|| bytes);
+    }
+}
+
 /// The settings for opening databases.
 pub(super) fn options() -> Options {
-    match DAX_DIR.get() {
-        Some(dir) => Options::default().dax_dir(dir),
-        None => Options::default(),
+    let mut options = Options::default();
+    if let Some(dir) = DAX_DIR.get() {
+        options = options.dax_dir(dir);
     }
+    if let Some(&bytes) = MEMORY_BYTES.get() {
+        options = options.memory_bytes(bytes);
+    }
+    options
 }
 
 /// Opens a database for reading; no byte of it changes.

@@ -37,6 +37,7 @@ const RETRY_MILLIS: [u64; 6] = [25, 50, 100, 200, 400, 800];
 /// Those of the verb.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     database::set_dax_dir(arguments.dax_dir)?;
+    database::set_memory(arguments.memory);
     let verb = &arguments.verb;
     let Some(path) = reads(verb) else { return run_verb(verb) };
     let mut done = run_verb(verb);

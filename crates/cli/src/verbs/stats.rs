@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use bolide::{Collection, CollectionStats, Db, FigureValue, Figures, IndexState, IterOptions, TreeFigures};
+use bolide::{
+    Collection, CollectionStats, Db, FigureValue, Figures, IndexState, IterOptions, MemorySize, MemoryStats,
+    TreeFigures,
+};
 use serde_json::Value;
 
 use super::database;
@@ -18,6 +21,9 @@ use crate::output::{Fields, Format, print_objects};
 /// The row of an index of kind `ps-tree` has the size of its region and of its version table, and the lag of its files:
 /// the bytes of the next checkpoint, and the sequence numbers since the last. For a named collection, also the space of
 /// its pages.
+///
+/// The memory budget has a row with the sum, and one for each use that is not empty: the bytes in use, and those that
+/// count against the budget, which for a cache is its capacity.
 ///
 /// An embedded index has no levels: its row has the number of sstables of the records with and without it, the bytes of
 /// its meta blocks there, and the bytes of these that this program decoded. So does that of an index of kind `next`,
@@ -46,6 +52,7 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
             ("bytes".into(), stats.log_segment_bytes.into()),
             ("sequence".into(), stats.sequence.into()),
         ]);
+        objects.extend(memory_rows(&stats.memory));
         for tail in &stats.cut_tails {
             objects.push(vec![
                 ("collection".into(), Value::Null),
@@ -74,6 +81,29 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
         omit_empty_columns(&mut objects);
     }
     print_objects(form, &objects)
+}
+
+/// A row for the memory budget, one for each use of memory, and one for each index with memory of its own.
+fn memory_rows(memory: &MemoryStats) -> Vec<Fields> {
+    let row = |what: String, size: MemorySize| -> Fields {
+        vec![
+            ("collection".into(), Value::Null),
+            ("tree".into(), what.into()),
+            ("memory_bytes".into(), size.used.into()),
+            ("reserved_bytes".into(), size.reserved.into()),
+        ]
+    };
+    let all = MemorySize { used: memory.used_bytes(), reserved: memory.reserved_bytes() };
+    let mut budget = row("memory budget".into(), all);
+    budget.push(("budget_bytes".into(), memory.limit_bytes.into()));
+    if memory.refused_requests > 0 {
+        budget.push(("refused_requests".into(), memory.refused_requests.into()));
+    }
+    let users = memory.users.iter().filter(|user| user.size.reserved > 0).map(|user| {
+        let name = user.name.as_ref().map_or(String::new(), |name| format!(": {name}"));
+        row(format!("memory of {}{name}", user.memory_use.name()), user.size)
+    });
+    std::iter::once(budget).chain(users).collect()
 }
 
 /// Omits columns of a table that contain nothing but zeros.

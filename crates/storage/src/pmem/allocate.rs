@@ -7,6 +7,7 @@ use super::layout::{
     EXTENT_BYTES, GRANULE_BYTES, MARK_AT, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, STATE_AT, bitmap_at,
     extent_of, first_free_of, within_extent,
 };
+use super::memory_count::MemoryCount;
 use super::region::AllocatorState;
 use super::writer::RegionWriter;
 
@@ -66,6 +67,7 @@ impl RegionWriter<'_> {
         }
         let at = space.next;
         space.next += bytes;
+        self.region().memory.report_through(space.next);
         self.raise_high_water(space)?;
         space.free.mark_used(at, granules, &mut |word| self.note(word));
         space.record_allocation(at, granules);
@@ -78,11 +80,14 @@ impl RegionWriter<'_> {
     /// It counts only fresh space, so it is conservative and may add more than necessary.
     ///
     /// # Errors
-    /// `NoSpace` at the region's limit, or if the file or the system has no space.
+    /// `NoSpace` at the region's limit, or if the file, the system or the memory budget has no space.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         // Each extent has a head, and may have a tail that is too short.
         let usable = (EXTENT_BYTES - 2 * PAGE_BYTES - MAX_RESERVED_BYTES) as u64;
         let mut space = self.region().space.lock();
+        if space.free.free_bytes() < bytes {
+            self.region().memory.request_through(MemoryCount::step_behind(space.next))?;
+        }
         loop {
             let whole = self.region().table.len().saturating_sub(extent_of(space.next) + 1) as u64;
             let left = (EXTENT_BYTES - within_extent(space.next))

@@ -4,6 +4,7 @@
 //! borrowed, and resolving an offset takes one load.
 #![allow(unsafe_code, reason = "words in memory that the program maps")]
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 
@@ -70,14 +71,22 @@ impl Drop for EpochMemory {
     }
 }
 
+/// Entries without extents. They are zeros from the system, so that the table of a small region takes little memory.
+fn empty_entries(extents: usize) -> Box<[ExtentEntry]> {
+    let layout = Layout::array::<ExtentEntry>(extents).ok().filter(|layout| layout.size() > 0);
+    let Some(layout) = layout else { return Box::default() };
+    // SAFETY: the layout is not of size zero.
+    let Some(entries) = ptr::NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+    let entries = ptr::slice_from_raw_parts_mut(entries.as_ptr().cast::<ExtentEntry>(), extents);
+    // SAFETY: the global allocator returned the memory for the layout of this slice, and zeros are valid entries: atomic null
+    // pointers.
+    unsafe { Box::from_raw(entries) }
+}
+
 impl ExtentTable {
     /// A table for at most `extents` extents.
     pub(super) fn new(extents: usize) -> Self {
-        let empty = |_| ExtentEntry {
-            words: AtomicPtr::new(ptr::null_mut()),
-            epochs: AtomicPtr::new(ptr::null_mut()),
-        };
-        Self { entries: (0..extents).map(empty).collect(), owned: Mutex::new(Vec::new()) }
+        Self { entries: empty_entries(extents), owned: Mutex::new(Vec::new()) }
     }
 
     /// The number of extents.

@@ -5,6 +5,8 @@
 //! extents in huge pages, and a growing region uses them.
 
 use super::extent::HeapExtent;
+use super::layout::EXTENT_BYTES;
+use super::memory_count::MemoryCount;
 use super::sync::Mutex;
 
 /// The smallest region with preallocated extents, in extents: smaller ones fit into caches.
@@ -36,7 +38,8 @@ impl Growth {
     }
 
     /// Prepares extents for a region of `extents` extents: as many as it has grown by since the last call.
-    pub(super) fn prepare(&self, extents: usize) {
+    /// `memory` counts them.
+    pub(super) fn prepare(&self, extents: usize, memory: &MemoryCount) {
         if extents < MIN_EXTENTS {
             return;
         }
@@ -48,6 +51,9 @@ impl Growth {
         };
         // Allocated without the lock, so that a growing region does not wait.
         while self.0.lock().extents.len() < target {
+            if !memory.request_more(EXTENT_BYTES as u64) {
+                return;
+            }
             let Ok(extent) = HeapExtent::prefaulted() else { return };
             self.0.lock().extents.push(extent);
         }

@@ -15,6 +15,7 @@
 //! epochs          the same for owners that divide their allocations themselves
 //! free_space      bitmaps and lists of free granules
 //! growth          preallocated extents
+//! memory_count    its memory in the budget of a database
 //! dirty           pages written since the last checkpoint
 //! checkpoint      a consistent snapshot of the pages beside concurrent writers
 //! restore         a region from the pages of checkpoints
@@ -46,6 +47,7 @@ mod mapped;
 mod mapped_region;
 #[cfg(all(test, not(any(miri, bolide_shuttle))))]
 mod mapped_tests;
+mod memory_count;
 mod pins;
 mod reclaim;
 mod recovery;

@@ -4,6 +4,7 @@ use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result};
+use bolide_memory::MemoryHolder;
 
 use super::dirty::DirtyPages;
 use super::extent::{ExtentMemory, ExtentTable, HeapExtent};
@@ -17,6 +18,7 @@ use super::layout::{
 };
 use super::line_model::LineModel;
 use super::mapped::MappedFile;
+use super::memory_count::MemoryCount;
 use super::pins::{OwnedPin, Pin, Pins};
 use super::sync::{AtomicU64, Mutex, Ordering, RwLock};
 use super::word::Word;
@@ -33,6 +35,8 @@ pub struct RegionOptions {
     /// The maximum size of the region in bytes, rounded up to whole extents. Default: 64 GiB. The table of extents takes 16 bytes
     /// for each 4 MiB of it.
     pub limit_bytes: u64,
+    /// Counts the memory of a region in memory. Default: none.
+    pub memory: Option<Arc<MemoryHolder>>,
     /// Delays that simulate slower memory. Default: none.
     #[cfg(feature = "paper")]
     pub latency: Option<LatencyModel>,
@@ -44,6 +48,7 @@ impl Default for RegionOptions {
             name: "region".into(),
             id: 0,
             limit_bytes: if cfg!(miri) { 32 << 20 } else { 64 << 30 },
+            memory: None,
             #[cfg(feature = "paper")]
             latency: None,
         }
@@ -74,6 +79,13 @@ impl RegionOptions {
     #[must_use]
     pub fn limit_bytes(mut self, bytes: u64) -> Self {
         self.limit_bytes = bytes;
+        self
+    }
+
+    /// Counts the memory of the region with `holder`, and refuses reservations that its budget does not allow.
+    #[must_use]
+    pub fn memory(mut self, holder: Arc<MemoryHolder>) -> Self {
+        self.memory = Some(holder);
         self
     }
 
@@ -181,6 +193,7 @@ pub struct Region {
     pub(super) pins: Arc<Pins>,
     pub(super) space: Mutex<AllocatorState>,
     pub(super) growth: Growth,
+    pub(super) memory: MemoryCount,
     pub(super) persist_calls: AtomicU64,
     pub(super) persisted_lines: AtomicU64,
     name: String,
@@ -190,7 +203,7 @@ impl Region {
     /// A new, empty region in memory. Checkpoints make it durable.
     ///
     /// # Errors
-    /// `NoSpace` if the system refuses 4 MiB of memory.
+    /// `NoSpace` if the system refuses 4 MiB of address space, or the budget 64 KiB.
     pub fn in_memory(options: RegionOptions) -> Result<Self> {
         Self::new_with(&options, Backing::Memory)
     }
@@ -204,6 +217,7 @@ impl Region {
 
     /// Fills the first extent.
     pub(super) fn initialize(&self, id: u64) -> Result<()> {
+        self.memory.request_through(first_free_of(0))?;
         let writer = self.writer();
         writer.grow(&mut self.space.lock())?;
         writer.store_own(VERSION_AT, FORMAT_VERSION);
@@ -240,6 +254,7 @@ impl Region {
             pins: Arc::new(Pins::new()),
             space: Mutex::new(space),
             growth: Growth::default(),
+            memory: MemoryCount::new(options.memory.clone().filter(|_| supports_checkpoints)),
             persist_calls: AtomicU64::new(0),
             persisted_lines: AtomicU64::new(0),
             name: options.name.clone(),
@@ -251,7 +266,7 @@ impl Region {
     /// without memory.
     pub fn prepare_growth(&self) {
         if matches!(self.backing, Backing::Memory) {
-            self.growth.prepare(self.table.len());
+            self.growth.prepare(self.table.len(), &self.memory);
         }
     }
 

@@ -52,8 +52,10 @@ impl RegionRestore {
         if extent_of(at) >= region.table.limit() {
             return Err(region.full());
         }
-        if region.table.words(at, PAGE_BYTES / 8).is_none() {
+        let end = at + PAGE_BYTES as u64;
+        if region.table.words(at, PAGE_BYTES / 8).is_none() || region.memory.is_below(end) {
             let _growing = self.growing.lock();
+            region.memory.request_through(end)?;
             while region.table.len() <= extent_of(at) {
                 region.table.grow(|index| region.extent_memory(index))?;
             }
@@ -84,6 +86,7 @@ impl RegionRestore {
             ));
         }
         region.recover(self.id)?;
+        region.memory.report_through(region.space.lock().mark);
         Ok(region)
     }
 }

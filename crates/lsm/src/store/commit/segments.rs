@@ -25,7 +25,8 @@ const MIN_SHARE_DIVISOR: usize = 16;
 
 /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
 pub(in crate::store) fn make_room(store: &StoreInner, log: &mut LogState, incoming: usize) -> Result<()> {
-    if store.active_bytes.get() + incoming > store.memtables.limit_bytes() && has_active_entries(&store.trees) {
+    if store.active_bytes.get() + incoming > store.memtables.limit_bytes() && has_active_entries(&store.trees)
+    {
         rotate(store, log, Rotate::LargeOrStale)?;
     }
     Ok(())
