@@ -518,7 +518,7 @@ fn create_indexes(
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         let index = engine.components.wrap(index, collection.tree);
         index.hooks.install(&engine.store, collection.tree)?;
-        engine.attach_external_tree(collection.tree, &index)?;
+        engine.attach_external_tree(collection, &index)?;
         Ok(Arc::new(index))
     };
     let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;

@@ -70,10 +70,11 @@ impl Engine {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
     }
 
-    /// Attaches the external tree of `index`, over the records in `table`, if its kind has one.
-    pub(crate) fn attach_external_tree(&self, table: TreeId, index: &Index) -> Result<()> {
-        let location = index_files::location(&self.components, &self.path, self.dax_dir.as_deref());
-        index.hooks.attach(&self.store, table, location)
+    /// Attaches the external tree of `index`, over the records of `collection`, if its kind has one.
+    pub(crate) fn attach_external_tree(&self, collection: &OpenCollection, index: &Index) -> Result<()> {
+        let dax_dir = self.dax_dir.as_deref();
+        let location = index_files::location(&self.components, &self.path, dax_dir, &collection.name);
+        index.hooks.attach(&self.store, collection.tree, location)
     }
 
     /// Drops a tree with all its files.

@@ -353,7 +353,7 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     // Even if the database is closing, which waits for this.
     check_in_use(collection, wanted)?;
     check_in_use(collection, index)?;
-    engine.attach_external_tree(collection.tree, index)?;
+    engine.attach_external_tree(collection, index)?;
     // A write of its own, of a key that no entry has: views that were created during the back-fill must not have the
     // number that the index is complete since. (A key index may have that key: a record may.)
     let mut barrier = StoreBatch::new();

@@ -10,13 +10,14 @@ use bolide_lsm::Store;
 
 use crate::components::Components;
 
-/// Where the files of the indexes of a database in `dir` are.
+/// Where the files of the indexes of `collection`, of a database in `dir`, are.
 pub(crate) fn location<'l>(
     components: &'l Components,
     dir: &'l Path,
     dax_dir: Option<&'l Path>,
+    collection: &'l str,
 ) -> DatabaseLocation<'l> {
-    DatabaseLocation { vfs: &components.vfs, runtime: &components.runtime, dir, dax_dir }
+    DatabaseLocation { vfs: &components.vfs, runtime: &components.runtime, dir, dax_dir, collection }
 }
 
 /// Drops the tree of an index with its whole content. With `replacement`, the tree of a replacement index and its new

@@ -87,7 +87,10 @@ pub(crate) fn open(
             if !is_ready && root.is_none() {
                 continue;
             }
-            let location = index_files::location(&components, path, dax_dir);
+            let location = index_files::location(&components, path, dax_dir, &collection.name);
+            if is_ready && index.hooks.attach_when_needed(&store, collection.tree, location)? {
+                continue;
+            }
             let attached = index.hooks.attach(&store, collection.tree, location);
             let in_place = root.and_then(|root| own_file_of(&root, path, dax_dir)).is_some();
             match attached {

@@ -36,6 +36,8 @@ pub struct DatabaseLocation<'l> {
     pub dir: &'l Path,
     /// The directory of regions in persistent memory, if the options name one.
     pub dax_dir: Option<&'l Path>,
+    /// The name of the collection, for messages and reports.
+    pub collection: &'l str,
 }
 
 /// What an index does with the store of its database: filters of compactions, meta blocks in sstables, an external tree,
@@ -72,6 +74,21 @@ pub trait IndexHooks: Send + Sync + fmt::Debug {
     fn attach(&self, store: &Store, table: TreeId, location: DatabaseLocation<'_>) -> Result<()> {
         let _ = (store, table, location);
         Ok(())
+    }
+
+    /// As [`attach`](Self::attach) at an opening, but the external tree is opened only when it is needed. Returns false, without
+    /// any effect, if it has to be attached at once.
+    ///
+    /// # Errors
+    /// `NotFound` if its tree or that of the records does not exist.
+    fn attach_when_needed(
+        &self,
+        store: &Store,
+        table: TreeId,
+        location: DatabaseLocation<'_>,
+    ) -> Result<bool> {
+        let _ = (store, table, location);
+        Ok(false)
     }
 
     /// Whether a crash may have left unreachable space that [`reclaim`](Self::reclaim) frees.

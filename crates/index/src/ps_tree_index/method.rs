@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
+use bolide_memory::MemoryUse;
 
+use super::deferred::{DeferredBackend, PsTreeOpener};
+use super::region_location::is_in_place;
 use super::{DeletedRanges, PsTreeBackend, PsTreeIndex, RegionLocation, file_in_place, is_file_in_place};
 use crate::figures::Figures;
 use crate::hooks::{DatabaseLocation, IndexHooks};
 use crate::method::{IndexMethod, IndexParts, OwnFiles};
 use crate::secondary_index::SecondaryIndex;
-use crate::spec::{IndexSpec, KindProperties};
+use crate::spec::{IndexSpec, KindProperties, RegionPlace};
 
 /// The kind `ps-tree`.
 pub(crate) static PS_TREE: IndexMethod = IndexMethod {
@@ -49,6 +52,35 @@ impl DeletedRanges for RangesOf {
     }
 }
 
+impl PsTreeIndex {
+    fn region_location(
+        &self,
+        store: &Store,
+        table: TreeId,
+        location: DatabaseLocation<'_>,
+    ) -> Result<RegionLocation> {
+        let DatabaseLocation { vfs, runtime, dir, dax_dir, collection } = location;
+        let name = format!("{collection}.{}", self.declaration().name());
+        let memory = store.memory_budget().holder(MemoryUse::IndexRegions, Some(name.into()));
+        Ok(RegionLocation {
+            vfs: vfs.clone(),
+            runtime: runtime.clone(),
+            dir: dir.to_owned(),
+            dax_dir: dax_dir.map(ToOwned::to_owned),
+            database_id: store.database_id(),
+            seed: runtime.random_u64(),
+            tag: runtime.random_u64().max(1),
+            read_only: store.options().read_only,
+            deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
+            memory: Arc::new(memory),
+        })
+    }
+
+    fn declaration(&self) -> &IndexSpec {
+        SecondaryIndex::<bolide_lsm::ReadView>::spec(self)
+    }
+}
+
 impl IndexHooks for PsTreeIndex {
     /// The external tree collects garbage itself; tombstones of deleted ranges wait for that.
     fn install(&self, store: &Store, table: TreeId) -> Result<()> {
@@ -59,25 +91,34 @@ impl IndexHooks for PsTreeIndex {
         if self.backend().is_some() {
             return Ok(());
         }
-        let DatabaseLocation { vfs, runtime, dir, dax_dir } = location;
-        let location = RegionLocation {
-            vfs: vfs.clone(),
-            runtime: runtime.clone(),
-            dir: dir.to_owned(),
-            dax_dir: dax_dir.map(ToOwned::to_owned),
-            database_id: store.database_id(),
-            seed: runtime.random_u64(),
-            tag: runtime.random_u64().max(1),
-            read_only: store.options().read_only,
-            deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
-        };
+        let location = self.region_location(store, table, location)?;
         let root = store.external_root(self.tree);
         let name_root = |root| store.name_external_root(self.tree, root);
-        let spec: &IndexSpec = SecondaryIndex::<bolide_lsm::ReadView>::spec(self);
-        let backend = PsTreeBackend::open(spec, self.tree, root.as_deref(), &location, &name_root)?;
+        let backend =
+            PsTreeBackend::open(self.declaration(), self.tree, root.as_deref(), &location, &name_root)?;
         let backend = Arc::new(backend);
         store.set_external_tree(self.tree, backend.clone())?;
         self.attach_backend(backend)
+    }
+
+    /// A region on persistent memory is attached at once: it is mapped, and may have to be reclaimed.
+    fn attach_when_needed(
+        &self,
+        store: &Store,
+        table: TreeId,
+        location: DatabaseLocation<'_>,
+    ) -> Result<bool> {
+        let is_in_place = store.external_root(self.tree).is_some_and(|root| is_in_place(&root));
+        if is_in_place || self.declaration().region() == RegionPlace::Dax {
+            return Ok(false);
+        }
+        let location = self.region_location(store, table, location)?;
+        let opener = Arc::new(PsTreeOpener::new(self.declaration().clone(), self.tree, location));
+        let external_tree = store.defer_external_tree(self.tree, opener.clone())?;
+        let deferred = DeferredBackend { opener, external_tree };
+        let attached_twice = |_| Error::internal("an index of kind ps-tree was attached twice");
+        self.deferred.set(deferred).map_err(attached_twice)?;
+        Ok(true)
     }
 
     fn needs_reclaim(&self) -> bool {

@@ -6,7 +6,7 @@
 //! delete     a mark without entries, by the same path
 //! query      PsTree cursor → version table: current, obsolete (flagged and skipped), or unknown → the driver
 //! flush      changed pages of the region → page segments → manifest
-//! open       region from its segments, then replay of the log after the checkpoint
+//! open       nothing; the first query or flush reads the region from its segments, then applies what was logged since
 //! ```
 //!
 //! # Log format
@@ -30,6 +30,7 @@
 mod backend;
 mod costs;
 mod cursor;
+mod deferred;
 mod deleted_ranges;
 mod describe;
 mod figures;
@@ -66,6 +67,7 @@ pub(crate) use method::PS_TREE;
 pub use region_location::{RegionLocation, file_in_place, is_file_in_place};
 
 use cursor::PsCandidates;
+use deferred::DeferredBackend;
 
 /// An index of kind `ps-tree`; see the [module](self).
 pub struct PsTreeIndex {
@@ -73,8 +75,10 @@ pub struct PsTreeIndex {
     entries: CompositeIndex,
     tree: TreeId,
     validator: VersionTableValidator,
-    /// Empty until the index is built.
+    /// Empty until the index is built, and after an opening until it is needed.
     backend: OnceLock<Arc<PsTreeBackend>>,
+    /// Opens the backend when it is needed.
+    deferred: OnceLock<DeferredBackend>,
 }
 
 impl fmt::Debug for PsTreeIndex {
@@ -91,6 +95,7 @@ impl PsTreeIndex {
             tree,
             validator: VersionTableValidator,
             backend: OnceLock::new(),
+            deferred: OnceLock::new(),
         }
     }
 
@@ -104,14 +109,36 @@ impl PsTreeIndex {
             .map_err(|_| Error::internal("an index of kind ps-tree has a backend already"))
     }
 
-    /// The attached backend; `None` until the index is built.
+    /// The attached backend; `None` until the index is built, and after an opening until it is needed.
     pub fn backend(&self) -> Option<&Arc<PsTreeBackend>> {
-        self.backend.get()
+        self.backend.get().or_else(|| {
+            let opened = self.deferred.get()?.opened()?;
+            Some(self.backend.get_or_init(|| opened))
+        })
+    }
+
+    /// The backend, which is opened now if it was not; `None` until the index is built.
+    ///
+    /// # Errors
+    /// Those of the opening.
+    #[inline]
+    fn opened(&self) -> Result<Option<&Arc<PsTreeBackend>>> {
+        match self.backend.get() {
+            Some(backend) => Ok(Some(backend)),
+            None => self.open(),
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<Option<&Arc<PsTreeBackend>>> {
+        let Some(deferred) = self.deferred.get() else { return Ok(None) };
+        let opened = deferred.open()?;
+        Ok(Some(self.backend.get_or_init(|| opened)))
     }
 
     fn ready(&self) -> Result<&PsTreeBackend> {
         let unready = || Error::internal("an index of kind ps-tree was queried before it was built");
-        self.backend.get().map(|backend| &**backend).ok_or_else(unready)
+        self.opened()?.map(|backend| &**backend).ok_or_else(unready)
     }
 }
 
@@ -185,7 +212,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        match self.backend.get() {
+        match self.opened()? {
             Some(backend) if Technique::NewestKeys.is_on() => {
                 backend.newest_keys(secondary_key, limit, at, oldest_in_use, out)
             }
@@ -194,7 +221,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
     }
 
     fn estimate(&self, access: &Access, _view: &S) -> Result<Option<u64>> {
-        self.backend.get().map(|backend| backend.tree().estimate(&access.low, Some(&access.end))).transpose()
+        self.opened()?.map(|backend| backend.tree().estimate(&access.low, Some(&access.end))).transpose()
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {

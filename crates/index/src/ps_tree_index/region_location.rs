@@ -22,6 +22,7 @@ use bolide_base::coding::{Decoder, put_u64};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::ExternalRoot;
 use bolide_lsm::page_log::{LoadedRegion, PageLog, RootPointer};
+use bolide_memory::MemoryHolder;
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, Vfs};
 use parking_lot::Mutex;
@@ -62,6 +63,8 @@ pub struct RegionLocation {
     pub read_only: bool,
     /// The deleted ranges of the records.
     pub deleted: Arc<dyn DeletedRanges>,
+    /// Counts the memory of a region that is not in place.
+    pub memory: Arc<MemoryHolder>,
 }
 
 /// How a region becomes durable.
@@ -109,6 +112,11 @@ struct InPlaceRoot<'r> {
     being_made: bool,
     tags: [u64; 2],
     path: &'r str,
+}
+
+/// Whether `root` names a region in place.
+pub(super) fn is_in_place(root: &ExternalRoot) -> bool {
+    in_place_of(root).is_some()
 }
 
 fn in_place_of(root: &ExternalRoot) -> Option<InPlaceRoot<'_>> {
@@ -253,7 +261,8 @@ impl OpenedRegion {
         name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let name = format!("index {}", spec.name());
-        let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
+        let options =
+            RegionOptions::new().name(name.clone()).id(u64::from(tree)).memory(location.memory.clone());
         if let Some(named) = root.and_then(in_place_of) {
             return Self::open_in_place(options, &named, location, name_root);
         }

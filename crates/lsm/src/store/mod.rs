@@ -37,10 +37,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_memory::MemoryBudget;
 use bolide_storage::{Runtime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
 
+pub use self::backend::deferred::{DeferredExternalTree, ExternalTreeOpener};
 pub use self::commit::recent::{RecentCommit, RecentCommits, RecentWrite, TransactionView};
 pub use self::commit::{CommitStage, CommitState};
 pub use self::jobs::rewrite::RewriteOutcome;
@@ -177,6 +179,11 @@ impl StoreInner {
 }
 
 impl Store {
+    /// The memory budget, which belongs to the memory pool of the block cache.
+    pub fn memory_budget(&self) -> &Arc<MemoryBudget> {
+        self.inner.files.tables.cache.memory_pool().budget()
+    }
+
     /// A view of everything committed so far.
     pub fn read_view(&self) -> ReadView {
         ReadView::latest(self.inner.clone())

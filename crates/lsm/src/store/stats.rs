@@ -218,7 +218,7 @@ pub struct StoreStats {
 }
 
 impl Store {
-    /// Statistics of the store and of each tree. Takes short locks, no I/O.
+    /// Statistics of the store and of each tree. Takes short locks. I/O: the roots of external trees that are not open yet, once.
     pub fn stats(&self) -> StoreStats {
         let inner = &*self.inner;
         let (log_bytes, unmarked_log, sequence) = {
@@ -293,7 +293,8 @@ impl Tree {
         }
         let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
-        if let Some(external) = self.backend().stats() {
+        let unopened = || self.deferral.get().map(|deferral| deferral.stats());
+        if let Some(external) = self.backend().stats().or_else(unopened) {
             resident_bytes += external.memory_bytes;
             let (bytes, entries) = (external.disk_bytes, external.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });

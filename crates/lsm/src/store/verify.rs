@@ -82,7 +82,11 @@ impl Store {
                     }
                 }
             }
-            match tree.backend().verify() {
+            let verified = match tree.deferral.get() {
+                Some(deferral) if tree.backend().is_lsm() => deferral.verify(&self.inner),
+                _ => tree.backend().verify(),
+            };
+            match verified {
                 Ok((files, bytes)) => {
                     sum.external_files += files;
                     sum.external_file_bytes += bytes;
@@ -96,10 +100,12 @@ impl Store {
 
 impl Store {
     /// The damage behind `error`, if that names an sstable of `tree` and a read of the whole sstable confirms it; or
-    /// the damage that background work of the tree found, whatever `error` is.
+    /// the damage that background work of the tree, or the opening of its external tree, found, whatever `error` is.
     pub fn damage_of(&self, tree: TreeId, error: &Error) -> Option<Error> {
         let tree = self.inner.trees.get(tree).ok()?;
-        tree.unreadable.get().cloned().or_else(|| named_damage(&tree, error))
+        let of_external_tree = tree.deferral.get().and_then(|deferral| deferral.damage().cloned());
+        let found = tree.unreadable.get().cloned().or(of_external_tree);
+        found.or_else(|| named_damage(&tree, error))
     }
 
     /// Reads the sstables of `tree`. Cost: reads the whole tree, concurrently with writers and readers.

@@ -76,7 +76,9 @@ fn empty_entries(extents: usize) -> Box<[ExtentEntry]> {
     let layout = Layout::array::<ExtentEntry>(extents).ok().filter(|layout| layout.size() > 0);
     let Some(layout) = layout else { return Box::default() };
     // SAFETY: the layout is not of size zero.
-    let Some(entries) = ptr::NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+    let Some(entries) = ptr::NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        handle_alloc_error(layout)
+    };
     let entries = ptr::slice_from_raw_parts_mut(entries.as_ptr().cast::<ExtentEntry>(), extents);
     // SAFETY: the global allocator returned the memory for the layout of this slice, and zeros are valid entries: atomic null
     // pointers.

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use bolide_base::{EntryKind, Trailer};
+use bolide_memory::{MemoryBudget, MemoryUse};
 use bolide_storage::{MemVfs, SystemRuntime};
 
 use super::*;
@@ -32,6 +33,7 @@ fn empty() -> PsTreeBackend {
         seed: 1,
         read_only: false,
         deleted: Arc::new(NoRanges),
+        memory: Arc::new(MemoryBudget::unlimited().holder(MemoryUse::IndexRegions, None)),
     };
     PsTreeBackend::open(&"group:ps-tree".parse().unwrap(), 2, None, &location, &|_| Ok(())).unwrap()
 }

@@ -284,8 +284,18 @@ impl Store {
     /// `NotFound`; `Conflict` if the tree has one already; `Corruption` or `Io` from reading the tree; errors of the
     /// external tree. The tree then continues without it.
     pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
-        let inner = &*self.inner;
-        let tree = inner.trees.get(tree)?;
+        self.inner.set_external_tree(&self.inner.trees.get(tree)?, &external_tree)
+    }
+}
+
+impl StoreInner {
+    /// As [`Store::set_external_tree`].
+    pub(in crate::store) fn set_external_tree(
+        &self,
+        tree: &Arc<Tree>,
+        external_tree: &Arc<dyn ExternalTree>,
+    ) -> Result<()> {
+        let inner = self;
         // Excludes compactions of the tree meanwhile.
         inner.with_reserved(tree.id, || {
             // Most of the transfer is concurrent with writers.
@@ -297,7 +307,7 @@ impl Store {
                 &inner.options,
                 &inner.snapshots,
                 &tree.state(),
-                &*external_tree,
+                &**external_tree,
                 0,
                 view.sequence(),
             )?;
@@ -311,7 +321,7 @@ impl Store {
                 &inner.options,
                 &inner.snapshots,
                 &state,
-                &*external_tree,
+                &**external_tree,
                 view.sequence(),
                 SequenceNumber::MAX,
             )?;

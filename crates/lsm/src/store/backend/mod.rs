@@ -6,8 +6,9 @@
 //! | [external tree](ExternalTree) | the external tree | a checkpoint of it | by the external tree itself |
 //!
 //! Other files call the methods of [`Backend`] and do not distinguish them, except for the flush job, which runs the flush of
-//! either. A tree begins as an LSM tree, and may get an external tree once; see [`external`].
+//! either. A tree begins as an LSM tree, and may get an external tree once; see [`external`] and [`deferred`].
 
+pub(super) mod deferred;
 pub(super) mod external;
 
 use std::sync::{Arc, OnceLock};

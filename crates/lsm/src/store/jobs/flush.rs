@@ -73,7 +73,7 @@ pub(in crate::store) fn pick_flush(
     let trees = store.trees.load();
     let mut waiting: Vec<_> = trees
         .values()
-        .filter(|tree| !work.flushing.contains(&tree.id))
+        .filter(|tree| !work.flushing.contains(&tree.id) && !tree.attaches_at_flush())
         .map(|tree| (tree.flushes_due(&store.options), tree))
         .filter(|(count, _)| *count > 0)
         .collect();

@@ -138,6 +138,7 @@ fn compacts_in_memory(options: &StoreOptions, tree: &Tree) -> bool {
     state.pending_flushes() > 0
         && !tree.flush_all.load(Ordering::Acquire)
         && tree.backend().is_lsm()
+        && !tree.attaches_at_flush()
         && tree.collectors.read().is_none()
         // With a limit of one full memtable, there is no memory for an output and the next full memtable.
         && options.max_immutable_memtables > 1

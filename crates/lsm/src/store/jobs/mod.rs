@@ -11,12 +11,14 @@
 //! | `table_output`, `install` | the sstables that a job writes, and their installation |
 //! | `publication`, `deferred_publication` | when readers see a flush |
 //! | `sorted_view`, `view_rebuild` | rebuilds of the sorted views of a tree |
+//! | `attach` | opening of deferred external trees |
 //! | `garbage`, `idle` | garbage collection of external trees; idle detection |
 //! | `layout_change` | change of the layout of a tree in use |
 //! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
 //!
 //! A kind of job is a file with a [`BackgroundJob`](job::BackgroundJob) and a function that picks it, registered in [`PICKERS`].
 
+mod attach;
 pub(super) mod compact;
 pub(super) mod deferred_publication;
 pub(super) mod flush;
@@ -40,6 +42,7 @@ pub(super) mod view_rebuild;
 pub(super) mod work;
 pub(super) mod workers;
 
+use self::attach::pick_attachment;
 use self::compact::pick_compaction;
 use self::flush::pick_flush;
 use self::garbage::pick_garbage_collection;
@@ -48,8 +51,9 @@ use self::memory_compaction::pick_memory_compaction;
 use self::view_rebuild::pick_view_rebuild;
 
 /// The kinds of jobs, the most urgent first. Flushes free memory and log; a compaction in memory may spare a flush.
-const PICKERS: [Picker; 6] = [
+const PICKERS: [Picker; 7] = [
     pick_shared_tasks,
+    pick_attachment,
     pick_memory_compaction,
     pick_flush,
     pick_compaction,

@@ -30,6 +30,7 @@ use crate::layout::FlushTarget;
 use crate::layout::policy::CompactionPolicy;
 use crate::memtable::Visibility;
 use crate::options::{StoreOptions, TreeOptions};
+use crate::store::backend::deferred::Deferral;
 use crate::store::backend::{Backend, BackendSlot};
 use crate::version::Version;
 
@@ -51,6 +52,8 @@ pub(in crate::store) struct Tree {
     pub(in crate::store) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
     /// Stores the writes.
     pub(in crate::store) backend: BackendSlot,
+    /// An external tree that is opened when it is needed.
+    pub(in crate::store) deferral: OnceLock<Arc<Deferral>>,
     /// Creates the collectors of new sstables.
     pub(in crate::store) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Receives the versions that flushes and compactions drop.
@@ -100,6 +103,7 @@ impl Tree {
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
             backend: BackendSlot::default(),
+            deferral: OnceLock::new(),
             collectors: RwLock::new(None),
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
