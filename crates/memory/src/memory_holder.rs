@@ -64,6 +64,9 @@ impl MemoryHolder {
     /// # Errors
     /// `NoSpace` if the budget does not allow it, with the name of the holder: nothing is counted then.
     pub fn request(&self, more: u64) -> Result<()> {
+        if more == 0 {
+            return Ok(());
+        }
         self.budget.grant(self.held.memory_use(), more).map_err(|missing| self.refusal(more, missing))?;
         self.held.bytes.fetch_add(more, Ordering::Relaxed);
         Ok(())

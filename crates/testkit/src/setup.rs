@@ -9,6 +9,9 @@ use bolide_storage::{Runtime, SimRng, SimRuntime, SystemRuntime, Vfs};
 /// The directory of the database. It has two levels, both of which must be synced.
 pub const DATABASE: &str = "data/db";
 
+/// A memory budget that the largest caches and memtables of a random setup nearly fill.
+const TINY_BUDGET_BYTES: usize = 4 << 20;
+
 /// Settings of a database and its collections. No setting may change an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
@@ -107,7 +110,11 @@ impl Setup {
 
     /// The options of the database.
     pub fn options(&self) -> Options {
-        Options::default()
+        let options = match self.memory_bytes() {
+            Some(bytes) => Options::default().memory_bytes(bytes),
+            None => Options::default(),
+        };
+        options
             .memtable_bytes(self.memtable_bytes)
             .manifest_bytes(self.manifest_bytes)
             .cache_bytes(self.cache_bytes)
@@ -119,6 +126,11 @@ impl Setup {
             .fetch_by_sequence(self.fetch_by_sequence)
             .sorted_views(self.sorted_views)
             .memory_compaction(self.memory_compaction())
+    }
+
+    /// A tiny memory budget for one of the three random block sizes: caches shrink and memtables are flushed early.
+    fn memory_bytes(&self) -> Option<usize> {
+        (self.block_bytes == 128).then_some(TINY_BUDGET_BYTES)
     }
 
     /// Enabled for two of the three random block sizes.

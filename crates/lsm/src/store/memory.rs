@@ -3,7 +3,7 @@
 //! ```text
 //! size of the writable memtables, at most     memtable_bytes while memory is free
 //!                                             the free memory / generations of memtables, if that is less
-//!                                             a sixteenth of memtable_bytes, if nothing is free
+//!                                             a sixteenth of memtable_bytes if nothing is free, at least 64 KiB
 //! memtables of a tree that wait               flushed at once while the budget is exceeded; writers wait meanwhile
 //! ```
 //!
@@ -20,6 +20,8 @@ use crate::store::tree::directory::TreeDirectory;
 
 /// Without free memory, memtables are flushed at this part (1/`MIN_DIVISOR`) of their size.
 const MIN_DIVISOR: usize = 16;
+/// The smallest size at which memtables are flushed for lack of memory: smaller ones make too many sstables.
+const MIN_LIMIT_BYTES: usize = 64 << 10;
 /// Caches leave up to this part (1/`SPARE_DIVISOR`) of the budget to growing memtables.
 const SPARE_DIVISOR: u64 = 8;
 
@@ -128,7 +130,8 @@ impl MemtableBudget {
 /// The size of one generation of memtables of at most `max_bytes`, if all generations have `free` bytes together.
 fn memtable_limit(max_bytes: usize, generations: usize, free: u64) -> usize {
     let share = usize::try_from(free / generations.max(1) as u64).unwrap_or(usize::MAX);
-    share.clamp((max_bytes / MIN_DIVISOR).max(1), max_bytes.max(1))
+    let max_bytes = max_bytes.max(1);
+    share.clamp((max_bytes / MIN_DIVISOR).max(MIN_LIMIT_BYTES).min(max_bytes), max_bytes)
 }
 
 #[cfg(test)]
@@ -142,6 +145,7 @@ mod tests {
         assert_eq!(of(320 << 20), 64 << 20);
         assert_eq!(of(100 << 20), 20 << 20);
         assert_eq!(of(0), 4 << 20);
-        assert_eq!(memtable_limit(0, 0, 0), 1);
+        assert_eq!((memtable_limit(0, 0, 0), memtable_limit(100, 5, 0)), (1, 100));
+        assert_eq!(memtable_limit(1 << 20, 5, 0), 64 << 10);
     }
 }

@@ -85,7 +85,7 @@ impl RegionWriter<'_> {
         // Each extent has a head, and may have a tail that is too short.
         let usable = (EXTENT_BYTES - 2 * PAGE_BYTES - MAX_RESERVED_BYTES) as u64;
         let mut space = self.region().space.lock();
-        if space.free.free_bytes() < bytes {
+        if space.free.free_bytes() < bytes || self.region().memory.is_ahead() {
             self.region().memory.request_through(MemoryCount::step_behind(space.next))?;
         }
         loop {

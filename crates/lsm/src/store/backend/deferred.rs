@@ -150,7 +150,13 @@ impl Deferral {
             return Ok((0, 0));
         }
         let root = store.files.versions.lock().external_root(self.tree);
-        root.map_or(Ok((0, 0)), |root| self.opener.verify(&root))
+        let verified = root.map_or(Ok((0, 0)), |root| self.opener.verify(&root));
+        if let Err(error) = &verified
+            && is_damage(error)
+        {
+            let _ = self.damage.set(error.clone());
+        }
+        verified
     }
 }
 
