@@ -10,7 +10,7 @@
 //! | `arena` | memory that is allocated in order and freed as a whole |
 //! | `large_array`, `large_bytes` | arrays in large pages or slabs |
 //! | `memory_pool` | the pages and slabs of one database |
-//! | `memory_budget`, `memory_holder` | the bytes that a database may take, and the structures that have them |
+//! | `memory_budget`, `memory_holder`, `memory_use` | the bytes that a database may take, and the structures that have them |
 //! | `prefetch` | prefetches into the processor's cache |
 //!
 //! No memory is shared by the whole process: a [`MemoryPool`] belongs to a block cache, and with it to the databases that use
@@ -31,6 +31,7 @@ mod memory_budget;
 mod memory_budget_tests;
 mod memory_holder;
 mod memory_pool;
+mod memory_use;
 mod page_mapping;
 mod page_pool;
 mod page_preallocator;
@@ -45,9 +46,10 @@ pub use arena::Arena;
 pub use large_array::LargeArray;
 pub use large_bytes::LargeBytes;
 pub use large_pages::LargePages;
-pub use memory_budget::{MemoryBudget, MemorySize, MemorySource, MemoryUse, UsedMemory};
+pub use memory_budget::{MemoryBudget, ReclaimableMemory, UsedMemory};
 pub use memory_holder::MemoryHolder;
 pub use memory_pool::MemoryPool;
+pub use memory_use::{MemorySize, MemoryUse};
 pub use page_mapping::LARGE_PAGE_BYTES;
 pub use page_pool::{PagePool, Preallocate};
 pub use page_preallocator::{LargePagePreallocator, ManualPreallocator};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! holder   reports its bytes when they change: indexes, sorted views, open sstables, queries, compactions
-//! source   is asked for its bytes: caches, free pages, memtables. It may release memory
+//! source   reports its bytes at a call: caches, free pages, memtables. It may release memory
 //!
 //! request  used + more <= limit            granted
 //!          sources release the difference  granted
@@ -20,77 +20,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::memory_holder::{HeldMemory, MemoryHolder};
+use crate::memory_use::{HeldMemory, MemorySize, MemoryUse};
 
-/// The purpose of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum MemoryUse {
-    /// Blocks of sstables.
-    BlockCache,
-    /// Records that were read by their keys more than once.
-    RowCache,
-    /// Free pages of the pool.
-    FreePages,
-    /// Memtables of all trees, with their point indexes.
-    Memtables,
-    /// Regions of indexes.
-    IndexRegions,
-    /// Structures of indexes outside of their regions: filters of version tables, global indexes, decoded blocks.
-    IndexStructures,
-    /// Sorted views.
-    SortedViews,
-    /// Filters and block indexes of open sstables.
-    OpenTables,
-    /// Candidates, windows and rows of running queries.
-    Queries,
-    /// Buffers of running flushes and compactions.
-    Compactions,
-}
-
-impl MemoryUse {
-    /// All uses, in the order of reports.
-    pub const ALL: [Self; 10] = [
-        Self::BlockCache,
-        Self::RowCache,
-        Self::FreePages,
-        Self::Memtables,
-        Self::IndexRegions,
-        Self::IndexStructures,
-        Self::SortedViews,
-        Self::OpenTables,
-        Self::Queries,
-        Self::Compactions,
-    ];
-
-    /// The name in reports.
-    ///
-    /// ```
-    /// assert_eq!(bolide_memory::MemoryUse::BlockCache.name(), "block cache");
-    /// ```
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BlockCache => "block cache",
-            Self::RowCache => "row cache",
-            Self::FreePages => "free pages",
-            Self::Memtables => "memtables",
-            Self::IndexRegions => "index regions",
-            Self::IndexStructures => "index structures",
-            Self::SortedViews => "sorted views",
-            Self::OpenTables => "open sstables",
-            Self::Queries => "queries",
-            Self::Compactions => "compactions",
-        }
-    }
-
-    /// The position among the counters.
-    fn position(self) -> usize {
-        self as usize
-    }
-}
-
-/// A structure that is asked for its memory. It may release some when another one needs it.
-pub trait MemorySource: Send + Sync {
+/// A structure that reports its memory at a call. It may release some when another one needs it.
+pub trait ReclaimableMemory: Send + Sync {
     /// Passes its memory to `report`, by use: the bytes that it has now, and those that it may take without a request, which
     /// are more for a cache. It must not call the budget.
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize));
@@ -107,22 +40,6 @@ pub trait MemorySource: Send + Sync {
     fn regain(&self, bytes: u64) -> u64 {
         let _ = bytes;
         0
-    }
-}
-
-/// A size in memory, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MemorySize {
-    /// Bytes in use.
-    pub used: u64,
-    /// Bytes that count against the budget: for a cache its capacity.
-    pub reserved: u64,
-}
-
-impl MemorySize {
-    /// Of a structure that takes more only after a request or a report.
-    pub fn used(bytes: u64) -> Self {
-        Self { used: bytes, reserved: bytes }
     }
 }
 
@@ -155,7 +72,7 @@ pub struct MemoryBudget {
     held: [AtomicU64; MemoryUse::ALL.len()],
     /// Holders with names.
     named: Mutex<Vec<Weak<HeldMemory>>>,
-    sources: Mutex<Vec<Weak<dyn MemorySource>>>,
+    sources: Mutex<Vec<Weak<dyn ReclaimableMemory>>>,
     /// Requests that were refused.
     refused: AtomicU64,
 }
@@ -187,20 +104,15 @@ impl MemoryBudget {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// A holder without memory. `name` distinguishes it in reports and messages.
-    pub fn holder(self: &Arc<Self>, memory_use: MemoryUse, name: Option<Arc<str>>) -> MemoryHolder {
-        let is_named = name.is_some();
-        let held = Arc::new(HeldMemory::new(memory_use, name));
-        if is_named {
-            let mut named = self.named.lock();
-            named.retain(|other| other.strong_count() > 0);
-            named.push(Arc::downgrade(&held));
-        }
-        MemoryHolder::new(Arc::clone(self), held)
+    /// Adds a holder with a name to the reports, for as long as it exists.
+    pub(crate) fn add_named(&self, held: &Arc<HeldMemory>) {
+        let mut named = self.named.lock();
+        named.retain(|other| other.strong_count() > 0);
+        named.push(Arc::downgrade(held));
     }
 
     /// Adds a source, for as long as it exists. Sources release memory in the order in which they were added.
-    pub fn add_source(&self, source: &Arc<dyn MemorySource>) {
+    pub fn add_reclaimable(&self, source: &Arc<dyn ReclaimableMemory>) {
         let mut sources = self.sources.lock();
         sources.retain(|other| other.strong_count() > 0);
         sources.push(Arc::downgrade(source));
@@ -217,7 +129,7 @@ impl MemoryBudget {
     }
 
     /// The sizes by use and name: the sums by use in the order of [`MemoryUse::ALL`], each followed by its named holders.
-    /// Cost: asks every source.
+    /// Cost: a report of each source.
     pub fn report(&self) -> Vec<UsedMemory> {
         let mut sums = MemoryUse::ALL.map(|memory_use| MemorySize::used(self.held_bytes(memory_use)));
         for source in self.live_sources() {
@@ -243,7 +155,7 @@ impl MemoryBudget {
     }
 
     /// Lets sources regain what they released, in the reverse order, or makes them release memory, so that `spare` bytes stay
-    /// free. Returns the reserved bytes of all holders and sources. Cost: asks every source once.
+    /// free. Returns the reserved bytes of all holders and sources. Cost: one report of each source.
     pub fn rebalance(&self, spare: u64) -> u64 {
         let guard = self.sources.lock();
         let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
@@ -252,7 +164,7 @@ impl MemoryBudget {
         if reserved > target {
             return reserved - release(&sources, reserved - target).min(reserved);
         }
-        let regained = |free, source: &Arc<dyn MemorySource>| free - source.regain(free);
+        let regained = |free, source: &Arc<dyn ReclaimableMemory>| free - source.regain(free);
         let free = target - reserved;
         reserved + (free - sources.iter().rev().fold(free, regained))
     }
@@ -268,7 +180,7 @@ impl MemoryBudget {
     }
 
     /// Makes the sources release memory as far as the budget is exceeded: after an allocation that could not be refused.
-    /// Cost: asks every source, except without a limit.
+    /// Cost: a report of each source, except without a limit.
     pub fn release_excess(&self) {
         if self.limit_bytes < u64::MAX {
             let guard = self.sources.lock();
@@ -306,11 +218,11 @@ impl MemoryBudget {
         self.held[memory_use.position()].load(Ordering::Relaxed)
     }
 
-    fn live_sources(&self) -> Vec<Arc<dyn MemorySource>> {
+    fn live_sources(&self) -> Vec<Arc<dyn ReclaimableMemory>> {
         self.sources.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn reserved_of(&self, sources: &[Arc<dyn MemorySource>]) -> u64 {
+    fn reserved_of(&self, sources: &[Arc<dyn ReclaimableMemory>]) -> u64 {
         let held: u64 = self.held.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
         let mut reserved = held;
         for source in sources {
@@ -321,7 +233,7 @@ impl MemoryBudget {
 }
 
 /// Makes `sources` release `bytes` bytes, in their order. Returns how many they released.
-fn release(sources: &[Arc<dyn MemorySource>], bytes: u64) -> u64 {
+fn release(sources: &[Arc<dyn ReclaimableMemory>], bytes: u64) -> u64 {
     let missing = sources.iter().fold(bytes, |missing, source| match missing {
         0 => 0,
         missing => missing.saturating_sub(source.release(missing)),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::memory_budget::{MemoryBudget, MemorySize, MemorySource, MemoryUse};
+use super::memory_budget::{MemoryBudget, ReclaimableMemory};
+use super::memory_use::{MemorySize, MemoryUse};
 use super::test_random::TestRandom;
 
 /// A cache with a capacity between a minimum and a maximum.
@@ -19,7 +20,7 @@ impl ModelCache {
     }
 }
 
-impl MemorySource for ModelCache {
+impl ReclaimableMemory for ModelCache {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
         let reserved = self.reserved_bytes();
         report(MemoryUse::BlockCache, MemorySize { used: reserved / 2, reserved });
@@ -41,8 +42,8 @@ impl MemorySource for ModelCache {
 fn budget_with_cache(limit: u64, capacity: u64) -> (Arc<MemoryBudget>, Arc<ModelCache>) {
     let budget = MemoryBudget::new(limit);
     let cache = Arc::new(ModelCache { capacity: AtomicU64::new(capacity), min: 10, max: capacity });
-    let source: Arc<dyn MemorySource> = cache.clone();
-    budget.add_source(&source);
+    let source: Arc<dyn ReclaimableMemory> = cache.clone();
+    budget.add_reclaimable(&source);
     (budget, cache)
 }
 

@@ -2,53 +2,35 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result};
 
-use crate::memory_budget::{MemoryBudget, MemoryUse};
-
-/// The bytes of one holder.
-#[derive(Debug)]
-pub(crate) struct HeldMemory {
-    memory_use: MemoryUse,
-    name: Option<Arc<str>>,
-    bytes: AtomicU64,
-}
-
-impl HeldMemory {
-    pub(crate) fn new(memory_use: MemoryUse, name: Option<Arc<str>>) -> Self {
-        Self { memory_use, name, bytes: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn memory_use(&self) -> MemoryUse {
-        self.memory_use
-    }
-
-    pub(crate) fn name(&self) -> Option<&Arc<str>> {
-        self.name.as_ref()
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
+use crate::memory_budget::MemoryBudget;
+use crate::memory_use::{HeldMemory, MemoryUse};
 
 /// The bytes of one structure, counted in its [budget](MemoryBudget) until it is dropped.
 ///
 /// The structure [requests](Self::request) memory before it allocates, where it can do without; otherwise it
 /// [reports](Self::set) what it has. Both are for coarse steps: an extent, an sstable, a query. A report that does not exceed the
-/// budget is two atomic additions; a request takes a lock and asks the caches and memtables for their sizes.
+/// budget is two atomic additions; a request takes a lock, and has caches and memtables report their sizes.
 pub struct MemoryHolder {
     budget: Arc<MemoryBudget>,
     held: Arc<HeldMemory>,
 }
 
-impl MemoryHolder {
-    pub(crate) fn new(budget: Arc<MemoryBudget>, held: Arc<HeldMemory>) -> Self {
-        Self { budget, held }
+impl MemoryBudget {
+    /// A holder without memory. `name` distinguishes it in reports and messages.
+    pub fn holder(self: &Arc<Self>, memory_use: MemoryUse, name: Option<Arc<str>>) -> MemoryHolder {
+        let held = Arc::new(HeldMemory::new(memory_use, name));
+        if held.name().is_some() {
+            self.add_named(&held);
+        }
+        MemoryHolder { budget: Arc::clone(self), held }
     }
+}
 
+impl MemoryHolder {
     /// Bytes that are counted.
     pub fn bytes(&self) -> u64 {
         self.held.bytes()
@@ -78,7 +60,7 @@ impl MemoryHolder {
         self.budget.count(self.held.memory_use(), before, bytes);
     }
 
-    /// As [`set`](Self::set); caches release memory if that exceeds the budget. Cost: asks them for their sizes.
+    /// As [`set`](Self::set); caches release memory if that exceeds the budget. Cost: they report their sizes.
     pub fn set_and_release(&self, bytes: u64) {
         let has_grown = bytes > self.bytes();
         self.set(bytes);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::memory_budget::{MemoryBudget, MemorySize, MemorySource, MemoryUse};
+use crate::memory_budget::{MemoryBudget, ReclaimableMemory};
+use crate::memory_use::{MemorySize, MemoryUse};
 use crate::page_mapping::LARGE_PAGE_BYTES;
 use crate::page_pool::PagePool;
 use crate::slabs::Slabs;
@@ -44,8 +45,8 @@ impl MemoryPool {
         let max_free = budget.limit_bytes() / FREE_DIVISOR / LARGE_PAGE_BYTES as u64;
         let pages = PagePool::with_limit(usize::try_from(max_free).unwrap_or(usize::MAX));
         let arrays = Mutex::new(Slabs::new(FULL_EIGHTHS, Arc::clone(&pages)));
-        let free: Arc<dyn MemorySource> = pages.clone();
-        budget.add_source(&free);
+        let free: Arc<dyn ReclaimableMemory> = pages.clone();
+        budget.add_reclaimable(&free);
         Arc::new(Self { budget, pages, arrays })
     }
 
@@ -65,7 +66,7 @@ impl MemoryPool {
     }
 }
 
-impl MemorySource for PagePool {
+impl ReclaimableMemory for PagePool {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
         let bytes = (self.free_pages() * LARGE_PAGE_BYTES) as u64;
         report(MemoryUse::FreePages, MemorySize::used(bytes));

@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_memory::{CacheMemory, LargeArray, MemoryPool, MemorySize, MemorySource, MemoryUse};
+use bolide_memory::{CacheMemory, LargeArray, MemoryPool, MemorySize, MemoryUse, ReclaimableMemory};
 use parking_lot::Mutex;
 
 pub(crate) use self::table_blocks::TableBlocks;
@@ -377,8 +377,8 @@ impl BlockCache {
             misses: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
         });
-        let source: Arc<dyn MemorySource> = cache.clone();
-        budget.add_source(&source);
+        let source: Arc<dyn ReclaimableMemory> = cache.clone();
+        budget.add_reclaimable(&source);
         cache
     }
 
@@ -469,7 +469,7 @@ impl BlockCache {
 /// A cache that releases memory keeps this part (1/`MIN_CAPACITY_DIVISOR`) of its capacity.
 const MIN_CAPACITY_DIVISOR: u64 = 16;
 
-impl MemorySource for BlockCache {
+impl ReclaimableMemory for BlockCache {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
         let size = MemorySize { used: self.queues.lock().used_bytes(), reserved: self.capacity_bytes() };
         report(MemoryUse::BlockCache, size);

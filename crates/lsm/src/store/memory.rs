@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use bolide_memory::{MemoryBudget, MemoryHolder, MemoryPool, MemorySize, MemorySource, MemoryUse};
+use bolide_memory::{MemoryBudget, MemoryHolder, MemoryPool, MemorySize, MemoryUse, ReclaimableMemory};
 
 use crate::options::StoreOptions;
 use crate::store::tree::directory::TreeDirectory;
@@ -41,7 +41,7 @@ impl TreeMemory {
     }
 }
 
-impl MemorySource for TreeMemory {
+impl ReclaimableMemory for TreeMemory {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
         let [mut views, mut tables, mut attached] = [0; 3];
         for tree in self.trees.load().values() {
@@ -83,8 +83,8 @@ impl MemtableBudget {
     ) -> Self {
         let budget = pool.budget();
         let trees = Arc::new(TreeMemory { trees: trees.clone() });
-        let source: Arc<dyn MemorySource> = trees.clone();
-        budget.add_source(&source);
+        let source: Arc<dyn ReclaimableMemory> = trees.clone();
+        budget.add_reclaimable(&source);
         let rows = budget.holder(MemoryUse::RowCache, None);
         rows.set(options.row_cache_bytes as u64);
         Self {

@@ -18,7 +18,6 @@ use bolide_base::{Error, ErrorKind, Result, TreeId};
 use parking_lot::Mutex;
 
 use crate::external_tree::{ExternalRoot, ExternalTree, ExternalTreeStats};
-use crate::store::tree::Tree;
 use crate::store::{Store, StoreInner};
 
 /// Opens the external tree of one tree.
@@ -162,13 +161,6 @@ impl Deferral {
 
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
-}
-
-impl Tree {
-    /// Whether a flush has to open its deferred external tree instead.
-    pub(in crate::store) fn attaches_at_flush(&self) -> bool {
-        self.deferral.get().is_some_and(|deferral| deferral.is_due_at_flush())
-    }
 }
 
 impl Store {

@@ -125,6 +125,11 @@ impl Tree {
         self.backend.get()
     }
 
+    /// Whether a flush has to open its deferred external tree instead.
+    pub(in crate::store) fn attaches_at_flush(&self) -> bool {
+        self.deferral.get().is_some_and(|deferral| deferral.is_due_at_flush())
+    }
+
     /// Where full memtables are flushed to.
     pub(in crate::store) fn flush_target(&self) -> FlushTarget {
         self.backend().flush_target(self.options().layout.strategy().flush_target())
