@@ -84,6 +84,7 @@ mod answer_cursor;
 mod back_fill;
 mod background_errors;
 mod bulk;
+mod cached_read;
 mod catalog;
 mod catch_panic;
 mod check;
@@ -140,7 +141,7 @@ pub use bolide_index::{
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
-pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
+pub use bolide_lsm::store::{CachedGet, LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::version::{CutTail, WriterEnd};
 pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 /// File systems, clocks, random numbers and threads, for [`Components`].

@@ -1,10 +1,11 @@
-//! Filters, sort attributes, aggregates, estimates, splits, and changes of all records of a query, through the facade.
+//! Filters, sort attributes, aggregates, estimates, splits, reads of memory, and changes of all records of a query, through the
+//! facade.
 
 use std::ops::{Bound, ControlFlow};
 
 use bolide::{
-    BulkChange, BulkOptions, Collection, CollectionOptions, Components, Db, Filter, FindOptions, Options,
-    Order, Point, Query, SortDirection, Value,
+    BulkChange, BulkOptions, CachedGet, Collection, CollectionOptions, Components, Db, Filter, FindOptions,
+    Options, Order, Point, Query, SortDirection, Value,
 };
 
 fn database() -> Db {
@@ -300,4 +301,39 @@ fn an_update_changes_each_record_once() {
         .unwrap();
     assert_eq!((done.found, done.changed, done.skipped), (500, 499, 1));
     assert_eq!(c.get(&400_u32.to_be_bytes()).unwrap().unwrap(), br#"{"n":-7}"#);
+}
+
+#[test]
+fn reads_of_memory_agree_with_reads_of_files() {
+    let db = database();
+    let c = collection(&db, &[]);
+    let key = |n: u32| format!("key{n:05}").into_bytes();
+    for n in 0..4_000 {
+        c.put(&key(n), format!(r#"{{"n":{n}}}"#).as_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    for n in (0..4_000).step_by(3) {
+        c.put(&key(n), br#"{"n":-1}"#).unwrap();
+    }
+    db.flush().unwrap();
+    c.delete(&key(1)).unwrap();
+    c.delete_range(key(10)..key(20)).unwrap();
+    let mut not_cached = [0, 0];
+    for pass in 0..2 {
+        for n in (0..4_100).chain(0..1) {
+            let cached = c.try_get_cached(&key(n)).unwrap();
+            let found = c.get_pinned(&key(n)).unwrap();
+            match cached {
+                CachedGet::NotCached => not_cached[pass] += 1,
+                CachedGet::Absent => assert!(found.is_none(), "{n}"),
+                CachedGet::Found(sequence, record) => {
+                    let (wanted, same) = found.expect("it was in memory");
+                    assert_eq!((sequence, &*record), (wanted, &*same), "{n}");
+                }
+            }
+        }
+    }
+    assert!(not_cached[0] > 0, "nothing was read before");
+    // Rows that are read twice are cached instead of their blocks, but all blocks fit.
+    assert_eq!(not_cached[1], 0);
 }

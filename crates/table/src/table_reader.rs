@@ -298,12 +298,11 @@ impl TableReader {
 
     /// Index partition number `partition`, through the cache.
     pub(crate) fn partition(&self, top: &IndexBlock, partition: usize) -> Result<Arc<IndexBlock>> {
-        let number = top.end_ordinal() + partition as u64;
-        if let Some(CachedBlock::Index(index)) = self.blocks.get(number) {
+        if let Some(index) = self.cached_partition(top, partition) {
             return Ok(index);
         }
-        let index = self.read_partition(top, partition)?;
-        let index = Arc::new(index);
+        let number = top.end_ordinal() + partition as u64;
+        let index = Arc::new(self.read_partition(top, partition)?);
         self.blocks.insert(number, CachedBlock::Index(Arc::clone(&index)));
         Ok(index)
     }

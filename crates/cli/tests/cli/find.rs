@@ -200,11 +200,17 @@ fn malformed_predicates_are_wrong_usage() {
         ("--eq n=1 --limit-per-value 2", "a limit per value needs a range"),
         ("--eq n=1 --cursor x", "not a complete cursor token"),
         ("--eq n=1 --select a..b", "a field name is empty"),
+        ("--range n=10..5", "contains nothing"),
+        ("--range n=1..b", "the ends of a range must have one type; these are"),
+        ("--where n=", "filter, position 3: a value is missing at the end"),
+        ("--where n=x", "filter, position 3: `x` is no value"),
+        ("--eq n=1 --sort rect(b)", "values have no order"),
+        ("--eq n=1 --sort n --order oldest", "cannot be used with"),
     ] {
         let run = place.run(&format!("find db c {wrong}")).expect_status(2, wrong);
         assert!(run.stderr.contains(why), "{wrong}: {}", run.stderr);
     }
-    place.run("find db c").expect_status(2, "find without a predicate");
+    place.run("find db c").expect_status(2, "find without a predicate and without a limit");
 }
 
 #[test]
@@ -302,5 +308,55 @@ fn indexes_are_added_and_dropped() {
         let run = place.run(line).expect_status(status, line);
         assert!(run.stderr.starts_with("error: "), "{line}: {}", run.stderr);
     }
+    place.ok("check db --deep");
+}
+
+#[test]
+fn filters_select_records() {
+    let place = numbered();
+    let found = |filter: &str, more: &str| {
+        let line = format!("find db c --format ndjson {more}");
+        place.run_with(&line, &["--where", filter], "").expect_status(0, filter).keys()
+    };
+    assert_eq!(found(r#"n = 3 and (id > 10 or tags[*] in ("u2"))"#, ""), ["18", "13", "8"]);
+    assert_eq!(found("n in (1, 4) and not id in 5..15", ""), ["19", "16", "4", "1"]);
+    assert_eq!(found("none is absent", "--limit 2"), ["20", "19"]);
+    assert_eq!(found(r#"tags[*] starts with "t" and n != 0"#, "--limit 2 --eq id=7"), ["7"]);
+    assert_eq!(found("true", "--sort n --sort id:desc --limit 5"), ["20", "15", "10", "5", "16"]);
+    assert_eq!(place.found("--limit 2"), ["20", "19"]);
+    let line = "find db c --explain --limit 3";
+    let run = place.run_with(line, &["--where", r#"n in (1, 2) and not tags[*] = "t0""#], "");
+    let run = run.expect_status(0, line);
+    for text in
+        ["index         n, 2 streams", "a negation is evaluated on records", "another plan costs less"]
+    {
+        assert!(run.stderr.contains(text), "{text}: {}", run.stderr);
+    }
+    assert_eq!(place.ok("find db c --eq n=3 --limit 0").stderr, "");
+    assert!(place.ok("find db c --eq tags=null").stderr.contains("--where 'tags is absent'"));
+}
+
+#[test]
+fn all_records_of_a_filter_are_changed_or_deleted() {
+    let place = numbered();
+    let run =
+        |line: &str, filter: &str| place.run_with(line, &["--where", filter], "").expect_status(0, line);
+    let done = run("update db c --set n=7 --set a.b=x --unset tags --batch 2", "n = 3");
+    assert_eq!(done.stdout, "{\"found\":4,\"changed\":4,\"skipped\":0}\n");
+    let position =
+        done.stderr.split("--resume ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+    assert_eq!(place.found("--eq n=7"), ["18", "13", "8", "3"]);
+    let record = &place.ok("find db c --eq n=7 --limit 1 --format ndjson").json()[0]["record"];
+    assert_eq!(record, &json!({"id": 18, "n": 7, "a": {"b": "x"}}));
+    // Nothing is left to do after that position.
+    let again = run(&format!("update db c --set n=8 --resume {position}"), "n = 3");
+    assert_eq!(again.json()[0]["changed"], 0);
+    let deleted = run("delete db c", "n = 7 or id > 18");
+    assert_eq!(deleted.json()[0]["changed"], 6);
+    assert_eq!(place.ok("find db c --where true --count").stdout, "{\"count\":14}\n");
+    place.run("update db c --where n=1").expect_status(2, "no change");
+    place.run("update db c --set n=1").expect_status(2, "no filter");
+    place.run("delete db c").expect_status(2, "neither key nor filter");
+    place.run("delete db c 1 --where n=1").expect_status(2, "both");
     place.ok("check db --deep");
 }

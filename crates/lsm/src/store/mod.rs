@@ -46,6 +46,7 @@ pub use self::backend::deferred::{DeferredExternalTree, ExternalTreeOpener};
 pub use self::commit::recent::{RecentCommit, RecentCommits, RecentWrite, TransactionView};
 pub use self::commit::{CommitStage, CommitState};
 pub use self::jobs::rewrite::RewriteOutcome;
+pub use self::read::cached_reads::CachedGet;
 pub use self::read::components::{
     BlockReader, Component, MemtableComponent, TableComponent, TablePlace, VersionAt,
 };

@@ -5,6 +5,7 @@
 //! | `snapshots`, `read_view` | the versions that readers need, and consistent reads |
 //! | `point_lookup` | the newest version of one key, for all readers |
 //! | `newest_reads` | reads of the newest version through the row cache |
+//! | `cached_reads` | reads of the newest version from memory alone |
 //! | `batch_read` | many point reads at once |
 //! | `known_writes`, `versions_at` | reads of writes with a known sequence number; reads at known locations |
 //! | `get_lite`, `newer_versions` | visibility checks in memory; checks for newer versions |
@@ -13,6 +14,7 @@
 //! | `tree_reader` | reads of a tree outside of any view, for compaction filters |
 
 pub(super) mod batch_read;
+pub(super) mod cached_reads;
 pub(super) mod components;
 pub(super) mod estimate;
 pub(super) mod get_lite;

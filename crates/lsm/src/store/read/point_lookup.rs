@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `read_view`, `tree_reader` | [`PointLookup::value`]: memtables, then sstables, then range tombstones |
 //! | `newest_reads` | the same stages, with the row cache between memtables and sstables |
+//! | `cached_reads` | memtables, then sstables as far as they are in memory |
 //! | `get_lite` | memtables; of the sstables only metadata and filters |
 //! | `newer_versions` | metadata and filters of newer runs, for a chunk of keys |
 //! | `batch_read`, `known_writes` | the same walk over runs, for a chunk of keys |
