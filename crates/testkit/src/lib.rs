@@ -41,6 +41,7 @@ pub mod hash_index;
 pub mod history;
 pub mod kinds;
 pub mod kinds_soak;
+pub mod memory;
 pub mod metamorphic;
 pub mod model;
 pub mod model_filter;

@@ -16,6 +16,7 @@ use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
+use bolide_testkit::memory::{self, MemoryOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
@@ -38,6 +39,7 @@ workloads    power cuts at every disk operation of all workloads of --operations
 planted      every planted bug, detected by the rule that it breaks
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 forks        files of a diverged copy                --records N (10)
+memory       a tiny memory budget                    --steps N (60)
 repair       repair of damaged databases             --damages N (24; per database)  --steps N (40)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
@@ -105,6 +107,7 @@ fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
         "planted" => arguments.allow_only(&[]).map(|()| bolide_testkit::expected::check()),
         "flips" => check_flips(arguments, &run),
         "forks" => check_forks(arguments, &run),
+        "memory" => check_memory(arguments, &run),
         "repair" => check_repairs(arguments, &run),
         "metamorphic" => check_settings(arguments, &run),
         "kinds" => check_kinds(arguments, &run),
@@ -198,6 +201,11 @@ fn check_flips(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> 
         ..defaults
     };
     Some(run.run(|seed| damage::check(seed, damage)))
+}
+
+fn check_memory(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    let options = MemoryOptions { steps: arguments.size("steps", 60)?, planted: None };
+    Some(run.run(|seed| memory::check(seed, options)))
 }
 
 fn check_forks(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {

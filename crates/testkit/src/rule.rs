@@ -36,6 +36,8 @@ pub enum Rule {
     Isolated,
     /// No size from a file or a caller causes an oversized allocation.
     Memory,
+    /// The memory of a database is within its budget, and what it counts is what it has.
+    Budget,
 }
 
 impl Rule {
@@ -57,6 +59,7 @@ impl Rule {
             Self::Numbers => "[numbers]",
             Self::Isolated => "[isolated]",
             Self::Memory => "[memory]",
+            Self::Budget => "[budget]",
         }
     }
 

@@ -1,0 +1,265 @@
+//! External trees that are opened when they are needed: whatever happens before, they have every write once they are open.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_lsm::external_tree::{
+    ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTreeStats, ExternalWrite,
+};
+use bolide_lsm::store::{DeferredExternalTree, ExternalTreeOpener};
+use bolide_lsm::{ExternalTree, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimRuntime, SimVfs, Vfs};
+use bolide_table::BlockCache;
+use parking_lot::Mutex;
+
+const RECORDS: TreeId = 1;
+const EXTERNAL: TreeId = 2;
+
+type Writes = BTreeMap<Vec<u8>, SequenceNumber>;
+
+/// Stores every write in memory, and writes all of them with each checkpoint: 8 bytes a key.
+#[derive(Debug, Default)]
+struct WriteSet {
+    writes: Mutex<Writes>,
+    opened_at: SequenceNumber,
+}
+
+impl ExternalTree for WriteSet {
+    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn apply(&self, write: ExternalWrite<'_>, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let sequence = write.trailer.sequence();
+        if sequence > self.opened_at {
+            let before = self.writes.lock().insert(write.key.to_vec(), sequence);
+            assert!(before.is_none(), "a write was applied twice");
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
+        let mut bytes = sequence.to_le_bytes().to_vec();
+        for (key, sequence) in &*self.writes.lock() {
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(&sequence.to_le_bytes());
+        }
+        Ok(Box::new(WholeSet(bytes)))
+    }
+
+    fn is_checkpoint_due(&self, _logged: u64) -> bool {
+        true
+    }
+
+    fn is_closing_checkpoint_due(&self) -> bool {
+        false
+    }
+
+    fn collect_garbage(&self, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear_through(&self) -> SequenceNumber {
+        0
+    }
+
+    fn stats(&self) -> ExternalTreeStats {
+        ExternalTreeStats::default()
+    }
+}
+
+struct WholeSet(Vec<u8>);
+
+impl ExternalCheckpoint for WholeSet {
+    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
+        let (identity, path) = files.new_file();
+        let file = files.vfs().create(&path)?;
+        file.append(&self.0)?;
+        file.sync()?;
+        files.vfs().sync_dir(files.dir())?;
+        let root = [self.0.len() as u64, bolide_base::checksum::hash_key(&self.0)];
+        let root = root.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Ok(ExternalRoot { files: vec![identity.file_number], root })
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn installed(self: Box<Self>) {}
+}
+
+/// Opens sets of writes, or fails.
+#[derive(Debug)]
+struct Opener {
+    vfs: Arc<dyn Vfs>,
+    opened: Mutex<Option<Arc<WriteSet>>>,
+    calls: AtomicUsize,
+    lacks_memory: AtomicBool,
+}
+
+impl Opener {
+    fn read(&self, root: &ExternalRoot) -> Result<Vec<u8>> {
+        let word = |at: usize| u64::from_le_bytes(root.root[at..at + 8].try_into().unwrap());
+        let path = PathBuf::from(format!("/db/{:06}.region", root.files[0]));
+        let mut bytes = vec![0; word(0) as usize];
+        self.vfs.open(&path)?.read_exact_at(0, &mut bytes)?;
+        match bolide_base::checksum::hash_key(&bytes) == word(8) {
+            true => Ok(bytes),
+            false => Err(Error::corruption(path.display(), 0, "another checksum")),
+        }
+    }
+}
+
+impl ExternalTreeOpener for Opener {
+    fn open(&self, root: Option<&ExternalRoot>) -> Result<Arc<dyn ExternalTree>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.lacks_memory.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::NoSpace, "no memory"));
+        }
+        let bytes = root.map(|root| self.read(root)).transpose()?.unwrap_or_else(|| vec![0; 8]);
+        let (opened_at, entries) = bytes.split_at(8);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        let entry = |entry: &[u8]| (entry[..8].to_vec(), number(&entry[8..]));
+        let set = Arc::new(WriteSet {
+            writes: Mutex::new(entries.chunks_exact(16).map(entry).collect()),
+            opened_at: number(opened_at),
+        });
+        *self.opened.lock() = Some(set.clone());
+        Ok(set)
+    }
+
+    fn verify(&self, root: &ExternalRoot) -> Result<(u64, u64)> {
+        self.read(root).map(|bytes| (1, bytes.len() as u64))
+    }
+
+    fn stats(&self, root: &ExternalRoot) -> Result<ExternalTreeStats> {
+        let disk_bytes = u64::from_le_bytes(root.root[..8].try_into().unwrap());
+        Ok(ExternalTreeStats { disk_bytes, ..ExternalTreeStats::default() })
+    }
+}
+
+struct Opened {
+    store: Store,
+    opener: Arc<Opener>,
+    external_tree: DeferredExternalTree,
+}
+
+impl Opened {
+    fn new(vfs: &SimVfs) -> Self {
+        let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+        let mut options = StoreOptions::new("/db");
+        options.memtable_bytes = 4 << 10;
+        options.hand_over_bytes = 2 << 10;
+        options.background_threads = 0;
+        options.start_paused = true;
+        let runtime = Arc::new(SimRuntime::new(1));
+        let components = StoreComponents { vfs: vfs.clone(), runtime, cache: BlockCache::new(1 << 20) };
+        let store = Store::open(options, components).unwrap();
+        for (tree, name) in [(RECORDS, &b"records"[..]), (EXTERNAL, b"external")] {
+            if store.trees().len() < tree as usize {
+                assert_eq!(store.create_tree(TreeOptions::default(), name).unwrap(), tree);
+            }
+        }
+        let opener = Arc::new(Opener {
+            vfs,
+            opened: Mutex::default(),
+            calls: AtomicUsize::new(0),
+            lacks_memory: AtomicBool::new(false),
+        });
+        let external_tree = store.defer_external_tree(EXTERNAL, opener.clone()).unwrap();
+        store.start();
+        Self { store, opener, external_tree }
+    }
+
+    /// Writes `number` to both trees.
+    fn write(&self, number: u64) {
+        let mut batch = StoreBatch::new();
+        batch.put(RECORDS, &number.to_be_bytes(), &[7; 60]).unwrap();
+        batch.put(EXTERNAL, &number.to_be_bytes(), &[]).unwrap();
+        self.store.commit(batch, None, SyncMode::Always).unwrap();
+    }
+
+    /// Checks that the external tree has the keys of the records, with their sequence numbers.
+    fn check(&self, context: &str) {
+        self.external_tree.attach().unwrap_or_else(|error| panic!("{context}: {error}"));
+        let view = self.store.read_view();
+        let mut records = view.cursor(RECORDS, bolide_lsm::Bounds::all()).unwrap();
+        let mut wanted = Writes::new();
+        records.seek_to_first().unwrap();
+        while records.valid() {
+            wanted.insert(records.key().to_vec(), records.sequence());
+            records.next().unwrap();
+        }
+        let opened = self.opener.opened.lock().clone().unwrap();
+        assert_eq!(*opened.writes.lock(), wanted, "{context}");
+    }
+}
+
+#[test]
+fn no_event_before_the_first_use_loses_or_repeats_a_write() {
+    for seed in 0..4 {
+        let (mut rng, vfs) = (SimRng::new(seed), SimVfs::new(seed));
+        vfs.record_images(RecordImages::SyncPoints);
+        let mut opened = Opened::new(&vfs);
+        let mut attached = 0;
+        for step in 0..120_u64 {
+            let context = format!("seed {seed}, step {step}");
+            match rng.below(16) {
+                0 => opened.store.flush().unwrap(),
+                1 => {
+                    opened.opener.lacks_memory.store(false, Ordering::Relaxed);
+                    opened.check(&context);
+                }
+                2 | 3 => {
+                    attached += usize::from(opened.external_tree.is_attached());
+                    opened.store.close().unwrap();
+                    opened = Opened::new(&vfs);
+                    assert_eq!(opened.opener.calls.load(Ordering::Relaxed), 0, "{context}");
+                }
+                4 => opened.opener.lacks_memory.store(rng.one_in(2), Ordering::Relaxed),
+                _ => opened.write(step),
+            }
+            for DiskImage { vfs: image, before, call } in vfs.take_images() {
+                let disk = image.crash_with_seed(CrashMode::Random, rng.next_u64());
+                let context = format!("{context}, before {before} (call {call})");
+                let recovered = Opened::new(&disk);
+                if rng.one_in(2) {
+                    recovered.write(1_000);
+                }
+                if rng.one_in(3) {
+                    recovered.store.flush().unwrap();
+                }
+                recovered.check(&context);
+            }
+        }
+        opened.opener.lacks_memory.store(false, Ordering::Relaxed);
+        opened.check(&format!("seed {seed}, the end"));
+        assert!(attached > 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn damage_fails_no_write_and_is_reported_to_readers() {
+    let vfs = SimVfs::new(7);
+    let opened = Opened::new(&vfs);
+    (0..200).for_each(|number| opened.write(number));
+    opened.store.flush().unwrap();
+    opened.store.close().unwrap();
+    let is_region = |path: &PathBuf| path.extension().is_some_and(|end| end == "region");
+    let region = vfs.files().into_iter().find(is_region).unwrap();
+    vfs.damage(&region, |bytes| bytes[20] ^= 1).unwrap();
+    let opened = Opened::new(&vfs);
+    (200..600).for_each(|number| opened.write(number));
+    opened.store.flush().unwrap();
+    let error = opened.external_tree.attach().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(opened.store.damage_of(EXTERNAL, &error).is_some());
+    let mut found = 0;
+    opened.store.verify(|tree, _| found += usize::from(tree == EXTERNAL));
+    assert_eq!(found, 1, "a check reads the files of an external tree that is not open");
+    assert_eq!(opened.opener.calls.load(Ordering::Relaxed), 1, "damaged files are read once");
+}
