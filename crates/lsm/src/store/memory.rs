@@ -22,6 +22,8 @@ use crate::store::tree::directory::TreeDirectory;
 const MIN_DIVISOR: usize = 16;
 /// The smallest size at which memtables are flushed for lack of memory: smaller ones make too many sstables.
 const MIN_LIMIT_BYTES: usize = 64 << 10;
+/// Updates that are skipped while twice the memory of all memtables is free.
+const MAX_SKIPS: usize = 15;
 /// Caches leave up to this part (1/`SPARE_DIVISOR`) of the budget to growing memtables.
 const SPARE_DIVISOR: u64 = 8;
 
@@ -73,6 +75,8 @@ pub(in crate::store) struct MemtableBudget {
     /// The size at which the writable memtables are flushed.
     limit_bytes: AtomicUsize,
     is_exceeded: AtomicBool,
+    /// Updates to skip: all memtables that there may be fit easily.
+    skips: AtomicUsize,
 }
 
 impl MemtableBudget {
@@ -95,6 +99,7 @@ impl MemtableBudget {
             generations: options.max_immutable_memtables.saturating_add(2),
             limit_bytes: AtomicUsize::new(options.memtable_bytes),
             is_exceeded: AtomicBool::new(false),
+            skips: AtomicUsize::new(0),
         }
     }
 
@@ -109,10 +114,13 @@ impl MemtableBudget {
         self.is_exceeded.load(Ordering::Relaxed)
     }
 
-    /// Adapts the sizes of memtables and caches to the free memory. Cost: visits the trees and their sstables.
+    /// Adapts the sizes of memtables and caches to the free memory. Cost: visits the trees and their sstables, once in
+    /// sixteen calls while memory is plentiful.
     pub(in crate::store) fn update(&self) {
         let limit = self.budget.limit_bytes();
-        if limit == u64::MAX {
+        let skip = |skips: usize| skips.checked_sub(1);
+        let skipped = self.skips.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok();
+        if limit == u64::MAX || skipped {
             return;
         }
         let memtables = self.trees.memtable_bytes();
@@ -120,6 +128,9 @@ impl MemtableBudget {
         let spare = most.saturating_sub(memtables).min(limit / SPARE_DIVISOR);
         let others = self.budget.rebalance(spare).saturating_sub(memtables);
         let free = limit.saturating_sub(others);
+        if free / 2 >= most {
+            self.skips.store(MAX_SKIPS, Ordering::Relaxed);
+        }
         let limit_bytes = memtable_limit(self.max_bytes, self.generations, free);
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
         let min_bytes = memtable_limit(self.max_bytes, self.generations, 0) as u64;

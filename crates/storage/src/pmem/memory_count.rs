@@ -11,11 +11,11 @@ use bolide_memory::MemoryHolder;
 
 use super::layout::Place;
 
-/// The step of small regions, in bytes, and their largest size.
+/// The step of small regions, in bytes.
 const SMALL_STEP_BYTES: u64 = 64 << 10;
-const SMALL_REGION_BYTES: u64 = 1 << 20;
-/// The step of larger regions, in bytes.
-const STEP_BYTES: u64 = 1 << 20;
+/// The largest step, in bytes, and the part (1/`STEP_DIVISOR`) of a region that a step is at most.
+const MAX_STEP_BYTES: u64 = 1 << 20;
+const STEP_DIVISOR: u64 = 16;
 
 /// Counts the memory of a region, if a database has a budget for it.
 #[derive(Debug, Default)]
@@ -74,8 +74,8 @@ impl MemoryCount {
 
 /// The end of the step that contains the byte before `through`.
 fn stepped(through: Place) -> u64 {
-    let step = if through <= SMALL_REGION_BYTES { SMALL_STEP_BYTES } else { STEP_BYTES };
-    through.next_multiple_of(step)
+    let part = (through / STEP_DIVISOR).clamp(SMALL_STEP_BYTES, MAX_STEP_BYTES);
+    through.next_multiple_of(1 << part.ilog2())
 }
 
 #[cfg(all(test, not(any(miri, bolide_shuttle))))]
@@ -159,7 +159,7 @@ mod tests {
             restore.finish().map(|region| (holder.bytes(), region.stats().high_water_bytes))
         };
         let (bytes, used) = restore(16 << 20).unwrap();
-        assert!(bytes >= used && bytes <= used + STEP_BYTES, "{bytes}, {used}");
+        assert!(bytes >= used && bytes <= used + MAX_STEP_BYTES, "{bytes}, {used}");
         assert_eq!(restore(3 << 20).unwrap_err().kind(), bolide_base::ErrorKind::NoSpace);
     }
 }

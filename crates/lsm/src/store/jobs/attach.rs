@@ -25,11 +25,17 @@ impl BackgroundJob for AttachJob {
         if deferral.attach(store).is_err() {
             return Ok(());
         }
-        // A checkpoint, as by the flush of a tree with an external tree.
+        // A checkpoint, as by the flush of a tree with an external tree. A new segment only if the present one has its writes.
         let mut log = store.log.lock();
-        if log.is_open() && self.0.state_guard().active.first_log().is_some() {
-            rotate(store, &mut log, Rotate::Tree(self.0.id))?;
+        let active = self.0.state_guard().active.clone();
+        if !log.is_open() || active.first_log().is_none() {
+            return Ok(());
         }
+        if active.last_log() >= log.number() {
+            return rotate(store, &mut log, Rotate::Tree(self.0.id));
+        }
+        self.0.replace_state(|state| state.rotated(store.options.memtable_bytes));
+        log.targets.clear();
         Ok(())
     }
 
