@@ -3,7 +3,7 @@
 //! Threads run random transactions on few records and record what each reads and writes: single records, ranges in both
 //! directions, groups by a query through an index, lists to which they append, records that they replace without reading
 //! them, and writes that they roll back. Beside them, one thread writes without transactions, one reads everything, flushes, and
-//! one cuts the power on copies of the disk. The [checker](checker) then proves the history serializable, or with snapshot
+//! one cuts the power on copies of the disk. The checker then proves the history serializable, or with snapshot
 //! isolation free of the anomalies that it excludes.
 //!
 //! Threads are real, so a seed does not repeat a run: it only chooses the setup and the load.
