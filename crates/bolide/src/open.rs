@@ -52,7 +52,8 @@ use crate::stale_removal;
 /// The name of the thread's work that frees space after a crash, for messages.
 const RECLAIM: &str = "freeing unreachable space in the region of an index";
 
-/// The record of recent commits takes at most this much memory, and at most a quarter of that of caches and memtables.
+/// The record of recent commits takes at most this much memory, at most as much as the writable memtables, and at most
+/// a quarter of the budget.
 const MAX_RECENT_COMMIT_BYTES: usize = 256 << 20;
 
 /// Opens the database in `path`.
@@ -69,10 +70,8 @@ pub(crate) fn open(
         runtime: components.runtime.clone(),
         cache: cache.clone(),
     };
-    let store = Store::open(
-        store_options(path, &options, read_only, row_cache_bytes, plan.memtable_bytes),
-        store_components,
-    )?;
+    let store =
+        Store::open(store_options(path, &options, read_only, row_cache_bytes, &plan), store_components)?;
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
@@ -189,18 +188,19 @@ fn store_options(
     options: &Options,
     read_only: bool,
     row_cache_bytes: usize,
-    memtable_bytes: usize,
+    plan: &MemoryPlan,
 ) -> StoreOptions {
     let mut store = StoreOptions::new(path);
     store.row_cache_bytes = row_cache_bytes;
-    store.recent_commit_bytes = MAX_RECENT_COMMIT_BYTES.min(memtable_bytes);
+    let quarter = usize::try_from(plan.budget_bytes / 4).unwrap_or(usize::MAX);
+    store.recent_commit_bytes = MAX_RECENT_COMMIT_BYTES.min(plan.memtable_bytes).min(quarter);
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
     // Background work starts once the filters of the indexes are installed.
     store.start_paused = true;
     store.sync = options.sync;
     store.sync_interval = options.sync_interval;
-    store.memtable_bytes = memtable_bytes;
+    store.memtable_bytes = plan.memtable_bytes;
     store.max_immutable_memtables = options.max_immutable_memtables;
     store.background_threads = if read_only { 0 } else { options.background_threads };
     store.max_open_files = options.max_open_files;

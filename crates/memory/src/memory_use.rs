@@ -27,11 +27,13 @@ pub enum MemoryUse {
     Queries,
     /// Buffers of running flushes and compactions.
     Compactions,
+    /// The record of recent commits, for open transactions.
+    RecentCommits,
 }
 
 impl MemoryUse {
     /// All uses, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BlockCache,
         Self::RowCache,
         Self::FreePages,
@@ -42,6 +44,7 @@ impl MemoryUse {
         Self::OpenTables,
         Self::Queries,
         Self::Compactions,
+        Self::RecentCommits,
     ];
 
     /// The name in reports.
@@ -61,6 +64,7 @@ impl MemoryUse {
             Self::OpenTables => "open sstables",
             Self::Queries => "queries",
             Self::Compactions => "compactions",
+            Self::RecentCommits => "recent commits",
         }
     }
 

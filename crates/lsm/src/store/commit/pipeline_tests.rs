@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
-use bolide_memory::PagePool;
+use bolide_memory::{MemoryBudget, MemoryUse, PagePool};
 use bolide_storage::{MemVfs, SystemRuntime};
 
 use super::*;
@@ -40,7 +40,10 @@ impl ClosedLog {
             snapshots: Snapshots::default(),
             counters: Counters::default(),
             active_bytes: ActiveBytes::default(),
-            recent: RecentCommits::new(1 << 20),
+            recent: RecentCommits::new(
+                1 << 20,
+                MemoryBudget::unlimited().holder(MemoryUse::RecentCommits, None),
+            ),
             pressure: Pressure::new(&options, runtime, work),
             tree: Arc::new(Tree::new(
                 1,

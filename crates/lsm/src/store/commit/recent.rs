@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_memory::MemoryHolder;
 use parking_lot::Mutex;
 
 use super::writes::PendingWrites;
@@ -148,6 +149,8 @@ pub struct RecentCommits {
     open: AtomicUsize,
     state: Mutex<RecentState>,
     limit_bytes: usize,
+    /// Counts the memory of the record.
+    memory: MemoryHolder,
 }
 
 #[derive(Debug, Default)]
@@ -177,9 +180,9 @@ impl RecentState {
 }
 
 impl RecentCommits {
-    /// An empty record of at most `limit_bytes` bytes.
-    pub(in crate::store) fn new(limit_bytes: usize) -> Self {
-        Self { open: AtomicUsize::new(0), state: Mutex::default(), limit_bytes }
+    /// An empty record of at most `limit_bytes` bytes, which `memory` counts.
+    pub(in crate::store) fn new(limit_bytes: usize, memory: MemoryHolder) -> Self {
+        Self { open: AtomicUsize::new(0), state: Mutex::default(), limit_bytes, memory }
     }
 
     /// True while a transaction is open: commits must be recorded.
@@ -209,6 +212,7 @@ impl RecentCommits {
         if let Some(removed) = state.remove_while(|state, _| state.bytes > limit) {
             state.removed = removed;
         }
+        self.memory.set(state.bytes as u64);
     }
 
     /// Registers a transaction at the snapshot that `snapshot` takes.
@@ -232,6 +236,7 @@ impl RecentCommits {
         self.open.fetch_sub(1, Ordering::SeqCst);
         let oldest = state.snapshots.keys().next().copied().unwrap_or_else(published);
         state.remove_while(|_, first| first.last <= oldest);
+        self.memory.set(state.bytes as u64);
     }
 
     /// The last recorded number: of the commits that an open transaction needs, all up to it are recorded.

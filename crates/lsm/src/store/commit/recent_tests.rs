@@ -106,6 +106,7 @@ fn a_transaction_older_than_the_record_is_refused() {
         store.put(tree, &number.to_be_bytes(), b"", SyncMode::None).unwrap();
     }
     assert!(recent.memory_bytes() <= 1 << 10);
+    assert_eq!(recent.memory.bytes(), recent.memory_bytes() as u64);
     let error = recent.between(from, u64::MAX).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains("too old"), "{error}");

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_memory::PagePool;
+use bolide_memory::{MemoryUse, PagePool};
 use bolide_storage::{FileLock, Vfs};
 use bolide_table::FilePool;
 use parking_lot::Mutex;
@@ -167,6 +167,7 @@ impl StoreInner {
         let trees = Arc::new(TreeDirectory::new(open_trees(&versions, options.memtable_bytes, &pages)?));
         let last_sequence = versions.last_sequence();
         let work = Arc::new(WorkQueue::new(options.start_paused));
+        let recent = memory_pool.budget().holder(MemoryUse::RecentCommits, None);
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
             boot: Boot { id: runtime.boot_id(), mount: vfs.mount_id(&options.dir).unwrap_or(0) },
@@ -174,7 +175,7 @@ impl StoreInner {
             trees,
             snapshots: Snapshots::default(),
             commits: CommitQueue::default(),
-            recent: RecentCommits::new(options.recent_commit_bytes),
+            recent: RecentCommits::new(options.recent_commit_bytes, recent),
             tombstone_removal: Mutex::new(()),
             active_bytes: ActiveBytes::default(),
             health: Health::new(options.read_only, work.clone()),
