@@ -192,7 +192,7 @@ impl Run {
         self.time("idle sweep, per write", newest, |index| {
             if index == 0 || !position.is_empty() {
                 let writer = self.region.writer();
-                self.tree.sweep(&writer, &mut position, 64, versions, newest).expect("a sweep");
+                self.tree.sweep(&writer, &mut position, 512, versions, newest).expect("a sweep");
                 versions.apply_removals(&writer).expect("a note");
             }
             0

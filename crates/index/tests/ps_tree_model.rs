@@ -111,7 +111,7 @@ fn flags_and_rewrites_count_each_entry_once() {
             let (tree, below) = (Arc::clone(&tree), Arc::clone(&below));
             thread::spawn(move || {
                 let writer = tree.region().writer();
-                tree.sweep(&writer, &mut Vec::new(), 1, &*below, 100).unwrap();
+                tree.sweep(&writer, &mut Vec::new(), 8, &*below, 100).unwrap();
             })
         };
         let mut cursor = tree.cursor(PsBounds::One(b"key"), Order::Newest, u64::MAX).unwrap();

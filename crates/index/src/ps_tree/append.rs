@@ -1,64 +1,61 @@
 //! Appends to a page (Perseid §4.2.2): space by a compare-and-swap on the tail of the page, then one on the value of the key,
-//! which links the group as its newest.
+//! which links the group as its newest. New keys, and their second entries.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Place, RegionWriter};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainReader};
+use super::pkey::content::MAX_INLINE_BODY_BYTES;
+use super::pkey::damage;
 use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, group_bytes};
 use super::pkey::page;
 use super::pkey::pointer::{GroupPointer, check_place};
-use super::skey::{Direction, ScanStart, SkeyInserted, record};
-use super::sync::Ordering;
+use super::skey::{SkeyInserted, record};
 
 /// The outcome of an attempt to append.
 pub(super) enum AppendOutcome {
     Done,
     /// A concurrent change invalidated the attempt.
     Retry,
-    /// The page that this key points to has no room.
-    PageFull {
-        page: Place,
-        seed: Place,
-    },
-    /// The key has an entry that is not older.
-    NotNewest {
-        page: Place,
-        seed: Place,
-    },
+    /// The page of the key, with this newest group, has no room.
+    PageFull(GroupPointer),
+    /// The key has an entry that is not older; its newest group.
+    NotNewest(GroupPointer),
+}
+
+/// The group of a new head page.
+pub(super) struct NewGroup<'g> {
+    /// Entries, newest first.
+    pub(super) entries: &'g [u8],
+    pub(super) count: usize,
+    /// The next older group; 0 for none.
+    pub(super) older: Place,
 }
 
 impl PsTree {
-    /// Appends an entry to the page of an existing key.
+    /// Appends an entry to the head page of a key with pages.
     pub(super) fn append_to(
         &self,
         writer: &RegionWriter<'_>,
-        secondary_key: &[u8],
         found: Place,
+        seen: GroupPointer,
         entry: &[u8],
     ) -> Result<AppendOutcome> {
-        let Some(seen) = self.newest_group(found)? else {
-            // Left by a crash, or by another thread that is about to remove the record.
-            self.remove_key(writer, secondary_key, found)?;
-            return Ok(AppendOutcome::Retry);
-        };
         let page = seen.page();
         // Loads two cache lines together that are needed later, before the lock serializes the loads.
         std::hint::black_box(page::tail(&self.region, page)? as u64 ^ self.region.load(seen.at())?);
         let _guard = self.locks.share(page);
-        let Some(mut newest) = self.newest_group(found)?.filter(|newest| newest.page() == page) else {
-            return Ok(AppendOutcome::Retry);
-        };
+        let Some(mut newest) = self.head_page_of(found, page)? else { return Ok(AppendOutcome::Retry) };
         let sequence = group::headers(entry).next().map_or(0, EntryHeader::sequence);
-        if chain::newest_sequence(&self.region, newest)? >= sequence {
-            return Ok(AppendOutcome::NotNewest { page, seed: found });
+        if chain::newest_sequence(&self.region, newest.at())? >= sequence {
+            return Ok(AppendOutcome::NotNewest(newest));
         }
-        let Some(appended) = self.append(writer, page, newest.at(), entry)? else {
-            return Ok(AppendOutcome::PageFull { page, seed: found });
+        let Some(appended) = self.append(writer, newest, entry)? else {
+            return Ok(AppendOutcome::PageFull(newest));
         };
-        let pointer = GroupPointer::new(page, appended.at);
+        let pointer = newest.in_same_page(appended.at);
         loop {
             match writer.compare_exchange(found, newest.word(), pointer.word())? {
                 Ok(_) => break,
@@ -67,8 +64,8 @@ impl PsTree {
                     let Some(now) = GroupPointer::from_word(now).filter(|now| now.page() == page) else {
                         return Ok(AppendOutcome::Retry);
                     };
-                    if chain::newest_sequence(&self.region, now)? >= sequence {
-                        return Ok(AppendOutcome::NotNewest { page, seed: found });
+                    if chain::newest_sequence(&self.region, now.at())? >= sequence {
+                        return Ok(AppendOutcome::NotNewest(now));
                     }
                     let rest = appended.bytes.get(8..).unwrap_or_default();
                     let link = group::relinked_word(appended.at, appended.link(), now.at(), rest);
@@ -84,135 +81,103 @@ impl PsTree {
         Ok(AppendOutcome::Done)
     }
 
-    /// Appends the entry of a new key to the page of its predecessor, else to that of its successor, else to a new page of
-    /// an empty tree.
+    /// The newest group of a key if its head page is `page`, which the caller shares or owns. `None` if the page or the record
+    /// was replaced.
+    pub(super) fn head_page_of(&self, found: Place, page: Place) -> Result<Option<GroupPointer>> {
+        let newest = record::content(&self.region, found)?.pages().filter(|newest| newest.page() == page);
+        let Some(newest) = newest else { return Ok(None) };
+        let header = page::read_header(&self.region, page)?;
+        if header.sealed || header.bytes != newest.page_bytes() {
+            return Err(damage(page, "a PKey page that takes appends"));
+        }
+        if !header.retired {
+            return Ok(Some(newest));
+        }
+        // A page is retired after its record was replaced.
+        let mut key = Vec::new();
+        record::read_key(&self.region, found, &mut key)?;
+        if self.skeys.find(&self.region, &key)? == Some(found) {
+            return Err(damage(page, "a PKey page that is retired and in use"));
+        }
+        Ok(None)
+    }
+
+    /// Adds a new key with its first entry.
     pub(super) fn append_new(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         entry: &[u8],
     ) -> Result<AppendOutcome> {
-        let insertions = self.key_insertions.load(Ordering::Acquire);
-        let Some((mut neighbour, seen)) = self.neighbour(secondary_key)? else {
-            return self.start_page(writer, secondary_key, entry);
-        };
-        let page = seen.page();
-        let _guard = self.locks.share(page);
-        // A key inserted in between may point to another page by now: its writer shared the neighbour's page until it was
-        // counted, and a rewrite then separated them. While this page is shared, keys inserted in between go to this page.
-        if self.key_insertions.load(Ordering::Acquire) != insertions {
-            match self.neighbour(secondary_key)? {
-                Some((found, _)) => neighbour = found,
-                None => return Ok(AppendOutcome::Retry),
-            }
-        }
-        if self.newest_group(neighbour)?.is_none_or(|newest| newest.page() != page) {
-            return Ok(AppendOutcome::Retry);
-        }
-        let Some(appended) = self.append(writer, page, 0, entry)? else {
-            return Ok(AppendOutcome::PageFull { page, seed: neighbour });
-        };
-        let new = self.new_record(writer, secondary_key, GroupPointer::new(page, appended.at))?;
-        let _changes = self.key_changes.read();
-        self.add_key(writer, secondary_key, new)
-    }
-
-    /// Writes the record of a new key durably.
-    fn new_record(
-        &self,
-        writer: &RegionWriter<'_>,
-        secondary_key: &[u8],
-        pointer: GroupPointer,
-    ) -> Result<Place> {
-        let new = self.heap.put(writer, &self.region, secondary_key, pointer.word())?;
+        let (new, page) = self.new_record(writer, secondary_key, entry)?;
         writer.fence();
-        Ok(new)
-    }
-
-    /// Inserts a new key into the SKey layer, or finds that another thread did. The caller shares its page or allocated it,
-    /// and holds the lock of key changes.
-    fn add_key(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], new: Place) -> Result<AppendOutcome> {
+        let _changes = self.key_changes.read();
         match self.skeys.insert(&self.region, writer, secondary_key, new)? {
             SkeyInserted::New => {
-                self.key_insertions.fetch_add(1, Ordering::AcqRel);
                 self.count_keys(1);
                 Ok(AppendOutcome::Done)
             }
             SkeyInserted::Present(_) => {
+                if let Some(page) = page {
+                    self.heap.free_unused(writer, page.page(), page.page_bytes());
+                }
                 self.heap.free_unlinked(writer, &self.region, new)?;
                 Ok(AppendOutcome::Retry)
             }
         }
     }
 
-    /// The key whose page a new key shares, with its newest group.
-    fn neighbour(&self, secondary_key: &[u8]) -> Result<Option<(Place, GroupPointer)>> {
-        let mut batch = Vec::new();
-        let mut key = Vec::new();
-        for direction in [Direction::Down, Direction::Up] {
-            key.clear();
-            key.extend_from_slice(secondary_key);
-            loop {
-                batch.clear();
-                self.skeys.scan(&self.region, ScanStart::After(&key), direction, &mut batch)?;
-                for &found in &batch {
-                    if let Some(newest) = self.newest_group(found)? {
-                        return Ok(Some((found, newest)));
-                    }
-                }
-                // Keys that are being removed have no page.
-                let Some(&last) = batch.last() else { break };
-                key.clear();
-                record::read_key(&self.region, last, &mut key)?;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Allocates the page for the first key of an empty tree. The tree must still be empty: keys of a second first page could
-    /// lie between keys of the other.
-    fn start_page(
+    /// Writes the record of a key with one entry, and the page for it if the entry is too long for the record. Both become
+    /// durable with the next fence.
+    pub(super) fn new_record(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         entry: &[u8],
-    ) -> Result<AppendOutcome> {
-        let _alone = self.key_changes.write();
-        if self.neighbour(secondary_key)?.is_some() {
-            return Ok(AppendOutcome::Retry);
+    ) -> Result<(Place, Option<GroupPointer>)> {
+        let body = group::headers(entry).next().map_or(0, EntryHeader::body_bytes);
+        if body <= MAX_INLINE_BODY_BYTES {
+            return Ok((self.heap.put_inline(writer, &self.region, secondary_key, entry)?, None));
         }
-        let bytes = group_bytes(1, entry.len());
-        let at = writer.allocate(self.sizes.page_bytes)?;
-        check_place(at, self.sizes.page_bytes)?;
-        let group_at = at + page::HEAD_HEADER_BYTES as Place;
+        let page = self.write_head_page(writer, &NewGroup { entries: entry, count: 1, older: 0 })?;
+        writer.fence();
+        Ok((self.heap.put(writer, &self.region, secondary_key, page.word())?, Some(page)))
+    }
+
+    /// Writes a new head page with one group, and with room for more by the policy of its size. It becomes durable with the
+    /// next fence.
+    pub(super) fn write_head_page(
+        &self,
+        writer: &RegionWriter<'_>,
+        new: &NewGroup<'_>,
+    ) -> Result<GroupPointer> {
+        let bytes = group_bytes(new.count, new.entries.len());
+        let page_bytes = self.sizes.head_page_bytes(bytes, new.count, new.older != 0);
+        let page = self.heap.allocate(writer, &self.region, page_bytes)?;
+        check_place(page, page_bytes)?;
+        let at = page + page::HEAD_HEADER_BYTES as Place;
         let mut out = Vec::with_capacity(page::HEAD_HEADER_BYTES + bytes);
-        page::put_head_header(at, self.sizes.page_bytes, bytes, &mut out);
-        group::put_group(group_at, 0, 1, entry, &mut out);
-        writer.write(at, &out)?;
-        writer.persist(at, out.len())?;
-        let new = self.new_record(writer, secondary_key, GroupPointer::new(at, group_at))?;
-        let attempt = self.add_key(writer, secondary_key, new)?;
-        if !matches!(attempt, AppendOutcome::Done) {
-            writer.free(at, self.sizes.page_bytes);
-        }
-        Ok(attempt)
+        page::put_head_header(page, page_bytes, bytes, &mut out);
+        group::put_group(at, new.older, new.count, new.entries, &mut out);
+        writer.write(page, &out)?;
+        writer.persist(page, out.len())?;
+        Ok(GroupPointer::new(page, at, page_bytes))
     }
 
     /// Appends a group to a page that the caller shares, and makes it durable with the tail. `None` if the page has no room.
     fn append(
         &self,
         writer: &RegionWriter<'_>,
-        page: Place,
-        older: Place,
+        newest: GroupPointer,
         entry: &[u8],
     ) -> Result<Option<AppendedGroup>> {
         let bytes = group_bytes(1, entry.len());
-        let Some(at) = page::allocate_in_page(&self.region, writer, page, self.sizes.page_bytes, bytes)?
-        else {
+        let (page, page_bytes) = (newest.page(), newest.page_bytes());
+        let Some(at) = page::allocate_in_page(&self.region, writer, page, page_bytes, bytes)? else {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(bytes);
-        group::put_group(at, older, 1, entry, &mut out);
+        group::put_group(at, newest.at(), 1, entry, &mut out);
         writer.write(at, &out)?;
         writer.persist(at, bytes)?;
         page::persist_tail(writer, page)?;
@@ -236,10 +201,26 @@ impl PsTree {
         Ok(())
     }
 
+    /// Removes the inline entry `seen` of a record, which is obsolete, and its key. False if the value has changed.
+    pub(super) fn remove_inline(
+        &self,
+        writer: &RegionWriter<'_>,
+        secondary_key: &[u8],
+        found: Place,
+        seen: u64,
+    ) -> Result<bool> {
+        if writer.compare_exchange(found, seen, 0)?.is_err() {
+            return Ok(false);
+        }
+        writer.persist(found, 8)?;
+        writer.fence();
+        self.remove_key(writer, secondary_key, found)?;
+        Ok(true)
+    }
+
     /// Whether the key of `found` has this entry.
     pub(super) fn holds(&self, found: Place, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
-        let Some(newest) = self.newest_group(found)? else { return Ok(false) };
-        let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
+        let Some(mut reader) = ChainReader::of(&self.region, found)? else { return Ok(false) };
         let mut body = Vec::new();
         while let Some(entry) = reader.next()? {
             if entry.header.sequence() < sequence {

@@ -17,6 +17,7 @@ use bolide_storage::pmem::{Pin, Place, RegionWriter};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainEntry, ChainReader};
+use super::pkey::content::{INLINE_OBSOLETE, KeyContent};
 use super::pkey::entry::OBSOLETE;
 use super::pkey::group;
 use super::pkey::page;
@@ -187,6 +188,9 @@ impl PsTree {
         _pin: &Pin<'_>,
         place: EntryPlace,
     ) -> Result<PsFlag> {
+        if place.is_inline() {
+            return self.flag_inline(writer, place);
+        }
         let Some(_shared) = self.locks.try_share(place.page()) else { return Ok(PsFlag::Busy) };
         if page::read_header(&self.region, place.page())?.retired {
             return Ok(PsFlag::Busy);
@@ -207,13 +211,34 @@ impl PsTree {
         }
         Ok(PsFlag::Flagged)
     }
+
+    /// Flags the entry in a record.
+    fn flag_inline(&self, writer: &RegionWriter<'_>, place: EntryPlace) -> Result<PsFlag> {
+        let mut word = record::value(&self.region, place.at())?;
+        loop {
+            match KeyContent::parse(word) {
+                Some(KeyContent::Inline(header)) if header.is_obsolete() => {
+                    return Ok(PsFlag::AlreadyFlagged);
+                }
+                Some(KeyContent::Inline(_)) => {}
+                // The entry was moved to a page, or removed.
+                _ => return Ok(PsFlag::Busy),
+            }
+            match writer.compare_exchange(place.at(), word, word | INLINE_OBSOLETE)? {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        writer.persist(place.at(), 8)?;
+        Ok(PsFlag::Flagged)
+    }
 }
 
 impl<'t> PsCursor<'t> {
     fn chain_of(&mut self, found: Place) -> Result<Option<ChainReader<'t>>> {
-        let Some(newest) = self.tree.newest_group(found)? else { return Ok(None) };
-        self.read_stats.keys += 1;
-        ChainReader::new(&self.tree.region, newest, self.tree.sizes.page_bytes).map(Some)
+        let chain = ChainReader::of(&self.tree.region, found)?;
+        self.read_stats.keys += u64::from(chain.is_some());
+        Ok(chain)
     }
 
     fn start_chain(&mut self, order: Order) -> Result<()> {
@@ -324,10 +349,8 @@ impl<'t> PsCursor<'t> {
                     keys.chain = None;
                 }
                 let Some(found) = keys.next_key(tree, &mut self.key)? else { return Ok(None) };
-                if let Some(newest) = tree.newest_group(found)? {
-                    self.read_stats.keys += 1;
-                    keys.chain = Some(ChainReader::new(&tree.region, newest, tree.sizes.page_bytes)?);
-                }
+                keys.chain = ChainReader::of(&tree.region, found)?;
+                self.read_stats.keys += u64::from(keys.chain.is_some());
             },
             CursorWalk::Newest(merge) => {
                 let Some((sequence, Reverse(index))) = merge.heap.pop() else { return Ok(None) };

@@ -7,8 +7,9 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionOptions};
 
 use super::inspect::TreePart;
-use super::pkey::group;
 use super::pkey::pointer::GroupPointer;
+use super::pkey::{group, page};
+use super::skey::record;
 use super::{Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
@@ -117,7 +118,7 @@ fn insert_and_sweep(tree: &PsTree) -> Result<()> {
     let mut position = Vec::new();
     loop {
         let writer = tree.region().writer();
-        tree.sweep(&writer, &mut position, 4, &EveryThirdObsolete, SequenceNumber::MAX)?;
+        tree.sweep(&writer, &mut position, 8, &EveryThirdObsolete, SequenceNumber::MAX)?;
         if position.is_empty() {
             return tree.compact_keys(&writer).map(drop);
         }
@@ -132,9 +133,13 @@ impl TreePlaces {
             let mut page = 0;
             tree.visit_parts(found, |part| {
                 match part {
-                    TreePart::HeadPage { at, .. } => {
+                    // Words of records are changed by places of their own.
+                    TreePart::Inline { .. } => {
+                        places.pages.push((found, record::bytes_of(&tree.region, found)?))
+                    }
+                    TreePart::HeadPage { at, bytes, .. } => {
                         page = at;
-                        places.pages.push((at, tree.sizes.page_bytes));
+                        places.pages.push((at, bytes));
                     }
                     TreePart::SealedPage { at, bytes } => {
                         page = at;
@@ -171,7 +176,8 @@ impl TreePlaces {
             (2, _, Some(&(page, at)), Some(&(_, older))) => {
                 let older = if word & 1 == 0 { older } else { group::older(word) };
                 let mut bytes = Vec::new();
-                tree.region().read(at, (page + tree.sizes.page_bytes as Place - at) as usize, &mut bytes)?;
+                let end = page + page::read_header(tree.region(), page)?.bytes as Place;
+                tree.region().read(at, end.saturating_sub(at) as usize, &mut bytes)?;
                 let Some(group) = group::parse_group(at, &bytes) else { return Ok(()) };
                 let len = group::group_bytes(group.counts.entries, group.entries.len());
                 let link = tree.region().load(at)?;
@@ -180,7 +186,7 @@ impl TreePlaces {
             }
             // Points a key to a group of another key, or anywhere.
             (3, Some(&record), _, Some(&(page, at))) => {
-                writer.store(record, GroupPointer::new(page, at).word())
+                writer.store(record, GroupPointer::new(page, at, tree.sizes.page_bytes).word())
             }
             (_, Some(&record), ..) => writer.store(record, word),
             _ => Ok(()),

@@ -1,5 +1,5 @@
-//! Algorithm 1 of Perseid: an entry is appended to the page of its key, or of the neighbour of a new key, and linked as the
-//! newest of its key. A page without room is rewritten first.
+//! Algorithm 1 of Perseid: an entry is appended to the page of its key, and linked as the newest of its key. A page without
+//! room is rewritten first. The only entry of a key lies in its record; the second one gives the key a page.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::RegionWriter;
@@ -7,9 +7,12 @@ use bolide_storage::pmem::RegionWriter;
 use super::PsTree;
 use super::append::AppendOutcome;
 use super::obsolescence::Obsolescence;
+use super::pkey::content::KeyContent;
 use super::pkey::entry;
-use super::rewrite::{AddedEntry, Rewrite};
+use super::rewrite::Rewrite;
+use super::skey::record;
 use super::sync;
+use super::widen::{InlineOutcome, InlineRecord};
 
 /// The outcome of an insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,36 +49,57 @@ impl PsTree {
         let mut entry = Vec::with_capacity(64);
         let limit = self.sizes.inline_limit();
         entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
+        let rewrite = || Rewrite::new(self, writer, obsolescence, oldest_in_use);
         let mut spins = 0;
         loop {
-            let attempt = match self.record_of(secondary_key)? {
-                Some(found) => self.append_to(writer, secondary_key, found, &entry)?,
-                None => self.append_new(writer, secondary_key, &entry)?,
+            let Some(found) = self.record_of(secondary_key)? else {
+                match self.append_new(writer, secondary_key, &entry)? {
+                    AppendOutcome::Done => break,
+                    _ => sync::wait(&mut spins),
+                }
+                continue;
+            };
+            let seen = record::value(&self.region, found)?;
+            let attempt = match record::content_of(found, seen)? {
+                KeyContent::Removed => {
+                    // Left by a crash, or by another thread that is about to remove the record.
+                    self.remove_key(writer, secondary_key, found)?;
+                    continue;
+                }
+                KeyContent::Inline(header) => {
+                    let inline = InlineRecord { record: found, seen, header };
+                    match rewrite().add_to_inline(secondary_key, inline, &entry)? {
+                        InlineOutcome::Done => break,
+                        InlineOutcome::Present => {
+                            self.drop_unused_extent(writer, &entry)?;
+                            return Ok(PsInserted::Present);
+                        }
+                        InlineOutcome::Retry => {
+                            sync::wait(&mut spins);
+                            continue;
+                        }
+                    }
+                }
+                KeyContent::Pages(newest) => self.append_to(writer, found, newest, &entry)?,
             };
             match attempt {
-                AppendOutcome::Done => {
-                    self.count_entries(1);
-                    return Ok(PsInserted::Added);
-                }
+                AppendOutcome::Done => break,
                 AppendOutcome::Retry => sync::wait(&mut spins),
-                AppendOutcome::PageFull { page, seed } => {
-                    Rewrite::new(self, writer, obsolescence, oldest_in_use)
-                        .ascending(secondary_key)
-                        .run(page, seed, None)?;
-                }
-                AppendOutcome::NotNewest { page, seed } => {
-                    if self.holds(seed, primary_key, sequence)? {
+                AppendOutcome::PageFull(newest) | AppendOutcome::NotNewest(newest) => {
+                    if matches!(attempt, AppendOutcome::NotNewest(_))
+                        && self.holds(found, primary_key, sequence)?
+                    {
                         self.drop_unused_extent(writer, &entry)?;
                         return Ok(PsInserted::Present);
                     }
-                    let addition = AddedEntry { record: seed, entry: &entry };
-                    let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use);
-                    if let Some(added) = rewrite.run(page, seed, Some(addition))? {
+                    if let Some(added) = rewrite().run(found, newest.page(), Some(&entry))? {
                         self.count_entries(i64::from(added));
                         return Ok(if added { PsInserted::Added } else { PsInserted::Present });
                     }
                 }
             }
         }
+        self.count_entries(1);
+        Ok(PsInserted::Added)
     }
 }

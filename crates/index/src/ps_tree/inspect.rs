@@ -1,7 +1,6 @@
 //! Operations on the whole tree: check, statistics, dump, and enumeration of its allocations.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use bolide_base::{Result, SequenceNumber};
@@ -9,6 +8,7 @@ use bolide_storage::pmem::{GRANULE_BYTES, Place, ReachableSet};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainReader};
+use super::pkey::content::KeyContent;
 use super::pkey::damage;
 use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES};
@@ -44,6 +44,8 @@ pub struct PsTreeStats {
     pub skey: SkeyStats,
     /// Entries, obsolete ones included.
     pub entries: u64,
+    /// Entries that lie in the records of their keys.
+    pub inline_entries: u64,
     /// Entries that are flagged as obsolete.
     pub flagged: u64,
     /// Groups.
@@ -66,8 +68,6 @@ pub struct PsTreeStats {
     pub extent_bytes: u64,
     /// Pages rewritten since the tree was opened.
     pub rewrites: u64,
-    /// The last counted head page.
-    last_head: Place,
 }
 
 impl PsTreeStats {
@@ -89,10 +89,27 @@ impl PsTreeStats {
 
 /// An allocation or group that is reachable from a key.
 pub(super) enum TreePart<'g> {
-    HeadPage { at: Place, tail: usize },
-    SealedPage { at: Place, bytes: usize },
-    Group { at: Place, group: Group<'g> },
-    Extent { at: Place, bytes: usize },
+    /// An entry in a record.
+    Inline {
+        header: EntryHeader,
+    },
+    HeadPage {
+        at: Place,
+        bytes: usize,
+        tail: usize,
+    },
+    SealedPage {
+        at: Place,
+        bytes: usize,
+    },
+    Group {
+        at: Place,
+        group: Group<'g>,
+    },
+    Extent {
+        at: Place,
+        bytes: usize,
+    },
 }
 
 impl PsTree {
@@ -111,7 +128,7 @@ impl PsTree {
             rewrites: self.rewrites.load(super::sync::Ordering::Relaxed),
             ..PsTreeStats::default()
         };
-        self.for_each_key(|tree, found| tree.visit_parts(found, |part| stats.add(tree, part, visit)))?;
+        self.for_each_key(|tree, found| tree.visit_parts(found, |part| stats.add(part, visit)))?;
         Ok(stats)
     }
 
@@ -201,14 +218,21 @@ impl PsTree {
         found: Place,
         mut visit: impl FnMut(TreePart<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let region = &self.region;
-        let (head, page_bytes) = (newest.page(), self.sizes.page_bytes);
-        let tail = page::tail(region, head)?;
-        if page::read_header(region, head)?.sealed || tail > page_bytes {
+        let newest = match record::content(region, found)? {
+            KeyContent::Removed => return Ok(()),
+            KeyContent::Inline(header) => {
+                visit(TreePart::Inline { header })?;
+                return self.visit_inline_extent(found, header, &mut visit);
+            }
+            KeyContent::Pages(newest) => newest,
+        };
+        let (head, page_bytes) = (newest.page(), newest.page_bytes());
+        let (header, tail) = (page::read_header(region, head)?, page::tail(region, head)?);
+        if header.sealed || header.bytes != page_bytes || tail > page_bytes {
             return Err(damage(head, "a PKey page that takes appends"));
         }
-        visit(TreePart::HeadPage { at: head, tail })?;
+        visit(TreePart::HeadPage { at: head, bytes: page_bytes, tail })?;
         let mut image = Vec::new();
         let mut in_head = true;
         let mut at = newest.at();
@@ -253,6 +277,21 @@ impl PsTree {
         Ok(())
     }
 
+    fn visit_inline_extent(
+        &self,
+        found: Place,
+        header: EntryHeader,
+        visit: &mut impl FnMut(TreePart<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if !header.is_overflow() {
+            return Ok(());
+        }
+        let mut body = Vec::new();
+        record::read_body(&self.region, found, header, &mut body)?;
+        let extent = entry::extent_of(&self.region, &body)?;
+        visit(TreePart::Extent { at: extent.at, bytes: extent.bytes })
+    }
+
     /// Checks the invariants. Writers wait until it is done, readers continue: it compares every key with the page that it
     /// points to, which writers change one after the other. The calling thread must not hold a writer of the region.
     ///
@@ -273,27 +312,17 @@ impl PsTree {
             regions.push((at, bytes));
             Ok(())
         })?;
-        let mut heads = HashSet::new();
-        let mut last_head = 0;
         let mut extent = Vec::new();
         self.for_each_key(|tree, found| {
             check.keys += 1;
-            let Some(newest) = tree.newest_group(found)? else {
-                check.unfinished += 1;
-                return Ok(());
-            };
-            if newest.page() != last_head && !heads.insert(newest.page()) {
-                check.report(|| format!("page {}: its keys are not neighbours", newest.page()));
-            }
-            let is_first = newest.page() != last_head;
-            last_head = newest.page();
+            let content = record::content(&tree.region, found)?;
+            check.unfinished += u64::from(content == KeyContent::Removed);
             tree.visit_parts(found, |part| {
                 match part {
-                    TreePart::HeadPage { at, tail } => {
-                        if is_first {
-                            regions.push((at, tree.sizes.page_bytes));
-                        }
-                        if newest.at() >= at + tail as Place {
+                    TreePart::Inline { .. } => check.entries += 1,
+                    TreePart::HeadPage { at, bytes, tail } => {
+                        regions.push((at, bytes));
+                        if content.pages().is_some_and(|newest| newest.at() >= at + tail as Place) {
                             check.report(|| format!("page {at}: a group lies after the tail"));
                         }
                     }
@@ -321,8 +350,7 @@ impl PsTree {
 
     /// Reads every entry of a key as a cursor does.
     fn read_all(&self, found: Place, body: &mut Vec<u8>) -> Result<()> {
-        let Some(newest) = self.newest_group(found)? else { return Ok(()) };
-        let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
+        let Some(mut reader) = ChainReader::of(&self.region, found)? else { return Ok(()) };
         while let Some(entry) = reader.next()? {
             chain::read_body(&self.region, &entry, body)?;
         }
@@ -343,7 +371,10 @@ impl PsTree {
             let _ = writeln!(out, "key {}", key.escape_ascii());
             tree.visit_parts(found, |part| {
                 let _ = match part {
-                    TreePart::HeadPage { at, tail } => writeln!(out, "  page {at} head, {tail} bytes filled"),
+                    TreePart::Inline { header } => writeln!(out, "  entry {}", describe_entry(header)),
+                    TreePart::HeadPage { at, bytes, tail } => {
+                        writeln!(out, "  page {at} head, {tail} of {bytes} bytes filled")
+                    }
                     TreePart::SealedPage { at, bytes } => writeln!(out, "  page {at} sealed, {bytes} bytes"),
                     TreePart::Extent { at, bytes } => writeln!(out, "    extent {at}, {bytes} bytes"),
                     TreePart::Group { at, group } => describe_group(out, at, &group),
@@ -354,13 +385,14 @@ impl PsTree {
     }
 }
 
+fn describe_entry(header: EntryHeader) -> String {
+    let flag = if header.is_obsolete() { " obsolete" } else { "" };
+    format!("#{}{flag}", header.sequence())
+}
+
 fn describe_group(out: &mut String, at: Place, group: &Group<'_>) -> std::fmt::Result {
     let counts = group.counts;
-    let describe = |header: EntryHeader| {
-        let flag = if header.is_obsolete() { " obsolete" } else { "" };
-        format!("#{}{flag}", header.sequence())
-    };
-    let entries: Vec<String> = group::headers(group.entries).map(describe).collect();
+    let entries: Vec<String> = group::headers(group.entries).map(describe_entry).collect();
     writeln!(
         out,
         "    group {at}, {} entries, {} obsolete: {}",
@@ -371,22 +403,18 @@ fn describe_group(out: &mut String, at: Place, group: &Group<'_>) -> std::fmt::R
 }
 
 impl PsTreeStats {
-    fn add(
-        &mut self,
-        tree: &PsTree,
-        part: TreePart<'_>,
-        visit: &mut dyn FnMut(Place, usize) -> Result<()>,
-    ) -> Result<()> {
+    fn add(&mut self, part: TreePart<'_>, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<()> {
         match part {
-            TreePart::HeadPage { at, tail } => {
-                // The keys of a page are neighbours: the page is counted with the first.
-                if self.last_head != at {
-                    self.last_head = at;
-                    self.head_pages += 1;
-                    self.head_page_bytes += tree.sizes.page_bytes as u64;
-                    self.filled_bytes += tail as u64;
-                    visit(at, tree.sizes.page_bytes)?;
-                }
+            TreePart::Inline { header } => {
+                self.entries += 1;
+                self.inline_entries += 1;
+                self.flagged += u64::from(header.is_obsolete());
+            }
+            TreePart::HeadPage { at, bytes, tail } => {
+                self.head_pages += 1;
+                self.head_page_bytes += bytes as u64;
+                self.filled_bytes += tail as u64;
+                visit(at, bytes)?;
             }
             TreePart::SealedPage { at, bytes } => {
                 self.sealed_pages += 1;

@@ -125,7 +125,7 @@ fn replace_all(tree: &PsTree, applied: &mut AppliedWrites, mut next: SequenceNum
         let mut position = Vec::new();
         loop {
             let writer = tree.region().writer();
-            tree.sweep(&writer, &mut position, 3, &replaced, next).unwrap();
+            tree.sweep(&writer, &mut position, 12, &replaced, next).unwrap();
             if position.is_empty() {
                 break;
             }
@@ -212,7 +212,7 @@ impl History {
 
     fn sweep(&mut self) {
         let writer = self.tree.region().writer();
-        self.tree.sweep(&writer, &mut self.position, 2, &self.versions, self.sequence).unwrap();
+        self.tree.sweep(&writer, &mut self.position, 8, &self.versions, self.sequence).unwrap();
     }
 
     fn compact_keys(&mut self) {

@@ -3,15 +3,18 @@
 //! ```text
 //! SKey layer   skey/    secondary key → record { newest group, key }        B+-tree, or trie
 //!                                          │
-//! PKey layer   pkey/    head page  [ group … group … ]  shared by neighbouring keys, appended to
+//! PKey layer   pkey/    head page  [ group … group … ]  of one key, appended to
 //!                                          │ older
-//!                       sealed page [ group ] → [ group ] → …               one key's older entries
+//!                       sealed page [ group ] → [ group ] → …               its older entries
 //! ```
 //!
+//! The entry of a key that has one lies in its record.
+//!
 //! * [`PsTree`] — create, open, and parts common to all operations
-//! * `append` — appends entries to a page and links them as the newest of their key
+//! * `append` — adds keys, appends entries to a page and links them as the newest of their key
+//! * `widen` — from an entry in the record to a page, and back
 //! * `insert` — Algorithm 1
-//! * `rewrite` — splits, regroups and collects garbage; inserts entries that are not the newest of their key
+//! * `rewrite` — enlarges pages, regroups and collects garbage; inserts entries that are not the newest of their key
 //! * `examine` — collects garbage in the older pages of long chains
 //! * `sweep` — background garbage collection
 //! * `cursor` — entries of a key or a range, by value or by age
@@ -26,12 +29,13 @@
 //!
 //! # Threads
 //! Readers take no locks, and see all writes that completed before they began. Writers of different pages do not wait for
-//! each other. The keys of a page remain neighbours under concurrent writes by these rules:
+//! each other:
 //!
-//! * An append shares the page's lock until its key is in the SKey layer. With the lock it verifies that the neighbour of a
-//!   new key still points to this page (`append`).
-//! * A rewrite owns the lock of its page, and those of the replacement pages, until all keys point to these (`rewrite`).
-//! * The first page of an empty tree is allocated by one thread, while no key is added or removed (`append`).
+//! * The value of a record with an inline entry changes by compare-and-swap: to a page, to 0, or by the obsolete flag.
+//! * An append shares the lock of its page, and verifies with it that the page is in use (`append`).
+//! * A rewrite owns the lock of its page until the record points to the replacement (`rewrite`).
+//! * A record with pages is replaced while its page is owned, and keeps pointing to that page, which is retired: a writer
+//!   that found the old record searches again, and a reader reads the old state (`widen`).
 //!
 //! A thread waits for at most one page lock, while it holds none; further page locks it only tries. The lock of key changes
 //! comes after page locks, and node locks after that.
@@ -51,6 +55,7 @@ mod pkey;
 mod rewrite;
 mod skey;
 mod sweep;
+mod widen;
 
 use std::fmt;
 use std::sync::Arc;
@@ -93,7 +98,7 @@ const ENTRIES_SLOT: usize = 3;
 const SPARE_SKEY_SLOT: usize = 4;
 /// "PSTree" in the format word, above version (1 byte) and options (1 byte).
 const MAGIC: u64 = u64::from_le_bytes(*b"\0\0PSTree");
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
 
 /// The structure of the SKey layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -112,8 +117,8 @@ pub enum SkeyKind {
 pub struct PsTreeOptions {
     /// The structure of the SKey layer. Default: the B+-tree.
     pub skey: SkeyKind,
-    /// Bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Larger pages hold more neighbouring keys: they
-    /// split less often and serve ranges faster. Smaller ones store the entries of a key closer together. Default: 2048.
+    /// Maximum bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Keys with many entries rewrite larger pages
+    /// less often; smaller ones leave less free space. Default: 2048.
     pub page_bytes: usize,
 }
 
@@ -214,8 +219,6 @@ pub struct PsTree {
     key_changes: RwLock<()>,
     /// Nodes of the SKey layer per 1024 keys after the last rebuild; 0 before.
     dense_nodes: AtomicU64,
-    /// Number of key insertions: an append detects by it whether a key was inserted beside its neighbour.
-    key_insertions: AtomicU64,
     keys: AtomicU64,
     entries: AtomicU64,
     rewrites: AtomicU64,
@@ -299,7 +302,6 @@ impl PsTree {
             locks: PageLocks::new(),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
-            key_insertions: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             rewrites: AtomicU64::new(0),
@@ -366,12 +368,6 @@ impl PsTree {
 
     fn count_entries(&self, added: i64) {
         self.entries.fetch_add(added as u64, Ordering::Relaxed);
-    }
-
-    /// The value of a record; `None` if its key is being removed.
-    #[inline]
-    fn newest_group(&self, record: Place) -> Result<Option<pkey::pointer::GroupPointer>> {
-        Ok(pkey::pointer::GroupPointer::from_word(skey::record::value(&self.region, record)?))
     }
 }
 

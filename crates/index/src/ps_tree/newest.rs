@@ -8,9 +8,11 @@ use bolide_storage::pmem::{Pin, RegionWriter};
 use super::PsTree;
 use super::cursor::{PsFlag, PsReadStats};
 use super::pkey::chain::ChainReader;
+use super::pkey::content::KeyContent;
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
+use super::skey::record;
 use crate::short_bytes::InlineKey;
 
 /// Bytes prefetched from the newest group of a key on, before its length is known.
@@ -41,19 +43,19 @@ impl PsTree {
         let pin = self.region.pin();
         let mut entries =
             NewestEntries { tree: self, pin, snapshot, chain: None, read_stats: PsReadStats::default() };
-        if let Some(record) = self.record_of(key)?
-            && let Some(newest) = self.newest_group(record)?
-        {
-            entries.read_stats.keys = 1;
+        let Some(record) = self.record_of(key)? else { return Ok(entries) };
+        let content = record::content(&self.region, record)?;
+        if let KeyContent::Pages(newest) = content {
             // Prefetches the start of the walk and, backwards, the page before it: entries of the key may lie anywhere in it
             // before the newest group. That group alone may be long.
             let (page, at) = (newest.page(), newest.at());
             let before = at.saturating_sub(page) as usize;
-            let after = self.sizes.page_bytes.saturating_sub(before).min(NEWEST_BYTES);
+            let after = newest.page_bytes().saturating_sub(before).min(NEWEST_BYTES);
             self.region.prefetch(at, after);
             self.region.prefetch_backward(page, before);
-            entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
         }
+        entries.chain = ChainReader::new(&self.region, record, content)?;
+        entries.read_stats.keys = u64::from(entries.chain.is_some());
         Ok(entries)
     }
 
@@ -63,7 +65,14 @@ impl PsTree {
     /// # Errors
     /// `Corruption` from the region.
     pub(crate) fn is_present(&self, _pin: &Pin<'_>, place: EntryPlace) -> Result<Option<bool>> {
-        let header = EntryHeader::parse(self.region.load_acquire(place.at())?);
+        let word = self.region.load_acquire(place.at())?;
+        if place.is_inline() {
+            return Ok(match KeyContent::parse(word) {
+                Some(KeyContent::Inline(header)) => Some(!header.is_obsolete()),
+                _ => None,
+            });
+        }
+        let header = EntryHeader::parse(word);
         if header.is_none_or(EntryHeader::is_obsolete) {
             return Ok(Some(false));
         }

@@ -6,17 +6,19 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Place, RegionWriter};
 
 use super::obsolescence::Obsolescence;
-use super::pkey::pointer::GroupPointer;
+use super::pkey::content::KeyContent;
 use super::rewrite::Rewrite;
 use super::skey::{Direction, ScanStart, SkeyStats, record};
 use super::sync::Ordering;
+use super::widen::InlineRecord;
 use super::{PsTree, SKEY_SLOT, SPARE_SKEY_SLOT};
 
 impl PsTree {
-    /// Sweeps the next `pages` pages in key order, after the key in `position`: collects garbage and joins pages that have
-    /// become small. Advances `position`, which is empty at the start and at the end of a round.
+    /// Sweeps about the next `keys` keys after the key in `position`: collects garbage, shortens pages, and moves single
+    /// entries into records. Advances `position`, which is empty at the start and at the end of a
+    /// round.
     ///
-    /// Splits collect garbage only where entries are added.
+    /// Inserts collect garbage only in the page of their key.
     ///
     /// # Errors
     /// `NoSpace` from the region, `Corruption`.
@@ -24,58 +26,47 @@ impl PsTree {
         &self,
         writer: &RegionWriter<'_>,
         position: &mut Vec<u8>,
-        pages: usize,
+        keys: usize,
         obsolescence: &dyn Obsolescence,
         oldest_in_use: SequenceNumber,
     ) -> Result<()> {
         let _pin = self.region.pin();
         let mut batch = Vec::new();
-        for _ in 0..pages {
+        let mut visited = 0;
+        while visited < keys {
             batch.clear();
             let from = if position.is_empty() { ScanStart::First } else { ScanStart::After(position) };
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
-            let Some(&seed) = batch.first() else {
+            if batch.is_empty() {
                 position.clear();
                 return Ok(());
-            };
-            position.clear();
-            record::read_key(&self.region, seed, position)?;
-            let Some(page) = self.newest_group(seed)?.map(GroupPointer::page) else {
-                let key = position.clone();
-                self.remove_key(writer, &key, seed)?;
-                continue;
-            };
-            self.advance_past_page(page, &mut batch, position)?;
-            let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
-            rewrite.run(page, seed, None)?;
+            }
+            visited += batch.len();
+            for &found in &batch {
+                position.clear();
+                record::read_key(&self.region, found, position)?;
+                let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
+                self.sweep_key(writer, position, found, rewrite)?;
+            }
         }
         Ok(())
     }
 
-    /// Sets `position` to the last key that points to `page`; `batch` holds the keys from there on.
-    fn advance_past_page(&self, page: Place, batch: &mut Vec<Place>, position: &mut Vec<u8>) -> Result<()> {
-        let mut last = None;
-        while !batch.is_empty() {
-            for &found in batch.iter() {
-                match self.newest_group(found)? {
-                    Some(newest) if newest.page() != page => {
-                        return last.map_or(Ok(()), |last| self.set_position(last, position));
-                    }
-                    _ => last = Some(found),
-                }
+    fn sweep_key(
+        &self,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        found: Place,
+        rewrite: Rewrite<'_, '_, '_>,
+    ) -> Result<()> {
+        let seen = record::value(&self.region, found)?;
+        match record::content_of(found, seen)? {
+            KeyContent::Removed => self.remove_key(writer, key, found),
+            KeyContent::Inline(header) => {
+                rewrite.sweep_inline(key, InlineRecord { record: found, seen, header }).map(drop)
             }
-            if let Some(last) = last {
-                self.set_position(last, position)?;
-            }
-            batch.clear();
-            self.skeys.scan(&self.region, ScanStart::After(position), Direction::Up, batch)?;
+            KeyContent::Pages(newest) => rewrite.run(found, newest.page(), None).map(drop),
         }
-        Ok(())
-    }
-
-    fn set_position(&self, found: Place, position: &mut Vec<u8>) -> Result<()> {
-        position.clear();
-        record::read_key(&self.region, found, position)
     }
 
     /// Rebuilds the SKey layer if its nodes have become sparse; nodes are never joined otherwise. Returns whether it did.

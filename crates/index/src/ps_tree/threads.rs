@@ -171,7 +171,7 @@ fn run(load: Load) {
             while !shared.stop.load(Ordering::SeqCst) {
                 let oldest = shared.done.iter().map(|done| done.load(Ordering::SeqCst)).min().unwrap();
                 let region_writer = shared.tree.region().writer();
-                shared.tree.sweep(&region_writer, &mut position, 3, &shared.versions, oldest).unwrap();
+                shared.tree.sweep(&region_writer, &mut position, 24, &shared.versions, oldest).unwrap();
                 rounds += 1;
                 if rounds.is_multiple_of(50) {
                     assert!(shared.tree.compact_keys_if(&region_writer, |_| true).unwrap());

@@ -16,8 +16,8 @@ use crate::query::Order;
 use crate::validation::Verdict;
 use crate::version_table::VersionTable;
 
-/// Pages that a sweep visits before checkpoints may begin.
-const PAGES_PER_STEP: usize = 64;
+/// Secondary keys that a sweep visits before checkpoints may begin.
+const KEYS_PER_STEP: usize = 512;
 /// Entries visited between two calls of `may_continue`.
 const ENTRIES_PER_STEP: usize = 1024;
 
@@ -56,7 +56,7 @@ impl Sweep<'_> {
                 return Ok(SweepOutcome::Interrupted);
             }
             let writer = self.region.writer();
-            self.tree.sweep(&writer, &mut position, PAGES_PER_STEP, &tracker, self.oldest_in_use)?;
+            self.tree.sweep(&writer, &mut position, KEYS_PER_STEP, &tracker, self.oldest_in_use)?;
             tracker.note_removed(&writer)?;
             if position.is_empty() {
                 self.tree.compact_keys(&writer)?;

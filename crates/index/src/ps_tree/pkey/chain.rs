@@ -3,11 +3,13 @@
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, Word};
 
+use super::content::KeyContent;
 use super::damage;
 use super::entry::{self, EntryBody, EntryHeader, HEADER_BYTES};
 use super::group::{self, GroupCounts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::{self, sealed_page_of};
-use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
+use super::pointer::{EntryPlace, GroupPlace};
+use crate::ps_tree::skey::record;
 use crate::short_bytes::{InlineKey, SHORT_KEY_BYTES};
 
 /// Maximum number of consecutive groups whose entries all have one sequence number; more form a cycle.
@@ -38,6 +40,8 @@ pub(crate) struct ChainReader<'r> {
     equal_groups: u32,
     groups: u32,
     pages: u32,
+    /// The inline entry of the record at `page`, before it was read.
+    inline: Option<EntryHeader>,
 }
 
 /// An entry of a chain.
@@ -49,14 +53,25 @@ pub(crate) struct ChainEntry {
 }
 
 impl<'r> ChainReader<'r> {
-    /// Starts at the newest group of a key. Head pages are `page_bytes` long.
-    pub(crate) fn new(region: &'r Region, newest: GroupPointer, page_bytes: usize) -> Result<Self> {
-        let page = newest.page();
+    /// Starts at the newest entry of the key with the record `record`; `None` if the key is being removed.
+    pub(crate) fn of(region: &'r Region, record: Place) -> Result<Option<Self>> {
+        Self::new(region, record, record::content(region, record)?)
+    }
+
+    /// As [`of`](Self::of), for the content that was read from the record.
+    #[inline]
+    pub(crate) fn new(region: &'r Region, record: Place, content: KeyContent) -> Result<Option<Self>> {
+        let (page, page_bytes, inline) = match content {
+            KeyContent::Removed => return Ok(None),
+            KeyContent::Inline(header) => (record, 0, Some(header)),
+            KeyContent::Pages(newest) => (newest.page(), newest.page_bytes(), None),
+        };
         let mut reader = Self {
             region,
             page,
-            words: region.words_uncounted(page, page_bytes)?,
+            words: if page_bytes == 0 { &[] } else { region.words_uncounted(page, page_bytes)? },
             in_head: true,
+            inline,
             place: GroupPlace::default(),
             next: 0,
             end: 0,
@@ -64,10 +79,12 @@ impl<'r> ChainReader<'r> {
             bound: MAX_SEQUENCE,
             equal_groups: 0,
             groups: 0,
-            pages: 1,
+            pages: u32::from(inline.is_none()),
         };
-        reader.enter(newest.at())?;
-        Ok(reader)
+        if let KeyContent::Pages(newest) = content {
+            reader.enter(newest.at())?;
+        }
+        Ok(Some(reader))
     }
 
     /// Moves to the start of a group of the page.
@@ -143,6 +160,9 @@ impl<'r> ChainReader<'r> {
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<ChainEntry>> {
         while self.next >= self.end {
+            if let Some(header) = self.inline.take() {
+                return Ok(Some(ChainEntry { header, at: self.page, place: EntryPlace::inline(self.page) }));
+            }
             if !self.next_group()? {
                 return Ok(None);
             }
@@ -169,6 +189,9 @@ impl<'r> ChainReader<'r> {
         if !header.is_plain() || bytes > SHORT_KEY_BYTES {
             return append_long_key(self.region, found, long);
         }
+        if found.place.is_inline() {
+            return inline_key(self.region, found, long);
+        }
         let from = self.next - bytes.div_ceil(8);
         let words = self.words.get(from..).and_then(|words| words.first_chunk::<{ SHORT_KEY_BYTES / 8 }>());
         let Some(words) = words else { return append_long_key(self.region, found, long) };
@@ -187,9 +210,21 @@ impl<'r> ChainReader<'r> {
     }
 }
 
-/// The sequence number of the newest entry of a key.
-pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<SequenceNumber> {
-    let group = newest.at();
+/// The short plain primary key of an inline entry. `buffer` is unchanged afterwards.
+#[inline(never)]
+fn inline_key(region: &Region, found: &ChainEntry, buffer: &mut Vec<u8>) -> Result<InlineKey> {
+    let start = buffer.len();
+    record::read_body(region, found.at, found.header, buffer)?;
+    let mut short = [0; SHORT_KEY_BYTES];
+    let key = buffer.get(start..).unwrap_or_default();
+    short.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    let bytes = key.len();
+    buffer.truncate(start);
+    Ok(InlineKey { start: 0, bytes, short })
+}
+
+/// The sequence number of the newest entry of the group at `group`.
+pub(crate) fn newest_sequence(region: &Region, group: Place) -> Result<SequenceNumber> {
     let words = region.words(group, LONG_HEADER_BYTES + HEADER_BYTES)?;
     let entry = usize::from(words.first().is_some_and(|link| group::is_long(link.acquire()))) + 1;
     let header = words.get(entry).and_then(|word| EntryHeader::parse(word.get()));
@@ -212,11 +247,15 @@ pub(crate) fn read_body<'o>(
     out: &'o mut Vec<u8>,
 ) -> Result<EntryBody<'o>> {
     out.clear();
-    let bytes = found.header.body_bytes();
-    for word in region.words(found.at + HEADER_BYTES as Place, bytes)? {
-        out.extend_from_slice(&word.get().to_le_bytes());
+    if found.place.is_inline() {
+        record::read_body(region, found.at, found.header, out)?;
+    } else {
+        let bytes = found.header.body_bytes();
+        for word in region.words(found.at + HEADER_BYTES as Place, bytes)? {
+            out.extend_from_slice(&word.get().to_le_bytes());
+        }
+        out.truncate(bytes);
     }
-    out.truncate(bytes);
     if found.header.is_overflow() {
         let body = std::mem::take(out);
         return entry::read_extent(region, &body, out);

@@ -55,6 +55,12 @@ impl EntryHeader {
         (header.sequence() != 0).then_some(header)
     }
 
+    /// The header as a word.
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
     /// The header in `word`, unchecked; the caller has it checked later.
     #[cfg(feature = "paper")]
     #[inline]

@@ -1,11 +1,12 @@
-//! Distribution of groups over pages in a rewrite (Perseid §4.2.2, split).
+//! Sizes of pages in a rewrite (Perseid §4.2.2, split).
 
-use super::page::{HEAD_HEADER_BYTES, SEALED_HEADER_BYTES};
+use super::page::{HEAD_HEADER_BYTES, PAGE_UNIT_BYTES, SEALED_HEADER_BYTES};
+use crate::ps_tree::skey::record::MAX_SMALL_BYTES;
 
-/// Sizes derived from the length of head pages.
+/// Sizes derived from the maximum length of head pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageSizes {
-    /// Length of a head page in bytes.
+    /// Maximum length of a head page in bytes.
     pub(crate) page_bytes: usize,
 }
 
@@ -35,40 +36,23 @@ impl PageSizes {
         self.capacity() / 8
     }
 
-    /// Threshold in bytes above which a page is split.
-    fn split_above(self) -> usize {
-        self.capacity() * 7 / 10
+    /// Length of a new head page for a group of `bytes` bytes with `count` entries; `is_sealed`: the key has sealed pages.
+    ///
+    /// A key with two entries gets no room: most values with two entries have an obsolete one. With more entries, room
+    /// for a third more is left, so that the rewrites of a growing key copy a constant number of bytes per entry.
+    pub(crate) fn head_page_bytes(self, bytes: usize, count: usize, is_sealed: bool) -> usize {
+        let needed = HEAD_HEADER_BYTES + bytes;
+        let room = if count > 2 { needed / 3 + 24 } else { 0 };
+        let wanted = if is_sealed { self.page_bytes } else { (needed + room).next_multiple_of(8) };
+        if wanted <= MAX_SMALL_BYTES {
+            return wanted;
+        }
+        wanted.next_multiple_of(PAGE_UNIT_BYTES).min(self.page_bytes)
     }
 
-    /// Distributes groups of these sizes, in key order, over head pages. Returns the number of groups per page.
-    ///
-    /// A page with much free space is not split. `ascending`: the new entry is above all keys of the page; keys inserted in
-    /// ascending order then leave full pages.
-    pub(crate) fn distribute(self, sizes: &[usize], ascending: bool) -> Vec<usize> {
-        let total: usize = sizes.iter().sum();
-        if sizes.is_empty() {
-            return Vec::new();
-        }
-        if total <= self.split_above() || sizes.len() == 1 {
-            return vec![sizes.len()];
-        }
-        let pages = (total.div_ceil(self.split_above())).max(2);
-        let share = if ascending { self.capacity() * 9 / 10 } else { total / pages };
-        let mut counts = Vec::new();
-        let (mut bytes, mut count) = (0, 0);
-        for (index, &size) in sizes.iter().enumerate() {
-            let is_last = index + 1 == sizes.len();
-            // The group goes to the side with the smaller part of it beyond the share.
-            let over = bytes + size / 2 > share || bytes + size > self.capacity();
-            if count > 0 && (over || ascending && is_last && counts.is_empty()) {
-                counts.push(count);
-                (bytes, count) = (0, 0);
-            }
-            bytes += size;
-            count += 1;
-        }
-        counts.push(count);
-        counts
+    /// Whether a head page of `page_bytes` bytes is longer than a new one would be, by enough for a rewrite.
+    pub(crate) fn is_loose(self, page_bytes: usize, new_bytes: usize) -> bool {
+        page_bytes > new_bytes + new_bytes / 4 + 16
     }
 
     /// The bytes per sealed page that distribute `total` bytes of entries of one key evenly; the largest entry has `largest`
@@ -87,51 +71,20 @@ mod tests {
     const SIZES: PageSizes = PageSizes { page_bytes: 1024 };
 
     #[test]
-    fn a_page_is_split_near_the_middle() {
-        assert_eq!(SIZES.distribute(&[], false), Vec::<usize>::new());
-        assert_eq!(SIZES.distribute(&[100; 4], false), [4]);
-        assert_eq!(SIZES.distribute(&[100; 10], false), [5, 5]);
-        assert_eq!(SIZES.distribute(&[500, 100, 100, 100, 100], false), [1, 4]);
-        assert_eq!(SIZES.distribute(&[100, 100, 100, 100, 500], false), [4, 1]);
-        assert_eq!(SIZES.distribute(&[1000], false), [1]);
-        assert_eq!(SIZES.distribute(&[500, 500], false), [1, 1]);
-    }
-
-    #[test]
-    fn ascending_keys_leave_full_pages() {
-        assert_eq!(SIZES.distribute(&[100; 9], true), [8, 1]);
-        assert_eq!(SIZES.distribute(&[100; 10], true), [9, 1]);
-    }
-
-    #[test]
-    fn every_distribution_fits_into_pages() {
-        let mut state = 7_u64;
-        for _ in 0..20_000 {
-            let mut next = |below: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 33) % below
-            };
-            let count = 1 + next(30) as usize;
-            let limit = SIZES.seal_above() as u64 + 16;
-            let sizes: Vec<usize> = (0..count).map(|_| 16 + next(limit - 16) as usize).collect();
-            let ascending = next(2) == 0;
-            let counts = SIZES.distribute(&sizes, ascending);
-            let total: usize = sizes.iter().sum();
-            assert_eq!(counts.iter().sum::<usize>(), count);
-            let mut rest = &sizes[..];
-            for count in counts {
-                assert!(count > 0);
-                let (page, more) = rest.split_at(count);
-                let bytes = page.iter().sum::<usize>();
-                assert!(bytes <= SIZES.capacity(), "{sizes:?}");
-                // With ascending keys, the last page takes the next inserts.
-                let is_filled = ascending && !more.is_empty();
-                assert!(
-                    is_filled || total > SIZES.capacity() || bytes + SIZES.capacity() / 5 <= SIZES.capacity()
-                );
-                rest = more;
+    fn head_pages_hold_their_group_and_grow_up_to_the_limit() {
+        for sizes in [512, 1024, 2048, 4096].map(|page_bytes| PageSizes { page_bytes }) {
+            for bytes in (24..=sizes.capacity()).step_by(8) {
+                for count in [1, 2, 3, 40] {
+                    let page = sizes.head_page_bytes(bytes, count, false);
+                    assert!(page >= HEAD_HEADER_BYTES + bytes && page <= sizes.page_bytes, "{bytes}");
+                    assert!(page <= MAX_SMALL_BYTES || page.is_multiple_of(PAGE_UNIT_BYTES), "{page}");
+                    assert!(!sizes.is_loose(page, page));
+                }
+                assert_eq!(sizes.head_page_bytes(bytes, 3, true), sizes.page_bytes);
             }
         }
+        assert_eq!(SIZES.head_page_bytes(48, 2, false), 64);
+        assert!(SIZES.is_loose(120, 64) && !SIZES.is_loose(80, 64));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The PKey layer: the primary keys of each secondary key, in pages that neighbouring keys share
-//! (Perseid §4.2).
+//! The PKey layer: the primary keys of the secondary keys with several entries, in pages of each key (Perseid §4.2).
 
 pub(crate) mod chain;
+pub(crate) mod content;
 pub(crate) mod entry;
 pub(crate) mod group;
 pub(crate) mod layout;

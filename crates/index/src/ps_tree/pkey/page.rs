@@ -1,13 +1,13 @@
-//! PKey pages (Perseid §4.2.1): a *head page* takes appends for neighbouring secondary keys, a *sealed page*
-//! holds one group of one key.
+//! PKey pages (Perseid §4.2.1): a *head page* takes appends for its secondary key, a *sealed page* holds one group of older
+//! entries.
 //!
 //! ```text
-//! head page   := header tail group*         `page_bytes` long
+//! head page   := header tail group*         as long as its groups need, with room for more, up to `page_bytes`
 //! sealed page := header tail examined pages group    as long as its group needs, a multiple of 256 bytes
 //!
 //! header    bits  0..8   kind: 0x50 head, 0x51 sealed
-//!           bits  8..16  length of the page / 256
-//!           bit      16  retired: the page was replaced, nothing in it changes any more
+//!           bits  8..24  length of the page / 8
+//!           bit      24  retired: the page was replaced, nothing in it changes any more
 //!           bits 32..64  checksum of kind, length and place
 //! tail      offset of the first free word of the page, in words
 //! examined  sealed: place of the group of this chain after which garbage collection continues, 0 for this page
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! # Rules
-//! - The newest group of a key lies in a head page, all its older groups there or in sealed pages.
-//! - The keys whose newest group is in one head page are neighbours in the SKey layer.
+//! - A page belongs to one key. Its newest group lies in its head page, the older groups there or in its sealed pages.
+//! - A head page up to 512 bytes lies in the heap of records, a longer one is a multiple of 256 bytes.
 //! - Space is allocated by a compare-and-swap on the tail, written, made durable together with the tail, and only then
 //!   linked. Unlinked groups that a crash leaves are garbage until the page is rewritten.
 
@@ -28,13 +28,13 @@ use super::pointer::check_place;
 
 const HEAD: u64 = 0x50;
 const SEALED: u64 = 0x51;
-const RETIRED: u64 = 1 << 16;
+const RETIRED: u64 = 1 << 24;
 
 /// Bytes before the first group of a head page.
 pub(crate) const HEAD_HEADER_BYTES: usize = 16;
 /// Bytes before the group of a sealed page.
 pub(crate) const SEALED_HEADER_BYTES: usize = 32;
-/// Pages are multiples of this.
+/// Sealed pages, and head pages of more than 512 bytes, are multiples of this.
 pub(crate) const PAGE_UNIT_BYTES: usize = 256;
 
 const TAIL_AT: Place = 8;
@@ -51,7 +51,7 @@ pub(crate) struct PageHeader {
 
 /// The header word of the page at `at`.
 fn header_word(at: Place, kind: u64, bytes: usize) -> u64 {
-    let low = kind | ((bytes / PAGE_UNIT_BYTES) as u64) << 8;
+    let low = kind | ((bytes / 8) as u64) << 8;
     let hash = (at ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93);
     low | (hash ^ hash >> 32) << 32
 }
@@ -61,7 +61,7 @@ fn header_word(at: Place, kind: u64, bytes: usize) -> u64 {
 /// # Errors
 /// `Corruption` if it is invalid.
 pub(crate) fn parse_header(at: Place, word: u64) -> Result<PageHeader> {
-    let bytes = (word >> 8 & 0xff) as usize * PAGE_UNIT_BYTES;
+    let bytes = (word >> 8 & 0xffff) as usize * 8;
     let kind = word & 0xff;
     if kind != HEAD && kind != SEALED || bytes == 0 || header_word(at, kind, bytes) != word & !RETIRED {
         return Err(damage(at, "the header of a PKey page"));

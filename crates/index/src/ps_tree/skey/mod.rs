@@ -94,6 +94,20 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
         record: Place,
     ) -> Result<SkeyInserted>;
 
+    /// Replaces the record `old` of `key` by `new`, which has the same key and is durable. The map is durable on return. False if
+    /// the record of the key is not `old`.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn replace(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        old: Place,
+        new: Place,
+    ) -> Result<bool>;
+
     /// Removes `record` of `key` from the map, durably. False if it was absent.
     ///
     /// # Errors

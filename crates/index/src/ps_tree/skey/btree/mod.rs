@@ -469,6 +469,25 @@ impl SkeyLayer for BTree {
         Ok(true)
     }
 
+    fn replace(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        old: Place,
+        new: Place,
+    ) -> Result<bool> {
+        let target = SearchTarget::at(key);
+        let (node, _guard) = self.lock_node(region, writer, &target, 0)?;
+        let mut locked = BTreeNodeWriter::new(region, writer, self.open_count, node)?;
+        let before = locked.view.slots_before(&target)?;
+        if locked.view.record_at(&target, before)? != Some(old) {
+            return Ok(false);
+        }
+        locked.replace(before - 1, new)?;
+        Ok(true)
+    }
+
     fn estimate(&self, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
         let levels = self.levels(region)?;
         let low = SearchTarget::below(low);

@@ -455,6 +455,13 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.end(count + 1)
     }
 
+    /// Points the slot at `index` of a leaf to another record of the same key.
+    pub(super) fn replace(&mut self, index: usize, record: Place) -> Result<()> {
+        self.begin()?;
+        self.set_pointer(index, record)?;
+        self.end(self.view.count())
+    }
+
     /// Removes the slot at `index`.
     pub(super) fn remove(&mut self, index: usize) -> Result<()> {
         let count = self.view.count();

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
-use super::super::record::{self, record_bytes};
+use super::super::record;
 use super::super::{SkeyStats, record::head_of};
 use super::BTree;
 use super::node::{BTreeSlot, NODE_BYTES};
@@ -62,7 +62,7 @@ pub(super) fn walk(
             check_count(limit, node, stats.nodes)?;
             stats.node_bytes += NODE_BYTES as u64;
             let mut record = |record: Place| -> Result<()> {
-                let bytes = record_bytes(record::key_length(region, record)?);
+                let bytes = record::bytes_of(region, record)?;
                 stats.record_bytes += bytes as u64;
                 visit(record, bytes)
             };

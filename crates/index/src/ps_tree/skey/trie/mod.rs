@@ -403,6 +403,34 @@ impl Trie {
     }
 }
 
+impl Trie {
+    /// Changes the entry of `key` if its record is `record`; returns whether it is.
+    fn change_entry(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        record: Place,
+        change: impl FnOnce(&mut TrieNodeWriter<'_, '_>, usize) -> Result<()>,
+    ) -> Result<bool> {
+        loop {
+            let (path, slice) = self.path_of(region, key)?;
+            let (node, _guard) = self.lock_node(region, writer, &path, slice, 0)?;
+            let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
+            let view = locked.view();
+            let (below, equal) = view.search(slice);
+            match view.entry(below).filter(|_| equal) {
+                Some(entry) if entry.value & LAYER != 0 => {}
+                Some(entry) if entry.value == record => {
+                    change(&mut locked, below)?;
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
 /// A node without siblings, the first of its level.
 fn empty_node(level: u8, entries: &[TrieEntry]) -> NewTrieNode<'_> {
     NewTrieNode { level, sibling: 0, low: FIRST, leftmost: 0, entries }
@@ -476,22 +504,19 @@ impl SkeyLayer for Trie {
         }
     }
 
+    fn replace(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        old: Place,
+        new: Place,
+    ) -> Result<bool> {
+        self.change_entry(region, writer, key, old, |node, index| node.set_value(index, new))
+    }
+
     fn remove(&self, region: &Region, writer: &RegionWriter<'_>, key: &[u8], record: Place) -> Result<bool> {
-        loop {
-            let (path, slice) = self.path_of(region, key)?;
-            let (node, _guard) = self.lock_node(region, writer, &path, slice, 0)?;
-            let mut locked = TrieNodeWriter::new(region, writer, self.open_count, node)?;
-            let view = locked.view();
-            let (below, equal) = view.search(slice);
-            match view.entry(below).filter(|_| equal) {
-                Some(entry) if entry.value & LAYER != 0 => {}
-                Some(entry) if entry.value == record => {
-                    locked.remove(below)?;
-                    return Ok(true);
-                }
-                _ => return Ok(false),
-            }
-        }
+        self.change_entry(region, writer, key, record, |node, index| node.remove(index))
     }
 
     fn estimate(&self, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {

@@ -3,7 +3,7 @@
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region};
 
-use super::super::record::{self, record_bytes};
+use super::super::record;
 use super::super::{Direction, ScanStart, SkeyLayer, SkeyStats};
 use super::node::{LAYER, NODE_BYTES, Slice, TrieEntry};
 use super::{FIRST, Trie};
@@ -61,7 +61,7 @@ pub(super) fn walk(
             return Ok(());
         }
         for entry in entries.iter().filter(|entry| entry.value & LAYER == 0) {
-            let bytes = record_bytes(record::key_length(region, entry.value)?);
+            let bytes = record::bytes_of(region, entry.value)?;
             stats.keys += 1;
             stats.record_bytes += bytes as u64;
             visit(entry.value, bytes)?;

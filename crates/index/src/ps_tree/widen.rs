@@ -1,0 +1,123 @@
+//! The second entry of a key, whose first one lies in its record, and the way back.
+
+use std::cmp::Ordering;
+
+use bolide_base::Result;
+use bolide_storage::pmem::Place;
+
+use super::append::NewGroup;
+use super::pkey::content::MAX_INLINE_BODY_BYTES;
+use super::pkey::damage;
+use super::pkey::entry::EntryHeader;
+use super::pkey::group;
+use super::rewrite::{KeyRun, Rewrite};
+use super::skey::record;
+
+/// A record with an inline entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InlineRecord {
+    pub(super) record: Place,
+    /// Its value, with the header of the entry.
+    pub(super) seen: u64,
+    pub(super) header: EntryHeader,
+}
+
+/// The outcome of an attempt to add an entry to a record with an inline entry.
+pub(super) enum InlineOutcome {
+    Done,
+    /// The record has this entry.
+    Present,
+    /// The record has changed, or its obsolete entry was removed with it.
+    Retry,
+}
+
+impl InlineRecord {
+    /// The entry as it is stored in a group.
+    fn entry(&self, tree: &super::PsTree) -> Result<Vec<u8>> {
+        let mut entry = self.header.word().to_le_bytes().to_vec();
+        record::read_body(&tree.region, self.record, self.header, &mut entry)?;
+        entry.resize(self.header.entry_bytes(), 0);
+        Ok(entry)
+    }
+}
+
+impl Rewrite<'_, '_, '_> {
+    /// Adds `entry` to a key with an inline entry: both go to a page of the key. An obsolete inline entry is removed with its
+    /// key instead.
+    pub(super) fn add_to_inline(
+        mut self,
+        secondary_key: &[u8],
+        inline: InlineRecord,
+        entry: &[u8],
+    ) -> Result<InlineOutcome> {
+        let tree = self.tree;
+        let old = inline.entry(tree)?;
+        let Some((header, added)) = group::split_entries(entry).next() else {
+            return Ok(InlineOutcome::Present);
+        };
+        if header.sequence() == inline.header.sequence()
+            && self.same_primary_key((inline.header, &old), (header, added))?
+        {
+            return Ok(InlineOutcome::Present);
+        }
+        if self.remove_if_obsolete(secondary_key, inline, &old)? {
+            return Ok(InlineOutcome::Retry);
+        }
+        let entries = match header.sequence().cmp(&inline.header.sequence()) {
+            Ordering::Less => [&old, added].concat(),
+            _ => [added, &old].concat(),
+        };
+        let page = tree.write_head_page(self.writer, &NewGroup { entries: &entries, count: 2, older: 0 })?;
+        self.writer.fence();
+        if self.writer.compare_exchange(inline.record, inline.seen, page.word())?.is_err() {
+            tree.heap.free_unused(self.writer, page.page(), page.page_bytes());
+            return Ok(InlineOutcome::Retry);
+        }
+        self.writer.persist(inline.record, 8)?;
+        self.writer.fence();
+        Ok(InlineOutcome::Done)
+    }
+
+    /// Removes the inline entry of a record and its key if the entry is obsolete. False also if the record has changed.
+    pub(super) fn sweep_inline(mut self, secondary_key: &[u8], inline: InlineRecord) -> Result<bool> {
+        if !self.may_have_obsolete && !inline.header.is_obsolete() {
+            return Ok(false);
+        }
+        let entry = inline.entry(self.tree)?;
+        self.remove_if_obsolete(secondary_key, inline, &entry)
+    }
+
+    fn remove_if_obsolete(&mut self, key: &[u8], inline: InlineRecord, entry: &[u8]) -> Result<bool> {
+        let is_wanted = self.is_wanted(inline.header, entry)?;
+        let removed = !is_wanted && self.tree.remove_inline(self.writer, key, inline.record, inline.seen)?;
+        if removed {
+            self.release(&[])?;
+        }
+        self.removed.clear();
+        Ok(removed)
+    }
+
+    /// Whether a key has one entry left, and that may lie in its record.
+    pub(super) fn fits_into_record(run: &KeyRun) -> bool {
+        let is_short = |header: EntryHeader| header.body_bytes() <= MAX_INLINE_BODY_BYTES;
+        run.count == 1 && run.older == 0 && group::headers(&run.entries).all(is_short)
+    }
+
+    /// Replaces the record of a key with one entry left by a record with this entry inline. False if the entry is too long
+    /// or the key has others.
+    pub(super) fn narrow(&mut self, key: &[u8], run: &KeyRun) -> Result<bool> {
+        let tree = self.tree;
+        if !Self::fits_into_record(run) {
+            return Ok(false);
+        }
+        let new = tree.heap.put_inline(self.writer, &tree.region, key, &run.entries)?;
+        self.writer.fence();
+        let _changes = tree.key_changes.read();
+        if !tree.skeys.replace(&tree.region, self.writer, key, run.record, new)? {
+            return Err(damage(run.record, "a key that is not in the SKey layer"));
+        }
+        // The old record still points to the old page, for readers that found it before. Writers find that page retired.
+        tree.hints.invalidate(key);
+        Ok(true)
+    }
+}
