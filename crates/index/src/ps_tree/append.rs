@@ -19,6 +19,8 @@ pub(super) enum AppendOutcome {
     Done,
     /// A concurrent change invalidated the attempt.
     Retry,
+    /// The leaf of the new key has no room.
+    LeafFull,
     /// The page of the key, with this newest group, has no room.
     PageFull(GroupPointer),
     /// The key has an entry that is not older; its newest group.
@@ -102,29 +104,27 @@ impl PsTree {
         Ok(None)
     }
 
-    /// Adds a new key with its first entry.
+    /// Adds a new key with its first entry. `LeafFull` only if no leaf of the SKey layer may be split.
     pub(super) fn append_new(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         entry: &[u8],
+        may_split: bool,
     ) -> Result<AppendOutcome> {
         let (new, page) = self.new_record(writer, secondary_key, entry)?;
         writer.fence();
         let _changes = self.key_changes.read();
-        match self.skeys.insert(&self.region, writer, secondary_key, new)? {
-            SkeyInserted::New => {
-                self.count_keys(1);
-                Ok(AppendOutcome::Done)
-            }
-            SkeyInserted::Present(_) => {
-                if let Some(page) = page {
-                    self.heap.free_unused(writer, page.page(), page.page_bytes());
-                }
-                self.heap.free_unlinked(writer, &self.region, new)?;
-                Ok(AppendOutcome::Retry)
-            }
+        let inserted = self.skeys.insert(&self.region, writer, secondary_key, new, may_split)?;
+        if inserted == SkeyInserted::New {
+            self.count_keys(1);
+            return Ok(AppendOutcome::Done);
         }
+        if let Some(page) = page {
+            self.heap.free_unused(writer, page.page(), page.page_bytes());
+        }
+        self.heap.free_unlinked(writer, &self.region, new)?;
+        Ok(if inserted == SkeyInserted::Full { AppendOutcome::LeafFull } else { AppendOutcome::Retry })
     }
 
     /// Writes the record of a key with one entry, and the page for it if the entry is too long for the record. Both become

@@ -175,7 +175,7 @@ mod tests {
 
     use bolide_storage::pmem::RegionOptions;
 
-    use super::super::skey::record::KeyHeap;
+    use super::super::skey::heap::KeyHeap;
     use super::*;
 
     fn key(number: u64) -> [u8; 9] {

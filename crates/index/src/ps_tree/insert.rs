@@ -50,11 +50,17 @@ impl PsTree {
         let limit = self.sizes.inline_limit();
         entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
         let rewrite = || Rewrite::new(self, writer, obsolescence, oldest_in_use);
-        let mut spins = 0;
+        // Before a leaf is split, its garbage is collected.
+        let mut may_split = !obsolescence.may_have_obsolete();
+        let (mut spins, mut is_widened) = (0, false);
         loop {
             let Some(found) = self.record_of(secondary_key)? else {
-                match self.append_new(writer, secondary_key, &entry)? {
+                match self.append_new(writer, secondary_key, &entry, may_split)? {
                     AppendOutcome::Done => break,
+                    AppendOutcome::LeafFull => {
+                        may_split = true;
+                        self.sweep_leaf(writer, secondary_key, obsolescence, oldest_in_use)?;
+                    }
                     _ => sync::wait(&mut spins),
                 }
                 continue;
@@ -69,7 +75,10 @@ impl PsTree {
                 KeyContent::Inline(header) => {
                     let inline = InlineRecord { record: found, seen, header };
                     match rewrite().add_to_inline(secondary_key, inline, &entry)? {
-                        InlineOutcome::Done => break,
+                        InlineOutcome::Done => {
+                            is_widened = true;
+                            break;
+                        }
                         InlineOutcome::Present => {
                             self.drop_unused_extent(writer, &entry)?;
                             return Ok(PsInserted::Present);
@@ -84,7 +93,7 @@ impl PsTree {
             };
             match attempt {
                 AppendOutcome::Done => break,
-                AppendOutcome::Retry => sync::wait(&mut spins),
+                AppendOutcome::Retry | AppendOutcome::LeafFull => sync::wait(&mut spins),
                 AppendOutcome::PageFull(newest) | AppendOutcome::NotNewest(newest) => {
                     if matches!(attempt, AppendOutcome::NotNewest(_))
                         && self.holds(found, primary_key, sequence)?
@@ -100,6 +109,9 @@ impl PsTree {
             }
         }
         self.count_entries(1);
+        if is_widened {
+            self.sweep_widened(writer, obsolescence, oldest_in_use)?;
+        }
         Ok(PsInserted::Added)
     }
 }

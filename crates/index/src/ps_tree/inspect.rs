@@ -13,7 +13,8 @@ use super::pkey::damage;
 use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES};
 use super::pkey::page::{self, sealed_page_of};
-use super::skey::record::{self, KeyHeap};
+use super::skey::heap::KeyHeap;
+use super::skey::record;
 use super::skey::{Direction, ScanStart, SkeyStats};
 
 /// The result of a check.

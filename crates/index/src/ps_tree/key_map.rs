@@ -10,7 +10,8 @@ use bolide_base::Result;
 use bolide_base::checksum::hash_key;
 use bolide_storage::pmem::{Pin, Place, Region, RegionWriter};
 
-use super::skey::record::{self, KeyHeap};
+use super::skey::heap::KeyHeap;
+use super::skey::record;
 use super::skey::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use super::{PsTree, SKEY_SLOT, SkeyKind, sync};
 
@@ -118,9 +119,9 @@ impl KeyMap {
     fn add(&self, writer: &RegionWriter<'_>, key: &[u8], value: u64) -> Result<bool> {
         let place = self.heap.put(writer, &self.region, key, value)?;
         writer.fence();
-        match self.skeys.insert(&self.region, writer, key, place)? {
+        match self.skeys.insert(&self.region, writer, key, place, true)? {
             SkeyInserted::New => Ok(true),
-            SkeyInserted::Present(_) => {
+            SkeyInserted::Present(_) | SkeyInserted::Full => {
                 self.heap.free_unlinked(writer, &self.region, place)?;
                 Ok(false)
             }

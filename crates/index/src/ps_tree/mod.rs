@@ -57,6 +57,7 @@ mod skey;
 mod sweep;
 mod widen;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ use pkey::locks::PageLocks;
 use pkey::page::PAGE_UNIT_BYTES;
 use skey::SkeyLayer;
 use skey::btree::BTree;
-use skey::record::KeyHeap;
+use skey::heap::KeyHeap;
 use skey::trie::Trie;
 
 /// Root slot with the format word.
@@ -219,6 +220,8 @@ pub struct PsTree {
     key_changes: RwLock<()>,
     /// Nodes of the SKey layer per 1024 keys after the last rebuild; 0 before.
     dense_nodes: AtomicU64,
+    /// Keys that recently got their second entry, the oldest first; see `widen`.
+    widened: sync::Mutex<VecDeque<Vec<u8>>>,
     keys: AtomicU64,
     entries: AtomicU64,
     rewrites: AtomicU64,
@@ -302,6 +305,7 @@ impl PsTree {
             locks: PageLocks::new(),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
+            widened: sync::Mutex::default(),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             rewrites: AtomicU64::new(0),

@@ -52,7 +52,30 @@ impl PsTree {
         Ok(())
     }
 
-    fn sweep_key(
+    /// Collects garbage among the keys of the full leaf of `key`.
+    pub(super) fn sweep_leaf(
+        &self,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        obsolescence: &dyn Obsolescence,
+        oldest_in_use: SequenceNumber,
+    ) -> Result<()> {
+        let (mut records, mut neighbour) = (Vec::new(), Vec::new());
+        self.skeys.leaf_of(&self.region, key, &mut records)?;
+        for found in records {
+            // Keys with pages collect their garbage themselves.
+            let seen = record::value(&self.region, found)?;
+            if let KeyContent::Inline(header) = record::content_of(found, seen)? {
+                neighbour.clear();
+                record::read_key(&self.region, found, &mut neighbour)?;
+                let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use);
+                rewrite.sweep_inline(&neighbour, InlineRecord { record: found, seen, header })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn sweep_key(
         &self,
         writer: &RegionWriter<'_>,
         key: &[u8],
@@ -115,7 +138,7 @@ impl PsTree {
             for &found in &batch {
                 key.clear();
                 record::read_key(region, found, &mut key)?;
-                fresh.insert(region, writer, &key, found)?;
+                fresh.insert(region, writer, &key, found, true)?;
                 records.insert(found);
             }
         }

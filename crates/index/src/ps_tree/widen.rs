@@ -2,16 +2,22 @@
 
 use std::cmp::Ordering;
 
-use bolide_base::Result;
-use bolide_storage::pmem::Place;
+use bolide_base::{ErrorKind, Result, SequenceNumber};
+use bolide_storage::pmem::{Place, RegionWriter};
 
+use super::PsTree;
 use super::append::NewGroup;
+use super::obsolescence::Obsolescence;
 use super::pkey::content::MAX_INLINE_BODY_BYTES;
 use super::pkey::damage;
 use super::pkey::entry::EntryHeader;
 use super::pkey::group;
 use super::rewrite::{KeyRun, Rewrite};
 use super::skey::record;
+
+/// Number of keys that wait for the collection of their first entry: readers of the latest state see the writes before by
+/// then.
+const MAX_WIDENED: usize = if cfg!(any(test, bolide_shuttle)) { 2 } else { 512 };
 
 /// A record with an inline entry.
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +37,36 @@ pub(super) enum InlineOutcome {
     Retry,
 }
 
+impl PsTree {
+    /// Collects garbage in a key that got its second entry some inserts ago. An update of a record that keeps its value makes
+    /// the first entry obsolete once all readers see the second.
+    pub(super) fn sweep_widened(
+        &self,
+        writer: &RegionWriter<'_>,
+        obsolescence: &dyn Obsolescence,
+        oldest_in_use: SequenceNumber,
+    ) -> Result<()> {
+        let key = {
+            let mut widened = self.widened.lock();
+            if widened.len() <= MAX_WIDENED {
+                return Ok(());
+            }
+            widened.pop_front()
+        };
+        let Some(key) = key else { return Ok(()) };
+        let Some(found) = self.skeys.find(&self.region, &key)? else { return Ok(()) };
+        let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
+        match self.sweep_key(writer, &key, found, rewrite) {
+            // The garbage stays for the next sweep.
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
+            swept => swept,
+        }
+    }
+}
+
 impl InlineRecord {
     /// The entry as it is stored in a group.
-    fn entry(&self, tree: &super::PsTree) -> Result<Vec<u8>> {
+    fn entry(&self, tree: &PsTree) -> Result<Vec<u8>> {
         let mut entry = self.header.word().to_le_bytes().to_vec();
         record::read_body(&tree.region, self.record, self.header, &mut entry)?;
         entry.resize(self.header.entry_bytes(), 0);
@@ -75,6 +108,7 @@ impl Rewrite<'_, '_, '_> {
         }
         self.writer.persist(inline.record, 8)?;
         self.writer.fence();
+        tree.widened.lock().push_back(secondary_key.to_vec());
         Ok(InlineOutcome::Done)
     }
 

@@ -1,7 +1,7 @@
 //! Sizes of pages in a rewrite (Perseid §4.2.2, split).
 
 use super::page::{HEAD_HEADER_BYTES, PAGE_UNIT_BYTES, SEALED_HEADER_BYTES};
-use crate::ps_tree::skey::record::MAX_SMALL_BYTES;
+use crate::ps_tree::skey::heap::MAX_SMALL_BYTES;
 
 /// Sizes derived from the maximum length of head pages.
 #[derive(Debug, Clone, Copy)]

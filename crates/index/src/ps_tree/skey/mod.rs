@@ -7,6 +7,7 @@
 //! key is found, or not yet, or no longer.
 
 pub(crate) mod btree;
+pub(crate) mod heap;
 mod ordered_stores;
 pub(crate) mod record;
 #[cfg(all(test, not(bolide_shuttle)))]
@@ -45,6 +46,8 @@ pub(crate) enum SkeyInserted {
     New,
     /// Another record of the key exists, and stays.
     Present(Place),
+    /// The leaf of the key has no room. Only if the caller did not allow a split.
+    Full,
 }
 
 /// Size and height of an SKey layer.
@@ -82,7 +85,8 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
         out: &mut Vec<Place>,
     ) -> Result<()>;
 
-    /// Inserts the record of `key`, which is durable, unless one exists. The map is durable on return.
+    /// Inserts the record of `key`, which is durable, unless one exists. The map is durable on return. A full leaf is split if
+    /// `may_split`.
     ///
     /// # Errors
     /// `NoSpace` from the region, and as [`find`](Self::find).
@@ -92,7 +96,14 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
+        may_split: bool,
     ) -> Result<SkeyInserted>;
+
+    /// Appends the records of the leaf that has or would have `key` to `out`.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn leaf_of(&self, region: &Region, key: &[u8], out: &mut Vec<Place>) -> Result<()>;
 
     /// Replaces the record `old` of `key` by `new`, which has the same key and is durable. The map is durable on return. False if
     /// the record of the key is not `old`.
@@ -128,7 +139,7 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
     fn walk(&self, region: &Region, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<SkeyStats>;
 
     /// The heap of the layer's own records, if it has any.
-    fn own_records(&self) -> Option<&record::KeyHeap>;
+    fn own_records(&self) -> Option<&heap::KeyHeap>;
 
     /// Bytes of a node.
     fn node_bytes(&self) -> usize;

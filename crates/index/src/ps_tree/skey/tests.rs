@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use bolide_storage::pmem::{CrashOutcome, Region, RegionOptions};
 
 use super::btree::BTree;
-use super::record::{self, KeyHeap};
+use super::heap::KeyHeap;
+use super::record;
 use super::trie::Trie;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer};
 use crate::ps_tree::SkeyKind;
@@ -23,7 +24,7 @@ fn add(region: &Region, layer: &dyn SkeyLayer, heap: &KeyHeap, key: &[u8]) {
     let writer = region.writer();
     let new = heap.put(&writer, region, key, 8).unwrap();
     writer.fence();
-    assert_eq!(layer.insert(region, &writer, key, new).unwrap(), SkeyInserted::New);
+    assert_eq!(layer.insert(region, &writer, key, new, true).unwrap(), SkeyInserted::New);
 }
 
 fn keys(region: &Region, layer: &dyn SkeyLayer, direction: Direction) -> Vec<Vec<u8>> {

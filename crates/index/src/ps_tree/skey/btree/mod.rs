@@ -16,7 +16,8 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 use self::node::{
     BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SLOTS, SearchTarget,
 };
-use super::record::{self, KeyHeap};
+use super::heap::KeyHeap;
+use super::record;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
@@ -440,6 +441,7 @@ impl SkeyLayer for BTree {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
+        may_split: bool,
     ) -> Result<SkeyInserted> {
         let target = SearchTarget::at(key);
         loop {
@@ -453,8 +455,17 @@ impl SkeyLayer for BTree {
                 locked.insert(before, BTreeSlot { head: record::head_of(key), pointer: record })?;
                 return Ok(SkeyInserted::New);
             }
+            if !may_split {
+                return Ok(SkeyInserted::Full);
+            }
             self.split(region, writer, node, guard, before == SLOTS)?;
         }
+    }
+
+    fn leaf_of(&self, region: &Region, key: &[u8], out: &mut Vec<Place>) -> Result<()> {
+        let node = self.descend(region, Some(&SearchTarget::at(key)), 0)?.node;
+        out.extend(self.read(region, node, |view| Ok(view.slots()))?.iter().map(|slot| slot.pointer));
+        Ok(())
     }
 
     fn remove(&self, region: &Region, writer: &RegionWriter<'_>, key: &[u8], record: Place) -> Result<bool> {

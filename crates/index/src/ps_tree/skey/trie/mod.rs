@@ -19,7 +19,8 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 use self::node::{
     ENTRIES, LAYER, LONGER, NODE_BYTES, NewTrieNode, Slice, TrieEntry, TrieNodeView, TrieNodeWriter,
 };
-use super::record::{self, KeyHeap};
+use super::heap::KeyHeap;
+use super::record;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
@@ -474,6 +475,7 @@ impl SkeyLayer for Trie {
         writer: &RegionWriter<'_>,
         key: &[u8],
         record: Place,
+        may_split: bool,
     ) -> Result<SkeyInserted> {
         loop {
             let (path, slice) = self.path_of(region, key)?;
@@ -499,9 +501,19 @@ impl SkeyLayer for Trie {
                     locked.insert(below, TrieEntry { slice, value: record })?;
                     return Ok(SkeyInserted::New);
                 }
+                None if !may_split => return Ok(SkeyInserted::Full),
                 None => self.split(region, writer, &path, (node, guard), below == ENTRIES)?,
             }
         }
+    }
+
+    fn leaf_of(&self, region: &Region, key: &[u8], out: &mut Vec<Place>) -> Result<()> {
+        let (path, slice) = self.path_of(region, key)?;
+        let Some(&(root, _)) = path.last() else { return Ok(()) };
+        let (node, _) = self.descend(region, root, LayerTarget::At(slice), 0)?;
+        let entries = self.read(region, node, |view| Ok(view.entries()))?;
+        out.extend(entries.iter().map(|entry| entry.value).filter(|value| value & LAYER == 0));
+        Ok(())
     }
 
     fn replace(
