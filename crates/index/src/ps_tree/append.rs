@@ -121,7 +121,7 @@ impl PsTree {
             return Ok(AppendOutcome::Done);
         }
         if let Some(page) = page {
-            self.heap.free_unused(writer, page.page(), page.page_bytes());
+            self.page_heap.free_unused(writer, page.page(), page.page_bytes());
         }
         self.heap.free_unlinked(writer, &self.region, new)?;
         Ok(if inserted == SkeyInserted::Full { AppendOutcome::LeafFull } else { AppendOutcome::Retry })
@@ -153,7 +153,7 @@ impl PsTree {
     ) -> Result<GroupPointer> {
         let bytes = group_bytes(new.count, new.entries.len());
         let page_bytes = self.sizes.head_page_bytes(bytes, new.count, new.older != 0);
-        let page = self.heap.allocate(writer, &self.region, page_bytes)?;
+        let page = self.page_heap.allocate(writer, &self.region, page_bytes)?;
         check_place(page, page_bytes)?;
         let at = page + page::HEAD_HEADER_BYTES as Place;
         let mut out = Vec::with_capacity(page::HEAD_HEADER_BYTES + bytes);

@@ -182,7 +182,7 @@ impl PsTree {
     }
 
     fn heaps(&self) -> impl Iterator<Item = &KeyHeap> {
-        [Some(&self.heap), self.skeys.own_records()].into_iter().flatten()
+        [Some(&self.heap), Some(&self.page_heap), self.skeys.own_records()].into_iter().flatten()
     }
 
     /// Numbers of secondary keys and entries: the stored counts plus the changes since the tree was opened. After a power cut

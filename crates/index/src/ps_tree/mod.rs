@@ -214,6 +214,8 @@ pub struct PsTree {
     sizes: PageSizes,
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
+    /// For short head pages: apart from the records, the pages that growing keys leave are neighbours.
+    page_heap: KeyHeap,
     hints: KeyHints,
     locks: PageLocks,
     /// Shared while keys are added or removed; exclusive while the SKey layer is rebuilt.
@@ -301,6 +303,7 @@ impl PsTree {
             sizes: PageSizes { page_bytes: options.page_bytes },
             skeys,
             heap: KeyHeap::new(),
+            page_heap: KeyHeap::new(),
             hints: KeyHints::new(0),
             locks: PageLocks::new(),
             key_changes: RwLock::default(),

@@ -188,7 +188,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     pub(super) fn release(&mut self, pages: &[(Place, usize)]) -> Result<()> {
         for &(at, bytes) in pages {
             page::retire(self.writer, at)?;
-            self.tree.heap.free(self.writer, &self.tree.region, at, bytes);
+            self.tree.page_heap.free(self.writer, &self.tree.region, at, bytes);
         }
         self.tree.count_entries(-(self.removed.len() as i64));
         for removed in self.removed.drain(..) {

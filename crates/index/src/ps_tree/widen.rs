@@ -103,7 +103,7 @@ impl Rewrite<'_, '_, '_> {
         let page = tree.write_head_page(self.writer, &NewGroup { entries: &entries, count: 2, older: 0 })?;
         self.writer.fence();
         if self.writer.compare_exchange(inline.record, inline.seen, page.word())?.is_err() {
-            tree.heap.free_unused(self.writer, page.page(), page.page_bytes());
+            tree.page_heap.free_unused(self.writer, page.page(), page.page_bytes());
             return Ok(InlineOutcome::Retry);
         }
         self.writer.persist(inline.record, 8)?;

@@ -25,6 +25,8 @@ pub(crate) const MAX_SMALL_BYTES: usize = 512;
 const CLASSES: usize = MAX_SMALL_BYTES / 8 + 1;
 /// The least rest of a piece that is split: shorter rests would mostly stay unused.
 const MIN_REST_BYTES: usize = 40;
+/// Freed pieces from which on a free looks for those that no reader can access.
+const MAX_PENDING: usize = 256;
 /// Listed bytes below which pieces are not joined.
 const MIN_JOINED_BYTES: usize = if cfg!(any(test, bolide_shuttle)) { 4 << 10 } else { 64 << 10 };
 
@@ -165,6 +167,9 @@ impl KeyHeap {
         let mut inner = self.0.lock();
         if !inner.is_reclaiming {
             inner.pending_free.push_back((region.end_epoch(), at, bytes));
+            if inner.pending_free.len() > MAX_PENDING {
+                inner.tidy(writer, region);
+            }
         }
     }
 
@@ -222,12 +227,7 @@ impl KeyHeap {
 impl KeyHeapState {
     /// Allocates at most [`MAX_SMALL_BYTES`] bytes.
     fn allocate_small(&mut self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
-        if !self.pending_free.is_empty() {
-            self.release(region.oldest_pin());
-        }
-        if self.free_bytes >= self.join_at {
-            self.join(writer);
-        }
+        self.tidy(writer, region);
         if let Some(at) = self.take(bytes) {
             return Ok(at);
         }
@@ -242,6 +242,16 @@ impl KeyHeapState {
         let at = self.next;
         self.next += bytes as Place;
         Ok(at)
+    }
+
+    /// Lists the space that no reader can access any more, and joins pieces if there is much.
+    fn tidy(&mut self, writer: &RegionWriter<'_>, region: &Region) {
+        if !self.pending_free.is_empty() {
+            self.release(region.oldest_pin());
+        }
+        if self.free_bytes >= self.join_at {
+            self.join(writer);
+        }
     }
 
     /// Takes listed space: a piece of the length, else the start of a longer one.
@@ -272,7 +282,7 @@ impl KeyHeapState {
             }
             self.add_joined(writer, at, bytes);
         }
-        self.join_at = MIN_JOINED_BYTES.max(2 * self.free_bytes).max(self.chunk_bytes / 8);
+        self.join_at = MIN_JOINED_BYTES.max(self.free_bytes / 2 * 3 + self.chunk_bytes / 32);
     }
 
     /// Lists the parts of a joined piece before and after its whole granules, which the region gets.
