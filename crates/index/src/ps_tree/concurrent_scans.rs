@@ -48,6 +48,8 @@ struct SharedScanTree {
     insert_order: InsertOrder,
     /// Number of inserted keys.
     done: AtomicU64,
+    /// Completed scans.
+    scans: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -84,6 +86,7 @@ fn read(shared: &SharedScanTree, reader: u64) -> u64 {
         // The sequence number is the turn, and the snapshot excludes later inserts.
         assert!(found.is_empty(), "{order:?}: unexpected keys: {found:?}");
         scans += 1;
+        shared.scans.fetch_add(1, Ordering::Relaxed);
     }
     scans
 }
@@ -93,6 +96,7 @@ fn scans_are_complete(skey: SkeyKind, insert_order: InsertOrder) {
         tree: new_tree(PsTreeOptions::new().skey(skey).page_bytes(512)),
         insert_order,
         done: AtomicU64::new(0),
+        scans: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
@@ -103,7 +107,12 @@ fn scans_are_complete(skey: SkeyKind, insert_order: InsertOrder) {
             let key = key(insert_order.swap(turn));
             shared.tree.insert(&writer, &key, b"primary", turn + 1, b"", &RetainAll, 0).unwrap();
             shared.done.store(turn + 1, Ordering::Release);
-            if readers.iter().any(|reader| reader.is_finished()) {
+            // Without scans the inserts may end before the readers run at all.
+            let is_ended = || readers.iter().any(|reader| reader.is_finished());
+            while turn % 64 == 63 && shared.scans.load(Ordering::Relaxed) <= turn / 64 && !is_ended() {
+                std::thread::yield_now();
+            }
+            if is_ended() {
                 break;
             }
         }

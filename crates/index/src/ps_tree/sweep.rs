@@ -13,6 +13,11 @@ use super::sync::Ordering;
 use super::widen::InlineRecord;
 use super::{PsTree, SKEY_SLOT, SPARE_SKEY_SLOT};
 
+/// Nodes below which the SKey layer is not rebuilt.
+const MIN_COMPACTED_NODES: u64 = 24;
+/// Bytes of nodes per key from which on the nodes are sparse.
+const BYTES_PER_KEY_OF_SPARSE_NODES: usize = 64;
+
 impl PsTree {
     /// Sweeps about the next `keys` keys after the key in `position`: collects garbage, shortens pages, and moves single
     /// entries into records. Advances `position`, which is empty at the start and at the end of a
@@ -101,9 +106,10 @@ impl PsTree {
     pub fn compact_keys(&self, writer: &RegionWriter<'_>) -> Result<bool> {
         self.compact_keys_if(writer, |stats| {
             let dense = self.dense_nodes.load(Ordering::Relaxed) * stats.keys / 1024;
-            // Before the first rebuild: fewer than four keys per node is sparse for any distribution of keys.
-            let sparse = if dense == 0 { stats.keys < 4 * stats.nodes } else { stats.nodes > 2 * dense };
-            stats.nodes >= 64 && sparse
+            // Before the first rebuild: so few keys per node are sparse for any distribution of keys.
+            let few = (self.skeys.node_bytes() / BYTES_PER_KEY_OF_SPARSE_NODES) as u64;
+            let sparse = if dense == 0 { stats.keys < few * stats.nodes } else { stats.nodes > 2 * dense };
+            stats.nodes >= MIN_COMPACTED_NODES && sparse
         })
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Nodes are not joined: removed keys leave space for keys of the same range.
 
+mod leaf_slot;
 mod node;
 mod verify;
 
@@ -14,7 +15,7 @@ use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 use self::node::{
-    BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SLOTS, SearchTarget,
+    BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SearchTarget, slots_of,
 };
 use super::heap::KeyHeap;
 use super::record;
@@ -63,8 +64,11 @@ impl BTree {
     /// # Errors
     /// `NoSpace` from the region.
     pub(crate) fn create(region: &Region, writer: &RegionWriter<'_>, slot: usize) -> Result<Self> {
-        let root = NewBTreeNode { level: 0, sibling: 0, low: 0, leftmost: 0, slots: &[] }
-            .write(writer, region.open_count())?;
+        let root = NewBTreeNode { level: 0, sibling: 0, low: 0, leftmost: 0, slots: &[] }.write(
+            region,
+            writer,
+            region.open_count(),
+        )?;
         writer.set_root(slot, root)?;
         writer.fence();
         Ok(Self::open(region, slot))
@@ -206,7 +210,8 @@ impl BTree {
         let slots = view.slots();
         // Ascending keys leave full nodes.
         let ascending = at_end && view.sibling().is_none();
-        let middle = if ascending { SLOTS - 2 } else { SLOTS / 2 };
+        let capacity = slots_of(level);
+        let middle = if ascending { capacity - 2 } else { capacity / 2 };
         let (Some(&[below, first]), Some(rest)) = (slots.get(middle - 1..=middle), slots.get(middle + 1..))
         else {
             return Err(damage(node, "a full node of the B+-tree"));
@@ -224,8 +229,11 @@ impl BTree {
             _ => (first.pointer, rest),
         };
         let sibling = view.sibling().unwrap_or(0);
-        let new =
-            NewBTreeNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
+        let new = NewBTreeNode { level, sibling, low, leftmost, slots: rest }.write(
+            region,
+            writer,
+            self.open_count,
+        )?;
         locked.truncate(middle, new)?;
         drop(guard);
         self.insert_child(region, writer, &key, level + 1, new)
@@ -270,10 +278,10 @@ impl BTree {
             if locked.view.child(before) == child {
                 return Ok(());
             }
-            if locked.view.count() < SLOTS {
+            if locked.view.count() < slots_of(level) {
                 return locked.insert(before, slot);
             }
-            let at_end = before == SLOTS;
+            let at_end = before == slots_of(level);
             self.split(region, writer, node, guard, at_end)?;
         }
     }
@@ -285,8 +293,11 @@ impl BTree {
         if self.read(region, root, |view| Ok(view.level()))? >= level {
             return Ok(false);
         }
-        let new = NewBTreeNode { level, sibling: 0, low: 0, leftmost: root, slots: &[slot] }
-            .write(writer, self.open_count)?;
+        let new = NewBTreeNode { level, sibling: 0, low: 0, leftmost: root, slots: &[slot] }.write(
+            region,
+            writer,
+            self.open_count,
+        )?;
         writer.set_root(self.slot, new)?;
         writer.fence();
         Ok(true)
@@ -451,14 +462,14 @@ impl SkeyLayer for BTree {
             if let Some(present) = locked.view.record_at(&target, before)? {
                 return Ok(SkeyInserted::Present(present));
             }
-            if locked.view.count() < SLOTS {
-                locked.insert(before, BTreeSlot { head: record::head_of(key), pointer: record })?;
+            if locked.view.count() < slots_of(0) {
+                locked.insert_record(before, key, record)?;
                 return Ok(SkeyInserted::New);
             }
             if !may_split {
                 return Ok(SkeyInserted::Full);
             }
-            self.split(region, writer, node, guard, before == SLOTS)?;
+            self.split(region, writer, node, guard, before == slots_of(0))?;
         }
     }
 
@@ -524,7 +535,7 @@ impl SkeyLayer for BTree {
                     _ => return Ok(between as u64 * scale),
                 }
             }
-            scale *= SLOTS as u64 * 2 / 3;
+            scale *= slots_of(level) as u64 * 2 / 3;
         }
         Ok(scale)
     }

@@ -1,7 +1,8 @@
 //! A node of the B+-tree.
 //!
 //! ```text
-//! node (1 KiB) := header slot[40]
+//! inner node (1 KiB) := header slot[40]
+//! leaf (1 KiB)       := header slot[120]
 //!
 //! header  offset size
 //!              0    8  version: bits 32..64 open count of the tree, bits 0..32 count of changes,
@@ -10,21 +11,27 @@
 //!             16    8  slots in use
 //!             24    8  sibling: the next node of the level, 0 for none
 //!             32    8  low: record of the separator that the keys of the node are at or above, 0 for none
-//!             40    8  leftmost: the child with the keys below the first slot; 1 in leaves
-//!             48   16  zero
-//! slot    head of the key (16)  pointer (8)
+//!             40    8  leftmost: the child with the keys below the first slot; 8 in leaves
+//!             48    1  leaves: length of the prefix that all keys of the leaf have
+//!             49   15  the prefix, padded with zeros
+//!
+//! slot of an inner node    head of the key (16)  pointer (8)
+//! slot of a leaf           bits  0..40  place of the record / 8
+//!                          bits 40..64  digest: the 3 bytes of the key after the prefix, as a big-endian number
 //! ```
 //!
-//! The head is the first 16 bytes of the key, as two numbers that compare like them. In leaves, the pointer is the record of
-//! the key. In inner nodes, it is the child with the keys from the slot's key on, and the `low` of the child is the full
-//! separator. So most search steps read one node only.
+//! The head is the first 16 bytes of the key, as two numbers that compare like them. In inner nodes, the pointer is the child
+//! with the keys from the slot's key on, and the `low` of the child is the full separator. In leaves it is the record of
+//! the key. Keys with equal heads or digests are compared by their records. So most search steps read one node only.
+//!
+//! The prefix of a leaf is as long as its keys allow: an insert of a key without it, and a split, write all digests again.
 //!
 //! # Changes (FAST&FAIR §3)
 //! Slots are ascending and end at the first pointer that is 0. A slot whose pointer equals that of the previous slot
 //! (or `leftmost`, for the first) is invalid. A slot is inserted or removed by shifting the others with stores of 8 bytes,
 //! each of which preserves the set of keys; [`OrderedStores`] makes them durable in that order. The count and an even
 //! version come last. An odd version with another open count means that a crash interrupted a change: readers then apply
-//! the rules above, and the next writer repairs the node first.
+//! the rules above and read no digests, and the next writer repairs the node first.
 
 use std::cmp::Ordering;
 
@@ -33,19 +40,22 @@ use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
 
 use super::super::ordered_stores::OrderedStores;
 use super::super::record;
+use super::leaf_slot::{LeafPrefix, LeafSlot};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{self, fence};
 
 /// Bytes of a node.
 pub(super) const NODE_BYTES: usize = 1024;
-/// Slots of a node.
-pub(super) const SLOTS: usize = (NODE_BYTES / 8 - FIRST_SLOT) / SLOT_WORDS;
+/// Slots of an inner node, and of a leaf.
+const INNER_SLOTS: usize = (NODE_BYTES / 8 - FIRST_SLOT) / SLOT_WORDS;
+const LEAF_SLOTS: usize = NODE_BYTES / 8 - FIRST_SLOT;
 
 const FIRST_SLOT: usize = 8;
+/// Words of a slot of an inner node.
 const SLOT_WORDS: usize = 3;
 const MAGIC: u64 = 0x4254_5245;
-/// The value of `leftmost` in leaves.
-const NO_CHILD: u64 = 1;
+/// The value of `leftmost` in leaves: no record lies there.
+const NO_CHILD: u64 = 8;
 
 const VERSION: usize = 0;
 const LEVEL: usize = 1;
@@ -53,6 +63,7 @@ const COUNT: usize = 2;
 const SIBLING: usize = 3;
 const LOW: usize = 4;
 const LEFTMOST: usize = 5;
+const PREFIX: usize = 6;
 
 fn word_at(node: Place, word: usize) -> Place {
     node.wrapping_add(8 * word as Place)
@@ -62,7 +73,12 @@ fn slot_at(node: Place, slot: usize) -> Place {
     word_at(node, FIRST_SLOT + SLOT_WORDS * slot)
 }
 
-/// One slot: head and pointer.
+/// Slots of a node of `level`.
+pub(super) fn slots_of(level: u32) -> usize {
+    if level == 0 { LEAF_SLOTS } else { INNER_SLOTS }
+}
+
+/// One slot: head and pointer; in a leaf, the digest in place of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BTreeSlot {
     pub(super) head: (u64, u64),
@@ -161,6 +177,11 @@ impl<'r> BTreeNodeView<'r> {
         self.words.get(index).map_or(0, Word::get)
     }
 
+    /// Whether a crash interrupted a change of the node, and no writer has repaired it since.
+    pub(super) fn is_torn(&self) -> bool {
+        self.torn
+    }
+
     pub(super) fn level(&self) -> u32 {
         self.word(LEVEL) as u32
     }
@@ -179,19 +200,37 @@ impl<'r> BTreeNodeView<'r> {
     }
 
     #[inline]
+    fn is_leaf(&self) -> bool {
+        self.level() == 0
+    }
+
+    /// The prefix of the keys of a leaf.
+    #[inline]
+    pub(super) fn prefix(&self) -> LeafPrefix {
+        LeafPrefix::from_words([self.word(PREFIX), self.word(PREFIX + 1)])
+    }
+
+    #[inline]
     fn pointer(&self, slot: usize) -> u64 {
+        if self.is_leaf() {
+            return LeafSlot(self.word(FIRST_SLOT + slot)).record();
+        }
         self.word(FIRST_SLOT + SLOT_WORDS * slot + 2)
     }
 
     #[inline]
     fn head(&self, slot: usize) -> (u64, u64) {
+        if self.is_leaf() {
+            return (LeafSlot(self.word(FIRST_SLOT + slot)).digest(), 0);
+        }
         let at = FIRST_SLOT + SLOT_WORDS * slot;
         (self.word(at), self.word(at + 1))
     }
 
     /// Number of slots up to the first without a pointer, invalid ones included.
     fn extent(&self) -> usize {
-        (0..SLOTS).find(|&slot| self.pointer(slot) == 0).unwrap_or(SLOTS)
+        let slots = slots_of(self.level());
+        (0..slots).find(|&slot| self.pointer(slot) == 0).unwrap_or(slots)
     }
 
     /// The valid slots.
@@ -212,12 +251,15 @@ impl<'r> BTreeNodeView<'r> {
     /// Number of slots of a node that is not torn.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        (self.word(COUNT) as usize).min(SLOTS)
+        (self.word(COUNT) as usize).min(slots_of(self.level()))
     }
 
     /// Compares the key of a slot with `target`'s.
     #[inline]
     fn compare(&self, slot: BTreeSlot, target: &SearchTarget<'_>) -> Result<Ordering> {
+        if self.is_leaf() {
+            return record::compare_key(self.region, slot.pointer, target.key);
+        }
         match slot.head.cmp(&target.head) {
             Ordering::Equal => record::compare_key(self.region, self.key_record(slot)?, target.key),
             unequal => Ok(unequal),
@@ -238,6 +280,9 @@ impl<'r> BTreeNodeView<'r> {
             }
             return Ok(before);
         }
+        if self.is_leaf() {
+            return Ok(self.leaf_position(target)?.0);
+        }
         let mut before = self.heads_below(target.head);
         while before < self.count() && self.head(before) == target.head {
             let slot = BTreeSlot { head: target.head, pointer: self.pointer(before) };
@@ -247,6 +292,31 @@ impl<'r> BTreeNodeView<'r> {
             before += 1;
         }
         Ok(before)
+    }
+
+    /// Number of slots of a leaf before `target`, and the record of its key. The leaf is not torn.
+    #[inline]
+    fn leaf_position(&self, target: &SearchTarget<'_>) -> Result<(usize, Option<Place>)> {
+        let (prefix, count) = (self.prefix(), self.count());
+        let digest = match prefix.locate(target.key) {
+            Ok(digest) => digest,
+            Err(Ordering::Less) => return Ok((0, None)),
+            Err(_) => return Ok((count, None)),
+        };
+        let slots = self.words.get(FIRST_SLOT..FIRST_SLOT + count).unwrap_or_default();
+        let mut from = slots.partition_point(|slot| LeafSlot(slot.get()).digest() < digest);
+        let equal = slots.get(from..).unwrap_or_default();
+        let mut end = from + equal.partition_point(|slot| LeafSlot(slot.get()).digest() == digest);
+        while from < end {
+            let middle = from.midpoint(end);
+            let place = self.pointer(middle);
+            match record::compare_key(self.region, place, target.key)? {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => end = middle,
+                Ordering::Equal => return Ok((middle + usize::from(!target.below), Some(place))),
+            }
+        }
+        Ok((from, None))
     }
 
     /// Number of slots with a head below `head`, in a node that is not torn.
@@ -273,14 +343,20 @@ impl<'r> BTreeNodeView<'r> {
         if self.torn {
             return self.look_up_torn(target);
         }
+        if is_leaf {
+            let (before, found) = self.leaf_position(target)?;
+            if let Some(record) = found {
+                // No node to the right contains it.
+                return Ok(NodeLookup::Found(record));
+            }
+            let moved = if before == self.count() { self.moved_right(target)? } else { None };
+            return Ok(moved.map_or(NodeLookup::Absent, NodeLookup::Right));
+        }
         let (count, mut before) = (self.count(), self.heads_below(target.head));
         while before < count && self.head(before) == target.head {
             let slot = BTreeSlot { head: target.head, pointer: self.pointer(before) };
             match self.compare(slot, target)? {
-                Ordering::Less => {}
-                // No node to the right contains it.
-                Ordering::Equal if is_leaf => return Ok(NodeLookup::Found(slot.pointer)),
-                Ordering::Equal => {}
+                Ordering::Less | Ordering::Equal => {}
                 Ordering::Greater => break,
             }
             before += 1;
@@ -290,7 +366,7 @@ impl<'r> BTreeNodeView<'r> {
         {
             return Ok(NodeLookup::Right(sibling));
         }
-        Ok(if is_leaf { NodeLookup::Absent } else { NodeLookup::Down(self.child(before)) })
+        Ok(NodeLookup::Down(self.child(before)))
     }
 
     #[cold]
@@ -323,10 +399,8 @@ impl<'r> BTreeNodeView<'r> {
     /// The record of `target` if the leaf contains it; `before` is the number of slots before it.
     pub(super) fn record_at(&self, target: &SearchTarget<'_>, before: usize) -> Result<Option<Place>> {
         let Some(slot) = before.checked_sub(1).and_then(|slot| self.slot(slot)) else { return Ok(None) };
-        if slot.head != target.head || self.compare(slot, target)? != Ordering::Equal {
-            return Ok(None);
-        }
-        Ok(Some(slot.pointer))
+        let is_equal = record::compare_key(self.region, slot.pointer, target.key)? == Ordering::Equal;
+        Ok(is_equal.then_some(slot.pointer))
     }
 
     /// The sibling, if the target is in it or to its right.
@@ -359,16 +433,26 @@ pub(super) struct NewBTreeNode<'s> {
 
 impl NewBTreeNode<'_> {
     /// Writes the node durably.
-    pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
+    pub(super) fn write(&self, region: &Region, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
         let at = writer.allocate(NODE_BYTES)?;
         crate::ps_tree::pkey::pointer::check_place(at, NODE_BYTES)?;
         let leftmost = if self.level == 0 { NO_CHILD } else { self.leftmost };
         let level = MAGIC << 32 | u64::from(self.level);
-        let header =
-            [open_count << 32, level, self.slots.len() as u64, self.sibling, self.low, leftmost, 0, 0];
-        let mut bytes = Vec::with_capacity(NODE_BYTES);
-        let slots = self.slots.iter().flat_map(|slot| [slot.head.0, slot.head.1, slot.pointer]);
-        header.into_iter().chain(slots).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        let mut words =
+            vec![open_count << 32, level, self.slots.len() as u64, self.sibling, self.low, leftmost];
+        if self.level == 0 {
+            let records: Vec<Place> = self.slots.iter().map(|slot| slot.pointer).collect();
+            let prefix = LeafPrefix::of_records(region, &records)?;
+            words.extend(prefix.words());
+            for record in records {
+                words.push(LeafSlot::new(region, record, &prefix)?.0);
+            }
+        } else {
+            words.extend([0, 0]);
+            words.extend(self.slots.iter().flat_map(|slot| [slot.head.0, slot.head.1, slot.pointer]));
+        }
+        words.resize(NODE_BYTES / 8, 0);
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         writer.write(at, &bytes)?;
         writer.persist(at, NODE_BYTES)?;
         writer.fence();
@@ -421,8 +505,21 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.stores.flush()
     }
 
+    /// Sets the pointer of a slot of an inner node, or the whole slot of a leaf: 0, or the slot before.
     fn set_pointer(&mut self, slot: usize, pointer: u64) -> Result<()> {
+        if self.view.is_leaf() {
+            let same = slot.checked_sub(1).map_or(NO_CHILD / 8, |before| self.view.word(FIRST_SLOT + before));
+            return self.set_leaf_slot(slot, if pointer == 0 { LeafSlot(0) } else { LeafSlot(same) });
+        }
         self.stores.store(slot_at(self.node, slot) + 16, pointer)
+    }
+
+    fn set_leaf_slot(&mut self, slot: usize, to: LeafSlot) -> Result<()> {
+        self.stores.store(word_at(self.node, FIRST_SLOT + slot), to.0)
+    }
+
+    fn leaf_slot(&self, slot: usize) -> LeafSlot {
+        LeafSlot(self.view.word(FIRST_SLOT + slot))
     }
 
     fn set_head(&mut self, slot: usize, head: (u64, u64)) -> Result<()> {
@@ -435,12 +532,57 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         slot.checked_sub(1).map_or_else(|| self.view.leftmost(), |slot| self.view.pointer(slot))
     }
 
-    /// Inserts a slot at `index`. The node has room.
+    /// Inserts the record of `key` at `index` of a leaf that has room.
+    pub(super) fn insert_record(&mut self, index: usize, key: &[u8], record: Place) -> Result<()> {
+        let count = self.view.count();
+        debug_assert!(index <= count && count < LEAF_SLOTS);
+        self.begin()?;
+        let prefix = if count == 0 { LeafPrefix::of(key) } else { self.view.prefix().common_with(key) };
+        if prefix != self.view.prefix() {
+            self.set_prefix(&prefix, count)?;
+        }
+        if count + 1 < LEAF_SLOTS && self.view.pointer(count + 1) != 0 {
+            self.set_leaf_slot(count + 1, LeafSlot(0))?;
+        }
+        for from in (index..count).rev() {
+            self.set_leaf_slot(from + 1, self.leaf_slot(from))?;
+        }
+        self.set_leaf_slot(index, LeafSlot::of_key(record, key, &prefix))?;
+        self.end(count + 1)
+    }
+
+    /// Sets the prefix and the digests of the first `count` slots of a leaf. A crash meanwhile leaves a torn node, whose
+    /// digests are not read.
+    fn set_prefix(&mut self, prefix: &LeafPrefix, count: usize) -> Result<()> {
+        let [first, second] = prefix.words();
+        self.stores.store(word_at(self.node, PREFIX), first)?;
+        self.stores.store(word_at(self.node, PREFIX + 1), second)?;
+        for slot in 0..count {
+            let new = LeafSlot::new(self.view.region, self.view.pointer(slot), prefix)?;
+            self.set_leaf_slot(slot, new)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the prefix of a leaf with `count` slots as long as its keys allow; `always` writes all digests again.
+    fn lengthen_prefix(&mut self, count: usize, always: bool) -> Result<()> {
+        if !self.view.is_leaf() || count == 0 {
+            return Ok(());
+        }
+        let ends = [self.view.pointer(0), self.view.pointer(count - 1)];
+        let prefix = LeafPrefix::of_records(self.view.region, &ends)?;
+        if always || prefix != self.view.prefix() {
+            self.set_prefix(&prefix, count)?;
+        }
+        Ok(())
+    }
+
+    /// Inserts a slot at `index` of an inner node that has room.
     pub(super) fn insert(&mut self, index: usize, slot: BTreeSlot) -> Result<()> {
         let count = self.view.count();
-        debug_assert!(index <= count && count < SLOTS);
+        debug_assert!(index <= count && count < INNER_SLOTS);
         self.begin()?;
-        if count + 1 < SLOTS && self.view.pointer(count + 1) != 0 {
+        if count + 1 < INNER_SLOTS && self.view.pointer(count + 1) != 0 {
             self.set_pointer(count + 1, 0)?;
         }
         for from in (index..count).rev() {
@@ -458,7 +600,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
     /// Points the slot at `index` of a leaf to another record of the same key.
     pub(super) fn replace(&mut self, index: usize, record: Place) -> Result<()> {
         self.begin()?;
-        self.set_pointer(index, record)?;
+        self.set_leaf_slot(index, self.leaf_slot(index).with_record(record))?;
         self.end(self.view.count())
     }
 
@@ -475,6 +617,10 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
     /// Shifts the slots after `index`, which is invalid, over it.
     fn close_gap(&mut self, index: usize, extent: usize) -> Result<()> {
         for to in index..extent - 1 {
+            if self.view.is_leaf() {
+                self.set_leaf_slot(to, self.leaf_slot(to + 1))?;
+                continue;
+            }
             self.set_head(to, self.view.head(to + 1))?;
             self.set_pointer(to, self.view.pointer(to + 1))?;
         }
@@ -486,6 +632,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
         self.begin()?;
         self.stores.store(word_at(self.node, SIBLING), sibling)?;
         self.set_pointer(count, 0)?;
+        self.lengthen_prefix(count, false)?;
         self.end(count)
     }
 
@@ -519,6 +666,7 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
                 extent = remaining;
             }
         }
+        self.lengthen_prefix(extent, true)?;
         self.end(extent)?;
         self.view.torn = false;
         Ok(())

@@ -8,6 +8,7 @@ use bolide_storage::pmem::{Place, Region};
 use super::super::record;
 use super::super::{SkeyStats, record::head_of};
 use super::BTree;
+use super::leaf_slot::LeafPrefix;
 use super::node::{BTreeSlot, NODE_BYTES};
 use crate::ps_tree::pkey::damage;
 
@@ -18,6 +19,9 @@ struct NodeCopy {
     low: Place,
     level: u32,
     leftmost: Place,
+    prefix: LeafPrefix,
+    /// Digests of a torn leaf are not valid.
+    is_torn: bool,
 }
 
 fn copy(tree: &BTree, region: &Region, node: Place) -> Result<NodeCopy> {
@@ -28,6 +32,8 @@ fn copy(tree: &BTree, region: &Region, node: Place) -> Result<NodeCopy> {
             low: view.low(),
             level: view.level(),
             leftmost: view.leftmost(),
+            prefix: view.prefix(),
+            is_torn: view.is_torn(),
         })
     })?;
     // An interrupted split leaves the slots of the sibling until the next writer repairs the node.
@@ -110,7 +116,12 @@ pub(super) fn check(tree: &BTree, region: &Region, report: &mut dyn FnMut(String
             for slot in &copied.slots {
                 let key_record = tree.read(region, node, |view| view.key_record(*slot))?;
                 record::verify(region, key_record, &mut scratch)?;
-                if slot.head != head_of(&scratch) {
+                let head = match copied.level {
+                    0 if copied.is_torn => Some(slot.head),
+                    0 => copied.prefix.locate(&scratch).map(|digest| (digest, 0)).ok(),
+                    _ => Some(head_of(&scratch)),
+                };
+                if Some(slot.head) != head {
                     report(format!("node {node}: a head is not that of its key"));
                 }
                 if last.as_ref().is_some_and(|last| *last >= scratch) {
