@@ -366,7 +366,7 @@ impl Collection {
     /// posts.put(b"1", br#"{"score":1}"#)?;
     /// let figures = posts.index_space("score")?.unwrap();
     /// let space = figures.get::<IndexSpace>().unwrap();
-    /// assert_eq!((space.entries, space.head_pages), (1, 1));
+    /// assert_eq!((space.entries, space.inline_entries), (1, 1));
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn index_space(&self, name: &str) -> Result<Option<Figures>> {

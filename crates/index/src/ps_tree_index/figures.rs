@@ -45,7 +45,8 @@ impl IndexFigures for PsTreeFigures {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.allocated_bytes + self.filter_bytes
+        // Version table and filter lie in the region.
+        self.allocated_bytes
     }
 
     fn named(&self) -> Vec<(&'static str, FigureValue)> {
