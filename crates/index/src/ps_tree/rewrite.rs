@@ -19,6 +19,7 @@ use super::PsTree;
 use super::append::NewGroup;
 use super::obsolescence::Obsolescence;
 use super::pkey::chain::newest_sequence;
+use super::pkey::content::MAX_INLINE_BODY_BYTES;
 use super::pkey::damage;
 use super::pkey::entry::{self, EntryHeader, HEADER_BYTES, OverflowExtent};
 use super::pkey::group::{self, Group, LONG_HEADER_BYTES, SHORT_HEADER_BYTES, group_bytes};
@@ -140,6 +141,30 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let new = self.tree.sizes.head_page_bytes(bytes, run.count, run.older != 0);
         let new = if Self::fits_into_record(run) { 0 } else { new };
         self.tree.sizes.is_loose(newest.page_bytes(), new)
+    }
+
+    /// Whether a key has one entry left, and that may lie in its record.
+    pub(super) fn fits_into_record(run: &KeyRun) -> bool {
+        let is_short = |header: EntryHeader| header.body_bytes() <= MAX_INLINE_BODY_BYTES;
+        run.count == 1 && run.older == 0 && group::headers(&run.entries).all(is_short)
+    }
+
+    /// Replaces the record of a key with one entry left by a record with this entry inline. False if the entry is too long
+    /// or the key has others.
+    pub(super) fn narrow(&mut self, key: &[u8], run: &KeyRun) -> Result<bool> {
+        let tree = self.tree;
+        if !Self::fits_into_record(run) {
+            return Ok(false);
+        }
+        let new = tree.heap.put_inline(self.writer, &tree.region, key, &run.entries)?;
+        self.writer.fence();
+        let _changes = tree.key_changes.read();
+        if !tree.skeys.replace(&tree.region, self.writer, key, run.record, new)? {
+            return Err(damage(run.record, "a key that is not in the SKey layer"));
+        }
+        // The old record still points to the old page, for readers that found it before. Writers find that page retired.
+        tree.hints.invalidate(key);
+        Ok(true)
     }
 
     /// Steps 3 to 6.

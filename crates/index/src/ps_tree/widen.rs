@@ -8,11 +8,9 @@ use bolide_storage::pmem::{Place, RegionWriter};
 use super::PsTree;
 use super::append::NewGroup;
 use super::obsolescence::Obsolescence;
-use super::pkey::content::MAX_INLINE_BODY_BYTES;
-use super::pkey::damage;
 use super::pkey::entry::EntryHeader;
 use super::pkey::group;
-use super::rewrite::{KeyRun, Rewrite};
+use super::rewrite::Rewrite;
 use super::skey::record;
 
 /// Number of keys that wait for the collection of their first entry: readers of the latest state see the writes before by
@@ -129,29 +127,5 @@ impl Rewrite<'_, '_, '_> {
         }
         self.removed.clear();
         Ok(removed)
-    }
-
-    /// Whether a key has one entry left, and that may lie in its record.
-    pub(super) fn fits_into_record(run: &KeyRun) -> bool {
-        let is_short = |header: EntryHeader| header.body_bytes() <= MAX_INLINE_BODY_BYTES;
-        run.count == 1 && run.older == 0 && group::headers(&run.entries).all(is_short)
-    }
-
-    /// Replaces the record of a key with one entry left by a record with this entry inline. False if the entry is too long
-    /// or the key has others.
-    pub(super) fn narrow(&mut self, key: &[u8], run: &KeyRun) -> Result<bool> {
-        let tree = self.tree;
-        if !Self::fits_into_record(run) {
-            return Ok(false);
-        }
-        let new = tree.heap.put_inline(self.writer, &tree.region, key, &run.entries)?;
-        self.writer.fence();
-        let _changes = tree.key_changes.read();
-        if !tree.skeys.replace(&tree.region, self.writer, key, run.record, new)? {
-            return Err(damage(run.record, "a key that is not in the SKey layer"));
-        }
-        // The old record still points to the old page, for readers that found it before. Writers find that page retired.
-        tree.hints.invalidate(key);
-        Ok(true)
     }
 }

@@ -9,14 +9,14 @@
 
 mod leaf_slot;
 mod node;
+mod node_writer;
 mod verify;
 
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{
-    BTreeNodeView, BTreeNodeWriter, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SearchTarget, slots_of,
-};
+use self::node::{BTreeNodeView, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SearchTarget, slots_of};
+use self::node_writer::BTreeNodeWriter;
 use super::heap::KeyHeap;
 use super::record;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
