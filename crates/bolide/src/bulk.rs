@@ -2,8 +2,8 @@
 //!
 //! # Records of an operation
 //! An operation begins at a sequence number: it changes the records that satisfy the query there. It reads them in the order
-//! of their writes, at a snapshot. A record that was written since is skipped: whoever wrote it saw the operation running,
-//! or did not need it. So no record is changed twice, also after a resumption, which reads only writes up to the sequence
+//! of their writes, at a snapshot. A record that was written since is skipped: its writer may
+//! have seen the operation running. So no record is changed twice, also after a resumption, which reads only writes up to the sequence
 //! number at which the operation began, after the last batch.
 //!
 //! # Concurrent writes
@@ -220,7 +220,7 @@ impl Collection {
         }
     }
 
-    /// Changes the records of a batch that nobody has written since they were read.
+    /// Changes the records of a batch that were not written since they were read.
     fn change_batch(
         &self,
         batch: &FoundBatch,

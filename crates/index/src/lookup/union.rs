@@ -41,7 +41,7 @@ pub(super) struct UnionCursor<'c> {
     next: usize,
     /// Costs of closed cursors.
     closed: Vec<IndexCosts>,
-    /// Whether candidates of one write may be told apart only by the driver.
+    /// Whether only the driver can distinguish candidates of one write.
     repeats: bool,
     components: Option<usize>,
     /// The last candidate in a merge: value and sequence number.
