@@ -44,7 +44,6 @@ pub mod kinds_soak;
 pub mod memory;
 pub mod metamorphic;
 pub mod model;
-pub mod model_filter;
 pub mod model_query;
 pub mod panicking;
 mod panicking_index;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
-use crate::model_filter::ModelFilter;
+use crate::model_query::ModelFilter;
 use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition, SortedBy};
 use crate::rows::ModelRow;
 use crate::rule::{Rule, broken_by_answers};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model_filter::ModelFilter;
+use crate::model_query::ModelFilter;
 use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition, SortedBy};
 use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
