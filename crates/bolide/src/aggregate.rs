@@ -113,7 +113,7 @@ impl Collection {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn smallest(&self, query: &Query, path: &str) -> Result<Option<Value>> {
-        Ok(self.first_values(query, path, SortDirection::Ascending)?.into_iter().min())
+        Ok(first_values(self, query, path, SortDirection::Ascending)?.into_iter().min())
     }
 
     /// The largest value at `path`; see [`smallest`](Self::smallest).
@@ -121,20 +121,7 @@ impl Collection {
     /// # Errors
     /// As [`smallest`](Self::smallest).
     pub fn largest(&self, query: &Query, path: &str) -> Result<Option<Value>> {
-        Ok(self.first_values(query, path, SortDirection::Descending)?.into_iter().max())
-    }
-
-    /// The values of the first record in an order by `path`.
-    fn first_values(&self, query: &Query, path: &str, direction: SortDirection) -> Result<Vec<Value>> {
-        if query.answer_limit().is_some() || query.token().is_some() || !query.sort_attributes().is_empty() {
-            return Err(Error::invalid_input(
-                "the smallest and the largest value are those of all answers: without limit, token and order",
-            ));
-        }
-        let query =
-            query.clone().filter(Filter::exists(path)).sort_by(path, direction).limit(1).select([path]);
-        let first = self.find(&query)?.into_vec().into_iter().next();
-        Ok(first.and_then(|answer| answer.values.into_iter().next()).unwrap_or_default())
+        Ok(first_values(self, query, path, SortDirection::Descending)?.into_iter().max())
     }
 
     /// The distinct values at `path` in the answers to `query`, ascending, each with the number of records that have it.
@@ -172,4 +159,21 @@ impl Collection {
         })?;
         Ok(counts.into_iter().collect())
     }
+}
+
+/// The values of the first record in an order by `path`.
+fn first_values(
+    collection: &Collection,
+    query: &Query,
+    path: &str,
+    direction: SortDirection,
+) -> Result<Vec<Value>> {
+    if query.answer_limit().is_some() || query.token().is_some() || !query.sort_attributes().is_empty() {
+        return Err(Error::invalid_input(
+            "the smallest and the largest value are those of all answers: without limit, token and order",
+        ));
+    }
+    let query = query.clone().filter(Filter::exists(path)).sort_by(path, direction).limit(1).select([path]);
+    let first = collection.find(&query)?.into_vec().into_iter().next();
+    Ok(first.and_then(|answer| answer.values.into_iter().next()).unwrap_or_default())
 }

@@ -7,18 +7,19 @@
 //! number at which the operation began, after the last batch.
 //!
 //! # Concurrent writes
-//! Before a batch is committed, the sequence numbers of its records are compared with those of the latest state. A
-//! write between this comparison and the commit is overwritten.
+//! The commit of a batch expects each of its records unchanged, by its sequence number. If one was written meanwhile, the rest
+//! of the batch is committed without it.
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use bolide_base::{Error, Result, SequenceNumber};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_index::{CursorToken, Order, Projection, Query};
 use bolide_lsm::SyncMode;
 
 use crate::answer_cursor::AnswerCursor;
+use crate::expectation::Expected;
 use crate::find_options::FindOptions;
 use crate::handle::Collection;
 use crate::snapshot::Snapshot;
@@ -156,7 +157,7 @@ impl Collection {
         options: &BulkOptions,
         progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
     ) -> Result<BulkProgress> {
-        self.run_bulk(query.clone().keys_only(), query, options, |_, _| Ok(BulkChange::Delete), progress)
+        run_bulk(self, query.clone().keys_only(), query, options, |_, _| Ok(BulkChange::Delete), progress)
     }
 
     /// Changes the records that satisfy `query`, oldest first, in atomic batches: `change` is called with key and record,
@@ -188,67 +189,83 @@ impl Collection {
         change: impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
         progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
     ) -> Result<BulkProgress> {
-        self.run_bulk(query.clone(), query, options, change, progress)
+        run_bulk(self, query.clone(), query, options, change, progress)
     }
+}
 
-    /// Runs an operation on the answers to `reads`, a form of `query`.
-    fn run_bulk(
-        &self,
-        reads: Query,
-        query: &Query,
-        options: &BulkOptions,
-        mut change: impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
-        mut progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
-    ) -> Result<BulkProgress> {
-        check_plain(query)?;
-        let snapshot = Snapshot::new(self.handle.clone());
-        let start = BulkPosition { until: snapshot.sequence(), after: None };
-        let position = options.resume.clone().unwrap_or(start);
-        let until = position.until;
-        let reads = reads.order(Order::Oldest);
-        let reads = position.after.clone().into_iter().fold(reads, Query::after);
-        let mut answers = self.answers(&reads, &FindOptions::default().snapshot(&snapshot))?;
-        let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: Some(position) };
-        loop {
-            let batch = FoundBatch::read(&mut answers, until, options.batch.max(1))?;
-            let next = answers.outcome().next_token().cloned().filter(|_| !batch.is_last);
-            self.change_batch(&batch, options, &mut change, &mut done)?;
-            done.position = next.map(|token| BulkPosition { until, after: Some(token.without_snapshot()) });
-            if done.position.is_none() || progress(&done).is_break() {
-                return Ok(done);
-            }
+/// Runs an operation on the answers to `reads`, a form of `query`.
+fn run_bulk(
+    collection: &Collection,
+    reads: Query,
+    query: &Query,
+    options: &BulkOptions,
+    mut change: impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
+    mut progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
+) -> Result<BulkProgress> {
+    check_plain(query)?;
+    let snapshot = Snapshot::new(collection.handle.clone());
+    let start = BulkPosition { until: snapshot.sequence(), after: None };
+    let position = options.resume.clone().unwrap_or(start);
+    let until = position.until;
+    let reads = reads.order(Order::Oldest);
+    let reads = position.after.clone().into_iter().fold(reads, Query::after);
+    let mut answers = collection.answers(&reads, &FindOptions::default().snapshot(&snapshot))?;
+    let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: Some(position) };
+    loop {
+        let batch = FoundBatch::read(&mut answers, until, options.batch.max(1))?;
+        let next = answers.outcome().next_token().cloned().filter(|_| !batch.is_last);
+        change_batch(collection, &batch, options, &mut change, &mut done)?;
+        done.position = next.map(|token| BulkPosition { until, after: Some(token.without_snapshot()) });
+        if done.position.is_none() || progress(&done).is_break() {
+            return Ok(done);
         }
     }
+}
 
-    /// Changes the records of a batch that were not written since they were read.
-    fn change_batch(
-        &self,
-        batch: &FoundBatch,
-        options: &BulkOptions,
-        change: &mut impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
-        done: &mut BulkProgress,
-    ) -> Result<()> {
-        let keys: Vec<&[u8]> = batch.found.iter().map(|found| &found.key[..]).collect();
+/// Changes the records of a batch that were not written since they were read. Calls `change` at most once for each.
+fn change_batch(
+    collection: &Collection,
+    batch: &FoundBatch,
+    options: &BulkOptions,
+    change: &mut impl FnMut(&[u8], &[u8]) -> Result<BulkChange>,
+    done: &mut BulkProgress,
+) -> Result<()> {
+    let engine = &collection.handle.engine;
+    let keys: Vec<&[u8]> = batch.found.iter().map(|found| &found.key[..]).collect();
+    let mut changes: Vec<Option<BulkChange>> = keys.iter().map(|_| None).collect();
+    loop {
         let mut newest = Vec::with_capacity(keys.len());
-        self.handle.engine.read_view().tree(self.state.tree)?.newest_sequences(&keys, &mut newest)?;
+        engine.read_view().tree(collection.state.tree)?.newest_sequences(&keys, &mut newest)?;
         let mut writes = WriteBatch::new();
-        done.found += keys.len() as u64;
-        for (found, newest) in batch.found.iter().zip(newest) {
+        let (mut changed, mut skipped) = (0, 0);
+        for ((found, newest), chosen) in batch.found.iter().zip(newest).zip(&mut changes) {
             if newest != Some(found.sequence) {
-                done.skipped += 1;
+                skipped += 1;
                 continue;
             }
-            match change(&found.key, &found.record)? {
-                BulkChange::Keep => continue,
-                BulkChange::Put(record) => writes.put(self, &found.key, &record)?,
-                BulkChange::Delete => writes.delete(self, &found.key)?,
+            if chosen.is_none() {
+                *chosen = Some(change(&found.key, &found.record)?);
             }
-            done.changed += 1;
+            if !matches!(chosen, Some(BulkChange::Keep)) {
+                writes.expect(collection, &found.key, Expected::Sequence(found.sequence))?;
+            }
+            match chosen {
+                None | Some(BulkChange::Keep) => continue,
+                Some(BulkChange::Put(record)) => writes.put(collection, &found.key, record)?,
+                Some(BulkChange::Delete) => writes.delete(collection, &found.key)?,
+            }
+            changed += 1;
         }
-        if !writes.is_empty() {
-            self.handle.engine.write(writes, options.sync)?;
+        let result = if writes.is_empty() { Ok(()) } else { engine.write(writes, options.sync).map(drop) };
+        match result {
+            // One of the records was written since the comparison: the next round skips it.
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            result => {
+                done.found += keys.len() as u64;
+                (done.changed, done.skipped) = (done.changed + changed, done.skipped + skipped);
+                return result;
+            }
         }
-        Ok(())
     }
 }
 

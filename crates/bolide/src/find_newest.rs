@@ -28,7 +28,7 @@ use bolide_table::ReadCounters;
 
 use crate::find::AnswerRef;
 use crate::find_options::FindOptions;
-use crate::handle::Collection;
+use crate::handle::{Collection, Engine};
 use crate::index_set::{Index, IndexSet};
 
 /// The maximum number of records that are fetched here; all of them are in memory at a time.
@@ -101,7 +101,8 @@ impl Collection {
         each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Option<DeliveredAnswers>> {
         let limit = newest.limit;
-        let max_records = if newest.records { self.max_records(options, limit) } else { usize::MAX };
+        let max_records =
+            if newest.records { max_records(&self.handle.engine, options, limit) } else { usize::MAX };
         if max_records == 0 {
             return Ok(None);
         }
@@ -116,24 +117,6 @@ impl Collection {
             true => Ok(None),
             false => self.deliver_records(&newest, limit, at, found, each),
         }
-    }
-
-    /// The maximum number of records that this path fetches for a query with `limit`: fewer if several threads would
-    /// share them, 0 if the driver answers.
-    fn max_records(&self, options: &FindOptions, limit: usize) -> usize {
-        let fetch = self.handle.engine.fetching.options(options.fetch_settings());
-        let left = DRIVER_QUERIES_LEFT.get();
-        if !fetch.by_sequence {
-            return 0;
-        }
-        if fetch.threads <= 1 {
-            return MAX_RECORDS;
-        }
-        if left > 0 && limit >= WORTH_SHARING {
-            DRIVER_QUERIES_LEFT.set(left - 1);
-            return 0;
-        }
-        MAX_RECORDS.min(fetch.shared_from.saturating_sub(1))
     }
 
     /// Runs `newest` with `run` at the snapshot of `options`, or as of now. Returns the sequence number of the answers.
@@ -281,4 +264,22 @@ fn deliver<'f>(
 ) -> Result<DeliveredAnswers> {
     rows.visit(|row| each(AnswerRef::of(&row)))?;
     Ok(DeliveredAnswers { progress: rows.into_progress(), fetched: None })
+}
+
+/// The maximum number of records that this path fetches for a query with `limit`: fewer if several threads would
+/// share them, 0 if the driver answers.
+fn max_records(engine: &Engine, options: &FindOptions, limit: usize) -> usize {
+    let fetch = engine.fetching.options(options.fetch_settings());
+    let left = DRIVER_QUERIES_LEFT.get();
+    if !fetch.by_sequence {
+        return 0;
+    }
+    if fetch.threads <= 1 {
+        return MAX_RECORDS;
+    }
+    if left > 0 && limit >= WORTH_SHARING {
+        DRIVER_QUERIES_LEFT.set(left - 1);
+        return 0;
+    }
+    MAX_RECORDS.min(fetch.shared_from.saturating_sub(1))
 }

@@ -257,7 +257,7 @@ impl TableReader {
                     self.read_child_ahead(&leaf, child);
                 }
             }
-            None => self.read_handle_ahead(top.block.handle(child)),
+            None => read_handle_ahead(self, top.block.handle(child)),
         }
     }
 
@@ -265,14 +265,7 @@ impl TableReader {
     #[inline]
     pub(crate) fn read_child_ahead(&self, leaf: &IndexBlock, child: usize) {
         if !self.blocks().holds(leaf.ordinal(child)) {
-            self.read_handle_ahead(leaf.handle(child));
-        }
-    }
-
-    #[cold]
-    fn read_handle_ahead(&self, handle: Option<BlockHandle>) {
-        if let Some(handle) = handle {
-            self.source().read_ahead(handle.offset, handle.end() - handle.offset);
+            read_handle_ahead(self, leaf.handle(child));
         }
     }
 
@@ -304,6 +297,13 @@ impl TableReader {
             self.cache_data_block(block, &read);
         }
         Ok(Some(read))
+    }
+}
+
+#[cold]
+fn read_handle_ahead(table: &TableReader, handle: Option<BlockHandle>) {
+    if let Some(handle) = handle {
+        table.source().read_ahead(handle.offset, handle.end() - handle.offset);
     }
 }
 
