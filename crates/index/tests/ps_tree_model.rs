@@ -135,6 +135,42 @@ fn flags_and_rewrites_count_each_entry_once() {
     });
 }
 
+/// A reader flags the only entry of a key while a second one is added, and a third one replaces both: each entry is counted
+/// once.
+#[test]
+fn an_only_entry_is_flagged_while_its_key_gets_a_page() {
+    check(|| {
+        let tree = tree(SkeyKind::BTree);
+        insert(&tree, b"key", 1);
+        let below = Arc::new(Below { limit: 3, removed: AtomicU64::new(0), flagged: AtomicU64::new(0) });
+        let writer = {
+            let (tree, below) = (Arc::clone(&tree), Arc::clone(&below));
+            thread::spawn(move || {
+                insert(&tree, b"key", 2);
+                insert(&tree, b"key", 3);
+                let writer = tree.region().writer();
+                tree.sweep(&writer, &mut Vec::new(), 8, &*below, 100).unwrap();
+            })
+        };
+        let mut cursor = tree.cursor(PsBounds::One(b"key"), Order::Newest, u64::MAX).unwrap();
+        let mut places = Vec::new();
+        while let Some(entry) = cursor.next_entry().unwrap() {
+            if entry.sequence < 3 {
+                places.push(entry.place);
+            }
+        }
+        let flags = places.into_iter().map(|place| cursor.flag_obsolete(place).unwrap());
+        let flagged = flags.filter(|flag| *flag == PsFlag::Flagged).count();
+        drop(cursor);
+        writer.join().unwrap();
+        let stats = tree.stats().unwrap();
+        assert_eq!(flagged as u64, below.flagged.load(Ordering::SeqCst) + stats.flagged);
+        assert_eq!(stats.entries + below.removed.load(Ordering::SeqCst), 3);
+        assert_eq!(sequences(&tree, b"key"), [3]);
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
 /// A reclaim runs while keys are added: nothing in use is freed.
 #[test]
 fn a_reclaim_concurrent_with_writers_frees_nothing_in_use() {

@@ -337,6 +337,64 @@ fn ascending_keys_leave_full_nodes() {
     assert!(stats.skey.nodes * 35 < stats.skey.keys, "{stats:?}");
 }
 
+/// Writes each of 400 records `rounds` times, in the order of their numbers. Returns the largest number of entries.
+fn write_rounds(tree: &PsTree, versions: &Versions, rounds: u64, skey_of: impl Fn(u64) -> Vec<u8>) -> u64 {
+    let mut largest = 0;
+    for sequence in 1..=400 * rounds {
+        let number = sequence % 400;
+        let pkey = number.to_be_bytes();
+        versions.write(&pkey, sequence);
+        let writer = tree.region().writer();
+        tree.insert(&writer, &skey_of(number), &pkey, sequence, b"", versions, sequence).unwrap();
+        largest = largest.max(tree.counts().1);
+    }
+    assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    assert_eq!(tree.region().stats().refused_frees, 0);
+    largest
+}
+
+#[test]
+fn updates_that_keep_a_unique_value_leave_no_garbage() {
+    for skey in [SkeyKind::BTree, SkeyKind::Trie] {
+        let (tree, versions) = (new_tree(PsTreeOptions::new().skey(skey)), Versions::default());
+        let largest = write_rounds(&tree, &versions, 6, |number| number.to_be_bytes().to_vec());
+        assert!(largest <= 400 + 4, "{largest}");
+        let stats = tree.stats().unwrap();
+        assert!(stats.inline_entries >= 400 - 4 && stats.skey.keys == 400, "{stats:?}");
+        let rows =
+            rows(tree.cursor(PsBounds::Range { low: b"", end: None }, Order::Value, u64::MAX).unwrap());
+        let newest = |row: &&Row| row.2 > 400 * 5;
+        assert_eq!(rows.iter().filter(newest).count(), 400);
+    }
+}
+
+#[test]
+fn keys_that_grow_together_return_their_space() {
+    let (tree, versions) = (new_tree(PsTreeOptions::new()), Versions::default());
+    let writer = tree.region().writer();
+    for sequence in 1..=400 * 25_u64 {
+        let (skey, pkey) = ((sequence % 400).to_be_bytes(), sequence.to_be_bytes());
+        tree.insert(&writer, &skey, &pkey, sequence, b"", &versions, 0).unwrap();
+    }
+    drop(writer);
+    let (stats, region) = (tree.stats().unwrap(), tree.region().stats());
+    assert_eq!(stats.entries, 400 * 25);
+    let unused = region.allocated_bytes - stats.total_bytes();
+    assert!(unused * 5 < stats.total_bytes(), "{unused} of {} bytes", region.allocated_bytes);
+    assert!(stats.total_bytes() < 400 * 25 * 28, "{stats:?}");
+}
+
+#[test]
+fn another_format_version_is_refused() {
+    let region = Arc::new(super::test_region());
+    drop(PsTree::create(Arc::clone(&region), PsTreeOptions::new()).unwrap());
+    let word = region.root(super::FORMAT_SLOT).unwrap();
+    region.writer().set_root(super::FORMAT_SLOT, word & !0xff00 | 1 << 8).unwrap();
+    let error = PsTree::open(region).unwrap_err();
+    assert_eq!(error.kind(), bolide_base::ErrorKind::Unsupported);
+    assert!(error.to_string().contains("format version 1 of the PS-Tree"), "{error}");
+}
+
 /// Moving keys, as for times of change: each write replaces an entry of an old key by one of a new key.
 fn space_stays_bounded_with_moving_keys(skey: SkeyKind) {
     let tree = new_tree(PsTreeOptions::new().skey(skey));

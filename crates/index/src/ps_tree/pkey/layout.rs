@@ -3,6 +3,9 @@
 use super::page::{HEAD_HEADER_BYTES, PAGE_UNIT_BYTES, SEALED_HEADER_BYTES};
 use crate::ps_tree::skey::heap::MAX_SMALL_BYTES;
 
+/// Room for which a page stays in the heap instead of taking whole granules.
+const MIN_ROOM_BYTES: usize = 64;
+
 /// Sizes derived from the maximum length of head pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageSizes {
@@ -46,6 +49,9 @@ impl PageSizes {
         let wanted = if is_sealed { self.page_bytes } else { (needed + room).next_multiple_of(8) };
         if wanted <= MAX_SMALL_BYTES {
             return wanted;
+        }
+        if !is_sealed && needed + MIN_ROOM_BYTES <= MAX_SMALL_BYTES {
+            return MAX_SMALL_BYTES;
         }
         wanted.next_multiple_of(PAGE_UNIT_BYTES).min(self.page_bytes)
     }

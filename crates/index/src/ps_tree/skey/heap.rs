@@ -315,3 +315,48 @@ impl KeyHeapState {
         }
     }
 }
+
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::ps_tree::test_region;
+
+    #[test]
+    fn joined_pieces_return_to_the_region() {
+        let (region, heap) = (test_region(), KeyHeap::new());
+        let writer = region.writer();
+        let allocate = |bytes: usize, count: usize| -> Vec<Place> {
+            (0..count).map(|_| heap.allocate(&writer, &region, bytes).unwrap()).collect()
+        };
+        let short = allocate(64, 640);
+        let held = region.stats().allocated_bytes;
+        short.iter().for_each(|&at| heap.free(&writer, &region, at, 64));
+        // A longer one finds no piece of its length, and the pieces are joined before.
+        let long = allocate(504, 40);
+        assert!(region.stats().allocated_bytes <= held, "{:?}", region.stats());
+        let mut used: Vec<Place> = long;
+        used.sort_unstable();
+        assert!(used.windows(2).all(|pair| pair[0] + 504 <= pair[1]), "overlapping pieces");
+        assert_eq!(region.stats().refused_frees, 0);
+    }
+
+    #[test]
+    fn a_longer_piece_is_split_and_none_is_used_twice() {
+        let (region, heap) = (test_region(), KeyHeap::new());
+        let writer = region.writer();
+        let (mut state, mut used) = (9_u64, Vec::<(Place, usize)>::new());
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bytes = 16 + 8 * ((state >> 33) % 62) as usize;
+            if used.len() > 300 || state >> 40 & 1 == 0 && !used.is_empty() {
+                let (at, bytes) = used.swap_remove((state >> 20) as usize % used.len());
+                heap.free(&writer, &region, at, bytes);
+            } else {
+                used.push((heap.allocate(&writer, &region, bytes).unwrap(), bytes));
+            }
+        }
+        used.sort_unstable();
+        assert!(used.windows(2).all(|pair| pair[0].0 + pair[0].1 as Place <= pair[1].0));
+        assert!(region.stats().allocated_bytes < 1 << 20 && region.stats().refused_frees == 0);
+    }
+}
