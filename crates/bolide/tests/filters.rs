@@ -319,12 +319,12 @@ fn reads_of_memory_agree_with_reads_of_files() {
     c.delete(&key(1)).unwrap();
     c.delete_range(key(10)..key(20)).unwrap();
     let mut not_cached = [0, 0];
-    for pass in 0..2 {
+    for not_cached in &mut not_cached {
         for n in (0..4_100).chain(0..1) {
             let cached = c.try_get_cached(&key(n)).unwrap();
             let found = c.get_pinned(&key(n)).unwrap();
             match cached {
-                CachedGet::NotCached => not_cached[pass] += 1,
+                CachedGet::NotCached => *not_cached += 1,
                 CachedGet::Absent => assert!(found.is_none(), "{n}"),
                 CachedGet::Found(sequence, record) => {
                     let (wanted, same) = found.expect("it was in memory");

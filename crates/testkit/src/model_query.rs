@@ -431,14 +431,14 @@ impl ModelFilter {
     }
 
     /// The negation of `filter`.
-    pub fn not(filter: Self) -> Self {
+    pub fn negated(filter: Self) -> Self {
         Self::Not(Box::new(filter))
     }
 
     /// A random tree. At the top it is none that a query would take apart: neither a conjunction nor a single condition.
     pub fn random(rng: &mut SimRng) -> Self {
         match rng.below(6) {
-            0 => Self::not(Self::leaf(rng)),
+            0 => Self::negated(Self::leaf(rng)),
             1..=2 => Self::list(rng),
             _ => Self::Any((0..2 + rng.below(3)).map(|_| Self::tree(rng, 2)).collect()),
         }
@@ -449,7 +449,7 @@ impl ModelFilter {
         match rng.below(8) {
             0..=1 if depth > 0 => Self::All(children(rng)),
             2 if depth > 0 => Self::Any(children(rng)),
-            3 if depth > 0 => Self::not(Self::tree(rng, depth - 1)),
+            3 if depth > 0 => Self::negated(Self::tree(rng, depth - 1)),
             _ => Self::leaf(rng),
         }
     }

@@ -85,7 +85,7 @@ fn print_counts(done: &BulkProgress) -> Result<(), Failure> {
 
 /// Reads `PATH=VALUE`.
 fn assignment(text: &str) -> Result<(FieldPath, Value), Failure> {
-    let wrong = |what: &str| Failure::usage(&format!("--set {text}: {what}"));
+    let wrong = |what: &str| Failure::usage(format!("--set {text}: {what}"));
     let mut escaped = false;
     let equals = text.char_indices().find(|(_, character)| {
         let found = !escaped && *character == '=';

@@ -327,9 +327,11 @@ fn filters_select_records() {
     let line = "find db c --explain --limit 3";
     let run = place.run_with(line, &["--where", r#"n in (1, 2) and not tags[*] = "t0""#], "");
     let run = run.expect_status(0, line);
-    for text in
-        ["index         n, 2 streams", "a negation is evaluated on records", "no condition on `tags[*]` applies"]
-    {
+    for text in [
+        "index         n, 2 streams",
+        "a negation is evaluated on records",
+        "no condition on `tags[*]` applies",
+    ] {
         assert!(run.stderr.contains(text), "{text}: {}", run.stderr);
     }
     assert_eq!(place.ok("find db c --eq n=3 --limit 0").stderr, "");

@@ -1,6 +1,7 @@
 use bolide_base::ErrorKind;
 use proptest::prelude::*;
 
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -115,7 +116,7 @@ fn any_filter() -> impl Strategy<Value = Filter> {
         1 => path().prop_map(Filter::exists),
         1 => path().prop_map(Filter::absent),
         1 => path().prop_map(Filter::is_null),
-        1 => Just(Filter::range("a", 3..=1)),
+        1 => Just(Filter::range("a", (Bound::Included(3), Bound::Included(1)))),
     ];
     leaf.prop_recursive(3, 10, 4, |inner| {
         prop_oneof![

@@ -170,13 +170,13 @@ fn with_filters(path: &str, records: &[Value], turn: usize) -> Vec<Vec<QueryCond
         ModelFilter::Any(vec![equals(turn), numbers, ModelFilter::All(vec![equals(turn + 1), pad.clone()])]);
     let exists = ModelFilter::Exists(path.to_owned());
     let neither =
-        ModelFilter::not(ModelFilter::Any(vec![equals(turn), ModelFilter::equals(path, Value::Null)]));
+        ModelFilter::negated(ModelFilter::Any(vec![equals(turn), ModelFilter::equals(path, Value::Null)]));
     let all = [
         vec![filter(list.clone())],
         vec![filter(any)],
         vec![filter(exists.clone()), filter(neither)],
-        vec![every_number(path), filter(ModelFilter::not(equals(turn)))],
-        vec![filter(list), filter(ModelFilter::not(pad))],
+        vec![every_number(path), filter(ModelFilter::negated(equals(turn)))],
+        vec![filter(list), filter(ModelFilter::negated(pad))],
         vec![filter(exists)],
     ];
     // Each turn has half of them.
@@ -188,7 +188,7 @@ fn areas(path: &str) -> Vec<Vec<QueryCondition>> {
     let meets = |window| ModelFilter::Condition(QueryCondition::Intersects(path.to_owned(), window));
     let any = ModelFilter::Any(vec![meets([0.0, -2.0, 1.0, 0.0]), meets([1.0, -4.0, 3.0, 0.0])]);
     let exists = ModelFilter::Exists(path.to_owned());
-    let all = [any, ModelFilter::All(vec![exists, ModelFilter::not(meets([0.0, -1.0, 1.0, 0.0]))])];
+    let all = [any, ModelFilter::All(vec![exists, ModelFilter::negated(meets([0.0, -1.0, 1.0, 0.0]))])];
     all.into_iter().map(|filter| vec![QueryCondition::Filter(Box::new(filter))]).collect()
 }
 

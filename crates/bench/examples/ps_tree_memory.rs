@@ -1,6 +1,6 @@
 //! Memory of an index of kind `ps-tree`, in bytes per record: while it is loaded, after updates, and after an idle sweep.
 //!
-//! `cargo run --release -p bolide --example ps_tree_memory -- [records]`
+//! `cargo run --release -p bolide-bench --example ps_tree_memory -- [records]`
 //!
 //! | load | attribute values |
 //! |---|---|
