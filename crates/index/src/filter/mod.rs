@@ -6,7 +6,7 @@
 //! if **no** value satisfies the condition, hence for absent attributes. `docs/QUERIES.md` has the truth table.
 //!
 //! # Execution
-//! A query holds a conjunction in [normal form](normal): conditions with one range of encoded values, which any index may
+//! A query holds a conjunction in normal form: conditions with one range of encoded values, which any index may
 //! serve, and *terms*: alternatives, lists of values, and negations. The planner serves alternatives and lists by a union of
 //! index accesses. Whatever an index returns, one function evaluates the whole conjunction on the record.
 
