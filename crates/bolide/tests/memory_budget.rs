@@ -183,10 +183,8 @@ fn an_index_reports_what_it_has() {
         let counted = memory_of(&db, MemoryUse::IndexRegions, Some("c.group"));
         let allocated = figures.allocated_bytes;
         assert!(counted >= allocated, "{counted} counted, {allocated} allocated");
-        assert!(
-            counted <= allocated + allocated / 2 + (128 << 10),
-            "{counted} counted, {allocated} allocated"
-        );
+        // Free space within the region counts too.
+        assert!(counted <= 2 * allocated + (128 << 10), "{counted} counted, {allocated} allocated");
     }
 }
 

@@ -174,7 +174,9 @@ fn waiting_for_background_work_empties_the_version_table() {
     for (kind, threads) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 2)]) {
         let (db, c, mut groups) = updated(kind, threads);
         update(&c, &mut groups);
-        assert!(version_keys(&db) > RECORDS / 5, "{kind}");
+        // Writers sweep only some of them.
+        let versions = version_keys(&db);
+        assert!(versions > RECORDS / 50, "{kind}: {versions}");
         db.wait_until_settled().unwrap();
         assert_eq!(version_keys(&db), 0, "{kind}, {threads} threads");
         let entries =
