@@ -34,8 +34,8 @@ const OBSOLETE_PERCENT_WHEN_IDLE: u64 = 5;
 
 /// Space reserved for the pages that a batch splits, whatever its size.
 const MIN_RESERVED_BYTES: usize = 256 << 10;
-/// Space reserved per write of a batch: one page split into two per eight writes.
-const RESERVED_BYTES_PER_WRITE: usize = 1 << 10;
+/// Space reserved per write of a batch: a larger page for its key, and a leaf split into two.
+const RESERVED_BYTES_PER_WRITE: usize = 2 << 10;
 
 /// The backend of an index: its region, the structures in it, and the files that it is written to.
 ///
