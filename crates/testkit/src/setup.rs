@@ -128,9 +128,11 @@ impl Setup {
             .memory_compaction(self.memory_compaction())
     }
 
-    /// A tiny memory budget for one of the three random block sizes: caches shrink and memtables are flushed early.
+    /// A tiny memory budget for one of the three random block sizes, if the explicit sizes fit into it: caches shrink and
+    /// memtables are flushed early.
     fn memory_bytes(&self) -> Option<usize> {
-        (self.block_bytes == 128).then_some(TINY_BUDGET_BYTES)
+        let explicit = self.cache_bytes + 2 * self.memtable_bytes;
+        (self.block_bytes == 128 && explicit <= TINY_BUDGET_BYTES).then_some(TINY_BUDGET_BYTES)
     }
 
     /// Enabled for two of the three random block sizes.

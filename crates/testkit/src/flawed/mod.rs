@@ -127,7 +127,10 @@ impl Flaw {
             | Self::ForgetsBackFill
             | Self::EndsAtPause => &[Rule::Complete],
             Self::Repeats => &[Rule::Once, Rule::Exact],
-            Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => &[Rule::Ordered, Rule::Complete],
+            // A union recognizes a record that several of its accesses find by their order.
+            Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => {
+                &[Rule::Ordered, Rule::Complete, Rule::Once]
+            }
             Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
             Self::IgnoresDeletes => &[Rule::Exact],
             // With a limit for each value, other records are excluded.
