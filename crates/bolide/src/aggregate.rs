@@ -86,7 +86,7 @@ impl Collection {
     /// ```
     pub fn summarize(&self, query: &Query, path: &str) -> Result<AttributeSummary> {
         let mut summary = AttributeSummary { integer_sum: Some(0), ..AttributeSummary::default() };
-        self.visit(&query.clone().select([path]), &FindOptions::default(), |answer| {
+        self.visit(&query.clone().with_records().select([path]), &FindOptions::default(), |answer| {
             summary.records += 1;
             answer.values.iter().flatten().for_each(|value| summary.add(value));
             Ok(ControlFlow::Continue(()))
@@ -143,7 +143,7 @@ impl Collection {
     /// ```
     pub fn distinct(&self, query: &Query, path: &str, max: usize) -> Result<Vec<(Value, u64)>> {
         let mut counts: BTreeMap<Value, u64> = BTreeMap::new();
-        self.visit(&query.clone().select([path]), &FindOptions::default(), |answer| {
+        self.visit(&query.clone().with_records().select([path]), &FindOptions::default(), |answer| {
             for value in answer.values.iter().flatten() {
                 if let Some(count) = counts.get_mut(value) {
                     *count += 1;
@@ -173,7 +173,13 @@ fn first_values(
             "the smallest and the largest value are those of all answers: without limit, token and order",
         ));
     }
-    let query = query.clone().filter(Filter::exists(path)).sort_by(path, direction).limit(1).select([path]);
+    let query = query
+        .clone()
+        .with_records()
+        .filter(Filter::exists(path))
+        .sort_by(path, direction)
+        .limit(1)
+        .select([path]);
     let first = collection.find(&query)?.into_vec().into_iter().next();
     Ok(first.and_then(|answer| answer.values.into_iter().next()).unwrap_or_default())
 }

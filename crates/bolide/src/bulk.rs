@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::str::FromStr;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, Order, Projection, Query};
+use bolide_index::{CursorToken, Order, Predicate, Projection, Query};
 use bolide_lsm::SyncMode;
 
 use crate::answer_cursor::AnswerCursor;
@@ -308,11 +308,12 @@ fn check_plain(query: &Query) -> Result<()> {
         && query.answer_limit().is_none()
         && query.answer_limit_per_value().is_none()
         && query.token().is_none()
-        && query.projection() == Projection::Records;
+        && query.projection() == Projection::Records
+        && !query.predicates().iter().any(Predicate::is_nearest);
     match is_plain {
         true => query.check(),
         false => Err(Error::invalid_input(
-            "an update or delete of all records of a query takes no order, limit, token or projection",
+            "an update or delete of all records of a query takes no order, limit, token, projection or nearest point",
         )),
     }
 }

@@ -151,6 +151,8 @@ fn a_list_is_answered_by_a_synchronous_index_alone() {
     assert_eq!((answers.len(), answers.explain().records_fetched, answers.explain().unknown), (60, 0, 0));
     // The least and the greatest value too, by the first entries.
     assert_eq!(c.smallest(&Query::new(), "rare").unwrap(), Some(Value::Int(0)));
+    assert_eq!(c.smallest(&Query::new().select(["n"]), "rare").unwrap(), Some(Value::Int(0)));
+    assert_eq!(c.smallest(&Query::new().keys_only(), "rare").unwrap(), Some(Value::Int(0)));
     assert_eq!(c.largest(&Query::new().range("rare", ..50), "rare").unwrap(), Some(Value::Int(49)));
     let largest =
         Query::new().filter(Filter::exists("rare")).sort_by("rare", SortDirection::Descending).limit(1);

@@ -150,6 +150,11 @@ fn queries_conflict_with_records_that_satisfy_them_before_or_after() {
     assert!(!conflicts(query, |_, notes| notes.put(b"k6", &record(7)).unwrap()));
     assert!(conflicts(query, |_, notes| notes.delete(b"k4").unwrap()));
     assert!(!conflicts(query, |_, notes| notes.delete(b"k6").unwrap()));
+    let failed = |tx: &Transaction, notes: &Collection| {
+        assert!(tx.find(notes, &Query::new().eq("a..b", 1)).is_err());
+        assert!(tx.find(notes, &Query::new().range("n", 3..=5).using_index("missing")).is_err());
+    };
+    assert!(!conflicts(failed, |_, notes| notes.put(b"k4", &record(9)).unwrap()), "it has read nothing");
     assert!(conflicts(query, |_, notes| notes.delete_range("k".."l").unwrap()));
     assert!(!conflicts(query, |_, notes| notes.delete_range("k5".."l").unwrap()));
     assert!(

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod failure;
+mod field_edit;
 mod input;
 mod output;
 mod progress;

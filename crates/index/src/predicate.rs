@@ -350,6 +350,12 @@ impl Predicate {
         matches!(self.condition, Condition::Equal(_))
     }
 
+    /// Whether it holds for every record with a rectangle and measures distances from a point: it orders the answers, and
+    /// selects little.
+    pub fn is_nearest(&self) -> bool {
+        matches!(self.condition, Condition::Nearest(_))
+    }
+
     /// Whether it is a range or a prefix, whose values can order the answers.
     pub fn is_range(&self) -> bool {
         matches!(self.condition, Condition::Range(..) | Condition::Prefix(_))

@@ -20,8 +20,8 @@ mod validation;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 use bolide_index::Query;
@@ -51,6 +51,8 @@ const WRITE_BYTES: usize = 256;
 
 /// Transactions begun so far by this process.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
+/// The number of its first transaction: random, so that tokens of another process are not taken for own ones.
+static FIRST_NUMBER: OnceLock<u64> = OnceLock::new();
 
 /// Reads and writes over any collections of one database that take effect together, or not at all; made by
 /// [`Db::begin`](crate::Db::begin) and [`Db::transaction`](crate::Db::transaction).
@@ -152,7 +154,9 @@ impl Transaction {
             return Err(Error::limit_exceeded("the sequence number before a transaction", sequence, limit));
         }
         let snapshot = Snapshot::of_view(view.view().clone(), handle.clone());
-        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+        // Half of the range below 2^62 is left for those that follow.
+        let first = FIRST_NUMBER.get_or_init(|| handle.engine.components.runtime.random_u64() >> 3);
+        let number = first + BEGUN.fetch_add(1, Ordering::Relaxed);
         Ok(Self { handle, view, snapshot, options, number, state: Mutex::default() })
     }
 
@@ -305,11 +309,8 @@ impl Transaction {
             return Err(Error::invalid_input("a transaction reads its own snapshot: pass no other one"));
         }
         let own = {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             self.check_room(&state, 0)?;
-            if self.options.isolation == Isolation::Serializable {
-                state.reads.add_query(&collection.state, query);
-            }
             state.own(collection.state.tree)
         };
         let context = QueryContext {
@@ -318,7 +319,12 @@ impl Transaction {
             flaw: self.handle.engine.components.transaction_flaw,
         };
         let options = options.clone().snapshot(&self.snapshot);
-        TransactionAnswers::open(collection, query, &options, own, context)
+        let answers = TransactionAnswers::open(collection, query, &options, own, context)?;
+        // A query that failed has read nothing, and could not be evaluated by the validation either.
+        if self.options.isolation == Isolation::Serializable {
+            self.state.lock().reads.add_query(&collection.state, query);
+        }
+        Ok(answers)
     }
 
     /// How many records of `collection` satisfy `query`, up to its limit.

@@ -2,37 +2,35 @@
 
 use std::ops::ControlFlow;
 
-use bolide::{BulkChange, BulkOptions, BulkProgress, Filter, Query};
-use serde_json::{Map, Value};
+use bolide::{BulkChange, BulkOptions, BulkProgress, Db, Error, Filter, Query};
+use serde_json::Value;
 
 use super::database;
 use crate::arguments::{BulkArguments, Delete, Update};
 use crate::failure::Failure;
+use crate::field_edit;
 use crate::output::{Fields, Format, print_objects, report};
 use crate::row::FieldPath;
 
 /// Changes fields of records.
 pub(super) fn update(arguments: &Update) -> Result<(), Failure> {
     let (query, options) = parse(&arguments.which)?;
-    let set: Vec<(FieldPath, Value)> =
+    let set: Vec<(FieldPath, String)> =
         arguments.set.iter().map(|text| assignment(text)).collect::<Result<_, _>>()?;
     let db = database::open_to_write(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
-    let change = |_: &[u8], record: &[u8]| {
-        let Ok(Value::Object(before)) = serde_json::from_slice::<Value>(record) else {
-            return Ok(BulkChange::Keep);
-        };
-        let mut after = before.clone();
-        set.iter().for_each(|(path, value)| set_field(&mut after, path.names(), value));
-        arguments.unset.iter().for_each(|path| unset_field(&mut after, path.names()));
-        let is_same = after == before;
-        Ok(if is_same {
-            BulkChange::Keep
-        } else {
-            BulkChange::Put(Value::Object(after).to_string().into_bytes())
-        })
+    let change = |key: &[u8], record: &[u8]| {
+        let changed = changed_record(record, &set, &arguments.unset).map_err(|what| {
+            let key = String::from_utf8_lossy(key);
+            let advice = "exclude it by --where, or choose another path";
+            Error::invalid_input(format!(
+                "the record \"{}\" is not changed: {what}; {advice}",
+                key.escape_debug()
+            ))
+        })?;
+        Ok(changed.map_or(BulkChange::Keep, |record| BulkChange::Put(record.into_bytes())))
     };
-    let done = collection.update_where(&query, &options, change, note_progress)?;
+    let done = collection.update_where(&query, &options, change, |progress| note_progress(&db, progress))?;
     drop(collection);
     database::close(db)?;
     print_counts(&done)
@@ -43,7 +41,7 @@ pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
     let (query, options) = parse(&arguments.which)?;
     let db = database::open_to_write(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
-    let done = collection.delete_where(&query, &options, note_progress)?;
+    let done = collection.delete_where(&query, &options, |progress| note_progress(&db, progress))?;
     drop(collection);
     database::close(db)?;
     print_counts(&done)
@@ -67,8 +65,11 @@ fn parse(which: &BulkArguments) -> Result<(Query, BulkOptions), Failure> {
     Ok((query, options))
 }
 
-fn note_progress(progress: &BulkProgress) -> ControlFlow<()> {
-    if let Some(position) = &progress.position {
+/// Reports the position after a batch, which is durable by then. After an error of the sync the next batch fails.
+fn note_progress(db: &Db, progress: &BulkProgress) -> ControlFlow<()> {
+    if let Some(position) = &progress.position
+        && db.sync().is_ok()
+    {
         report!("note: {} records changed; --resume {position} continues here", progress.changed);
     }
     ControlFlow::Continue(())
@@ -84,7 +85,7 @@ fn print_counts(done: &BulkProgress) -> Result<(), Failure> {
 }
 
 /// Reads `PATH=VALUE`.
-fn assignment(text: &str) -> Result<(FieldPath, Value), Failure> {
+fn assignment(text: &str) -> Result<(FieldPath, String), Failure> {
     let wrong = |what: &str| Failure::usage(format!("--set {text}: {what}"));
     let mut escaped = false;
     let equals = text.char_indices().find(|(_, character)| {
@@ -94,36 +95,39 @@ fn assignment(text: &str) -> Result<(FieldPath, Value), Failure> {
     });
     let (at, _) = equals.ok_or_else(|| wrong("there is no `=`: write PATH=VALUE"))?;
     let path = FieldPath::parse(&text[..at]).map_err(|error| wrong(&error))?;
-    let value = &text[at + 1..];
-    let json = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-    Ok((path, json))
+    Ok((path, value_of(&text[at + 1..]).map_err(|error| wrong(&error))?))
 }
 
-/// Sets the field at the end of `names`. What is no object on the way is replaced by one.
-fn set_field(object: &mut Map<String, Value>, names: &[String], value: &Value) {
-    match names {
-        [] => {}
-        [last] => drop(object.insert(last.clone(), value.clone())),
-        [first, rest @ ..] => {
-            let inner = object.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
-            if !inner.is_object() {
-                *inner = Value::Object(Map::new());
-            }
-            if let Value::Object(inner) = inner {
-                set_field(inner, rest, value);
-            }
+/// The JSON of a value of the command line: JSON as it is, anything else a text.
+fn value_of(text: &str) -> Result<String, String> {
+    let trimmed = text.trim();
+    match serde_json::from_str::<Value>(trimmed) {
+        Ok(_) => Ok(trimmed.to_owned()),
+        Err(error) if trimmed.starts_with(['[', '{', '"']) => {
+            Err(format!("it starts like JSON, but is none: {error}"))
         }
+        Err(_) if trimmed.parse::<f64>().is_ok() => {
+            Err("JSON has no such number: write it in double quotes for a text".to_owned())
+        }
+        Err(_) => Ok(Value::from(text).to_string()),
     }
 }
 
-fn unset_field(object: &mut Map<String, Value>, names: &[String]) {
-    match names {
-        [] => {}
-        [last] => drop(object.remove(last)),
-        [first, rest @ ..] => {
-            if let Some(Value::Object(inner)) = object.get_mut(first) {
-                unset_field(inner, rest);
-            }
-        }
+/// The record with the changes; `None` if they change nothing.
+fn changed_record(
+    record: &[u8],
+    set: &[(FieldPath, String)],
+    unset: &[FieldPath],
+) -> Result<Option<String>, String> {
+    let record = std::str::from_utf8(record).map_err(|_| "it is not JSON".to_owned())?;
+    let mut changed: Option<String> = None;
+    for (path, value) in set {
+        let after = field_edit::set(changed.as_deref().unwrap_or(record), path.names(), value)?;
+        changed = after.or(changed);
     }
+    for path in unset {
+        let after = field_edit::unset(changed.as_deref().unwrap_or(record), path.names())?;
+        changed = after.or(changed);
+    }
+    Ok(changed)
 }

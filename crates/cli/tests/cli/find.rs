@@ -239,6 +239,11 @@ fn points_are_found_by_window_and_by_distance() {
     assert_eq!(place.found("--within rect(box)=-9,-9,9,9 --within rect(box)=9,9,10,10"), ["2"]);
     assert_eq!(place.found("--nearest point(lon,lat)=0,1"), ["1", "3", "2"]);
     assert_eq!(place.found("--nearest rect(box)=0,2 --limit 2"), ["4", "2"]);
+    let nearest = ["--where", "point(lon,lat) nearest (0, 1)"];
+    let found = place.run_with("find db c --format ndjson", &nearest, "").expect_status(0, "a filter");
+    assert_eq!(found.keys(), ["1", "3", "2"]);
+    place.run_with("find db c --order oldest", &nearest, "").expect_status(2, "two orders");
+    place.run_with("delete db c", &nearest, "").expect_status(1, "a point selects nothing");
     let count = place.ok("find db c --within point(lon,lat)=0,0,0,3 --count --format ndjson");
     assert_eq!(count.json(), [json!({"count": 2})]);
     let boxes = place.ok("find db c --eq id=2 --select rect(box) --format ndjson");
@@ -357,6 +362,11 @@ fn all_records_of_a_filter_are_changed_or_deleted() {
     assert_eq!(deleted.json()[0]["changed"], 6);
     assert_eq!(place.ok("find db c --where true --count").stdout, "{\"count\":14}\n");
     place.run("update db c --where n=1").expect_status(2, "no change");
+    for value in ["n=1e400", "n=NaN", "n=[1,2"] {
+        place.run(&format!("update db c --where n=1 --set {value}")).expect_status(2, value);
+    }
+    let failed = place.run("update db c --where n=1 --set n.x=1").expect_status(1, "no object");
+    assert!(failed.stderr.contains("\"n\" is not an object"), "{}", failed.stderr);
     place.run("update db c --set n=1").expect_status(2, "no filter");
     place.run("delete db c").expect_status(2, "neither key nor filter");
     place.run("delete db c 1 --where n=1").expect_status(2, "both");

@@ -106,12 +106,17 @@ impl Deferral {
         if let Some(damage) = self.damage.get() {
             return Err(damage.clone());
         }
+        // In this order, a root is not missing because the tree is being dropped.
+        let versions = store.files.versions.lock();
         let tree = store.trees.get(self.tree)?;
-        let root = store.files.versions.lock().external_root(self.tree);
+        let root = versions.external_root(self.tree);
+        drop(versions);
         let attached = self
             .opener
             .open(root.as_deref())
             .and_then(|external_tree| store.set_external_tree(&tree, &external_tree));
+        // The files of a tree that was dropped meanwhile may be gone.
+        store.trees.get(self.tree)?;
         match &attached {
             Ok(()) => self.is_attached.store(true, Ordering::Release),
             Err(error) if is_damage(error) => _ = self.damage.set(error.clone()),

@@ -111,6 +111,11 @@ fn flush_target(
 /// Writes the full memtables of `tree`, an LSM tree, to an sstable of level 0 and installs it.
 pub(in crate::store) fn flush_to_first_level(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
     let state = tree.state();
+    // In this order: the memtables of a tree that became external since the job was picked are the external tree's, and an
+    // sstable without their entries would advance the floor of the log.
+    if let Backend::External(external_tree) = tree.backend() {
+        return flush_external(store, tree, external_tree);
+    }
     let flushed = state.immutables.clone();
     if flushed.is_empty() {
         return Ok(());
