@@ -20,8 +20,8 @@ mod validation;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 use bolide_index::Query;
@@ -48,11 +48,6 @@ use crate::write_batch::{OwnOperation, WriteBatch, check_key, half_open};
 
 /// Memory of a write or a read beside keys and records, in bytes, without the entries of indexes.
 const WRITE_BYTES: usize = 256;
-
-/// Transactions begun so far by this process.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-/// The number of its first transaction: random, so that tokens of another process are not taken for own ones.
-static FIRST_NUMBER: OnceLock<u64> = OnceLock::new();
 
 /// Reads and writes over any collections of one database that take effect together, or not at all; made by
 /// [`Db::begin`](crate::Db::begin) and [`Db::transaction`](crate::Db::transaction).
@@ -154,9 +149,8 @@ impl Transaction {
             return Err(Error::limit_exceeded("the sequence number before a transaction", sequence, limit));
         }
         let snapshot = Snapshot::of_view(view.view().clone(), handle.clone());
-        // Half of the range below 2^62 is left for those that follow.
-        let first = FIRST_NUMBER.get_or_init(|| handle.engine.components.runtime.random_u64() >> 3);
-        let number = first + BEGUN.fetch_add(1, Ordering::Relaxed);
+        // Random, so that tokens of another process are not taken for own ones; below 2^62.
+        let number = handle.engine.components.runtime.random_u64() >> 2;
         Ok(Self { handle, view, snapshot, options, number, state: Mutex::default() })
     }
 
