@@ -7,7 +7,7 @@ use crate::attribute::Value;
 use crate::cursor_token::CursorToken;
 use crate::filter::{Conjunction, Filter, FilterNode};
 use crate::path::AttributePath;
-use crate::predicate::{Condition, Predicate, ValueRange, combine};
+use crate::predicate::{Predicate, ValueRange, combine};
 use crate::space::{Point, Rect};
 
 /// Maximum number of predicates of one query.
@@ -177,6 +177,8 @@ impl Query {
 
     /// The records for which `filter` is true. Joined with everything else by AND.
     ///
+    /// A point to measure from sets the order, as [`nearest`](Self::nearest) does.
+    ///
     /// The conditions of a conjunction become [`predicates`](Self::predicates) of the query, from left to right: the same
     /// query as with [`eq`](Self::eq), [`range`](Self::range) and so on.
     ///
@@ -202,7 +204,9 @@ impl Query {
                 } else {
                     self.terms.extend(terms);
                 }
-                predicates.into_iter().fold(self, Self::predicate)
+                let is_nearest = predicates.iter().any(Predicate::is_nearest);
+                let query = predicates.into_iter().fold(self, Self::predicate);
+                if is_nearest { query.order(Order::Nearest) } else { query }
             }
             Err(problem) => {
                 self.problem = self.problem.or(Some(problem));
@@ -464,8 +468,7 @@ impl Query {
     }
 
     fn nearest_predicates(&self) -> usize {
-        let of_point = |one: &&Predicate| matches!(one.condition(), Condition::Nearest(_));
-        self.predicates.iter().filter(of_point).count()
+        self.predicates.iter().filter(|one| one.is_nearest()).count()
     }
 
     /// The name of the index to use.

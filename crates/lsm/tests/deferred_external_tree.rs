@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::{
@@ -99,6 +99,8 @@ struct Opener {
     opened: Mutex<Option<Arc<WriteSet>>>,
     calls: AtomicUsize,
     lacks_memory: AtomicBool,
+    /// An opening waits twice for it, if there is one: when it has begun, and before it ends.
+    pause: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Opener {
@@ -117,6 +119,10 @@ impl Opener {
 impl ExternalTreeOpener for Opener {
     fn open(&self, root: Option<&ExternalRoot>) -> Result<Arc<dyn ExternalTree>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Some(pause) = self.pause.lock().take() {
+            pause.wait();
+            pause.wait();
+        }
         if self.lacks_memory.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::NoSpace, "no memory"));
         }
@@ -169,6 +175,7 @@ impl Opened {
             opened: Mutex::default(),
             calls: AtomicUsize::new(0),
             lacks_memory: AtomicBool::new(false),
+            pause: Mutex::default(),
         });
         let external_tree = store.defer_external_tree(EXTERNAL, opener.clone()).unwrap();
         store.start();
@@ -241,6 +248,29 @@ fn no_event_before_the_first_use_loses_or_repeats_a_write() {
         opened.check(&format!("seed {seed}, the end"));
         assert!(attached > 0, "seed {seed}");
     }
+}
+
+/// A reader must not take what is left of a dropped tree for its content.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a thread of the test")]
+fn a_tree_that_is_dropped_during_its_opening_is_not_found() {
+    let vfs = SimVfs::new(3);
+    let opened = Opened::new(&vfs);
+    (0..200).for_each(|number| opened.write(number));
+    opened.store.flush().unwrap();
+    opened.store.close().unwrap();
+    let opened = Opened::new(&vfs);
+    let pause = Arc::new(Barrier::new(2));
+    *opened.opener.pause.lock() = Some(pause.clone());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| opened.external_tree.attach());
+        pause.wait();
+        opened.store.drop_tree(EXTERNAL).unwrap();
+        pause.wait();
+        let error = reader.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    });
+    assert_eq!(opened.external_tree.attach().unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]

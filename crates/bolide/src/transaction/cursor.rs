@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bolide_base::{Result, SequenceNumber};
 
 use super::Transaction;
-use super::own_writes::OwnWrites;
+use super::own_writes::{OwnRecord, OwnWrites};
 use crate::iterator::{Cursor, Record};
 use crate::schema::OpenCollection;
 
@@ -41,6 +41,19 @@ enum Position {
         record: Arc<[u8]>,
         sequence: SequenceNumber,
     },
+}
+
+impl Position {
+    /// That of the own write, else that of the snapshot's cursor, if it is valid.
+    fn of(own: Option<(&[u8], &OwnRecord)>, snapshot_is_valid: bool) -> Self {
+        match own {
+            Some((key, put)) => {
+                Self::Own { key: key.to_vec(), record: put.record.clone(), sequence: put.sequence }
+            }
+            None if snapshot_is_valid => Self::Snapshot,
+            None => Self::None,
+        }
+    }
 }
 
 impl<'t> TransactionCursor<'t> {
@@ -206,13 +219,7 @@ impl<'t> TransactionCursor<'t> {
         }
         let own = self.own.first_put((from, Bound::Excluded(&self.bounds.1)));
         let own = own.filter(|(key, _)| !self.snapshot.valid() || *key < self.snapshot.key());
-        self.position = match own {
-            Some((key, put)) => {
-                Position::Own { key: key.to_vec(), record: put.record.clone(), sequence: put.sequence }
-            }
-            None if self.snapshot.valid() => Position::Snapshot,
-            None => Position::None,
-        };
+        self.position = Position::of(own, self.snapshot.valid());
         Ok(())
     }
 
@@ -231,13 +238,7 @@ impl<'t> TransactionCursor<'t> {
         }
         let own = self.own.last_put((Bound::Included(&self.bounds.0), to));
         let own = own.filter(|(key, _)| !self.snapshot.valid() || *key > self.snapshot.key());
-        self.position = match own {
-            Some((key, put)) => {
-                Position::Own { key: key.to_vec(), record: put.record.clone(), sequence: put.sequence }
-            }
-            None if self.snapshot.valid() => Position::Snapshot,
-            None => Position::None,
-        };
+        self.position = Position::of(own, self.snapshot.valid());
         Ok(())
     }
 

@@ -151,11 +151,9 @@ fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> 
     if let Some(text) = &arguments.nearest {
         query = query.predicate(Predicate::parse_nearest(text, &named).map_err(wrong)?).order(Order::Nearest);
     }
-    if arguments.nearest.is_none() && query.predicates().iter().any(Predicate::is_nearest) {
-        if order_of(arguments.order) != Order::Newest || !arguments.sort.is_empty() {
-            return Err(Failure::usage("`nearest` orders the answers: leave out --order and --sort"));
-        }
-        query = query.order(Order::Nearest);
+    let is_sorted = order_of(arguments.order) != Order::Newest || !arguments.sort.is_empty();
+    if is_sorted && query.predicates().iter().any(Predicate::is_nearest) {
+        return Err(Failure::usage("`nearest` orders the answers: leave out --order and --sort"));
     }
     if let Some(limit) = arguments.limit {
         query = query.limit(limit);

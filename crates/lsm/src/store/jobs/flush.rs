@@ -169,3 +169,7 @@ fn write_memtables(
     retention.finish(&mut output)?;
     output.finish()
 }
+
+#[cfg(test)]
+#[path = "flush_tests.rs"]
+mod tests;
