@@ -99,7 +99,7 @@ struct Opener {
     opened: Mutex<Option<Arc<WriteSet>>>,
     calls: AtomicUsize,
     lacks_memory: AtomicBool,
-    /// An opening waits twice for it, if there is one: when it has begun, and before it ends.
+    /// An opening waits twice for it at its end, if there is one.
     pause: Mutex<Option<Arc<Barrier>>>,
 }
 
@@ -119,10 +119,6 @@ impl Opener {
 impl ExternalTreeOpener for Opener {
     fn open(&self, root: Option<&ExternalRoot>) -> Result<Arc<dyn ExternalTree>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if let Some(pause) = self.pause.lock().take() {
-            pause.wait();
-            pause.wait();
-        }
         if self.lacks_memory.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::NoSpace, "no memory"));
         }
@@ -135,6 +131,10 @@ impl ExternalTreeOpener for Opener {
             opened_at: number(opened_at),
         });
         *self.opened.lock() = Some(set.clone());
+        if let Some(pause) = self.pause.lock().take() {
+            pause.wait();
+            pause.wait();
+        }
         Ok(set)
     }
 
