@@ -127,7 +127,7 @@ pub enum BulkChange {
 }
 
 impl Collection {
-    /// Deletes the records that satisfy `query`, oldest first, in atomic batches. Calls `progress` after each batch, and
+    /// Deletes the records that satisfy `query`, oldest first, in atomic batches. Calls `progress` after each batch but the last, and
     /// stops if it breaks; [`BulkProgress::position`] then continues the operation later.
     ///
     /// A record that is written after the operation began stays. Reads the keys of the records alone where an index can

@@ -447,7 +447,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `Conflict` if another commit has changed what this one depends on (see [`Isolation`]), or has dropped a collection
-    /// that was read; `NotFound` if a collection that it writes to was dropped; those of
+    /// that was read; `Conflict` or `NotFound` if a collection that it only writes to was dropped; those of
     /// [`Db::write`](crate::Db::write). Nothing is written then.
     pub fn commit(self) -> Result<SequenceNumber> {
         let Self { handle, view, options, state, .. } = self;
