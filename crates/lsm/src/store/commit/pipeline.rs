@@ -200,6 +200,10 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
     }
 
     /// Syncs the log as the modes of the applied writes require, and publishes their last sequence number.
+    ///
+    /// # Errors
+    /// Those of the sync. `Poisoned` if another thread has poisoned the handle since the writes were admitted: the writes
+    /// stay invisible, so they are not acknowledged.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -211,9 +215,8 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
         health.poison_on_panic(|| {
             let synced = self.env.log().sync_as_required(log, health, sync_modes);
             synced.inspect_err(|error| health.poison(error))?;
-            if health.check().is_ok() {
-                self.env.snapshots().publish(last);
-            }
+            health.check()?;
+            self.env.snapshots().publish(last);
             Ok(())
         })
     }

@@ -163,3 +163,14 @@ fn a_group_that_is_poisoned_while_it_is_prepared_appends_nothing() {
     assert_eq!(first.kind(), ErrorKind::Poisoned, "{first}");
     assert!(results[1].is_err() && env.snapshots.published() == 0);
 }
+
+#[test]
+fn a_write_is_not_acknowledged_if_another_thread_poisons_the_handle_before_it_is_published() {
+    let (env, queue) = (ClosedLog::new(), CommitQueue::default());
+    let pipeline = CommitPipeline::new(&env, &queue);
+    let publish = |last| pipeline.publish(&mut env.log.lock(), last, std::iter::once(SyncMode::None));
+    publish(8).unwrap();
+    env.health.poison(&Error::internal("a background job panicked"));
+    assert_eq!(publish(9).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(env.snapshots.published(), 8);
+}
