@@ -50,7 +50,7 @@ impl TableReader {
         explain: &ExplainEntry<'_>,
         out: &mut dyn Write,
     ) -> Result<()> {
-        self.write_summary(out).map_err(printing)?;
+        write_summary(self, out).map_err(printing)?;
         for name in self.meta_block_names() {
             let bytes = self.meta_block(name)?.unwrap_or_default();
             if let Some(text) = describe_meta(name, &bytes) {
@@ -58,114 +58,114 @@ impl TableReader {
             }
         }
         if detail >= TableDetail::Blocks {
-            self.write_index(out)?;
+            write_index(self, out)?;
         }
         if detail >= TableDetail::Entries {
-            self.write_entries(explain, out)?;
+            write_entries(self, explain, out)?;
         }
         Ok(())
     }
+}
 
-    fn write_summary(&self, out: &mut dyn Write) -> io::Result<()> {
-        let identity = self.identity();
-        let p = self.properties();
-        writeln!(out, "sstable          {}", self.source().name())?;
-        writeln!(out, "format           version {TABLE_FORMAT_VERSION}")?;
-        writeln!(out, "tag              {:016x}", identity.tag)?;
-        writeln!(out, "file number      {}", identity.file_number)?;
-        writeln!(out, "file bytes       {}", p.file_bytes)?;
-        if let Some(owner) = &p.owner {
-            writeln!(out, "tree             {}", owner.tree)?;
-        }
+fn write_summary(table: &TableReader, out: &mut dyn Write) -> io::Result<()> {
+    let identity = table.identity();
+    let p = table.properties();
+    writeln!(out, "sstable          {}", table.source().name())?;
+    writeln!(out, "format           version {TABLE_FORMAT_VERSION}")?;
+    writeln!(out, "tag              {:016x}", identity.tag)?;
+    writeln!(out, "file number      {}", identity.file_number)?;
+    writeln!(out, "file bytes       {}", p.file_bytes)?;
+    if let Some(owner) = &p.owner {
+        writeln!(out, "tree             {}", owner.tree)?;
+    }
+    writeln!(
+        out,
+        "entries          {} ({} tombstones, {} merges) of {} keys",
+        p.entries, p.tombstones, p.merges, p.distinct_keys
+    )?;
+    writeln!(out, "smallest key     \"{}\"", p.smallest_key.escape_ascii())?;
+    writeln!(out, "largest key      \"{}\"", p.largest_key.escape_ascii())?;
+    writeln!(out, "sequences        {}..={}", p.smallest_sequence, p.largest_sequence)?;
+    writeln!(out, "raw bytes        {} of keys, {} of values", p.raw_key_bytes, p.raw_value_bytes)?;
+    writeln!(
+        out,
+        "data             {} bytes in {} blocks, {:?}",
+        p.data_bytes, p.data_blocks, p.compression
+    )?;
+    write_parts(table, out)
+}
+
+fn write_parts(table: &TableReader, out: &mut dyn Write) -> io::Result<()> {
+    let p = table.properties();
+    match (table.filter(), table.footer().filter) {
+        (Some(filter), Some(handle)) => writeln!(
+            out,
+            "filter           {}, {} bits per key, {} probes",
+            location(handle),
+            p.bloom_bits_per_key,
+            filter.probes()
+        )?,
+        _ => writeln!(out, "filter           none")?,
+    }
+    if let Some((handle, levels)) = table.footer().index {
+        let partitions = if levels == IndexLevelCount::Two { p.index_partitions } else { 0 };
         writeln!(
             out,
-            "entries          {} ({} tombstones, {} merges) of {} keys",
-            p.entries, p.tombstones, p.merges, p.distinct_keys
+            "index            {}, {partitions} partitions, {} bytes in all",
+            location(handle),
+            p.index_bytes
         )?;
-        writeln!(out, "smallest key     \"{}\"", p.smallest_key.escape_ascii())?;
-        writeln!(out, "largest key      \"{}\"", p.largest_key.escape_ascii())?;
-        writeln!(out, "sequences        {}..={}", p.smallest_sequence, p.largest_sequence)?;
-        writeln!(out, "raw bytes        {} of keys, {} of values", p.raw_key_bytes, p.raw_value_bytes)?;
+    }
+    for (name, handle) in table.meta_index() {
+        writeln!(out, "meta block       {}, \"{}\"", location(*handle), name.escape_default())?;
+    }
+    writeln!(out, "meta index       {}", location(table.footer().meta_index))?;
+    writeln!(out, "properties       {}", location(table.footer().properties))
+}
+
+fn write_index(table: &TableReader, out: &mut dyn Write) -> Result<()> {
+    let Some(top) = table.top_index() else {
+        return Ok(());
+    };
+    match top.levels {
+        IndexLevelCount::One => write_blocks(&top.block, None, out).map_err(printing),
+        IndexLevelCount::Two => {
+            for partition in 0..top.block.len() {
+                let handle = table.child_handle(&top.block, partition)?;
+                writeln!(out, "partition {partition:<6} {}", location(handle)).map_err(printing)?;
+                let leaf = table.partition(&top.block, partition)?;
+                write_blocks(&leaf, top.block.separator(partition), out).map_err(printing)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn write_entries(table: &Arc<TableReader>, explain: &ExplainEntry<'_>, out: &mut dyn Write) -> Result<()> {
+    let mut cursor = table.cursor(false);
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        let value = cursor.value();
+        let printed = value.get(..PRINTED_VALUE_BYTES).unwrap_or(value);
+        let more = if printed.len() < value.len() { "..." } else { "" };
+        let position = cursor.position().map_or((0, 0), |position| (position.block, position.entry));
         writeln!(
             out,
-            "data             {} bytes in {} blocks, {:?}",
-            p.data_bytes, p.data_blocks, p.compression
-        )?;
-        self.write_parts(out)
+            "entry {}/{} \"{}\" {:?} {} bytes \"{}\"{more}",
+            position.0,
+            position.1,
+            cursor.key().escape_ascii(),
+            cursor.trailer(),
+            value.len(),
+            printed.escape_ascii()
+        )
+        .map_err(printing)?;
+        if let Some(text) = explain(cursor.key(), cursor.trailer(), value) {
+            writeln!(out, "    {text}").map_err(printing)?;
+        }
+        cursor.next()?;
     }
-
-    fn write_parts(&self, out: &mut dyn Write) -> io::Result<()> {
-        let p = self.properties();
-        match (self.filter(), self.footer().filter) {
-            (Some(filter), Some(handle)) => writeln!(
-                out,
-                "filter           {}, {} bits per key, {} probes",
-                location(handle),
-                p.bloom_bits_per_key,
-                filter.probes()
-            )?,
-            _ => writeln!(out, "filter           none")?,
-        }
-        if let Some((handle, levels)) = self.footer().index {
-            let partitions = if levels == IndexLevelCount::Two { p.index_partitions } else { 0 };
-            writeln!(
-                out,
-                "index            {}, {partitions} partitions, {} bytes in all",
-                location(handle),
-                p.index_bytes
-            )?;
-        }
-        for (name, handle) in self.meta_index() {
-            writeln!(out, "meta block       {}, \"{}\"", location(*handle), name.escape_default())?;
-        }
-        writeln!(out, "meta index       {}", location(self.footer().meta_index))?;
-        writeln!(out, "properties       {}", location(self.footer().properties))
-    }
-
-    fn write_index(&self, out: &mut dyn Write) -> Result<()> {
-        let Some(top) = self.top_index() else {
-            return Ok(());
-        };
-        match top.levels {
-            IndexLevelCount::One => write_blocks(&top.block, None, out).map_err(printing),
-            IndexLevelCount::Two => {
-                for partition in 0..top.block.len() {
-                    let handle = self.child_handle(&top.block, partition)?;
-                    writeln!(out, "partition {partition:<6} {}", location(handle)).map_err(printing)?;
-                    let leaf = self.partition(&top.block, partition)?;
-                    write_blocks(&leaf, top.block.separator(partition), out).map_err(printing)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn write_entries(self: &Arc<Self>, explain: &ExplainEntry<'_>, out: &mut dyn Write) -> Result<()> {
-        let mut cursor = self.cursor(false);
-        cursor.seek_to_first()?;
-        while cursor.valid() {
-            let value = cursor.value();
-            let printed = value.get(..PRINTED_VALUE_BYTES).unwrap_or(value);
-            let more = if printed.len() < value.len() { "..." } else { "" };
-            let position = cursor.position().map_or((0, 0), |position| (position.block, position.entry));
-            writeln!(
-                out,
-                "entry {}/{} \"{}\" {:?} {} bytes \"{}\"{more}",
-                position.0,
-                position.1,
-                cursor.key().escape_ascii(),
-                cursor.trailer(),
-                value.len(),
-                printed.escape_ascii()
-            )
-            .map_err(printing)?;
-            if let Some(text) = explain(cursor.key(), cursor.trailer(), value) {
-                writeln!(out, "    {text}").map_err(printing)?;
-            }
-            cursor.next()?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn write_blocks(

@@ -150,7 +150,7 @@ impl TableReader {
     fn count_keys(&self) -> Result<KeyCounts> {
         let mut counts = Vec::new();
         for block in 0..self.properties().data_blocks {
-            let entries = self.pinned_block(block, false)?.map_or(0, |pinned| pinned.entries());
+            let entries = self.numbered_blocks().pin(block, false)?.map_or(0, |pinned| pinned.entries());
             counts.push(entries as u32);
         }
         Ok(KeyCounts::new(&counts))

@@ -54,7 +54,7 @@ pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;
 pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
 pub use owner::{MAX_OWNER_BYTES, TableOwner};
-pub use pinned_block::{PinnedBlock, PinnedEntry};
+pub use pinned_block::{NumberedBlocks, PinnedBlock, PinnedEntry};
 pub use point_read::{PointRead, read_many};
 pub use properties::TableProperties;
 pub use read_counters::ReadCounters;

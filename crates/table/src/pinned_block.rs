@@ -36,6 +36,12 @@ impl PinnedEntry {
     }
 }
 
+/// The data blocks of a table by number, from 0 on, for readers that store the positions of entries.
+#[derive(Debug, Clone, Copy)]
+pub struct NumberedBlocks<'t> {
+    table: &'t TableReader,
+}
+
 impl PinnedBlock {
     pub(crate) fn new(block: Block) -> Self {
         Self(block)
@@ -142,17 +148,26 @@ impl PinnedBlock {
 }
 
 impl TableReader {
+    /// The data blocks by number.
+    #[inline]
+    pub fn numbered_blocks(&self) -> NumberedBlocks<'_> {
+        NumberedBlocks { table: self }
+    }
+}
+
+impl<'t> NumberedBlocks<'t> {
     /// Data block number `block`, through the cache; inserted there only with `fill_cache`. `None` after the last block.
     /// Costs at most two reads.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading the block.
     #[inline]
-    pub fn pinned_block(&self, block: u64, fill_cache: bool) -> Result<Option<PinnedBlock>> {
-        let cached = if fill_cache { self.cached_data_block(block) } else { self.peek_data_block(block) };
+    pub fn pin(self, block: u64, fill_cache: bool) -> Result<Option<PinnedBlock>> {
+        let cached =
+            if fill_cache { self.table.cached_data_block(block) } else { self.table.peek_data_block(block) };
         match cached {
             Some(cached) => Ok(Some(PinnedBlock(cached))),
-            None => Ok(self.read_numbered_block(block, fill_cache)?.map(PinnedBlock)),
+            None => Ok(self.read(block, fill_cache)?.map(PinnedBlock)),
         }
     }
 
@@ -160,65 +175,60 @@ impl TableReader {
     /// it is inserted into the cache only with `fill_cache`. `None` after the last block. Costs at most two reads.
     ///
     /// # Errors
-    /// As [`pinned_block`](Self::pinned_block).
+    /// As [`pin`](Self::pin).
     #[inline]
-    pub fn pin_or_read(
-        &self,
-        block: u64,
-        fill_cache: bool,
-        pinned: &mut Option<PinnedBlock>,
-    ) -> Result<bool> {
-        if self.blocks().with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
+    pub fn pin_or_read(self, block: u64, fill_cache: bool, pinned: &mut Option<PinnedBlock>) -> Result<bool> {
+        if self.table.blocks().with_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
             return Ok(false);
         }
-        *pinned = self.read_numbered_block(block, fill_cache)?.map(PinnedBlock);
+        *pinned = self.read(block, fill_cache)?.map(PinnedBlock);
         Ok(pinned.is_some())
     }
 
     /// Data block number `block` if it is cached, for an access to entry number `index`, whose memory is prefetched. Counts
     /// as a use with `use_it`. No I/O.
     #[inline]
-    pub fn block_in_cache(&self, block: u64, index: usize, use_it: bool) -> Option<PinnedBlock> {
-        self.blocks().data_block(block, index, use_it).map(PinnedBlock)
+    pub fn pin_cached(self, block: u64, index: usize, use_it: bool) -> Option<PinnedBlock> {
+        self.table.blocks().data_block(block, index, use_it).map(PinnedBlock)
     }
 
-    /// Prefetches the memory that [`prefetch_block_slot`](Self::prefetch_block_slot) reads.
+    /// Prefetches the memory that [`prefetch_slot`](Self::prefetch_slot) reads.
     #[inline]
-    pub fn prefetch_block_hint(&self, block: u64) {
-        self.blocks().prefetch_hint(block);
+    pub fn prefetch_hint(self, block: u64) {
+        self.table.blocks().prefetch_hint(block);
     }
 
     /// Prefetches the cache slot of block number `block`.
     #[inline]
-    pub fn prefetch_block_slot(&self, block: u64) {
-        self.blocks().prefetch_slot(block);
+    pub fn prefetch_slot(self, block: u64) {
+        self.table.blocks().prefetch_slot(block);
     }
 
-    /// Prefetches the memory that [`block_in_cache`](Self::block_in_cache) reads, and the directory entry of entry number
+    /// Prefetches the memory that [`pin_cached`](Self::pin_cached) reads, and the directory entry of entry number
     /// `index` of the block.
     #[inline]
-    pub fn prefetch_block_directory(&self, block: u64, index: usize) {
-        self.blocks().prefetch_directory_entry(block, index);
+    pub fn prefetch_directory(self, block: u64, index: usize) {
+        self.table.blocks().prefetch_directory_entry(block, index);
     }
 
-    /// As [`prefetch_block_directory`](Self::prefetch_block_directory), and prefetches the entry at its predicted address: if
+    /// As [`prefetch_directory`](Self::prefetch_directory), and prefetches the entry at its predicted address: if
     /// entries have equal lengths, their positions are the same in all blocks. Reads only the hint.
     #[inline]
-    pub fn prefetch_block_predicted(&self, block: u64, index: usize) {
-        self.blocks().prefetch_predicted(block, index);
+    pub fn prefetch_predicted(self, block: u64, index: usize) {
+        self.table.blocks().prefetch_predicted(block, index);
     }
 
     /// Prefetches the memory that a comparison with entry number `index` of block number `block` reads, if the block is
     /// cached.
     #[inline]
-    pub fn prefetch_block_entry(&self, block: u64, index: usize) {
-        self.blocks().try_with_data_block(block, |cached| cached.prefetch_directory_entry(index));
+    pub fn prefetch_entry(self, block: u64, index: usize) {
+        self.table.blocks().try_with_data_block(block, |cached| cached.prefetch_directory_entry(index));
     }
 
     /// Prefetches entry number `index` of block number `block` with its value, if the block is cached.
     #[inline]
-    pub fn prefetch_block_content(&self, block: u64, index: usize) {
-        self.blocks().try_with_data_block(block, |cached| cached.prefetch_entry(index, true));
+    pub fn prefetch_content(self, block: u64, index: usize) {
+        self.table.blocks().try_with_data_block(block, |cached| cached.prefetch_entry(index, true));
     }
 
     /// Whether the previous block contains versions, newer ones, of `key`, the key of the first entry of data block number
@@ -226,13 +236,13 @@ impl TableReader {
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading an index partition.
-    pub fn continues_block_before(&self, block: u64, key: &[u8]) -> Result<bool> {
-        let Some(top) = self.top_index() else { return Ok(false) };
+    pub fn continues_before(self, block: u64, key: &[u8]) -> Result<bool> {
+        let Some(top) = self.table.top_index() else { return Ok(false) };
         let Some(child) = top.block.child_of_ordinal(block) else { return Ok(false) };
         if top.levels == IndexLevelCount::One {
             return Ok(top.block.continues(child, key));
         }
-        let leaf = self.partition(&top.block, child)?;
+        let leaf = self.table.partition(&top.block, child)?;
         Ok(match leaf.child_of_ordinal(block) {
             // The level above stores the separator before a partition.
             Some(0) => top.block.continues(child, key),
@@ -245,58 +255,58 @@ impl TableReader {
     /// Of an index partition that is not cached, announces the partition instead, which is read first. No I/O in the calling
     /// thread.
     #[cold]
-    pub fn read_block_ahead(&self, block: u64) {
-        let Some(top) = self.top_index() else { return };
+    pub fn read_ahead(self, block: u64) {
+        let Some(top) = self.table.top_index() else { return };
         let Some(child) = top.block.child_of_ordinal(block) else { return };
         if top.levels == IndexLevelCount::One {
-            return self.read_child_ahead(&top.block, child);
+            return read_child_ahead(self.table, &top.block, child);
         }
-        match self.cached_partition(&top.block, child) {
+        match self.table.cached_partition(&top.block, child) {
             Some(leaf) => {
                 if let Some(child) = leaf.child_of_ordinal(block) {
-                    self.read_child_ahead(&leaf, child);
+                    read_child_ahead(self.table, &leaf, child);
                 }
             }
-            None => read_handle_ahead(self, top.block.handle(child)),
-        }
-    }
-
-    /// Announces a read of data block number `child` of `leaf`, unless it is cached.
-    #[inline]
-    pub(crate) fn read_child_ahead(&self, leaf: &IndexBlock, child: usize) {
-        if !self.blocks().holds(leaf.ordinal(child)) {
-            read_handle_ahead(self, leaf.handle(child));
+            None => read_handle_ahead(self.table, top.block.handle(child)),
         }
     }
 
     /// The error for data block number `block` that is inconsistent in itself or with its table.
     #[cold]
-    pub fn block_damaged(&self, block: u64) -> Error {
-        let offset = self.numbered_leaf(block).ok().flatten().and_then(|(leaf, child)| leaf.handle(child));
+    pub fn damaged(self, block: u64) -> Error {
+        let offset = self.leaf(block).ok().flatten().and_then(|(leaf, child)| leaf.handle(child));
         let malformed = MalformedBlock("a data block is inconsistent, or does not match its table");
-        self.damaged(offset.unwrap_or_default().offset, malformed)
+        self.table.damaged(offset.unwrap_or_default().offset, malformed)
     }
 
     /// The index block above data block number `block`, and the number of the block in it.
-    pub(crate) fn numbered_leaf(&self, block: u64) -> Result<Option<(std::sync::Arc<IndexBlock>, usize)>> {
-        let Some(top) = self.top_index() else { return Ok(None) };
+    pub(crate) fn leaf(self, block: u64) -> Result<Option<(std::sync::Arc<IndexBlock>, usize)>> {
+        let Some(top) = self.table.top_index() else { return Ok(None) };
         let Some(child) = top.block.child_of_ordinal(block) else { return Ok(None) };
         if top.levels == IndexLevelCount::One {
             return Ok(Some((top.block.clone(), child)));
         }
-        let leaf = self.partition(&top.block, child)?;
+        let leaf = self.table.partition(&top.block, child)?;
         Ok(leaf.child_of_ordinal(block).map(|child| (leaf, child)))
     }
 
     #[cold]
-    fn read_numbered_block(&self, block: u64, fill_cache: bool) -> Result<Option<Block>> {
-        let Some((leaf, child)) = self.numbered_leaf(block)? else { return Ok(None) };
-        let handle = self.child_handle(&leaf, child)?;
-        let read = self.read_data_block(handle, fill_cache)?;
+    fn read(self, block: u64, fill_cache: bool) -> Result<Option<Block>> {
+        let Some((leaf, child)) = self.leaf(block)? else { return Ok(None) };
+        let handle = self.table.child_handle(&leaf, child)?;
+        let read = self.table.read_data_block(handle, fill_cache)?;
         if fill_cache {
-            self.cache_data_block(block, &read);
+            self.table.cache_data_block(block, &read);
         }
         Ok(Some(read))
+    }
+}
+
+/// Announces a read of data block number `child` of `leaf`, unless it is cached.
+#[inline]
+pub(crate) fn read_child_ahead(table: &TableReader, leaf: &IndexBlock, child: usize) {
+    if !table.blocks().holds(leaf.ordinal(child)) {
+        read_handle_ahead(table, leaf.handle(child));
     }
 }
 
@@ -342,9 +352,12 @@ mod tests {
             builder.finish()?;
             let source = FileSource::direct("000002.sst", vfs.open(path)?);
             let reader = TableReader::open(source, identity, BlockCache::new(1 << 20))?;
-            assert!(reader.block_in_cache(0, 0, true).is_none());
-            let read = reader.pinned_block(0, true)?.expect("a block was written");
-            let block = reader.block_in_cache(0, 0, true).expect("a block that was read is in the cache");
+            assert!(reader.numbered_blocks().pin_cached(0, 0, true).is_none());
+            let read = reader.numbered_blocks().pin(0, true)?.expect("a block was written");
+            let block = reader
+                .numbered_blocks()
+                .pin_cached(0, 0, true)
+                .expect("a block that was read is in the cache");
             assert_eq!((block.entries(), read.entries()), (keys.len(), keys.len()));
             let mut buffered = BufferedEntry::default();
             assert!(buffered.key().is_empty() && buffered.value(&block).is_empty());

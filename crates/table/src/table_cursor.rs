@@ -8,7 +8,7 @@ use crate::block::{Block, BlockEntry, MalformedBlock};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::internal_cursor::InternalCursor;
-use crate::pinned_block::PinnedBlock;
+use crate::pinned_block::{PinnedBlock, read_child_ahead};
 use crate::readahead::Readahead;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
@@ -437,7 +437,7 @@ impl InternalCursor for TableCursor {
     fn prepare_next_stage(&mut self) -> bool {
         if let Some(leaf) = &self.leaf {
             self.table.blocks().prefetch_block(leaf.ordinal(self.guess));
-            self.table.read_child_ahead(leaf, self.guess);
+            read_child_ahead(&self.table, leaf, self.guess);
         }
         false
     }

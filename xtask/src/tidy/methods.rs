@@ -8,24 +8,13 @@ use super::tokens::{Token, tokens};
 /// Most methods of a type, in inherent implementations; those of traits do not count.
 const LIMIT: usize = 60;
 
-/// Types over the limit with what they may have at most. A number here may sink and must not rise.
-const OVER_LIMIT: &[(&str, &str, usize)] = &[("table", "TableReader", 74)];
-
-/// Every type with too many methods, and every exception that is no longer needed or is above the count.
+/// Every type with too many methods.
 pub(crate) fn check(workspace: &Workspace) -> Vec<Violation> {
-    let counts = count(workspace);
     let mut violations = Vec::new();
-    for ((folder, name), (methods, path, line)) in &counts {
-        let allowed = OVER_LIMIT.iter().find(|(of, exception, _)| of == folder && exception == name);
-        let limit = allowed.map_or(LIMIT, |&(.., limit)| limit);
-        if *methods > limit {
+    for ((_, name), (methods, path, line)) in &count(workspace) {
+        if *methods > LIMIT {
             let message =
-                format!("`{name}` has {methods} methods; the limit is {limit}: divide it into components");
-            violations.push(Violation::new(path, *line, message));
-        } else if *methods < limit && allowed.is_some() {
-            let message = format!(
-                "`{name}` has {methods} methods: lower its exception of {limit} in xtask/src/tidy/methods.rs"
-            );
+                format!("`{name}` has {methods} methods; the limit is {LIMIT}: divide it into components");
             violations.push(Violation::new(path, *line, message));
         }
     }

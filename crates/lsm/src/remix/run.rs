@@ -161,7 +161,7 @@ impl ViewRun {
     pub(crate) fn pinned_block(&self, block: u32, fill_cache: bool) -> Result<PinnedBlock> {
         let (table, number) = self.table_of(block);
         let pinned = match self.reader(table) {
-            Some(reader) => reader.pinned_block(number, fill_cache)?,
+            Some(reader) => reader.numbered_blocks().pin(number, fill_cache)?,
             None => None,
         };
         pinned.ok_or_else(|| self.damaged(block))
@@ -180,14 +180,14 @@ impl ViewRun {
     #[inline]
     pub(crate) fn block_in_cache(&self, at: BlockPosition, count_use: bool) -> Option<PinnedBlock> {
         let (table, number) = self.table_of(at.block);
-        self.reader(table)?.block_in_cache(number, at.entry as usize, count_use)
+        self.reader(table)?.numbered_blocks().pin_cached(number, at.entry as usize, count_use)
     }
 
     /// Starts reading block number `block` from its file in the background, unless it is cached.
     pub(crate) fn read_ahead(&self, block: u32) {
         let (table, number) = self.table_of(block);
         if let Some(reader) = self.reader(table) {
-            reader.read_block_ahead(number);
+            reader.numbered_blocks().read_ahead(number);
         }
     }
 
@@ -196,7 +196,7 @@ impl ViewRun {
     pub(crate) fn prefetch_hint(&self, block: u32) {
         let (table, number) = self.table_of(block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_hint(number);
+            reader.numbered_blocks().prefetch_hint(number);
         }
     }
 
@@ -205,7 +205,7 @@ impl ViewRun {
     pub(crate) fn prefetch_listed(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_directory(number, at.entry as usize);
+            reader.numbered_blocks().prefetch_directory(number, at.entry as usize);
         }
     }
 
@@ -214,7 +214,7 @@ impl ViewRun {
     pub(crate) fn prefetch_likely(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_predicted(number, at.entry as usize);
+            reader.numbered_blocks().prefetch_predicted(number, at.entry as usize);
         }
     }
 
@@ -223,7 +223,7 @@ impl ViewRun {
     pub(crate) fn prefetch_entry(&self, at: BlockPosition) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_content(number, at.entry as usize);
+            reader.numbered_blocks().prefetch_content(number, at.entry as usize);
         }
     }
 
@@ -232,7 +232,7 @@ impl ViewRun {
     pub(crate) fn damaged(&self, block: u32) -> Error {
         let (table, number) = self.table_of(block);
         match self.reader(table) {
-            Some(reader) => reader.block_damaged(number),
+            Some(reader) => reader.numbered_blocks().damaged(number),
             None => Error::internal("a sorted view refers to a run without sstables"),
         }
     }

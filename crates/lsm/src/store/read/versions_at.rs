@@ -182,7 +182,8 @@ impl TreeView {
             out.push(absent());
             return Ok(());
         };
-        let entry = block.entry(place.entry as usize).ok_or_else(|| reader.block_damaged(place.block))?;
+        let entry =
+            block.entry(place.entry as usize).ok_or_else(|| reader.numbered_blocks().damaged(place.block))?;
         let trailer = entry.trailer();
         if trailer.sequence() != place.sequence || trailer.kind() != Some(EntryKind::Put) {
             out.push(absent());
@@ -195,7 +196,9 @@ impl TreeView {
             _ => VersionAt::Newest,
         };
         let continues = place.entry == 0
-            && reader.continues_block_before(place.block, keys.get(start..).unwrap_or_default())?;
+            && reader
+                .numbered_blocks()
+                .continues_before(place.block, keys.get(start..).unwrap_or_default())?;
         let newer_runs = place.table.run + u32::from(continues);
         let key_end = keys.len();
         let value = block.value(&entry);
@@ -242,7 +245,7 @@ impl<'v> Pipeline<'v> {
     #[inline]
     fn prefetch_slot(&mut self, number: usize, place: &VersionPlace, reader: Option<&'v TableReader>) {
         if let Some(reader) = reader {
-            reader.prefetch_block_slot(place.block);
+            reader.numbered_blocks().prefetch_slot(place.block);
         }
         if let Some(slot) = self.readers.get_mut(number % (4 * STAGE_DISTANCE)) {
             *slot = reader;
@@ -253,7 +256,7 @@ impl<'v> Pipeline<'v> {
     #[inline]
     fn prefetch_block(&self, number: usize, place: &VersionPlace) {
         if let Some(reader) = self.reader(number) {
-            reader.prefetch_block_entry(place.block, place.entry as usize);
+            reader.numbered_blocks().prefetch_entry(place.block, place.entry as usize);
         }
     }
 
@@ -268,7 +271,7 @@ impl<'v> Pipeline<'v> {
             if let (Some(slot), Some(was_read)) =
                 (self.blocks.get_mut(self.pinned_at), self.were_read.get_mut(self.pinned_at))
             {
-                *was_read = reader.pin_or_read(place.block, may_cache, slot)?;
+                *was_read = reader.numbered_blocks().pin_or_read(place.block, may_cache, slot)?;
                 *read_bytes +=
                     slot.as_ref().filter(|_| *was_read).map_or(0, PinnedBlock::memory_bytes) as u64;
             }
