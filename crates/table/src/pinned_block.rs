@@ -8,7 +8,7 @@ use crate::block::{Block, BlockEntry, KeyDifference, MalformedBlock, SHORT_KEY};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::stored_block::BlockHandle;
-use crate::table_reader::TableReader;
+use crate::table_reader::{TableReader, TopIndex};
 use crate::value_ref::ValueRef;
 
 /// A pinned data block. It stays in memory as long as this exists, independently of the cache.
@@ -267,7 +267,7 @@ impl<'t> NumberedBlocks<'t> {
                     read_child_ahead(self.table, &leaf, child);
                 }
             }
-            None => read_handle_ahead(self.table, top.block.handle(child)),
+            None => read_partition_ahead(self.table, top, child),
         }
     }
 
@@ -308,6 +308,11 @@ pub(crate) fn read_child_ahead(table: &TableReader, leaf: &IndexBlock, child: us
     if !table.blocks().holds(leaf.ordinal(child)) {
         read_handle_ahead(table, leaf.handle(child));
     }
+}
+
+/// Announces a read of index partition number `partition`, which is not cached.
+pub(crate) fn read_partition_ahead(table: &TableReader, top: &TopIndex, partition: usize) {
+    read_handle_ahead(table, top.block.handle(partition));
 }
 
 #[cold]

@@ -341,8 +341,9 @@ impl TableReader {
         }
     }
 
+    /// Data block number `child` of `leaf` from the file; it is inserted into the cache.
     #[cold]
-    fn load_data_block(&self, leaf: &IndexBlock, child: usize) -> Result<Block> {
+    pub(crate) fn load_data_block(&self, leaf: &IndexBlock, child: usize) -> Result<Block> {
         let handle = self.child_handle(leaf, child)?;
         let block = self.read_data_block(handle, true)?;
         self.cache_data_block(leaf.ordinal(child), &block);
