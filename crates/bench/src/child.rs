@@ -74,6 +74,7 @@ impl Plan {
     pub fn cold_mib(&self) -> Option<u64> {
         match self {
             Plan::Store(plan) => plan.cold_mib,
+            Plan::Index(plan) => plan.cold_mib,
             _ => None,
         }
     }

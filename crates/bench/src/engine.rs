@@ -94,7 +94,7 @@ impl Arrangement {
     }
 }
 
-/// The settings of a plain store. Engines without a cache or a memtable ignore their size.
+/// The settings of a store. Engines without a cache or a memtable ignore their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreSettings {
     /// Bolide's arrangement.
@@ -108,9 +108,23 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// The settings of the plain-store workload.
+    /// The settings of the workloads of stores and indexes.
     pub fn of(arrangement: Arrangement) -> Self {
         Self { arrangement, cache_bytes: CACHE_BYTES, memtable_bytes: MEMTABLE_BYTES, file_bytes: None }
+    }
+
+    /// The settings of a run whose memory is limited to `cold_mib` MiB: caches of a quarter of that, memtables of at most an
+    /// eighth.
+    pub fn of_cold_run(arrangement: Arrangement, cold_mib: Option<u64>) -> Self {
+        let settings = Self::of(arrangement);
+        match cold_mib.map(|mib| (mib << 20) as usize) {
+            Some(bytes) => Self {
+                cache_bytes: bytes / 4,
+                memtable_bytes: settings.memtable_bytes.min(bytes / 8),
+                ..settings
+            },
+            None => settings,
+        }
     }
 }
 

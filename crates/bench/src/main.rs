@@ -97,6 +97,10 @@ enum Command {
         /// Updates after that, each of a random record
         #[arg(long, default_value_t = 250_000)]
         updates: u64,
+        /// Limit the memory of each engine for the lookups to this many MiB, page cache included (needs root). The engine is opened
+        /// again with caches of a quarter of that, memtables of an eighth at most
+        #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..))]
+        cold: Option<u64>,
         #[command(flatten)]
         common: Common,
     },
@@ -279,7 +283,7 @@ fn run(command: Command) -> Result<()> {
             let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
             store(n, &threads, rows, (arrangement, ranks, cold), &common)
         }
-        Command::Index { n, updates, common } => index(n, updates, &common),
+        Command::Index { n, updates, cold, common } => index(n, updates, cold, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
         Command::Next { n, updates, rows, data, common } => next(n, updates, rows, data, &common),
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
@@ -341,7 +345,7 @@ fn store(
     measure_all("store", n, &jobs, common)
 }
 
-fn index(n: u64, updates: u64, common: &Common) -> Result<()> {
+fn index(n: u64, updates: u64, cold_mib: Option<u64>, common: &Common) -> Result<()> {
     if n == 0 || n > u64::from(u32::MAX) || updates > u64::from(u32::MAX / 2) {
         return Err("--n and --updates must be between 1 and two billion".into());
     }
@@ -353,6 +357,7 @@ fn index(n: u64, updates: u64, common: &Common) -> Result<()> {
             updates,
             layout: common.layout,
             seed: common.seed,
+            cold_mib,
         };
         jobs.push((engine, 1, child::Plan::Index(plan)));
     }

@@ -11,8 +11,8 @@ use bolide::{
 
 use crate::data::indexed_record::secondary_of;
 use crate::engine::{
-    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Layout, MEMTABLE_BYTES, Session, StoreSettings, Visit,
+    Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession, Layout,
+    Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -50,14 +50,20 @@ pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engin
     Ok(Box::new(Store { _db: db, records }))
 }
 
-/// Opens a collection with an index of `kind`, options included, on the secondary key.
-pub fn open_index(path: &Path, layout: Layout, kind: &str) -> Result<Box<dyn IndexEngine>> {
+/// Opens a collection with an index of `kind`, options included, on the secondary key, or creates it.
+pub fn open_index(path: &Path, settings: &StoreSettings, kind: &str) -> Result<Box<dyn IndexEngine>> {
     let components = Components::system().extractor(RECORDS, Arc::new(SecondaryKey));
-    let options =
-        Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
+    let options = Options::default()
+        .cache_bytes(settings.cache_bytes)
+        .memtable_bytes(settings.memtable_bytes)
+        .sync(SyncMode::None);
     let db = Db::open_with(path, options, components)?;
     let index = format!("{ATTRIBUTE}:{kind}").parse()?;
-    let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
+    let collection = collection_options(settings.arrangement.layout).index(index);
+    let records = match db.collection(RECORDS) {
+        Ok(existing) => existing,
+        Err(_) => db.create_collection(RECORDS, collection)?,
+    };
     Ok(Box::new(Store { _db: db, records }))
 }
 

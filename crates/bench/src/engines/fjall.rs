@@ -7,8 +7,8 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::handmade::{entry, primary_of};
 use crate::engine::{
-    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, StoreSettings, Visit,
+    Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession,
+    Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -82,10 +82,10 @@ struct Indexed {
 }
 
 /// Opens records and index entries as two keyspaces of one database.
-pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    let db = open(path, CACHE_BYTES)?;
-    let (records, entries) =
-        (keyspace(&db, "records", MEMTABLE_BYTES)?, keyspace(&db, "entries", MEMTABLE_BYTES)?);
+pub fn open_index(path: &Path, settings: &StoreSettings) -> Result<Box<dyn IndexEngine>> {
+    let db = open(path, settings.cache_bytes)?;
+    let keyspace = |name| keyspace(&db, name, settings.memtable_bytes);
+    let (records, entries) = (keyspace("records")?, keyspace("entries")?);
     Ok(Box::new(Indexed { db, records, entries }))
 }
 

@@ -32,7 +32,7 @@ use std::path::Path;
 
 pub use self::bolide::SecondaryKey;
 
-use crate::engine::{Engine, IndexEngine, Layout, StoreSettings};
+use crate::engine::{Engine, IndexEngine, StoreSettings};
 use crate::error::{Error, Result};
 
 /// Names of the plain stores this build can run, Bolide first.
@@ -53,7 +53,7 @@ pub fn index_names(peers: bool) -> Vec<&'static str> {
     names
 }
 
-/// Opens the plain store `name` in the empty directory `path`.
+/// Opens the plain store `name` in the directory `path`, or creates it there.
 pub fn open_store(name: &str, path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engine>> {
     match name {
         "bolide" => bolide::open_store(path, settings),
@@ -71,24 +71,24 @@ pub fn open_store(name: &str, path: &Path, settings: &StoreSettings) -> Result<B
     }
 }
 
-/// Opens the store with an index `name` in the empty directory `path`.
-pub fn open_index(name: &str, path: &Path, layout: Layout) -> Result<Box<dyn IndexEngine>> {
+/// Opens the store with an index `name` in the directory `path`, or creates it there.
+pub fn open_index(name: &str, path: &Path, settings: &StoreSettings) -> Result<Box<dyn IndexEngine>> {
     match name {
-        "bolide" => bolide::open_index(path, layout, "composite"),
-        "bolide-synchronous" => bolide::open_index(path, layout, "composite:maintenance=synchronous"),
-        "bolide-ps-tree" => bolide::open_index(path, layout, "ps-tree"),
+        "bolide" => bolide::open_index(path, settings, "composite"),
+        "bolide-synchronous" => bolide::open_index(path, settings, "composite:maintenance=synchronous"),
+        "bolide-ps-tree" => bolide::open_index(path, settings, "ps-tree"),
         #[cfg(feature = "peers")]
-        "rocksdb" => rocksdb::open_index(path, handmade::Removal::Read),
+        "rocksdb" => rocksdb::open_index(path, settings, handmade::Removal::Read),
         #[cfg(feature = "peers")]
-        "rocksdb-blind" => rocksdb::open_index(path, handmade::Removal::Blind),
+        "rocksdb-blind" => rocksdb::open_index(path, settings, handmade::Removal::Blind),
         #[cfg(feature = "peers")]
-        "fjall" => fjall::open_index(path),
+        "fjall" => fjall::open_index(path, settings),
         #[cfg(feature = "peers")]
-        "redb" => redb::open_index(path),
+        "redb" => redb::open_index(path, settings),
         #[cfg(feature = "peers")]
         "lmdb" => lmdb::open_index(path),
         #[cfg(feature = "peers")]
-        "sqlite" => sqlite::open_index(path),
+        "sqlite" => sqlite::open_index(path, settings),
         other => Err(unknown(other)),
     }
 }

@@ -6,8 +6,8 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDe
 
 use super::handmade::{ENTRY_BYTES, entry, primary_of};
 use crate::engine::{
-    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, StoreSettings, Visit,
+    Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession,
+    Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -36,8 +36,8 @@ pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engin
 }
 
 /// Opens records and index entries as two tables of one file.
-pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    Ok(Box::new(open(path, CACHE_BYTES)?))
+pub fn open_index(path: &Path, settings: &StoreSettings) -> Result<Box<dyn IndexEngine>> {
+    Ok(Box::new(open(path, settings.cache_bytes)?))
 }
 
 impl Engine for Store {

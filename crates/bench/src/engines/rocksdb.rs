@@ -8,8 +8,8 @@ use rocksdb::{
 
 use super::handmade::{Removal, entry, is_current, primary_of};
 use crate::engine::{
-    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, StoreSettings, Visit,
+    Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession,
+    Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -89,8 +89,8 @@ struct Indexed {
 }
 
 /// Opens records and index entries as two column families of one database.
-pub fn open_index(path: &Path, removal: Removal) -> Result<Box<dyn IndexEngine>> {
-    let options = options(CACHE_BYTES, MEMTABLE_BYTES)?;
+pub fn open_index(path: &Path, settings: &StoreSettings, removal: Removal) -> Result<Box<dyn IndexEngine>> {
+    let options = options(settings.cache_bytes, settings.memtable_bytes)?;
     let families = [(RECORDS, options.clone()), (ENTRIES, options.clone())];
     Ok(Box::new(Indexed { db: DB::open_cf_with_opts(&options, path, families)?, removal }))
 }

@@ -8,8 +8,8 @@ use rusqlite::{Connection as Sqlite, params};
 
 use crate::data::indexed_record::{secondary_of, version_of};
 use crate::engine::{
-    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, StoreSettings, Visit,
+    Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession,
+    Session, StoreSettings, Visit,
 };
 use crate::error::Result;
 
@@ -58,8 +58,8 @@ pub fn open_store(path: &Path, settings: &StoreSettings) -> Result<Box<dyn Engin
 }
 
 /// Opens a table with an SQL index.
-pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    Ok(Box::new(open(path, INDEX_SCHEMA, CACHE_BYTES)?))
+pub fn open_index(path: &Path, settings: &StoreSettings) -> Result<Box<dyn IndexEngine>> {
+    Ok(Box::new(open(path, INDEX_SCHEMA, settings.cache_bytes)?))
 }
 
 impl Engine for Store {

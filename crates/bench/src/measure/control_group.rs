@@ -85,11 +85,37 @@ impl Drop for ControlGroup {
     }
 }
 
+/// A run whose memory is limited after its load.
+#[derive(Debug)]
+pub struct ColdRun {
+    group: ControlGroup,
+    bytes: u64,
+}
+
+impl ColdRun {
+    /// Moves this process into a group, without a limit yet.
+    ///
+    /// # Errors
+    /// As [`ControlGroup::join`].
+    pub fn prepare(mib: u64) -> Result<Self> {
+        Ok(Self { group: ControlGroup::join()?, bytes: mib << 20 })
+    }
+
+    /// Drops the cached pages of the store below `directory`, which is closed, and limits the memory.
+    ///
+    /// # Errors
+    /// As [`drop_cached_pages`] and [`ControlGroup::limit`].
+    pub fn begin(&self, directory: &Path) -> Result<()> {
+        drop_cached_pages(directory)?;
+        self.group.limit(self.bytes)
+    }
+}
+
 /// Drops the cached pages of all files below `directory`, after they were written.
 ///
 /// # Errors
 /// Of the file system.
-pub fn drop_cached_pages(directory: &Path) -> Result<()> {
+fn drop_cached_pages(directory: &Path) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {

@@ -10,6 +10,6 @@ mod io;
 mod process;
 
 pub use clock::{process_cpu_nanos, settle, thread_cpu_nanos};
-pub use control_group::{ControlGroup, drop_cached_pages};
+pub use control_group::{ColdRun, ControlGroup};
 pub use io::{Cause, CountingVfs, IoCount, IoCounters, with_cause};
 pub use process::{device_read_bytes, disk_bytes, memory, read_bytes, written_bytes};

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::data::indexed_record::{RECORD_BYTES, RecordBuffer, seal, seal_of};
 use crate::data::keys::{self, KEY_BYTES};
 use crate::data::random::Random;
-use crate::engine::{Access, Fetch, IndexEngine, IndexSession, Layout};
+use crate::engine::{Access, Arrangement, Fetch, IndexEngine, IndexSession, Layout, StoreSettings};
 use crate::engines;
 use crate::error::Result;
-use crate::measure;
+use crate::measure::{self, ColdRun};
 use crate::report::RowFigures;
 use crate::workloads::meter::Meter;
 
@@ -44,6 +44,9 @@ pub struct IndexPlan {
     pub layout: Layout,
     /// Seed of all random choices.
     pub seed: u64,
+    /// The limit of the memory of the process after inserts and updates, in MiB, page cache included. The store is then opened
+    /// again with caches of a quarter of that.
+    pub cold_mib: Option<u64>,
 }
 
 /// The secondary key and the version of every record.
@@ -106,7 +109,9 @@ fn fold(checksum: u64, answer: u64) -> u64 {
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &IndexPlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let engine = engines::open_index(&plan.engine, path, plan.layout)?;
+    let cold = plan.cold_mib.map(ColdRun::prepare).transpose()?;
+    let arrangement = Arrangement::of(plan.layout);
+    let mut engine = engines::open_index(&plan.engine, path, &StoreSettings::of(arrangement))?;
     let mut model = Model::new(plan);
     let mut figures = Vec::new();
 
@@ -116,6 +121,12 @@ pub fn run(plan: &IndexPlan, path: &Path) -> Result<Vec<RowFigures>> {
     figures.push(write_row(&*engine, "update", &updates, &mut model, path)?);
 
     let newest_first = model.newest_first();
+    if let Some(cold) = &cold {
+        drop(engine);
+        cold.begin(path)?;
+        engine =
+            engines::open_index(&plan.engine, path, &StoreSettings::of_cold_run(arrangement, plan.cold_mib))?;
+    }
     for (row, limit, fetch) in [
         ("warm-up", ALL, Fetch::Records),
         ("newest10-keys", 10, Fetch::Keys),

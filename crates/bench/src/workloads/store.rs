@@ -10,8 +10,8 @@ use super::rows::{Popularity, Ranks, Row};
 use super::worker::{RowContext, Worker};
 use crate::engine::{Access, Arrangement, Engine, StoreSettings};
 use crate::engines;
-use crate::error::{Error, Result};
-use crate::measure::{self, ControlGroup};
+use crate::error::Result;
+use crate::measure::{self, ColdRun};
 use crate::report::RowFigures;
 
 /// The workload of one child process.
@@ -38,24 +38,9 @@ pub struct StorePlan {
     pub cold_mib: Option<u64>,
 }
 
-impl StorePlan {
-    fn settings(&self) -> StoreSettings {
-        let settings = StoreSettings::of(self.arrangement);
-        let cold = self.cold_mib.map(|mib| (mib << 20) as usize);
-        match cold {
-            Some(bytes) => StoreSettings {
-                cache_bytes: bytes / 4,
-                memtable_bytes: settings.memtable_bytes.min(bytes / 8),
-                ..settings
-            },
-            None => settings,
-        }
-    }
-}
-
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let group = plan.cold_mib.map(|mib| Ok::<_, Error>((ControlGroup::join()?, mib << 20))).transpose()?;
+    let cold = plan.cold_mib.map(ColdRun::prepare).transpose()?;
     let mut engine = engines::open_store(&plan.engine, path, &StoreSettings::of(plan.arrangement))?;
     let mut population = plan.records;
     let mut figures = Vec::new();
@@ -76,11 +61,14 @@ pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
         figures.push(row_figures);
         if row != Row::Load {
             population += inserted;
-        } else if let Some((group, bytes)) = &group {
+        } else if let Some(cold) = &cold {
             drop(engine);
-            measure::drop_cached_pages(path)?;
-            group.limit(*bytes)?;
-            engine = engines::open_store(&plan.engine, path, &plan.settings())?;
+            cold.begin(path)?;
+            engine = engines::open_store(
+                &plan.engine,
+                path,
+                &StoreSettings::of_cold_run(plan.arrangement, plan.cold_mib),
+            )?;
         }
     }
     Ok(figures)
