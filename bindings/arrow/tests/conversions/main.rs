@@ -1,0 +1,5 @@
+//! Conversions between records and batches: oracles, and hostile input.
+
+mod hostile;
+mod oracle;
+mod random;
