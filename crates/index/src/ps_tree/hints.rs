@@ -1,7 +1,8 @@
 //! Key hints: cached places of the records of keys, in volatile memory. A search of the SKey layer stores a hint.
 //!
 //! ```text
-//! line (64 bytes)   removals    number of keys of this line that were removed so far
+//! line (64 bytes)   removals    number of keys of this line that were removed or replaced so far;
+//!                               bits 32..64  replacements in progress
 //!                   hint[7]     bits  0..16  removals of the line before the search
 //!                               bits 16..24  tag: bits of the key's hash that do not select the line
 //!                               bits 24..64  place of the record / 8; 0 for none
@@ -15,6 +16,11 @@
 //! the count equals the one read before the search. So a reader of an unchanged count pinned the region before the space
 //! was freed, and the space is not reused while the pin lives. A search that overlaps a removal stores a hint with an
 //! old count, which is never followed. A line whose count is exhausted holds no more hints.
+//!
+//! # Why a hint never leads to a replaced record
+//! The replacement of a record is visible before its end, and writers add entries through the new one. So the line holds no
+//! hints from before the replacement until after it: the upper half of the count is the number of replacements in progress,
+//! and exceeds the limit like an exhausted count.
 //!
 //! Growth switches to another, empty table, while no key is added or removed. Searches that still use the old table store
 //! their hints there.
@@ -42,6 +48,8 @@ const TABLES: usize = (LAST_LINES / 64).ilog2() as usize / STEP as usize + 1;
 const REMOVAL_BITS: u32 = 16;
 const TAG_BITS: u32 = 8;
 const REMOVALS: u64 = (1 << REMOVAL_BITS) - 1;
+/// One replacement in progress.
+const REPLACEMENT: u64 = 1 << 32;
 
 /// One cache line of the table.
 #[derive(Debug, Default)]
@@ -152,6 +160,28 @@ impl KeyHints {
             line.removals.fetch_add(1, Ordering::SeqCst);
         }
     }
+
+    /// Keeps hints from being used for `key` until the result is dropped, and invalidates them then. It exists while the record
+    /// of the key is replaced in the SKey layer. No growth happens meanwhile.
+    pub(crate) fn replacing(&self, key: &[u8]) -> HintPause<'_> {
+        let line = self.line(hash_key(key));
+        if let Some(line) = line {
+            line.removals.fetch_add(REPLACEMENT, Ordering::SeqCst);
+        }
+        HintPause(line)
+    }
+}
+
+/// A line of hints that are not used while a record is replaced.
+pub(crate) struct HintPause<'h>(Option<&'h HintLine>);
+
+impl Drop for HintPause<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.0 {
+            // In one step: there is no moment at which earlier hints are valid.
+            line.removals.fetch_sub(REPLACEMENT - 1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl HintLine {
@@ -228,6 +258,23 @@ mod tests {
         let found = hints.find(&region, &key(1), search, || ());
         assert_eq!(found.unwrap(), Some(place));
         assert_eq!(hints.find(&region, &key(1), || Ok(None), || ()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_hint_is_not_used_while_its_record_is_replaced() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        let [old, new] = [8, 16].map(|value| heap.put(&writer, &region, &key(1), value).unwrap());
+        let find = |search: Option<Place>| hints.find(&region, &key(1), || Ok(search), || ()).unwrap();
+        assert_eq!((find(Some(old)), find(None)), (Some(old), Some(old)));
+        let pauses = [hints.replacing(&key(1)), hints.replacing(&key(1))];
+        // Before the replacement: the search finds the old record, and leaves no hint.
+        assert_eq!((find(Some(old)), find(Some(new)), find(None)), (Some(old), Some(new), None));
+        for pause in pauses {
+            assert_eq!(find(None), None);
+            drop(pause);
+        }
+        assert_eq!((find(None), find(Some(new)), find(None)), (None, Some(new), Some(new)));
     }
 
     #[test]

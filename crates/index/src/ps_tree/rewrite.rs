@@ -159,11 +159,11 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let new = tree.heap.put_inline(self.writer, &tree.region, key, &run.entries)?;
         self.writer.fence();
         let _changes = tree.key_changes.read();
+        // The old record still points to the old page, for readers that found it before. Writers find that page retired.
+        let _no_hints = tree.hints.replacing(key);
         if !tree.skeys.replace(&tree.region, self.writer, key, run.record, new)? {
             return Err(damage(run.record, "a key that is not in the SKey layer"));
         }
-        // The old record still points to the old page, for readers that found it before. Writers find that page retired.
-        tree.hints.invalidate(key);
         Ok(true)
     }
 

@@ -385,6 +385,22 @@ fn keys_that_grow_together_return_their_space() {
 }
 
 #[test]
+fn a_damaged_inline_entry_is_not_copied_to_a_page() {
+    let tree = new_tree(PsTreeOptions::default());
+    let insert =
+        |sequence| tree.insert(&tree.region.writer(), b"key", b"primary", sequence, b"", &RetainAll, 0);
+    insert(1).unwrap();
+    let record = tree.skeys.find(&tree.region, b"key").unwrap().unwrap();
+    // The word with the end of the body, behind value, lengths and the first word.
+    let at = record + 24;
+    tree.region.writer().store(at, tree.region.load(at).unwrap() ^ 1).unwrap();
+    let error = insert(2).unwrap_err();
+    assert!(error.message().contains("checksum of an inline entry"), "{error}");
+    tree.region.writer().store(at, tree.region.load(at).unwrap() ^ 1).unwrap();
+    insert(2).unwrap();
+}
+
+#[test]
 fn another_format_version_is_refused() {
     let region = Arc::new(super::test_region());
     drop(PsTree::create(Arc::clone(&region), PsTreeOptions::new()).unwrap());

@@ -66,7 +66,11 @@ impl InlineRecord {
     /// The entry as it is stored in a group.
     fn entry(&self, tree: &PsTree) -> Result<Vec<u8>> {
         let mut entry = self.header.word().to_le_bytes().to_vec();
+        let header_bytes = entry.len();
         record::read_body(&tree.region, self.record, self.header, &mut entry)?;
+        // A damaged entry is not copied: its page would have a valid checksum.
+        let body = entry.get(header_bytes..).unwrap_or_default();
+        record::verify_body(&tree.region, self.record, self.header, body)?;
         entry.resize(self.header.entry_bytes(), 0);
         Ok(entry)
     }

@@ -159,6 +159,18 @@ pub(crate) fn value(region: &Region, record: Place) -> Result<u64> {
     region.load_acquire(record)
 }
 
+/// Verifies the checksum of the inline entry of a record, whose body is `body`.
+///
+/// # Errors
+/// `Corruption` if it does not match.
+pub(crate) fn verify_body(region: &Region, record: Place, header: EntryHeader, body: &[u8]) -> Result<()> {
+    let lengths = region.load(record.wrapping_add(8))?;
+    if lengths & !KEY_BITS != entry_bits(header, body) {
+        return Err(damage(record, "the checksum of an inline entry"));
+    }
+    Ok(())
+}
+
 /// Verifies the checksums of a record, and leaves its key in `scratch`.
 ///
 /// # Errors
@@ -168,9 +180,7 @@ pub(crate) fn verify(region: &Region, record: Place, scratch: &mut Vec<u8>) -> R
     scratch.clear();
     if let KeyContent::Inline(header) = content(region, record)? {
         read_body(region, record, header, scratch)?;
-        if lengths & !KEY_BITS != entry_bits(header, scratch) {
-            return Err(damage(record, "the checksum of an inline entry"));
-        }
+        verify_body(region, record, header, scratch)?;
     }
     scratch.clear();
     read_key(region, record, scratch)?;
