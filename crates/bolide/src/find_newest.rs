@@ -109,7 +109,12 @@ impl Collection {
         // One more is read, to detect that there are too many.
         newest.limit = limit.min(max_records.saturating_add(1));
         let at = self.query_at_snapshot_or_now(&newest, options, found, run);
-        let Some(at) = self.without_damaged(at)? else { return Ok(None) };
+        let at = match at {
+            // The index was dropped before it was read: the driver chooses again. It reports a dropped collection.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            at => self.without_damaged(at)?,
+        };
+        let Some(at) = at else { return Ok(None) };
         if !newest.records {
             return deliver(newest_rows(found, None, limit), each).map(Some);
         }

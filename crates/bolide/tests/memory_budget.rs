@@ -31,6 +31,12 @@ fn found(db: &Db, group: u64) -> bolide::Result<Vec<Vec<u8>>> {
     Ok(db.collection("c")?.find(&query)?.into_vec().into_iter().map(|row| row.key.to_vec()).collect())
 }
 
+/// As [`found`], by the index in any case.
+fn found_by_index(db: &Db, group: u64) -> bolide::Result<usize> {
+    let query = Query::new().eq("group", format!("g{group:05}").as_str()).limit(10).keys_only();
+    Ok(db.collection("c")?.find(&query.using_index("group"))?.into_vec().len())
+}
+
 fn memory_of(db: &Db, memory_use: MemoryUse, name: Option<&str>) -> u64 {
     let is_it = |user: &&UsedMemory| user.memory_use == memory_use && user.name.as_deref() == name;
     db.stats().memory.users.iter().find(is_it).map_or(0, |user| user.size.reserved)
@@ -149,12 +155,12 @@ fn an_index_that_does_not_fit_is_named_and_records_stay_readable() {
     db.create_collection("plain", CollectionOptions::json()).unwrap().put(b"1", b"{}").unwrap();
     db.close().unwrap();
 
-    // A smaller budget: the region is not opened, writes go on, a query names the index.
+    // A smaller budget: the region is not opened, writes go on, a query that requires the index names it.
     let db = Db::open_with("db", options().cache_bytes(64 << 10).memory_bytes(1 << 20), components.clone())
         .unwrap();
     db.collection("c").unwrap().put(&key(77), &record(7, 77)).unwrap();
     db.flush().unwrap();
-    let error = found(&db, 7).unwrap_err();
+    let error = found_by_index(&db, 7).unwrap_err();
     assert!(error.kind() == ErrorKind::NoSpace && error.message().contains("c.group"), "{error}");
     assert!(db.collection("c").unwrap().get(&key(77)).unwrap().is_some());
     db.close().unwrap();
@@ -170,6 +176,125 @@ fn an_index_that_does_not_fit_is_named_and_records_stay_readable() {
     assert_eq!(again, before);
     assert_eq!(found(&db, 7).unwrap()[0], key(77));
     assert!(db.check(true).unwrap().is_sound());
+}
+
+/// A query that another plan can answer does not fail, and does not read the region each time.
+#[test]
+fn a_query_uses_another_plan_until_the_index_fits() {
+    let components = Components::in_memory();
+    let db = create(components.clone(), options());
+    let c = db.collection("c").unwrap();
+    c.create_index("number:composite".parse().unwrap()).unwrap();
+    fill(&db, 0..60_000).unwrap();
+    db.create_collection("d", CollectionOptions::json().index("group".parse().unwrap())).unwrap();
+    let d = db.collection("d").unwrap();
+    (0..60_000).for_each(|number| _ = d.put(&key(number), &record(number % 50, number)).unwrap());
+    let region = region_bytes(&db) / 2;
+    drop((c, d));
+    db.close().unwrap();
+
+    // Room for one of the two regions.
+    let budget = region + region / 2 + (512 << 10);
+    let small = || options().cache_bytes(256 << 10).memory_bytes(budget as usize);
+    let db = Db::open_with("db", small(), components.clone()).unwrap();
+    let d = db.collection("d").unwrap();
+    let of_d = Query::new().eq("group", "g00003").limit(10).keys_only();
+    assert_eq!(d.find(&of_d).unwrap().len(), 10);
+    let opened = region_bytes(&db);
+    assert!(opened > 0);
+    let wanted: Vec<_> = (0..10).map(|one| key(59_953 - 50 * one)).collect();
+    assert_eq!(found(&db, 3).unwrap(), wanted, "by a scan");
+    let refused = db.stats().memory.refused_requests;
+    assert_eq!(refused, 1);
+    // By the other index; the reason is reported.
+    let c = db.collection("c").unwrap();
+    let both = Query::new().eq("group", "g00003").range("number", 59_000..).limit(10).keys_only();
+    let answers = c.find(&both).unwrap();
+    let explain = answers.explain();
+    assert_eq!(explain.index.as_deref(), Some("number"), "{explain}");
+    assert!(
+        explain.unused.iter().any(|why| why.contains("group") && why.contains("memory budget")),
+        "{explain}"
+    );
+    // A union needs an index for each alternative.
+    let either = Query::new().filter(bolide::Filter::parse(r#"group = "g00003" or number = 7"#).unwrap());
+    let answers = c.find(&either.limit(1_000)).unwrap();
+    assert_eq!((answers.len(), answers.explain().index.clone()), (1_000, None));
+    assert_eq!(db.stats().memory.refused_requests, refused, "the refusal is remembered");
+    assert_eq!(region_bytes(&db), opened);
+    // A prepared query and a cursor take the same way.
+    let mut count = 0;
+    let newest = Query::new().eq("group", "").limit(10).keys_only();
+    let mut prepared = c.prepare(newest, bolide::FindOptions::default()).unwrap();
+    prepared
+        .visit(&"g00003".into(), |_| {
+            count += 1;
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert_eq!(count, 10);
+    drop(prepared);
+    // The memory of the other index is free: this one is opened.
+    drop(d);
+    db.drop_collection("d").unwrap();
+    assert_eq!(found(&db, 3).unwrap(), wanted);
+    assert!(region_bytes(&db) > 0 && memory_of(&db, MemoryUse::IndexRegions, Some("c.group")) > 0);
+    assert!(db.check(true).unwrap().is_sound());
+}
+
+#[test]
+fn a_damaged_region_gives_its_memory_back() {
+    let vfs = SimVfs::new(1);
+    let components = || Components::system().vfs(Arc::new(vfs.clone()));
+    let db = create(components(), options());
+    fill(&db, 0..5_000).unwrap();
+    db.close().unwrap();
+    let is_region = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "region");
+    let region = vfs.files().into_iter().rfind(is_region).unwrap();
+    vfs.damage(&region, |bytes| {
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+    })
+    .unwrap();
+    let db = Db::open_read_only_with("db", options(), components()).unwrap();
+    assert_eq!(found(&db, 3).unwrap().len(), 10);
+    assert_eq!(region_bytes(&db), 0);
+}
+
+/// The region fits, but not with the writes since its checkpoint.
+#[test]
+fn an_opening_that_fails_at_its_end_gives_its_memory_back() {
+    let vfs = SimVfs::new(1);
+    let components = |vfs: &SimVfs| Components::system().vfs(Arc::new(vfs.clone()));
+    let db = create(components(&vfs), options());
+    fill(&db, 0..5_000).unwrap();
+    db.close().unwrap();
+    // Without a flush or a query the writes stay in memtables and in the log.
+    let roomy = options().memtable_bytes(32 << 20).memory_bytes(256 << 20);
+    let db = Db::open_with("db", roomy, components(&vfs)).unwrap();
+    fill(&db, 0..30_000).unwrap();
+    assert_eq!(region_bytes(&db), 0);
+    db.close().unwrap();
+    let [mut refused, mut opened] = [0; 2];
+    for quarters in 4..24 {
+        let budget = options().cache_bytes(64 << 10).memory_bytes(quarters << 18);
+        let db = Db::open_with("db", budget, components(&vfs.crash(CrashMode::None))).unwrap();
+        match found_by_index(&db, 3) {
+            Ok(found) => {
+                assert_eq!(found, 10);
+                opened += 1;
+            }
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::NoSpace && error.message().contains("c.group"), "{error}");
+                assert_eq!(region_bytes(&db), 0, "{quarters} quarters of a MiB");
+                let requests = db.stats().memory.refused_requests;
+                assert!(found_by_index(&db, 3).is_err());
+                assert_eq!(db.stats().memory.refused_requests, requests, "the refusal is remembered");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 2 && opened > 2, "{refused} refused, {opened} opened");
 }
 
 /// The memory that the budget counts for an index is not less than what its region has allocated.

@@ -254,16 +254,27 @@ fn records_beside_a_writer_are_those_of_one_sequence_number() {
     });
 }
 
-/// An index that writes a record again and has its old entry flagged during the first fast path, after the sequence
-/// number was chosen.
+/// An index that runs `event` during the first fast path, after the sequence number was chosen.
 #[derive(Debug)]
-struct WriteDuringQuery {
+struct EventDuringQuery {
     inner: Arc<dyn SecondaryIndex<ReadView>>,
     collection: Arc<OnceLock<Collection>>,
+    event: fn(&Collection) -> Result<()>,
     happened: AtomicBool,
 }
 
-impl SecondaryIndex<ReadView> for WriteDuringQuery {
+/// Components whose indexes run `event` on the collection, once that is set.
+fn with_event(event: fn(&Collection) -> Result<()>) -> (Components, Arc<OnceLock<Collection>>) {
+    let collection = Arc::new(OnceLock::new());
+    let shared = collection.clone();
+    let wrapper = move |inner, _| -> Arc<dyn SecondaryIndex<ReadView>> {
+        let (collection, happened) = (shared.clone(), AtomicBool::new(false));
+        Arc::new(EventDuringQuery { inner, collection, event, happened })
+    };
+    (Components::in_memory().index_wrapper(Arc::new(wrapper)), collection)
+}
+
+impl SecondaryIndex<ReadView> for EventDuringQuery {
     fn newest_keys(
         &self,
         secondary_key: &[u8],
@@ -274,8 +285,7 @@ impl SecondaryIndex<ReadView> for WriteDuringQuery {
     ) -> Result<bool> {
         if let (Some(collection), false) = (self.collection.get(), self.happened.swap(true, Ordering::SeqCst))
         {
-            collection.put(&key(3), &record(7))?;
-            assert_eq!(collection.find(&newest(7, 99))?.explain().costs_of::<PsCosts>().flagged, 1);
+            (self.event)(collection)?;
         }
         self.inner.newest_keys(secondary_key, limit, at, oldest_in_use, out)
     }
@@ -312,12 +322,12 @@ impl SecondaryIndex<ReadView> for WriteDuringQuery {
 
 #[test]
 fn a_query_overtaken_by_a_write_runs_again() {
-    let collection = Arc::new(OnceLock::new());
-    let shared = collection.clone();
-    let wrapper = move |inner, _| -> Arc<dyn SecondaryIndex<ReadView>> {
-        Arc::new(WriteDuringQuery { inner, collection: shared.clone(), happened: AtomicBool::new(false) })
-    };
-    let components = Components::in_memory().index_wrapper(Arc::new(wrapper));
+    // Writes a record again, and has its old entry flagged.
+    let (components, collection) = with_event(|collection| {
+        collection.put(&key(3), &record(7))?;
+        assert_eq!(collection.find(&newest(7, 99))?.explain().costs_of::<PsCosts>().flagged, 1);
+        Ok(())
+    });
     let db = Db::open_with("db", options(), components).unwrap();
     let c = self::collection(&db, "ps-tree");
     (0..9).for_each(|number| c.put(&key(number), &record(7)).unwrap());
@@ -325,6 +335,24 @@ fn a_query_overtaken_by_a_write_runs_again() {
     // At the first sequence number the old entry is gone, and the new one is not visible yet.
     let keys: Vec<_> = c.find(&newest(7, 99)).unwrap().into_iter().map(|answer| answer.key).collect();
     assert_eq!(keys, [3, 8, 7, 6, 5, 4, 2, 1, 0].map(key));
+    drop((c, db));
+}
+
+/// The index is dropped after it was chosen, before its region is opened: the query is planned again.
+#[test]
+fn a_query_whose_index_is_dropped_before_it_is_opened_is_answered() {
+    let (components, collection) = with_event(|collection| collection.drop_index("group"));
+    let db = Db::open_with("db", options(), components.clone()).unwrap();
+    let c = self::collection(&db, "ps-tree");
+    (0..9).for_each(|number| c.put(&key(number), &record(7)).unwrap());
+    drop(c);
+    db.close().unwrap();
+    let db = Db::open_with("db", options(), components).unwrap();
+    let c = db.collection("c").unwrap();
+    let _ = collection.set(c.clone());
+    let answers = c.find(&newest(7, 4)).unwrap();
+    assert_eq!(answers.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>(), [8, 7, 6, 5].map(key));
+    assert_eq!(answers.explain().index, None);
     drop((c, db));
 }
 

@@ -46,7 +46,7 @@ pub struct Explain {
     pub united: Vec<String>,
     /// The number of accesses whose candidates are united: 1 without alternatives, 0 for a scan.
     pub streams: u64,
-    /// Why indexes were not used, one text for each reason. Only with a clock.
+    /// Why indexes were not used, one text for each reason. Without a clock only those for which memory is short.
     pub unused: Vec<String>,
     /// Whether the planner chose a scan over an applicable index because of its lower cost.
     pub scans_by_choice: bool,

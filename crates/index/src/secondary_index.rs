@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
 use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
@@ -244,6 +244,15 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
         let _ = (batch, view, out);
         Ok(())
+    }
+
+    /// Makes the index readable. Returns why it cannot be read now although it is intact: its memory exceeds the budget. A query
+    /// that does not name the index then uses another plan.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn refusal(&self) -> Result<Option<Error>> {
+        Ok(None)
     }
 
     /// The access for `query`; `None` if the index cannot serve it.

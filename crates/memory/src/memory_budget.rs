@@ -35,6 +35,11 @@ pub trait ReclaimableMemory: Send + Sync {
         0
     }
 
+    /// An upper bound of the bytes that [`release`](Self::release) would release now.
+    fn releasable(&self) -> u64 {
+        0
+    }
+
     /// Takes back what it has released before, up to `bytes` of it, and returns how many. Called as
     /// [`release`](Self::release).
     fn regain(&self, bytes: u64) -> u64 {
@@ -128,6 +133,13 @@ impl MemoryBudget {
         self.limit_bytes.saturating_sub(self.reserved_bytes())
     }
 
+    /// Bytes that a request could get: the free ones, and those that sources would release. Cost: a report of each source.
+    pub fn grantable_bytes(&self) -> u64 {
+        let sources = self.live_sources();
+        let releasable: u64 = sources.iter().map(|source| source.releasable()).sum();
+        self.limit_bytes.saturating_sub(self.reserved_of(&sources).saturating_sub(releasable))
+    }
+
     /// The sizes by use and name: the sums by use in the order of [`MemoryUse::ALL`], each followed by its named holders.
     /// Cost: a report of each source.
     pub fn report(&self) -> Vec<UsedMemory> {
@@ -201,7 +213,13 @@ impl MemoryBudget {
         let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
         let missing =
             |sources: &[_]| self.reserved_of(sources).saturating_add(more).saturating_sub(self.limit_bytes);
-        release(&sources, missing(&sources));
+        let releasable: u64 = sources.iter().map(|source| source.releasable()).sum();
+        match missing(&sources) {
+            0 => {}
+            // A request that is refused in any case empties no cache.
+            wanted if wanted > releasable => {}
+            wanted => _ = release(&sources, wanted),
+        }
         match missing(&sources) {
             0 => {
                 self.count(memory_use, 0, more);

@@ -32,6 +32,10 @@ impl ReclaimableMemory for ModelCache {
         released
     }
 
+    fn releasable(&self) -> u64 {
+        self.reserved_bytes() - self.min
+    }
+
     fn regain(&self, bytes: u64) -> u64 {
         let regained = bytes.min(self.max - self.reserved_bytes());
         self.capacity.fetch_add(regained, Ordering::Relaxed);
@@ -59,8 +63,9 @@ fn a_request_is_granted_from_free_memory_then_from_caches_then_refused() {
     assert_eq!(error.kind(), bolide_base::ErrorKind::NoSpace);
     let message = error.message();
     assert!(message.contains("posts.author") && message.contains("memory_bytes"), "{message}");
-    // A refused request counts nothing; the cache has its minimum, which is as much as it could do.
+    // A refused request counts nothing, and takes nothing from the cache: that would not be enough.
     assert_eq!((index.bytes(), budget.refused_requests()), (70, 1));
+    assert_eq!((cache.reserved_bytes(), budget.grantable_bytes()), (30, 20));
     index.set(20);
     budget.rebalance(0);
     assert_eq!(cache.reserved_bytes(), 50);

@@ -75,6 +75,10 @@ impl ReclaimableMemory for PagePool {
     fn release(&self, bytes: u64) -> u64 {
         self.release_free(bytes)
     }
+
+    fn releasable(&self) -> u64 {
+        (self.free_pages() * LARGE_PAGE_BYTES) as u64
+    }
 }
 
 impl fmt::Debug for MemoryPool {

@@ -481,6 +481,10 @@ impl ReclaimableMemory for BlockCache {
         before - self.capacity_bytes().min(before)
     }
 
+    fn releasable(&self) -> u64 {
+        self.capacity_bytes().saturating_sub(self.max_capacity_bytes / MIN_CAPACITY_DIVISOR)
+    }
+
     fn regain(&self, bytes: u64) -> u64 {
         let before = self.set_capacity(|capacity| capacity.saturating_add(bytes));
         self.capacity_bytes().saturating_sub(before)

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bolide::{IndexCheck, IndexSpec, IndexWrapper, Order, Result, SequenceNumber};
+use bolide::{Error, IndexCheck, IndexSpec, IndexWrapper, Order, Result, SequenceNumber};
 use bolide_base::TreeId;
 use bolide_index::explain::Explain;
 use bolide_index::{
@@ -93,6 +93,10 @@ impl SecondaryIndex<ReadView> for PanickingIndex {
 
     fn retract(&self, batch: &Retraction<'_>, view: &ReadView, out: &mut dyn IndexWrites) -> Result<()> {
         self.counted_inner().retract(batch, view, out)
+    }
+
+    fn refusal(&self) -> Result<Option<Error>> {
+        self.inner.refusal()
     }
 
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {

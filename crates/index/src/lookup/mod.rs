@@ -31,6 +31,7 @@ mod per_value;
 mod plan;
 mod planned;
 mod progress;
+mod refused;
 mod resolve;
 mod row;
 mod row_cursor;

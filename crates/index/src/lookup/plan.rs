@@ -27,6 +27,7 @@ use crate::spec::Maintenance;
 
 use super::Lookup;
 use super::covered::CoveredAttributes;
+use super::refused::RefusedIndex;
 use super::union::MAX_MERGED;
 
 /// Opening a cursor and its first seek: one or two blocks in each sorted run.
@@ -160,12 +161,15 @@ pub(super) struct LookupPlan<'i, S: ReadSource> {
     pub(super) alternatives: Vec<Alternative>,
     /// Estimated number of answers without a limit; 0 without an estimate.
     pub(super) matches: f64,
+    /// The indexes that could not be read.
+    pub(super) refused: Vec<RefusedIndex>,
 }
 
 impl<'i, S: ReadSource> LookupPlan<'i, S> {
     /// The plan with these paths, without estimates.
     fn of(paths: Vec<AccessPath<'i, S>>) -> Self {
-        Self { paths, merge: false, scans_by_choice: false, alternatives: Vec::new(), matches: 0.0 }
+        let (alternatives, refused) = (Vec::new(), Vec::new());
+        Self { paths, merge: false, scans_by_choice: false, alternatives, matches: 0.0, refused }
     }
 }
 
@@ -200,7 +204,18 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         if let Some(name) = query.forced_index() {
             return self.forced(name, compiled);
         }
-        let paths = self.all_paths(compiled);
+        let (paths, refused) = self.readable_paths(compiled)?;
+        let plan = self.plan_of(compiled, paths, explain)?;
+        Ok(LookupPlan { refused, ..plan })
+    }
+
+    /// The plan for a query with these access paths.
+    fn plan_of(
+        &self,
+        compiled: &CompiledQuery<'_>,
+        paths: Vec<AccessPath<'a, S>>,
+        explain: bool,
+    ) -> Result<LookupPlan<'a, S>> {
         let decided = match &paths[..] {
             [] => true,
             [only] if !only.is_union() => {
@@ -221,21 +236,27 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         compiled: &CompiledQuery<'_>,
     ) -> Result<(LookupPlan<'a, S>, f64)> {
         let forced = query.forced_index().is_some();
-        let paths =
-            if forced { self.choose_plan(query, compiled, false)?.paths } else { self.all_paths(compiled) };
+        let paths = match forced {
+            true => self.choose_plan(query, compiled, false)?.paths,
+            false => self.readable_paths(compiled)?.0,
+        };
         let plan = self.cheapest(compiled, paths, forced, true)?;
         let matches = plan.matches;
         Ok((plan, matches))
     }
 
-    /// The access paths of all indexes, the most selective first.
-    fn all_paths(&self, compiled: &CompiledQuery<'_>) -> Vec<AccessPath<'a, S>> {
+    /// The access paths of all indexes with `is_allowed` names, the most selective first.
+    pub(super) fn all_paths(
+        &self,
+        compiled: &CompiledQuery<'_>,
+        is_allowed: &dyn Fn(&str) -> bool,
+    ) -> Vec<AccessPath<'a, S>> {
         let mut paths = Vec::new();
-        for index in self.indexes {
+        for index in self.indexes.iter().filter(|index| is_allowed(index.spec().name())) {
             self.add_paths(*index, compiled, &mut paths);
         }
         if !compiled.terms.is_empty() {
-            self.add_unions(compiled, None, &mut paths);
+            self.add_unions(compiled, is_allowed, &mut paths);
         }
         paths.sort_by_key(|path| std::cmp::Reverse(path.access.rank()));
         paths.truncate(MAX_PATHS);
@@ -250,7 +271,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         let mut paths = Vec::new();
         self.add_paths(*index, compiled, &mut paths);
         if paths.is_empty() {
-            self.add_unions(compiled, Some(name), &mut paths);
+            self.add_unions(compiled, &|other| other == name, &mut paths);
         }
         paths.truncate(1);
         if paths.is_empty() {
@@ -345,7 +366,8 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         let mut slots: Vec<Option<AccessPath<'a, S>>> = paths.into_iter().map(Some).collect();
         let paths =
             chosen.iter().filter_map(|number| slots.get_mut(*number).and_then(Option::take)).collect();
-        Ok(LookupPlan { paths, merge, scans_by_choice, alternatives, matches: estimates.matches() })
+        let (matches, refused) = (estimates.matches(), Vec::new());
+        Ok(LookupPlan { paths, merge, scans_by_choice, alternatives, matches, refused })
     }
 
     /// Estimates the entries of each path, and determines the order of its candidates.

@@ -53,7 +53,11 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
         let explains = lookup.options.clock.is_some();
         let mut plan = lookup.choose_plan(query, &compiled, explains)?;
         let plan_nanos = now() - start;
-        let unused = if explains { lookup.unused(query, &compiled, &plan) } else { Vec::new() };
+        let mut unused: Vec<String> =
+            plan.refused.iter().map(|refused| format!("{}: {}", refused.name, refused.why)).collect();
+        if explains {
+            unused.extend(lookup.unused(query, &compiled, &plan));
+        }
         let table = lookup.view.tree(lookup.table)?;
         let mut set_reads = SetReads::default();
         let set = match compiled.limit {

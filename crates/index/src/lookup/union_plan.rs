@@ -14,15 +14,15 @@ use super::Lookup;
 use super::plan::{AccessPath, PathMember};
 
 impl<'a, S: ReadSource> Lookup<'a, S> {
-    /// Adds a path for each term that the indexes can serve, or the one named `only`.
+    /// Adds a path for each term that the indexes with `is_allowed` names can serve.
     pub(super) fn add_unions(
         &self,
         compiled: &CompiledQuery<'_>,
-        only: Option<&str>,
+        is_allowed: &dyn Fn(&str) -> bool,
         paths: &mut Vec<AccessPath<'a, S>>,
     ) {
         for (position, term) in compiled.terms.iter().enumerate() {
-            paths.extend(self.union_path(compiled, compiled.predicates.len() + position, term, only));
+            paths.extend(self.union_path(compiled, compiled.predicates.len() + position, term, is_allowed));
         }
     }
 
@@ -32,7 +32,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         compiled: &CompiledQuery<'q>,
         number: usize,
         term: &CompiledTerm<'q>,
-        only: Option<&str>,
+        is_allowed: &dyn Fn(&str) -> bool,
     ) -> Option<AccessPath<'a, S>> {
         let alternatives = term.alternatives()?;
         let mut members = Vec::with_capacity(alternatives.len());
@@ -50,7 +50,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
                 }
                 other => other.insert(compiled.with_tests(&alternative.tests)),
             };
-            let (index, access) = self.best_access(query, alternative, only)?;
+            let (index, access) = self.best_access(query, alternative, is_allowed)?;
             let tests = alternative.tests.len();
             is_whole &= alternative.is_whole && (0..tests).all(|test| access.covered.contains(&test));
             let of_query = access.covered.iter().filter_map(|number| number.checked_sub(tests));
@@ -79,9 +79,8 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         &self,
         query: &CompiledQuery<'_>,
         alternative: &Disjunct<'_>,
-        only: Option<&str>,
+        is_allowed: &dyn Fn(&str) -> bool,
     ) -> Option<(&'a dyn SecondaryIndex<S>, Access)> {
-        let is_allowed = |name: &str| only.is_none_or(|only| only == name);
         let indexes = self.indexes.iter().filter(|index| is_allowed(index.spec().name()));
         let accesses = indexes.filter_map(|index| Some((*index, index.access(query)?)));
         let tests = alternative.tests.len();

@@ -20,7 +20,8 @@ impl<S: ReadSource> Lookup<'_, S> {
         let mut reasons = Vec::new();
         for index in self.indexes {
             let spec = index.spec();
-            if is_used(spec.name()) {
+            let is_refused = plan.refused.iter().any(|refused| refused.name == spec.name());
+            if is_used(spec.name()) || is_refused {
                 continue;
             }
             let why = if query.forced_index().is_some() {

@@ -1,9 +1,9 @@
 //! The backend of an index that an opening leaves unopened until a query or a flush needs it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use bolide_base::{Error, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_lsm::external_tree::{ExternalRoot, ExternalTree, ExternalTreeStats};
 use bolide_lsm::page_log::{PageLog, RootPointer};
 use bolide_lsm::store::{DeferredExternalTree, ExternalTreeOpener};
@@ -18,8 +18,8 @@ pub(super) struct PsTreeOpener {
     spec: IndexSpec,
     tree: TreeId,
     location: RegionLocation,
-    /// The backend of the last opening.
-    opened: Mutex<Option<Arc<PsTreeBackend>>>,
+    /// The backend of the last opening. If it was attached, the tree holds it; otherwise its memory is free again.
+    opened: Mutex<Weak<PsTreeBackend>>,
 }
 
 impl PsTreeOpener {
@@ -30,7 +30,7 @@ impl PsTreeOpener {
     fn pointer(&self, root: &ExternalRoot) -> Result<RootPointer> {
         RootPointer::decode(&root.root).ok_or_else(|| {
             let what = format!("index {}: a malformed root", self.spec.name());
-            Error::new(bolide_base::ErrorKind::Corruption, what)
+            Error::new(ErrorKind::Corruption, what)
         })
     }
 }
@@ -40,7 +40,7 @@ impl ExternalTreeOpener for PsTreeOpener {
         let never = |_| Err(Error::internal("a region on disk changes its root"));
         let backend = PsTreeBackend::open(&self.spec, self.tree, root, &self.location, &never)?;
         let backend = Arc::new(backend);
-        *self.opened.lock() = Some(backend.clone());
+        *self.opened.lock() = Arc::downgrade(&backend);
         Ok(backend)
     }
 
@@ -76,14 +76,18 @@ impl DeferredBackend {
     /// The backend, which is opened if it is not.
     ///
     /// # Errors
-    /// Those of [`DeferredExternalTree::attach`].
+    /// Those of [`DeferredExternalTree::attach`]; `NotFound` if the index was dropped meanwhile.
     pub(super) fn open(&self) -> Result<Arc<PsTreeBackend>> {
         self.external_tree.attach()?;
-        self.opened().ok_or_else(|| Error::internal("an attached external tree is missing"))
+        let dropped = || {
+            let what = format!("index {} was dropped", self.opener.spec.name());
+            Error::new(ErrorKind::NotFound, what)
+        };
+        self.opened().ok_or_else(dropped)
     }
 
     /// The backend, if it is open and attached.
     pub(super) fn opened(&self) -> Option<Arc<PsTreeBackend>> {
-        if self.external_tree.is_attached() { self.opener.opened.lock().clone() } else { None }
+        if self.external_tree.is_attached() { self.opener.opened.lock().upgrade() } else { None }
     }
 }

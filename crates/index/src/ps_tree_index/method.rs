@@ -9,10 +9,9 @@ use std::sync::Arc;
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
-use bolide_memory::MemoryUse;
 
 use super::deferred::{DeferredBackend, PsTreeOpener};
-use super::region_location::is_in_place;
+use super::region_location::{RegionMemory, is_in_place};
 use super::{DeletedRanges, PsTreeBackend, PsTreeIndex, RegionLocation, file_in_place, is_file_in_place};
 use crate::figures::Figures;
 use crate::hooks::{DatabaseLocation, IndexHooks};
@@ -61,7 +60,7 @@ impl PsTreeIndex {
     ) -> Result<RegionLocation> {
         let DatabaseLocation { vfs, runtime, dir, dax_dir, collection } = location;
         let name = format!("{collection}.{}", self.declaration().name());
-        let memory = store.memory_budget().holder(MemoryUse::IndexRegions, Some(name.into()));
+        let memory = RegionMemory { budget: store.memory_budget().clone(), name: name.into() };
         Ok(RegionLocation {
             vfs: vfs.clone(),
             runtime: runtime.clone(),
@@ -72,7 +71,7 @@ impl PsTreeIndex {
             tag: runtime.random_u64().max(1),
             read_only: store.options().read_only,
             deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
-            memory: Arc::new(memory),
+            memory,
         })
     }
 

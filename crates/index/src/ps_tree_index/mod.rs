@@ -44,7 +44,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bolide_base::technique::Technique;
-use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
@@ -212,11 +212,21 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        match self.opened()? {
-            Some(backend) if Technique::NewestKeys.is_on() => {
+        match self.opened() {
+            Ok(Some(backend)) if Technique::NewestKeys.is_on() => {
                 backend.newest_keys(secondary_key, limit, at, oldest_in_use, out)
             }
+            // The driver chooses another plan.
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
             _ => Ok(false),
+        }
+    }
+
+    fn refusal(&self) -> Result<Option<Error>> {
+        match self.opened() {
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(Some(error)),
+            Err(error) => Err(error),
         }
     }
 

@@ -22,7 +22,7 @@ use bolide_base::coding::{Decoder, put_u64};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::ExternalRoot;
 use bolide_lsm::page_log::{LoadedRegion, PageLog, RootPointer};
-use bolide_memory::MemoryHolder;
+use bolide_memory::{MemoryBudget, MemoryHolder, MemoryUse};
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, Vfs};
 use parking_lot::Mutex;
@@ -64,7 +64,23 @@ pub struct RegionLocation {
     /// The deleted ranges of the records.
     pub deleted: Arc<dyn DeletedRanges>,
     /// Counts the memory of a region that is not in place.
-    pub memory: Arc<MemoryHolder>,
+    pub memory: RegionMemory,
+}
+
+/// The budget of the memory of an index, and the name of the index in it.
+#[derive(Debug, Clone)]
+pub struct RegionMemory {
+    /// The budget of the database.
+    pub budget: Arc<MemoryBudget>,
+    /// Collection and index.
+    pub name: Arc<str>,
+}
+
+impl RegionMemory {
+    /// A holder for one opening of the region, which it belongs to: a failed opening gives back what it counted.
+    fn holder(&self) -> Arc<MemoryHolder> {
+        Arc::new(self.budget.holder(MemoryUse::IndexRegions, Some(self.name.clone())))
+    }
 }
 
 /// How a region becomes durable.
@@ -262,7 +278,7 @@ impl OpenedRegion {
     ) -> Result<Self> {
         let name = format!("index {}", spec.name());
         let options =
-            RegionOptions::new().name(name.clone()).id(u64::from(tree)).memory(location.memory.clone());
+            RegionOptions::new().name(name.clone()).id(u64::from(tree)).memory(location.memory.holder());
         if let Some(named) = root.and_then(in_place_of) {
             return Self::open_in_place(options, &named, location, name_root);
         }

@@ -43,7 +43,8 @@ impl PageLog {
     /// Cost: one sequential pass over the segments of the root, and the memory of the region.
     ///
     /// # Errors
-    /// `Corruption` with file and offset; `NotFound` for a missing segment; `Unsupported` for another format version.
+    /// `Corruption` with file and offset; `NotFound` for a missing segment; `Unsupported` for another format version; `NoSpace`
+    /// if the memory budget has no room, before the segments are read.
     pub fn load(
         vfs: Arc<dyn Vfs>,
         dir: &Path,
@@ -121,6 +122,9 @@ impl PageLog {
         runtime: Option<&Arc<dyn Runtime>>,
     ) -> Result<(Self, SequenceNumber, Option<Region>)> {
         let (last_checkpoint, root) = read_root(&*vfs, dir, region, pointer)?;
+        if let Some(restore) = &restore {
+            restore.request_pages(root.pages)?;
+        }
         let mut scans = Vec::new();
         let mut segments = BTreeMap::new();
         for &(identity, len) in &root.segments {

@@ -38,6 +38,14 @@ impl RegionRestore {
         Self { region: Region::without_extents(&options, Backing::Memory), growing: Mutex::new(()), id }
     }
 
+    /// Requests the memory of a region with `pages` pages at once, so that one that does not fit is refused before it is read.
+    ///
+    /// # Errors
+    /// `NoSpace` if the memory budget does not allow it.
+    pub fn request_pages(&self, pages: u64) -> Result<()> {
+        self.region.memory.request_through(pages.saturating_mul(PAGE_BYTES as u64))
+    }
+
     /// Stores the page `page`, whose bytes were checked; whole words of zeros at its end may be missing. A later call for the
     /// same page replaces it. Threads may store different pages concurrently.
     ///

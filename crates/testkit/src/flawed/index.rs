@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bolide::{IndexCheck, IndexSpec, Order, Result, SequenceNumber};
+use bolide::{Error, IndexCheck, IndexSpec, Order, Result, SequenceNumber};
 use bolide_base::TreeId;
 use bolide_index::{
     Access, CandidateCursor, CheckedTable, CompiledQuery, IndexWrites, IndexedRecord, ReadSource, Retraction,
@@ -116,6 +116,10 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
 
     fn retract(&self, batch: &Retraction<'_>, view: &ReadView, out: &mut dyn IndexWrites) -> Result<()> {
         self.inner.retract(batch, view, out)
+    }
+
+    fn refusal(&self) -> Result<Option<Error>> {
+        self.inner.refusal()
     }
 
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 
 use bolide_base::{EntryKind, Trailer};
-use bolide_memory::{MemoryBudget, MemoryUse};
+use bolide_memory::MemoryBudget;
 use bolide_storage::{MemVfs, SystemRuntime};
 
+use super::super::region_location::RegionMemory;
 use super::*;
 use crate::attribute::Value;
 
@@ -33,7 +34,7 @@ fn empty() -> PsTreeBackend {
         seed: 1,
         read_only: false,
         deleted: Arc::new(NoRanges),
-        memory: Arc::new(MemoryBudget::unlimited().holder(MemoryUse::IndexRegions, None)),
+        memory: RegionMemory { budget: MemoryBudget::unlimited(), name: "c.index".into() },
     };
     PsTreeBackend::open(&"group:ps-tree".parse().unwrap(), 2, None, &location, &|_| Ok(())).unwrap()
 }

@@ -8,13 +8,14 @@
 //! * call of [`Store::verify`], which only reads its files.
 //!
 //! If its files are damaged, or memory is short, memtables are flushed to sstables, as before an external tree is set: no write
-//! fails. A later attachment transfers them.
+//! fails. A later attachment transfers them. A refusal by the memory budget is remembered until the budget has more room.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_memory::MemoryBudget;
 use parking_lot::Mutex;
 
 use crate::external_tree::{ExternalRoot, ExternalTree, ExternalTreeStats};
@@ -58,8 +59,19 @@ pub(in crate::store) struct Deferral {
     damage: OnceLock<Error>,
     /// The last opening failed for another reason: memory is short. Flushes do not wait for another one.
     was_refused: AtomicBool,
+    refusal: Mutex<Option<Refusal>>,
     stats: OnceLock<ExternalTreeStats>,
 }
+
+/// An opening that the memory budget did not allow.
+struct Refusal {
+    error: Error,
+    /// The largest number of bytes that could be granted when an opening was refused.
+    grantable_bytes: u64,
+}
+
+/// The increase of the bytes that can be granted from which on an opening is attempted again.
+const RETRY_BYTES: u64 = 64 << 10;
 
 impl DeferredExternalTree {
     /// Opens and sets the external tree, unless it is set. Cost of the first call: that of opening it, and the transfer of the
@@ -106,6 +118,10 @@ impl Deferral {
         if let Some(damage) = self.damage.get() {
             return Err(damage.clone());
         }
+        let budget = store.files.tables.cache.memory_pool().budget();
+        if let Some(error) = self.refusal(budget) {
+            return Err(error);
+        }
         // In this order, a root is not missing because the tree is being dropped.
         let versions = store.files.versions.lock();
         let tree = store.trees.get(self.tree)?;
@@ -120,9 +136,32 @@ impl Deferral {
         match &attached {
             Ok(()) => self.is_attached.store(true, Ordering::Release),
             Err(error) if is_damage(error) => _ = self.damage.set(error.clone()),
-            Err(_) => self.was_refused.store(true, Ordering::Release),
+            Err(error) => {
+                self.was_refused.store(true, Ordering::Release);
+                self.remember_refusal(error, budget);
+            }
         }
         attached
+    }
+
+    /// The error of the last opening, if it was refused by `budget`, which has not much more room since.
+    fn refusal(&self, budget: &MemoryBudget) -> Option<Error> {
+        let refusal = self.refusal.lock();
+        let refusal = refusal.as_ref()?;
+        let has_room = budget.grantable_bytes() >= refusal.grantable_bytes.saturating_add(RETRY_BYTES);
+        (!has_room).then(|| refusal.error.clone())
+    }
+
+    /// Called when the memory of the opening was given back.
+    fn remember_refusal(&self, error: &Error, budget: &MemoryBudget) {
+        if error.kind() != ErrorKind::NoSpace || budget.limit_bytes() == u64::MAX {
+            return;
+        }
+        let mut refusal = self.refusal.lock();
+        // Memory that is used and freed again and again, by memtables, does not cause an opening each time.
+        let before = refusal.as_ref().map_or(0, |before| before.grantable_bytes);
+        let grantable_bytes = budget.grantable_bytes().max(before);
+        *refusal = Some(Refusal { error: error.clone(), grantable_bytes });
     }
 
     /// Whether a flush opens the external tree, instead of writing an sstable.
@@ -188,6 +227,7 @@ impl Store {
             is_attached: AtomicBool::new(false),
             damage: OnceLock::new(),
             was_refused: AtomicBool::new(false),
+            refusal: Mutex::default(),
             stats: OnceLock::new(),
         });
         of.deferral.set(deferral.clone()).map_err(|_| {
