@@ -2,18 +2,14 @@
 //!
 //! # An owned cursor over borrowed parts
 //! The driver's cursor borrows from its plan, which borrows from the indexes and the read view. [`execute`] owns all of
-//! them as local variables of an `async` block: the compiler stores them together in one object, which is polled without
-//! an executor and never waits for anything. At each pause the execution has done what its cursor requested, and left the
+//! them as a [paused execution](crate::paused_execution). At each pause it has done what its cursor requested, and left the
 //! result in the [`Exchange`]. So candidates are read from where the last answer left off, and nothing is read twice.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::mem::{replace, swap};
-use std::pin::Pin;
+use std::mem::swap;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
-use bolide_base::{Error, Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber};
 use bolide_index::{Explain, Lookup, Query, Row, RowRecord, RowSource, Value};
 use bolide_lsm::ReadView;
 use bolide_table::{ReadCounters, ValueRef};
@@ -23,6 +19,7 @@ use crate::find::{Answer, AnswerRef, Outcome, usable_indexes};
 use crate::find_options::FindOptions;
 use crate::handle::Collection;
 use crate::index_set::IndexSet;
+use crate::paused_execution::{PausedExecution, pause};
 
 /// The answers to a query, one by one in its order; made by [`Collection::answers`].
 ///
@@ -36,10 +33,7 @@ use crate::index_set::IndexSet;
 /// After an error the cursor returns no further answers; [`outcome`](Self::outcome) still has the token to continue with,
 /// if there was an answer before it.
 pub struct AnswerCursor {
-    /// `None` after the last answer, an error, or a panic.
-    execution: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
-    /// Whether the execution has returned.
-    has_ended: bool,
+    execution: PausedExecution,
     exchange: Arc<Mutex<Exchange>>,
     /// The last answer.
     current: PulledAnswer,
@@ -122,9 +116,8 @@ impl AnswerCursor {
         };
         let exchange = Arc::<Mutex<Exchange>>::default();
         let execution = execute(collection.clone(), view, query.clone(), options.clone(), exchange.clone());
-        let execution: Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(execution);
-        let (execution, (current, reads)) = (Some(execution), Default::default());
-        let mut cursor = Self { execution, has_ended: false, exchange, current, reads };
+        let (execution, (current, reads)) = (PausedExecution::new(execution), Default::default());
+        let mut cursor = Self { execution, exchange, current, reads };
         cursor.resume(Request::Plan)?;
         Ok(cursor)
     }
@@ -176,26 +169,11 @@ impl AnswerCursor {
 
     /// Continues the execution until it has done what is requested. False if it has ended.
     fn resume(&mut self, request: Request) -> Result<bool> {
-        let Some(mut execution) = self.execution.take() else {
-            if self.has_ended {
-                return Ok(false);
-            }
-            return Err(Error::internal("the query of this cursor panicked: it has no further answers"));
-        };
         self.exchange.lock().request = request;
         let before = ReadCounters::of_this_thread();
-        let polled = execution.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let resumed = self.execution.resume();
         self.reads += ReadCounters::of_this_thread() - before;
-        match polled {
-            Poll::Pending => {
-                self.execution = Some(execution);
-                Ok(true)
-            }
-            Poll::Ready(result) => {
-                self.has_ended = true;
-                result.map(|()| false)
-            }
-        }
+        resumed
     }
 }
 
@@ -260,15 +238,9 @@ async fn execute_among(
     }
 }
 
-/// Returns from the poll of the cursor, and continues at its next one.
-fn pause() -> impl Future<Output = ()> {
-    let mut paused = false;
-    poll_fn(move |_| if replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending })
-}
-
 impl fmt::Debug for AnswerCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerCursor").field("ended", &self.execution.is_none()).finish_non_exhaustive()
+        f.debug_struct("AnswerCursor").field("ended", &self.execution.has_ended()).finish_non_exhaustive()
     }
 }
 
@@ -348,7 +320,7 @@ mod tests {
         let c = db.create_collection("c", Default::default())?;
         c.put(b"1", br#"{"a":1}"#)?;
         let mut cursor = c.answers(&Query::new().eq("a", 1), &FindOptions::default())?;
-        cursor.execution = Some(Box::pin(async { panic!("a fault of an index") }));
+        cursor.execution = PausedExecution::new(async { panic!("a fault of an index") });
         assert!(catch_unwind(AssertUnwindSafe(|| cursor.next().is_ok())).is_err());
         for _ in 0..2 {
             assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Internal);

@@ -17,7 +17,7 @@ use crate::index_set::IndexSet;
 use crate::snapshot::Snapshot;
 
 /// A record that satisfies a query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The record's key.
     pub key: Vec<u8>,
@@ -49,6 +49,11 @@ impl<'a> AnswerRef<'a> {
     pub(crate) fn of<V: Deref<Target = [u8]>>(row: &'a Row<'_, V>) -> Self {
         let record = row.record.as_deref();
         Self { key: row.primary_key, sequence: row.sequence, record, values: row.values }
+    }
+
+    pub(crate) fn of_answer(answer: &'a Answer) -> Self {
+        let Answer { key, sequence, record, values } = answer;
+        Self { key, sequence: *sequence, record: record.as_deref(), values }
     }
 
     /// An owned copy.
@@ -190,6 +195,19 @@ impl Outcome {
                 explain.get_or_init(|| Box::new(statistics.explain()))
             }
         }
+    }
+
+    /// With the token as one of the transaction with this number.
+    pub(crate) fn in_transaction(mut self, number: u64) -> Self {
+        let next = match &mut self.0 {
+            AnswerSource::Driver(explain) => &mut explain.next,
+            AnswerSource::Index(statistics, explain) => {
+                explain.take();
+                &mut statistics.next
+            }
+        };
+        *next = next.take().map(|token| token.in_transaction(number));
+        self
     }
 
     /// As [`explain`](Self::explain), owned.

@@ -113,6 +113,7 @@ mod memory_plan;
 mod open;
 mod options;
 mod owner;
+mod paused_execution;
 mod prepared;
 mod progress;
 mod salvage;

@@ -60,6 +60,8 @@ pub struct PreparedQuery {
     /// The encoded value of the last run.
     value: Vec<u8>,
     last: LastRun,
+    /// The number of the transaction of the last run.
+    transaction: Option<u64>,
 }
 
 /// A query for the newest few records of any one value.
@@ -116,6 +118,7 @@ impl Collection {
             found: NewestKeys::new(),
             value: Vec::new(),
             last: LastRun::None,
+            transaction: None,
         })
     }
 }
@@ -131,7 +134,7 @@ impl PreparedQuery {
         value: &Value,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<u64> {
-        self.last = LastRun::None;
+        self.forget_last();
         self.value.clear();
         value.encode(&mut self.value)?;
         if let Some(delivered) = self.query_index_alone(&mut each)? {
@@ -147,6 +150,47 @@ impl PreparedQuery {
         let answers = outcome.count();
         self.last = LastRun::Driver(outcome);
         Ok(answers)
+    }
+
+    #[inline]
+    fn forget_last(&mut self) {
+        self.last = LastRun::None;
+        self.transaction = None;
+    }
+
+    pub(crate) fn collection(&self) -> &Collection {
+        &self.collection
+    }
+
+    pub(crate) fn options(&self) -> &FindOptions {
+        &self.options
+    }
+
+    /// The query for `value`.
+    pub(crate) fn query_for(&mut self, value: &Value) -> Result<&Query> {
+        self.forget_last();
+        self.query.set_equal(value.clone())?;
+        Ok(&self.query)
+    }
+
+    /// As [`visit`](Self::visit), at the snapshot of the transaction with this number.
+    pub(crate) fn visit_in_transaction(
+        &mut self,
+        snapshot: &Snapshot,
+        number: u64,
+        value: &Value,
+        each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<u64> {
+        let before = self.options.snapshot.replace(snapshot.clone());
+        let result = self.visit(value, each);
+        self.options.snapshot = before;
+        self.transaction = Some(number);
+        result
+    }
+
+    /// Sets the outcome of a run in a transaction.
+    pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
+        self.last = LastRun::Driver(outcome);
     }
 
     #[inline]
@@ -192,7 +236,13 @@ impl PreparedQuery {
     pub fn outcome(&mut self) -> Option<Outcome> {
         let delivered = match &self.last {
             LastRun::None => return None,
-            LastRun::Driver(outcome) => return Some(outcome.clone()),
+            LastRun::Driver(outcome) => {
+                let outcome = outcome.clone();
+                return Some(match self.transaction {
+                    Some(number) => outcome.in_transaction(number),
+                    None => outcome,
+                });
+            }
             LastRun::Index(delivered) => delivered.clone(),
         };
         let (set, index) = self.resolved.as_ref()?;
@@ -201,6 +251,10 @@ impl PreparedQuery {
         self.query.set_equal(value).ok()?;
         let snapshot = self.options.snapshot.as_ref().map(Snapshot::sequence);
         let next = delivered.progress.token(&self.query, snapshot);
+        let next = match self.transaction {
+            Some(number) => next.map(|token| token.in_transaction(number)),
+            None => next,
+        };
         Some(IndexNames::of(index).statistics(delivered, &self.found, next).into())
     }
 }

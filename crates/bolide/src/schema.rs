@@ -85,8 +85,9 @@ impl OpenCollection {
         if self.dropped.load(Ordering::Acquire) { Err(self.gone()) } else { Ok(()) }
     }
 
+    /// The error for a use of a dropped collection.
     #[cold]
-    fn gone(&self) -> Error {
+    pub(crate) fn gone(&self) -> Error {
         Error::new(ErrorKind::NotFound, format!("the collection {:?} was dropped", self.name))
     }
 }

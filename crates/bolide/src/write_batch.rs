@@ -110,6 +110,14 @@ impl BatchChecks {
     }
 }
 
+/// A position among the writes of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchPosition {
+    mark: BatchMark,
+    writes: usize,
+    parts: usize,
+}
+
 /// A collection that a batch writes to.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchPart {
@@ -283,15 +291,17 @@ impl WriteBatch {
         self.delete_range_in(&collection.state, start, end)
     }
 
-    /// The present end of the batch, for [`truncate`](Self::truncate): a position, and the number of writes.
-    pub(crate) fn position(&self) -> (BatchMark, usize) {
-        (self.store.mark(), self.writes)
+    /// The present end of the batch, for [`truncate`](Self::truncate).
+    pub(crate) fn position(&self) -> BatchPosition {
+        BatchPosition { mark: self.store.mark(), writes: self.writes, parts: self.parts.len() }
     }
 
-    /// Removes the writes after a [`position`](Self::position) of this batch.
-    pub(crate) fn truncate(&mut self, mark: BatchMark, writes: usize) {
-        self.store.truncate(mark);
-        self.writes = writes;
+    /// Removes the writes after a [`position`](Self::position) of this batch, which has had no expectations since, and the
+    /// collections to which only they wrote.
+    pub(crate) fn truncate(&mut self, position: BatchPosition) {
+        self.store.truncate(position.mark);
+        self.writes = position.writes;
+        self.parts.truncate(position.parts);
     }
 
     /// The writes of the user in their order.
@@ -331,59 +341,62 @@ impl WriteBatch {
         derives: bool,
     ) -> Result<()> {
         check_key(key)?;
-        let position = self.part(collection);
-        let mark = self.store.mark();
-        self.store.put(collection.tree, key, record)?;
-        if derives
-            && let Some(part) = self.parts.get(position)
-            && let Err(error) = part.indexes.derive(key, record, &mut self.store)
-        {
-            self.store.truncate(mark);
-            return Err(of_record(error, collection, key));
-        }
-        if let Some(tree) = self.key_tree(position)
-            && let Err(error) = self.store.put_derived(tree, key, &[], None)
-        {
-            self.store.truncate(mark);
-            return Err(error);
-        }
-        self.writes += 1;
-        Ok(())
+        self.add(collection, |batch, position| {
+            batch.store.put(collection.tree, key, record)?;
+            if derives && let Some(part) = batch.parts.get(position) {
+                let derived = part.indexes.derive(key, record, &mut batch.store);
+                derived.map_err(|error| of_record(error, collection, key))?;
+            }
+            match batch.key_tree(position) {
+                Some(tree) => batch.store.put_derived(tree, key, &[], None),
+                None => Ok(()),
+            }
+        })
     }
 
     fn delete_in(&mut self, collection: &Arc<OpenCollection>, key: &[u8]) -> Result<()> {
         check_key(key)?;
-        let position = self.part(collection);
-        let mark = self.store.mark();
-        self.store.delete(collection.tree, key)?;
-        if let Some(part) = self.parts.get(position)
-            && let Err(error) = part.indexes.derive_delete(key, &mut self.store)
-        {
-            self.store.truncate(mark);
-            return Err(error);
-        }
-        if let Some(tree) = self.key_tree(position)
-            && let Err(error) = self.store.delete_derived(tree, key)
-        {
-            self.store.truncate(mark);
-            return Err(error);
-        }
-        self.writes += 1;
-        Ok(())
+        self.add(collection, |batch, position| {
+            batch.store.delete(collection.tree, key)?;
+            if let Some(part) = batch.parts.get(position) {
+                part.indexes.derive_delete(key, &mut batch.store)?;
+            }
+            match batch.key_tree(position) {
+                Some(tree) => batch.store.delete_derived(tree, key),
+                None => Ok(()),
+            }
+        })
     }
 
     fn delete_range_in(&mut self, collection: &Arc<OpenCollection>, start: &[u8], end: &[u8]) -> Result<()> {
-        let position = self.part(collection);
-        let mark = self.store.mark();
-        self.store.delete_range(collection.tree, start, end)?;
-        if let Some(tree) = self.key_tree(position)
-            && let Err(error) = self.store.delete_range_derived(tree, start, end)
-        {
-            self.store.truncate(mark);
-            return Err(error);
+        self.add(collection, |batch, position| {
+            batch.store.delete_range(collection.tree, start, end)?;
+            match batch.key_tree(position) {
+                Some(tree) => batch.store.delete_range_derived(tree, start, end),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Adds one write to `collection`, whose position among the parts is passed to `write`. A write that fails has no effect.
+    #[inline]
+    fn add(
+        &mut self,
+        collection: &Arc<OpenCollection>,
+        write: impl FnOnce(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.position();
+        let part = self.part(collection);
+        match write(self, part) {
+            Ok(()) => {
+                self.writes += 1;
+                Ok(())
+            }
+            Err(error) => {
+                self.truncate(before);
+                Err(error)
+            }
         }
-        self.writes += 1;
-        Ok(())
     }
 
     /// The key index that the entries of this part are derived for, which has an entry for every write.

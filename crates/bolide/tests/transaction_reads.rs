@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::ops::ControlFlow;
+
 use bolide::storage::SimRng;
 use bolide::{
-    Answer, Collection, Cursor, Db, Filter, IterOptions, Order, Query, Result, SortDirection, Transaction,
-    TransactionOptions,
+    Answer, Collection, Condition, Cursor, Db, Filter, FindOptions, IterOptions, Order, Query, Result,
+    SortDirection, Transaction, TransactionOptions,
 };
 
 use support::Row;
@@ -113,6 +115,7 @@ fn compare_queries(rng: &mut SimRng, tx: &Transaction, notes: &Collection, done:
         let (want, got) = (done.find(&query)?, tx.find(notes, &query)?);
         assert_eq!(contents(&got), contents(&want), "{query:?}");
         assert_eq!(got.count(), want.count(), "{query:?}");
+        compare_prepared(tx, notes, &query, &want)?;
         let limit = 1 + rng.below(4) as usize;
         if query.projection() == bolide::Projection::Count {
             continue;
@@ -128,6 +131,23 @@ fn compare_queries(rng: &mut SimRng, tx: &Transaction, notes: &Collection, done:
         }
         assert_eq!(pages, want, "pages of {limit}: {query:?}");
     }
+    Ok(())
+}
+
+/// A prepared query has the same answers, if the query can be prepared.
+fn compare_prepared(tx: &Transaction, notes: &Collection, query: &Query, want: &[Answer]) -> Result<()> {
+    let value = query.predicates().iter().find_map(|predicate| match predicate.condition() {
+        Condition::Equal(value) => Some(value.clone()),
+        _ => None,
+    });
+    let Some(value) = value else { return Ok(()) };
+    let mut prepared = notes.prepare(query.clone(), FindOptions::default())?;
+    let mut got = Vec::new();
+    tx.visit(&mut prepared, &value, |answer| {
+        got.push(answer.to_answer());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    assert_eq!(contents(&got), contents(want), "prepared: {query:?}");
     Ok(())
 }
 

@@ -124,6 +124,31 @@ impl Explain {
         self.index_costs.iter().find_map(IndexCosts::get).unwrap_or_default()
     }
 
+    /// Adds the costs of an earlier page of the same query. Plan, answers and token remain those of this page.
+    pub fn add_page(&mut self, earlier: &Self) {
+        let counts = [
+            (&mut self.passes, earlier.passes),
+            (&mut self.candidates, earlier.candidates),
+            (&mut self.current, earlier.current),
+            (&mut self.obsolete, earlier.obsolete),
+            (&mut self.unknown, earlier.unknown),
+            (&mut self.mismatched, earlier.mismatched),
+            (&mut self.malformed, earlier.malformed),
+            (&mut self.records_fetched, earlier.records_fetched),
+            (&mut self.record_bytes, earlier.record_bytes),
+            (&mut self.records_in_hand, earlier.records_in_hand),
+            (&mut self.plan_nanos, earlier.plan_nanos),
+            (&mut self.candidates_nanos, earlier.candidates_nanos),
+            (&mut self.validate_nanos, earlier.validate_nanos),
+            (&mut self.fetch_nanos, earlier.fetch_nanos),
+            (&mut self.check_nanos, earlier.check_nanos),
+        ];
+        counts.into_iter().for_each(|(count, more)| *count += more);
+        self.fetch.add(&earlier.fetch);
+        self.reads += earlier.reads;
+        earlier.index_costs.iter().cloned().for_each(|costs| self.add_costs(costs));
+    }
+
     /// Adds what an index read.
     pub fn add_costs(&mut self, costs: IndexCosts) {
         match self.index_costs.iter_mut().find(|sum| sum.kind() == costs.kind()) {

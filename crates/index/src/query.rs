@@ -420,6 +420,11 @@ impl Query {
         &self.terms
     }
 
+    /// As [`term_nodes`](Self::term_nodes), to change them. The limits of filters do not apply.
+    pub(crate) fn term_nodes_mut(&mut self) -> &mut Vec<FilterNode> {
+        &mut self.terms
+    }
+
     /// The attributes that sort the answers in [`Order::Attributes`].
     pub fn sort_attributes(&self) -> &[(AttributePath, SortDirection)] {
         &self.sort

@@ -35,6 +35,13 @@ impl From<&[u8]> for ShortBytes {
     }
 }
 
+impl ShortBytes {
+    /// Its memory outside of the value itself, in bytes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        if self.len() > SHORT { self.len() } else { 0 }
+    }
+}
+
 impl Deref for ShortBytes {
     type Target = [u8];
 

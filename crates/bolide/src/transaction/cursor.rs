@@ -22,14 +22,16 @@ pub struct TransactionCursor<'t> {
     own: Arc<OwnWrites>,
     /// The records of the snapshot within the bounds.
     snapshot: Cursor,
-    /// First key within the bounds, and the first key after them.
-    bounds: (Vec<u8>, Vec<u8>),
+    bounds: CursorBounds,
     position: Position,
     /// Keys that were scanned since the last seek, from a first key to an exclusive end.
     scanned: Option<(Vec<u8>, Vec<u8>)>,
     /// The number under which the transaction counts all keys within the bounds as read, until the cursor is dropped.
     number: u64,
 }
+
+/// The first key within the bounds of a cursor, and the first key after them.
+pub(super) type CursorBounds = Arc<(Vec<u8>, Vec<u8>)>;
 
 /// The record of the position.
 enum Position {
@@ -62,7 +64,7 @@ impl<'t> TransactionCursor<'t> {
         collection: Arc<OpenCollection>,
         own: Arc<OwnWrites>,
         snapshot: Cursor,
-        bounds: (Vec<u8>, Vec<u8>),
+        bounds: CursorBounds,
         number: u64,
     ) -> Self {
         let (position, scanned) = (Position::None, None);
@@ -105,7 +107,9 @@ impl<'t> TransactionCursor<'t> {
     /// Moves to the first record within the bounds.
     ///
     /// # Errors
-    /// `Corruption` or `Io` from reading an sstable, as for all moves of the cursor.
+    /// `Corruption` or `Io` from reading an sstable, as for all moves of the cursor. `LimitExceeded` if the transaction has
+    /// read and written too much, as for all moves but [`next`](Self::next) and [`prev`](Self::prev). The cursor is not valid
+    /// after an error.
     pub fn seek_to_first(&mut self) -> Result<()> {
         let first = self.bounds.0.clone();
         self.seek(&first)
@@ -116,7 +120,7 @@ impl<'t> TransactionCursor<'t> {
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.note_scanned();
+        self.leave_scanned()?;
         let end = self.bounds.1.clone();
         self.snapshot.seek_to_last()?;
         self.settle_backward(Bound::Excluded(&end))?;
@@ -129,7 +133,7 @@ impl<'t> TransactionCursor<'t> {
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.note_scanned();
+        self.leave_scanned()?;
         let from = key.max(&self.bounds.0).to_vec();
         self.snapshot.seek(&from)?;
         self.settle_forward(Bound::Included(&from))?;
@@ -145,7 +149,7 @@ impl<'t> TransactionCursor<'t> {
         if key >= &self.bounds.1[..] {
             return self.seek_to_last();
         }
-        self.note_scanned();
+        self.leave_scanned()?;
         self.snapshot.seek_for_prev(key)?;
         self.settle_backward(Bound::Included(key))?;
         self.scanned = Some((self.reached_backward(), behind(key)));
@@ -161,7 +165,7 @@ impl<'t> TransactionCursor<'t> {
         if !self.valid() {
             return Ok(());
         }
-        let from = self.key().to_vec();
+        let from = self.leave_position();
         // After a move backward, the cursor of the snapshot is before the position.
         if self.snapshot.valid() && self.snapshot.key() >= &from[..] {
             if self.snapshot.key() == &from[..] {
@@ -188,7 +192,7 @@ impl<'t> TransactionCursor<'t> {
         if !self.valid() {
             return Ok(());
         }
-        let from = self.key().to_vec();
+        let from = self.leave_position();
         if self.snapshot.valid() && self.snapshot.key() <= &from[..] {
             if self.snapshot.key() == &from[..] {
                 self.snapshot.prev()?;
@@ -252,17 +256,27 @@ impl<'t> TransactionCursor<'t> {
         if self.valid() { self.key().to_vec() } else { self.bounds.0.clone() }
     }
 
-    /// Passes the scanned keys to the transaction.
-    fn note_scanned(&mut self) {
-        if let Some((start, end)) = self.scanned.take() {
-            self.transaction.note_scanned(&self.collection, &start, &end);
+    /// The key of the position, which becomes invalid: it remains so if the move fails.
+    fn leave_position(&mut self) -> Vec<u8> {
+        let key = self.key().to_vec();
+        self.position = Position::None;
+        key
+    }
+
+    /// Makes the position invalid and passes the scanned keys to the transaction.
+    fn leave_scanned(&mut self) -> Result<()> {
+        self.position = Position::None;
+        match self.scanned.take() {
+            Some((start, end)) => self.transaction.note_scanned(&self.collection, &start, &end),
+            None => Ok(()),
         }
     }
 }
 
 impl Drop for TransactionCursor<'_> {
     fn drop(&mut self) {
-        self.note_scanned();
+        // The next read of the transaction reports that it has read too much.
+        let _ = self.leave_scanned();
         self.transaction.close_cursor(self.number);
     }
 }

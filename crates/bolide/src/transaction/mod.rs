@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`options`], [`retries`] | settings; transactions that run again after a conflict |
 //! | [`own_writes`], [`key_ranges`] | the writes of a transaction, as it reads them |
-//! | [`answers`], [`cursor`] | the snapshot merged with own writes: queries, iteration |
+//! | [`answers`], [`merge`], [`prepared`], [`cursor`] | the snapshot merged with own writes: queries, iteration |
 //! | [`read_set`], [`validation`] | what was read, and the check at the commit |
 //! | [`flaw`] | planted mistakes |
 
@@ -12,8 +12,10 @@ mod answers;
 mod cursor;
 mod flaw;
 mod key_ranges;
+mod merge;
 mod options;
 mod own_writes;
+mod prepared;
 mod read_set;
 mod retries;
 mod validation;
@@ -25,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 use bolide_index::Query;
-use bolide_lsm::{BatchMark, TransactionView};
+use bolide_lsm::{SyncMode, TransactionView};
 use parking_lot::Mutex;
 
 pub use self::answers::{TransactionAnswerIter, TransactionAnswers};
@@ -33,7 +35,8 @@ pub use self::cursor::{TransactionCursor, TransactionIter};
 pub use self::flaw::TransactionFlaw;
 pub use self::options::{Isolation, TransactionOptions};
 
-use self::answers::QueryContext;
+use self::cursor::CursorBounds;
+use self::merge::QueryContext;
 use self::own_writes::{MAX_WRITES, OwnWrite, OwnWrites, provisional};
 use self::read_set::ReadSet;
 use self::validation::{CollectionWrites, Validation};
@@ -44,10 +47,12 @@ use crate::key_range::KeyRange;
 use crate::options::IterOptions;
 use crate::schema::OpenCollection;
 use crate::snapshot::Snapshot;
-use crate::write_batch::{OwnOperation, WriteBatch, check_key, half_open};
+use crate::write_batch::{BatchPosition, OwnOperation, WriteBatch, check_key, half_open};
 
 /// Memory of a write or a read beside keys and records, in bytes, without the entries of indexes.
 const WRITE_BYTES: usize = 256;
+/// Memory of an open cursor beside its bounds and the blocks that it reads, in bytes.
+const CURSOR_BYTES: usize = 512;
 
 /// Reads and writes over any collections of one database that take effect together, or not at all; made by
 /// [`Db::begin`](crate::Db::begin) and [`Db::transaction`](crate::Db::transaction).
@@ -98,13 +103,20 @@ struct TransactionState {
     numbers: u64,
     /// Cursors that are open, by their numbers.
     cursors: HashMap<u64, OpenCursor>,
+    /// Memory of the open cursors, in bytes.
+    cursor_bytes: usize,
 }
 
 /// An open cursor: as long as it exists, all keys within its bounds count as read.
 struct OpenCursor {
     collection: Arc<OpenCollection>,
-    start: Vec<u8>,
-    end: Vec<u8>,
+    bounds: CursorBounds,
+}
+
+impl OpenCursor {
+    fn memory_bytes(&self) -> usize {
+        CURSOR_BYTES + self.bounds.0.len() + self.bounds.1.len()
+    }
 }
 
 impl TransactionState {
@@ -127,7 +139,7 @@ impl TransactionState {
 
     fn memory_bytes(&self) -> usize {
         let own: usize = self.own.values().map(|writes| writes.own.memory_bytes()).sum();
-        self.batch.len_bytes() + own + self.reads.memory_bytes()
+        self.batch.len_bytes() + own + self.reads.memory_bytes() + self.cursor_bytes
     }
 }
 
@@ -136,8 +148,7 @@ impl TransactionState {
 pub struct Savepoint {
     transaction: u64,
     number: u64,
-    mark: BatchMark,
-    writes: usize,
+    position: BatchPosition,
 }
 
 impl Transaction {
@@ -302,23 +313,35 @@ impl Transaction {
         if options.snapshot.is_some() {
             return Err(Error::invalid_input("a transaction reads its own snapshot: pass no other one"));
         }
-        let own = {
-            let state = self.state.lock();
-            self.check_room(&state, 0)?;
-            state.own(collection.state.tree)
-        };
-        let context = QueryContext {
-            transaction: self.number,
-            snapshot: self.sequence(),
-            flaw: self.handle.engine.components.transaction_flaw,
-        };
+        let own = self.own_for_query(collection, query)?;
         let options = options.clone().snapshot(&self.snapshot);
-        let answers = TransactionAnswers::open(collection, query, &options, own, context)?;
+        let answers = TransactionAnswers::open(collection, query, options, own, self.query_context())?;
         // A query that failed has read nothing, and could not be evaluated by the validation either.
+        self.note_query(collection, query);
+        Ok(answers)
+    }
+
+    fn query_context(&self) -> QueryContext {
+        let flaw = self.handle.engine.components.transaction_flaw;
+        QueryContext { transaction: self.number, snapshot: self.sequence(), flaw }
+    }
+
+    /// The own writes to `collection`, if there is room for reading `query`.
+    fn own_for_query(&self, collection: &Collection, query: &Query) -> Result<Arc<OwnWrites>> {
+        let state = self.state.lock();
+        let bytes = match self.options.isolation {
+            Isolation::Serializable => state.reads.query_bytes(collection.state.tree, query),
+            Isolation::Snapshot => 0,
+        };
+        self.check_room(&state, bytes)?;
+        Ok(state.own(collection.state.tree))
+    }
+
+    /// Adds a valid query to what the commit validates.
+    fn note_query(&self, collection: &Collection, query: &Query) {
         if self.options.isolation == Isolation::Serializable {
             self.state.lock().reads.add_query(&collection.state, query);
         }
-        Ok(answers)
     }
 
     /// How many records of `collection` satisfy `query`, up to its limit.
@@ -357,27 +380,38 @@ impl Transaction {
             return Err(Error::invalid_input("a transaction reads its own snapshot: pass no other one"));
         }
         let bounds = half_open((options.lower.clone(), options.upper.clone()))?.unwrap_or_default();
+        let bounds: CursorBounds = Arc::new(bounds);
         let snapshot = collection.cursor(&options.clone().snapshot(&self.snapshot))?;
-        let mut state = self.state.lock();
-        self.check_room(&state, 0)?;
-        let number = state.next_number();
-        let own = state.own(collection.state.tree);
         let collection = collection.state.clone();
-        let (start, end) = bounds.clone();
-        state.cursors.insert(number, OpenCursor { collection: collection.clone(), start, end });
+        let open = OpenCursor { collection: collection.clone(), bounds: bounds.clone() };
+        let mut state = self.state.lock();
+        self.check_room(&state, open.memory_bytes())?;
+        let number = state.next_number();
+        let own = state.own(collection.tree);
+        state.cursor_bytes += open.memory_bytes();
+        state.cursors.insert(number, open);
         Ok(TransactionCursor::new(self, collection, own, snapshot, bounds, number))
     }
 
     /// Adds scanned keys to what the commit validates.
-    fn note_scanned(&self, collection: &Arc<OpenCollection>, start: &[u8], end: &[u8]) {
-        if self.options.isolation == Isolation::Serializable {
-            self.state.lock().reads.add_range(collection, start, end);
+    ///
+    /// # Errors
+    /// `LimitExceeded` if the transaction has read and written too much. The keys count as read nevertheless.
+    fn note_scanned(&self, collection: &Arc<OpenCollection>, start: &[u8], end: &[u8]) -> Result<()> {
+        if self.options.isolation == Isolation::Snapshot {
+            return Ok(());
         }
+        let mut state = self.state.lock();
+        state.reads.add_range(collection, start, end);
+        self.check_room(&state, 0)
     }
 
     /// Ends the cursor with this number: from now on only the keys that it scanned count as read.
     fn close_cursor(&self, number: u64) {
-        self.state.lock().cursors.remove(&number);
+        let mut state = self.state.lock();
+        if let Some(closed) = state.cursors.remove(&number) {
+            state.cursor_bytes -= closed.memory_bytes();
+        }
     }
 
     /// The present position among the writes, for [`rollback_to`](Self::rollback_to). Costs nothing.
@@ -399,8 +433,7 @@ impl Transaction {
         let mut state = self.state.lock();
         let number = state.next_number();
         state.savepoints.push(number);
-        let (mark, writes) = state.batch.position();
-        Savepoint { transaction: self.number, number, mark, writes }
+        Savepoint { transaction: self.number, number, position: state.batch.position() }
     }
 
     /// Removes the writes after `savepoint`, and the savepoints after it. What was read is validated nevertheless. Costs
@@ -418,7 +451,7 @@ impl Transaction {
             ));
         };
         state.savepoints.truncate(position + 1);
-        state.batch.truncate(savepoint.mark, savepoint.writes);
+        state.batch.truncate(savepoint.position);
         self.rebuild_own(&mut state)
     }
 
@@ -447,32 +480,37 @@ impl Transaction {
     ///
     /// # Errors
     /// `Conflict` if another commit has changed what this one depends on (see [`Isolation`]), or has dropped a collection
-    /// that was read; `Conflict` or `NotFound` if a collection that it only writes to was dropped; those of
-    /// [`Db::write`](crate::Db::write). Nothing is written then.
+    /// that was read, and if other commits arrive faster than they can be validated; `NotFound` if a collection that it only
+    /// writes to was dropped; those of [`Db::write`](crate::Db::write). Nothing is written then.
     pub fn commit(self) -> Result<SequenceNumber> {
+        if self.state.lock().batch.is_empty() {
+            return Ok(self.sequence());
+        }
+        let (validation, batch, sync) = self.into_validation();
+        validation.commit(batch, sync)
+    }
+
+    /// What the commit validates, and its writes.
+    fn into_validation(self) -> (Validation, WriteBatch, Option<SyncMode>) {
         let Self { handle, view, options, state, .. } = self;
         let mut state = state.into_inner();
-        if state.batch.is_empty() {
-            return Ok(view.view().sequence());
-        }
         if options.isolation == Isolation::Serializable {
             // Cursors that were leaked.
             for (_, cursor) in state.cursors.drain() {
-                state.reads.add_range(&cursor.collection, &cursor.start, &cursor.end);
+                state.reads.add_range(&cursor.collection, &cursor.bounds.0, &cursor.bounds.1);
             }
         }
-        let validation = Arc::new(Validation {
-            handle: handle.clone(),
+        let validation = Validation {
             isolation: options.isolation,
             reads: state.reads,
             writes: state.own,
             validated: AtomicU64::new(view.view().sequence()),
+            locked: Default::default(),
             flaw: handle.engine.components.transaction_flaw,
             snapshot: view,
-        });
-        validation.validate_ahead()?;
-        state.batch.set_check(validation);
-        handle.engine.write(state.batch, options.sync)
+            handle,
+        };
+        (validation, state.batch, options.sync)
     }
 
     /// Ends the transaction without an effect, as dropping it does.

@@ -5,15 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bolide_base::TreeId;
-use bolide_index::Query;
+use bolide_index::{ConditionSet, Query};
 
 use super::key_ranges::KeyRanges;
 use crate::schema::OpenCollection;
 
 /// Memory of a key beside its bytes, in bytes.
 const KEY_BYTES: usize = 64;
-/// Estimated memory of a query beside the text of its predicates, in bytes.
-const QUERY_BYTES: usize = 512;
 
 /// What was read from one collection.
 #[derive(Debug)]
@@ -23,8 +21,8 @@ pub(super) struct CollectionReads {
     pub(super) keys: BTreeMap<Vec<u8>, bool>,
     /// Ranges that were scanned in key order.
     pub(super) ranges: KeyRanges,
-    /// Queries whose answers were read.
-    pub(super) queries: Vec<Query>,
+    /// The conditions of the queries whose answers were read.
+    pub(super) conditions: ConditionSet,
 }
 
 impl CollectionReads {
@@ -38,13 +36,17 @@ impl CollectionReads {
             (start < end).then(|| self.keys.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end))));
         range.into_iter().flatten().map(|(key, had_record)| (&key[..], *had_record))
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty() && self.conditions.is_empty()
+    }
 }
 
 /// What a transaction has read, by collection.
 #[derive(Debug, Default)]
 pub(super) struct ReadSet {
     collections: BTreeMap<TreeId, CollectionReads>,
-    /// Memory of keys and queries, in bytes.
+    /// Its memory, in bytes.
     bytes: usize,
 }
 
@@ -54,17 +56,17 @@ impl ReadSet {
             collection: collection.clone(),
             keys: BTreeMap::new(),
             ranges: KeyRanges::default(),
-            queries: Vec::new(),
+            conditions: ConditionSet::default(),
         })
     }
 
-    /// Adds a key, which had a record or not.
+    /// Adds a key, which had a record or not. A key in a scanned range has no effect.
     pub(super) fn add_key(&mut self, collection: &Arc<OpenCollection>, key: &[u8], had_record: bool) {
-        let keys = &mut self.of(collection).keys;
-        if keys.contains_key(key) {
+        let reads = self.of(collection);
+        if reads.keys.contains_key(key) || reads.ranges.contains(key) {
             return;
         }
-        keys.insert(key.to_vec(), had_record);
+        reads.keys.insert(key.to_vec(), had_record);
         self.bytes += KEY_BYTES + key.len();
     }
 
@@ -77,16 +79,40 @@ impl ReadSet {
         self.bytes = self.bytes + after - before;
     }
 
-    /// Adds the predicates of `query`.
+    /// Adds the conditions of `query`, which is valid.
     pub(super) fn add_query(&mut self, collection: &Arc<OpenCollection>, query: &Query) {
-        let text: usize = query.predicates().iter().map(|predicate| predicate.to_string().len()).sum();
-        self.of(collection).queries.push(query.clone().from_start());
-        self.bytes += QUERY_BYTES + 4 * text;
+        let conditions = &mut self.of(collection).conditions;
+        let before = conditions.memory_bytes();
+        conditions.insert(query);
+        let after = conditions.memory_bytes();
+        self.bytes = self.bytes + after - before;
+    }
+
+    /// The memory that the conditions of `query` would add, in bytes.
+    pub(super) fn query_bytes(&self, tree: TreeId, query: &Query) -> usize {
+        let known = self.collections.get(&tree);
+        known.map_or_else(|| query.memory_bytes(), |reads| reads.conditions.added_bytes(query))
     }
 
     /// What was read from the collection in `tree`.
     pub(super) fn get(&self, tree: TreeId) -> Option<&CollectionReads> {
         self.collections.get(&tree)
+    }
+
+    /// Whether nothing was read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.collections.values().all(CollectionReads::is_empty)
+    }
+
+    /// Whether a write of another commit may have to be compared with records, not only with keys.
+    pub(super) fn needs_records(&self) -> bool {
+        self.collections.values().any(|reads| !(reads.conditions.is_empty() && reads.ranges.is_empty()))
+    }
+
+    /// A collection that was read and is dropped.
+    pub(super) fn dropped(&self) -> Option<&OpenCollection> {
+        let mut read = self.collections.values().filter(|reads| !reads.is_empty());
+        read.find(|reads| reads.collection.check_live().is_err()).map(|reads| &*reads.collection)
     }
 
     /// The memory of the set, in bytes.

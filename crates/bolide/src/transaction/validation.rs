@@ -1,10 +1,16 @@
 //! The validation of a transaction: whether what it read is unchanged at its commit.
 //!
 //! # Algorithm
-//! 1. Before the commit enters the pipeline, the commits in `(snapshot, min(last recorded, last published)]` are validated.
+//! 1. Before the commit enters the pipeline, the commits in `(snapshot, min(last recorded, last published)]` are validated,
+//!    in rounds: until few are left that were published meanwhile.
 //! 2. Inside the commit, under the lock of the log, those from there up to the last applied one are.
 //! 3. A commit is validated write by write against the keys and ranges that were read. Written keys of a collection with
-//!    queries are collected, and each is evaluated once: its record now, then its record at the snapshot.
+//!    queries are collected, and each is evaluated once for all queries: its record now, then its record at the snapshot.
+//!
+//! # Bound
+//! Other writers wait for step 2, so its [`Work`] is bounded. A commit that would need more writes nothing and starts again at
+//! step 1, where that work is done without a lock, with twice the bound; after [`MAX_ATTEMPTS`] it fails with `Conflict`. Only comparisons with
+//! records need the bound: else a write of another commit costs two lookups in memory, less than the write itself.
 //!
 //! Each of the parts finds all conflicts with its commits: a key that satisfied a predicate neither at the snapshot nor at
 //! the end of the commits in which it was written does not change the answer.
@@ -12,11 +18,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::RecordQuery;
-use bolide_lsm::{Bounds, CommitState, ReadView, RecentCommit, RecentWrite, StoreBatch, TransactionView};
+use bolide_lsm::{
+    Bounds, CommitState, ReadView, RecentCommit, RecentWrite, StoreBatch, SyncMode, TransactionView,
+};
 
 use super::flaw::TransactionFlaw;
 use super::options::Isolation;
@@ -24,11 +32,90 @@ use super::own_writes::OwnWrites;
 use super::read_set::{CollectionReads, ReadSet};
 use crate::expectation::place_of;
 use crate::handle::Handle;
+use crate::index_set::IndexSet;
 use crate::schema::OpenCollection;
-use crate::write_batch::BatchCheck;
+use crate::write_batch::{BatchCheck, WriteBatch};
 
 /// The records of a deleted range that are compared with predicates; a longer range conflicts.
 const MAX_COMPARED_RECORDS: usize = 1_000;
+
+/// Attempts of a commit whose validation inside the pipeline needs too much work.
+const MAX_ATTEMPTS: usize = 8;
+/// Rounds of the validation ahead of one attempt.
+const MAX_ROUNDS: usize = 8;
+/// A rest of so many writes is left to the validation inside the commit.
+const SMALL_REST: u64 = 64;
+
+/// The work of a validation under the lock of the log at the first attempt: about 1 ms if the records are in memory.
+const LOCKED_WORK: u64 = 20_000;
+/// The work of a recorded write.
+const WRITE_WORK: u64 = 1;
+/// The work of reading one record, or of a seek.
+const READ_WORK: u64 = 40;
+/// The work of evaluating one conjunction of conditions on one record, or of compiling it.
+const EVALUATION_WORK: u64 = 1;
+
+/// The work of the validation under the lock of the log.
+#[derive(Debug)]
+pub(super) struct LockedWork {
+    limit: AtomicU64,
+    /// Whether the last validation needed more.
+    exhausted: AtomicBool,
+}
+
+impl Default for LockedWork {
+    fn default() -> Self {
+        Self { limit: AtomicU64::new(LOCKED_WORK), exhausted: AtomicBool::new(false) }
+    }
+}
+
+impl LockedWork {
+    fn start(&self, is_limited: bool) -> Work {
+        Work { left: is_limited.then(|| self.limit.load(Ordering::Relaxed)), is_exhausted: false }
+    }
+
+    fn end(&self, work: &Work) {
+        self.exhausted.store(work.is_exhausted, Ordering::Relaxed);
+    }
+
+    /// Whether the last validation needed more than the limit, which is then doubled.
+    fn grows(&self) -> bool {
+        let grows = self.exhausted.swap(false, Ordering::Relaxed);
+        if grows {
+            self.limit.fetch_add(self.limit.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        grows
+    }
+}
+
+/// The work that a validation may still do.
+struct Work {
+    /// `None` for a validation without a lock.
+    left: Option<u64>,
+    is_exhausted: bool,
+}
+
+impl Work {
+    fn unlimited() -> Self {
+        Self { left: None, is_exhausted: false }
+    }
+
+    /// # Errors
+    /// `Conflict` if less than `units` are left.
+    fn spend(&mut self, units: u64) -> Result<()> {
+        let Some(left) = &mut self.left else { return Ok(()) };
+        if let Some(rest) = left.checked_sub(units) {
+            *left = rest;
+            return Ok(());
+        }
+        self.is_exhausted = true;
+        Err(Error::new(
+            ErrorKind::Conflict,
+            "other commits arrive faster than they can be compared with the queries and scans of the transaction; run it \
+             again, or read less in it",
+        ))
+    }
+}
 
 /// The writes of a transaction to one collection.
 #[derive(Debug, Clone)]
@@ -47,6 +134,7 @@ pub(super) struct Validation {
     pub(super) writes: BTreeMap<TreeId, CollectionWrites>,
     /// Commits up to this number are validated.
     pub(super) validated: AtomicU64,
+    pub(super) locked: LockedWork,
     pub(super) flaw: Option<TransactionFlaw>,
 }
 
@@ -61,7 +149,10 @@ impl BatchCheck for Validation {
             Some(TransactionFlaw::OnlyCommitGroup) => (published(), state.view.sequence()),
             _ => (self.validated(), state.view.sequence()),
         };
-        self.validate(after, through, state.view)
+        let mut work = self.locked.start(self.reads.needs_records());
+        let result = self.validate(after, through, state.view, &mut work);
+        self.locked.end(&work);
+        result
     }
 }
 
@@ -70,50 +161,108 @@ impl Validation {
         self.validated.load(Ordering::Relaxed)
     }
 
-    /// Validates the commits that are recorded and published, without a lock.
+    /// Whether a commit of another writer can conflict.
+    fn is_needed(&self) -> bool {
+        self.isolation == Isolation::Snapshot || !self.reads.is_empty()
+    }
+
+    /// Commits `batch`, validated.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`](super::Transaction::commit).
+    pub(super) fn commit(self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+        let engine = self.handle.engine.clone();
+        if !self.is_needed() {
+            return engine.write(batch, sync);
+        }
+        let validation = Arc::new(self);
+        let attempts = if validation.reads.needs_records() { MAX_ATTEMPTS } else { 1 };
+        for _ in 1..attempts {
+            let again = batch.clone();
+            let result = validation.attempt(batch, sync);
+            if !validation.locked.grows() {
+                return result;
+            }
+            batch = again;
+        }
+        validation.attempt(batch, sync)
+    }
+
+    fn attempt(self: &Arc<Self>, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+        batch.set_check(self.clone());
+        let result = self.validate_ahead().and_then(|()| self.handle.engine.write(batch, sync));
+        result.map_err(|error| match (error.kind(), self.reads.dropped()) {
+            (ErrorKind::NotFound, Some(collection)) => dropped(collection),
+            _ => error,
+        })
+    }
+
+    /// Validates the commits that are recorded and published, without a lock, until few are left.
     ///
     /// # Errors
     /// `Conflict`; `Corruption` or `Io` from reading.
-    pub(super) fn validate_ahead(&self) -> Result<()> {
-        let now = self.handle.engine.read_view();
-        let through = self.snapshot.recent().through().min(now.sequence());
-        if self.flaw != Some(TransactionFlaw::OnlyCommitGroup) && through > self.validated() {
-            self.validate(self.validated(), through, &now)?;
+    fn validate_ahead(&self) -> Result<()> {
+        if self.flaw == Some(TransactionFlaw::OnlyCommitGroup) {
+            return Ok(());
+        }
+        let mut enough = 0;
+        for _ in 0..MAX_ROUNDS {
+            let published = self.handle.engine.store.published_sequence();
+            let through = self.snapshot.recent().through().min(published);
+            if through.saturating_sub(self.validated()) <= enough {
+                return Ok(());
+            }
+            // Made later, so it sees all of them.
+            let now = self.handle.engine.read_view();
+            self.validate(self.validated(), through, &now, &mut Work::unlimited())?;
             self.validated.store(through, Ordering::Relaxed);
+            enough = SMALL_REST;
         }
         Ok(())
     }
 
     /// Validates the commits in `(after, through]`; `now` sees all of them.
-    fn validate(&self, after: SequenceNumber, through: SequenceNumber, now: &ReadView) -> Result<()> {
+    fn validate(
+        &self,
+        after: SequenceNumber,
+        through: SequenceNumber,
+        now: &ReadView,
+        work: &mut Work,
+    ) -> Result<()> {
         let commits = match self.snapshot.recent().between(after, through) {
             Err(_) if self.flaw == Some(TransactionFlaw::IgnoresRemoved) => return Ok(()),
             commits => commits?,
         };
         let mut changed = ChangedKeys::new();
         for commit in &commits {
-            self.validate_commit(commit, &mut changed)?;
+            self.validate_commit(commit, &mut changed, work)?;
         }
         if self.flaw == Some(TransactionFlaw::SkipsPredicates) {
             return Ok(());
         }
         for (tree, keys) in changed {
             if let Some(reads) = self.reads.get(tree) {
-                self.validate_queries(reads, &keys, now)?;
+                self.validate_queries(reads, &keys, now, work)?;
             }
         }
         Ok(())
     }
 
-    fn validate_commit<'c>(&self, commit: &'c RecentCommit, changed: &mut ChangedKeys<'c>) -> Result<()> {
+    fn validate_commit<'c>(
+        &self,
+        commit: &'c RecentCommit,
+        changed: &mut ChangedKeys<'c>,
+        work: &mut Work,
+    ) -> Result<()> {
         if self.flaw == Some(TransactionFlaw::SkipsSingleWrites) && commit.writes().count() == 1 {
             return Ok(());
         }
         for write in commit.writes() {
+            work.spend(WRITE_WORK)?;
             match write {
                 RecentWrite::Key { tree, key } => self.validate_key(tree, key, commit.last(), changed)?,
                 RecentWrite::Range { tree, start, end } => {
-                    self.validate_range(tree, start, end, commit.last())?;
+                    self.validate_range((tree, start, end), commit.last(), work)?;
                 }
                 RecentWrite::Tree { tree } => self.validate_drop(tree)?,
             }
@@ -135,7 +284,7 @@ impl Validation {
             if was_read || was_scanned {
                 return Err(conflict(&reads.collection, key, sequence));
             }
-            if !reads.queries.is_empty() {
+            if !reads.conditions.is_empty() {
                 changed.entry(tree).or_default().insert(key);
             }
         }
@@ -145,8 +294,13 @@ impl Validation {
         }
     }
 
-    /// Validates the delete of the keys in `start..end`.
-    fn validate_range(&self, tree: TreeId, start: &[u8], end: &[u8], sequence: SequenceNumber) -> Result<()> {
+    /// Validates the delete of the keys of a tree in `start..end`.
+    fn validate_range(
+        &self,
+        (tree, start, end): (TreeId, &[u8], &[u8]),
+        sequence: SequenceNumber,
+        work: &mut Work,
+    ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
             if self.flaw != Some(TransactionFlaw::SkipsKeys)
                 && let Some((key, _)) = reads.keys_within(start, end).find(|(_, had_record)| *had_record)
@@ -155,13 +309,14 @@ impl Validation {
             }
             if self.flaw != Some(TransactionFlaw::SkipsRanges) {
                 for (start, end) in reads.ranges.common(start, end) {
+                    work.spend(READ_WORK)?;
                     if let Some(key) = self.first_at_snapshot(tree, start, end)? {
                         return Err(conflict(&reads.collection, &key, sequence));
                     }
                 }
             }
             if self.flaw != Some(TransactionFlaw::SkipsPredicates) {
-                self.validate_queries_in_range(reads, start, end, sequence)?;
+                self.validate_queries_in_range(reads, (start, end), sequence, work)?;
             }
         }
         let Some(writes) = self.first_committer_wins(tree) else { return Ok(()) };
@@ -173,12 +328,12 @@ impl Validation {
         }
     }
 
+    /// Validates the drop of a collection. One that is only written is not found.
     fn validate_drop(&self, tree: TreeId) -> Result<()> {
-        let read = self.reads.get(tree).map(|reads| &reads.collection);
-        match read.or_else(|| self.writes.get(&tree).map(|writes| &writes.collection)) {
-            Some(collection) => Err(dropped(collection)),
-            None => Ok(()),
+        if let Some(read) = self.reads.get(tree).filter(|reads| !reads.is_empty()) {
+            return Err(dropped(&read.collection));
         }
+        self.writes.get(&tree).map_or(Ok(()), |writes| Err(writes.collection.gone()))
     }
 
     /// The own writes that a concurrent write must not meet.
@@ -200,26 +355,18 @@ impl Validation {
         reads: &CollectionReads,
         keys: &BTreeSet<&[u8]>,
         now: &ReadView,
+        work: &mut Work,
     ) -> Result<()> {
         let set = reads.collection.indexes();
-        let extractor = set.extractor().ok();
-        let queries = reads.queries.iter().map(|query| RecordQuery::new(query, extractor));
-        let mut queries: Vec<RecordQuery<'_>> = queries.collect::<Result<_>>()?;
-        let tree = reads.collection.tree;
-        let gone = |error: Error| match error.kind() {
-            ErrorKind::NotFound => dropped(&reads.collection),
-            _ => error,
-        };
+        let mut queries = reads.compiled_queries(&set, work)?;
         for key in keys {
             // The old record is read only if the new one decides nothing.
             for view in [now, self.snapshot.view()] {
-                let Some((sequence, record)) = view.get(tree, key).map_err(gone)? else { continue };
-                for query in &mut queries {
-                    if query.evaluate(&record)? {
-                        let by =
-                            format!("its record of write {sequence} satisfies a query of the transaction");
-                        return Err(conflict_by(&reads.collection, key, &by));
-                    }
+                work.spend(READ_WORK)?;
+                let Some((sequence, record)) = view.get(reads.collection.tree, key)? else { continue };
+                if reads.satisfies(&mut queries, &record, work)? {
+                    let by = format!("its record of write {sequence} satisfies a query of the transaction");
+                    return Err(conflict_by(&reads.collection, key, &by));
                 }
             }
         }
@@ -230,33 +377,42 @@ impl Validation {
     fn validate_queries_in_range(
         &self,
         reads: &CollectionReads,
-        start: &[u8],
-        end: &[u8],
+        (start, end): (&[u8], &[u8]),
         sequence: SequenceNumber,
+        work: &mut Work,
     ) -> Result<()> {
-        if reads.queries.is_empty() {
+        if reads.conditions.is_empty() {
             return Ok(());
         }
         let set = reads.collection.indexes();
-        let extractor = set.extractor().ok();
-        let queries = reads.queries.iter().map(|query| RecordQuery::new(query, extractor));
-        let mut queries: Vec<RecordQuery<'_>> = queries.collect::<Result<_>>()?;
+        let mut queries = reads.compiled_queries(&set, work)?;
         let bounds = Bounds::of((Bound::Included(start.to_vec()), Bound::Excluded(end.to_vec())));
         let mut records = self.snapshot.view().cursor(reads.collection.tree, bounds)?;
+        work.spend(READ_WORK)?;
         records.seek_to_first()?;
         let mut compared = 0;
         while records.valid() {
             compared += 1;
-            let mut satisfies = compared > MAX_COMPARED_RECORDS;
-            for query in &mut queries {
-                satisfies |= query.evaluate(records.value())?;
-            }
-            if satisfies {
+            work.spend(WRITE_WORK)?;
+            if compared > MAX_COMPARED_RECORDS || reads.satisfies(&mut queries, records.value(), work)? {
                 return Err(conflict(&reads.collection, records.key(), sequence));
             }
             records.next()?;
         }
         Ok(())
+    }
+}
+
+impl CollectionReads {
+    /// The queries as one; there are some.
+    fn compiled_queries<'s>(&'s self, set: &'s IndexSet, work: &mut Work) -> Result<RecordQuery<'s>> {
+        work.spend(EVALUATION_WORK * self.conditions.len() as u64)?;
+        self.conditions.compile(set.extractor().ok())
+    }
+
+    fn satisfies(&self, queries: &mut RecordQuery<'_>, record: &[u8], work: &mut Work) -> Result<bool> {
+        work.spend(EVALUATION_WORK * self.conditions.len() as u64)?;
+        queries.evaluate(record)
     }
 }
 
@@ -274,3 +430,7 @@ fn dropped(collection: &OpenCollection) -> Error {
         format!("the collection {:?} was dropped since the snapshot of the transaction", collection.name);
     Error::new(ErrorKind::Conflict, what)
 }
+
+#[cfg(test)]
+#[path = "validation_tests.rs"]
+mod tests;

@@ -22,6 +22,19 @@ pub struct FetchCosts {
     pub by_helpers: u64,
 }
 
+impl FetchCosts {
+    /// Adds the costs of other fetches of the query.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.by_sequence |= other.by_sequence;
+        self.exact += other.exact;
+        self.missed += other.missed;
+        self.spared += other.spared;
+        self.threads = self.threads.max(other.threads);
+        self.shared += other.shared;
+        self.by_helpers += other.by_helpers;
+    }
+}
+
 impl fmt::Display for FetchCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.by_sequence { "by sequence number" } else { "by key alone" };
