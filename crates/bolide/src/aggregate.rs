@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bolide_base::{Error, Result};
-use bolide_index::{Filter, Query, SortDirection, Value};
+use bolide_index::{AttributePath, Filter, Predicate, Query, RecordQuery, SortDirection, Value};
 
 use crate::find_options::FindOptions;
 use crate::handle::Collection;
+use crate::options::IterOptions;
 
 /// The values of an attribute in the answers to a query.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -158,6 +159,63 @@ impl Collection {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(counts.into_iter().collect())
+    }
+}
+
+impl Collection {
+    /// Those of `paths` at which no record has a value: often a name that is misspelled. Reads an index with the order of the
+    /// attribute, otherwise records up to the first one with a value: all of them if there is none.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    ///
+    /// ```
+    /// use bolide::{AttributePath, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// let paths: [AttributePath; 2] = ["score".parse()?, "scroe".parse()?];
+    /// assert_eq!(posts.without_values(&[&paths[0], &paths[1]])?, [&paths[1]]);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn without_values<'p>(&self, paths: &[&'p AttributePath]) -> Result<Vec<&'p AttributePath>> {
+        let mut missing = Vec::new();
+        // Without an index that decides: one pass for all.
+        let mut scanned = Vec::new();
+        for path in paths {
+            let query = Query::new().filter(Predicate::exists((*path).clone()).into()).keys_only();
+            if self.estimate(&query)?.indexes.is_empty() {
+                scanned.push((*path, query));
+                continue;
+            }
+            let mut first = self.answers(&query.limit(1), &FindOptions::default())?;
+            if first.next()?.is_none() {
+                missing.push(*path);
+            }
+        }
+        let set = self.state.indexes();
+        let mut tests = Vec::with_capacity(scanned.len());
+        for (path, query) in &scanned {
+            tests.push((*path, RecordQuery::new(query, set.extractor().ok())?));
+        }
+        let mut records = self.cursor(&IterOptions::default())?;
+        if !tests.is_empty() {
+            records.seek_to_first()?;
+        }
+        while records.valid() && !tests.is_empty() {
+            let mut found = None;
+            for (number, (_, test)) in tests.iter_mut().enumerate() {
+                if test.evaluate(records.value())? {
+                    found = Some(number);
+                }
+            }
+            match found {
+                Some(number) => drop(tests.remove(number)),
+                None => records.next()?,
+            }
+        }
+        missing.extend(tests.into_iter().map(|(path, _)| path));
+        Ok(missing)
     }
 }
 

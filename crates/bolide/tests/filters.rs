@@ -1,11 +1,10 @@
-//! Filters, sort attributes, aggregates, estimates, splits, reads of memory, and changes of all records of a query, through the
-//! facade.
+//! Filters, sort attributes, aggregates, estimates, splits and reads of memory, through the facade.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use bolide::{
-    BulkChange, BulkOptions, CachedGet, Collection, CollectionOptions, Components, Db, Filter, FindOptions,
-    Options, Order, Point, Query, SortDirection, Value,
+    CachedGet, Collection, CollectionOptions, Components, Db, Filter, FindOptions, Options, Order, Point,
+    Query, SortDirection, Value,
 };
 
 fn database() -> Db {
@@ -36,10 +35,6 @@ fn fill(collection: &Collection, count: u32) {
 fn numbers(collection: &Collection, query: &Query) -> Vec<u32> {
     let answers = collection.find(query).unwrap();
     answers.iter().map(|answer| u32::from_be_bytes(answer.key[..].try_into().unwrap())).collect()
-}
-
-fn go_on<T>(_: &T) -> ControlFlow<()> {
-    ControlFlow::Continue(())
 }
 
 #[test]
@@ -233,76 +228,6 @@ fn parts_have_about_equal_sizes_and_every_key_once() {
     check(4, 0.2);
     db.compact().unwrap();
     check(7, 0.2);
-}
-
-#[test]
-fn a_delete_is_resumed_and_spares_later_writes() {
-    let db = database();
-    let c = collection(&db, &["rare"]);
-    fill(&c, 1_000);
-    let query = Query::new().filter(Filter::parse("rare < 50 and n != 0").unwrap());
-    let options = BulkOptions::default().batch(100);
-    let mut batches = 0;
-    let stopped = c
-        .delete_where(&query, &options, |progress| {
-            batches += 1;
-            assert_eq!(progress.changed, 100 * batches);
-            if batches == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .unwrap();
-    let position = stopped.position.expect("it is not complete").to_string();
-    // Written since: stays.
-    c.put(&949_u32.to_be_bytes(), br#"{"rare":1,"n":1}"#).unwrap();
-    let done = c.delete_where(&query, &options.clone().resume(position.parse().unwrap()), go_on).unwrap();
-    assert_eq!((done.position, stopped.changed + done.changed), (None, 498));
-    assert_eq!(numbers(&c, &query), [949]);
-    assert_eq!(c.iter().unwrap().count(), 502);
-    assert!(c.delete_where(&Query::new().limit(1), &options, go_on).is_err());
-    assert!(c.delete_where(&Query::new(), &options.resume(position.parse().unwrap()), go_on).is_err());
-    assert!("5".parse::<bolide::BulkPosition>().is_err());
-    assert!(db.check(true).unwrap().problems().is_empty());
-}
-
-#[test]
-fn an_update_changes_each_record_once() {
-    let db = database();
-    let c = collection(&db, &["n"]);
-    fill(&c, 500);
-    // Each record satisfies the query after its change too.
-    let increment = |_: &[u8], record: &[u8]| {
-        let record: serde_json::Value = serde_json::from_slice(record).unwrap();
-        Ok(BulkChange::Put(format!(r#"{{"n":{}}}"#, record["n"].as_u64().unwrap() + 1).into_bytes()))
-    };
-    let query = Query::new().range("n", 0..);
-    let options = BulkOptions::default().batch(37);
-    let mut resume = options.clone();
-    let mut changed = 0;
-    loop {
-        // Every run does two batches.
-        let mut batches = 0;
-        let stop = |_: &bolide::BulkProgress| {
-            batches += 1;
-            if batches == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let done = c.update_where(&query, &resume, increment, stop).unwrap();
-        changed += done.changed;
-        let Some(position) = done.position else { break };
-        resume = options.clone().resume(position);
-    }
-    assert_eq!(changed, 500);
-    assert_eq!(c.summarize(&query, "n").unwrap().integer_sum, Some((1..=500).sum()));
-    // A record that changes while the operation runs is skipped.
-    let mut touched = false;
-    let done = c
-        .update_where(&query, &options, increment, |_| {
-            if !std::mem::replace(&mut touched, true) {
-                c.put(&400_u32.to_be_bytes(), br#"{"n":-7}"#).unwrap();
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!((done.found, done.changed, done.skipped), (500, 499, 1));
-    assert_eq!(c.get(&400_u32.to_be_bytes()).unwrap().unwrap(), br#"{"n":-7}"#);
 }
 
 #[test]

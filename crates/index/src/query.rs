@@ -416,6 +416,21 @@ impl Query {
         self.terms.iter().map(FilterNode::full_text).collect()
     }
 
+    /// The attributes of negated conditions, each once. Such a condition holds for every record if the attribute does not
+    /// exist, for example because its name is misspelled.
+    ///
+    /// ```
+    /// use bolide_index::{Filter, Query};
+    /// let query = Query::new().filter(Filter::parse("a = 1 and not (b = 2 and c exists) and a != 3")?);
+    /// assert_eq!(query.negated_attributes().iter().map(|path| path.to_string()).collect::<Vec<_>>(), ["b", "c", "a"]);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn negated_attributes(&self) -> Vec<&AttributePath> {
+        let mut paths = Vec::new();
+        self.terms.iter().for_each(|term| term.add_negated(&mut paths));
+        paths
+    }
+
     pub(crate) fn term_nodes(&self) -> &[FilterNode] {
         &self.terms
     }
@@ -460,8 +475,9 @@ impl Query {
         &self.select
     }
 
-    /// The identification of the query in a token: a hash of predicates, terms, order and limit per value.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    /// The identification of the query in a token, the same in every process: a hash of predicates, terms, order and limit
+    /// per value.
+    pub fn fingerprint(&self) -> u64 {
         // Without text and allocation: every limited query needs it.
         let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));
         let order = hash_key(self.order.name().as_bytes());

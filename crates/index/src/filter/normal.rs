@@ -5,6 +5,7 @@
 
 use bolide_base::{Error, Result};
 
+use crate::path::AttributePath;
 use crate::predicate::{Condition, Predicate};
 
 use super::FilterNode;
@@ -81,6 +82,26 @@ fn simplify(node: FilterNode, negated: bool) -> FilterNode {
 }
 
 impl FilterNode {
+    /// Adds the attributes of negated conditions of a tree in normal form to `paths`, each once.
+    pub(crate) fn add_negated<'n>(&'n self, paths: &mut Vec<&'n AttributePath>) {
+        let leaf = match self {
+            Self::All(nodes) | Self::Any(nodes) => {
+                nodes.iter().for_each(|node| node.add_negated(paths));
+                return;
+            }
+            Self::Not(leaf) => &**leaf,
+            Self::Test(_) | Self::In(_) => return,
+        };
+        let path = match leaf {
+            Self::Test(predicate) => predicate.path(),
+            Self::In(set) => set.path(),
+            _ => return,
+        };
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+
     /// Whether `test` accepts a condition of the tree.
     fn any_test(&self, test: &impl Fn(&Predicate) -> bool) -> bool {
         match self {

@@ -1,26 +1,27 @@
 //! Updates and deletes of all records that satisfy a query, batch by batch.
 //!
 //! # Records of an operation
-//! An operation begins at a sequence number: it changes the records that satisfy the query there. It reads them in the order
-//! of their writes, at a snapshot. A record that was written since is skipped: its writer may
-//! have seen the operation running. So no record is changed twice, also after a resumption, which reads only writes up to the sequence
-//! number at which the operation began, after the last batch.
+//! An operation begins at a sequence number: it changes the records that satisfy the query there, at a snapshot. A record that
+//! was written since is skipped: its writer may have seen the operation running. So no record is changed twice, also after a
+//! resumption, which reads only writes up to the sequence number at which the operation began, after the last batch. The
+//! `reader` chooses the order: that of an index, or that of the keys, so that each record is read once.
 //!
 //! # Concurrent writes
 //! The commit of a batch expects each of its records unchanged, by its sequence number. If one was written meanwhile, the rest
 //! of the batch is committed without it.
 
-use std::fmt;
+mod position;
+mod reader;
+
 use std::ops::ControlFlow;
-use std::str::FromStr;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, Order, Predicate, Projection, Query};
+use bolide_index::{Order, Predicate, Projection, Query, RecordQuery};
 use bolide_lsm::SyncMode;
 
-use crate::answer_cursor::AnswerCursor;
+pub use self::position::BulkPosition;
+use self::reader::{FoundRecords, KeyScan, OrderedAnswers};
 use crate::expectation::Expected;
-use crate::find_options::FindOptions;
 use crate::handle::Collection;
 use crate::snapshot::Snapshot;
 use crate::write_batch::WriteBatch;
@@ -42,11 +43,13 @@ pub struct BulkOptions {
     pub sync: Option<SyncMode>,
     /// See [`resume`](Self::resume()).
     pub resume: Option<BulkPosition>,
+    /// See [`dry_run`](Self::dry_run()).
+    pub dry_run: bool,
 }
 
 impl Default for BulkOptions {
     fn default() -> Self {
-        Self { batch: 1_000, sync: None, resume: None }
+        Self { batch: 1_000, sync: None, resume: None, dry_run: false }
     }
 }
 
@@ -66,38 +69,31 @@ impl BulkOptions {
         self
     }
 
-    /// Continues an operation with the same query after the batch with this position, also in another process.
+    /// Continues an operation on the same collection with the same query after the batch with this position, also in
+    /// another process.
     #[must_use]
     pub fn resume(mut self, position: BulkPosition) -> Self {
         self.resume = Some(position);
         self
     }
-}
 
-/// A position of an operation between two batches. It has a text form.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BulkPosition {
-    /// The sequence number at which the operation began.
-    until: SequenceNumber,
-    /// The last record of the last batch; `None` before the first.
-    after: Option<CursorToken>,
-}
-
-impl fmt::Display for BulkPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-", self.until)?;
-        self.after.as_ref().map_or(Ok(()), |token| token.fmt(f))
-    }
-}
-
-impl FromStr for BulkPosition {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let invalid = || Error::invalid_input(format!("`{text}` is not a position of an update or delete"));
-        let (until, after) = text.trim().split_once('-').ok_or_else(invalid)?;
-        let after = if after.is_empty() { None } else { Some(after.parse()?) };
-        Ok(Self { until: until.parse().map_err(|_| invalid())?, after })
+    /// Counts the changes without writing them; the database may be open read-only. Default: off.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use bolide::{BulkOptions, Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// let options = BulkOptions::default().dry_run(true);
+    /// let done = posts.delete_where(&Query::new().eq("score", 3), &options, |_| ControlFlow::Continue(()))?;
+    /// assert_eq!((done.changed, posts.iter()?.count()), (1, 1));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
     }
 }
 
@@ -107,7 +103,7 @@ impl FromStr for BulkPosition {
 pub struct BulkProgress {
     /// Records that satisfied the query.
     pub found: u64,
-    /// Records that were put or deleted.
+    /// Records that were put or deleted; in a [dry run](BulkOptions::dry_run()) those that would be.
     pub changed: u64,
     /// Records that were written or deleted by others since the operation began, and therefore skipped.
     pub skipped: u64,
@@ -127,15 +123,18 @@ pub enum BulkChange {
 }
 
 impl Collection {
-    /// Deletes the records that satisfy `query`, oldest first, in atomic batches. Calls `progress` after each batch but the last, and
-    /// stops if it breaks; [`BulkProgress::position`] then continues the operation later.
+    /// Deletes the records that satisfy `query` in atomic batches. Calls `progress` after each batch, the last one included, and
+    /// stops if it breaks; [`BulkProgress::position`] then continues the operation later. It is `None` at the end.
+    ///
+    /// The order of the records is that of an index, or of the keys without one: each record is read once, for any number of
+    /// them. An index that yields no order reads its entries again for each 32 MiB of candidates.
     ///
     /// A record that is written after the operation began stays. Reads the keys of the records alone where an index can
     /// answer alone. Holds a snapshot until the end, so that compactions retain what it reads.
     ///
     /// # Errors
     /// As [`find`](Self::find) and [`delete`](Self::delete); `InvalidInput` for a query with an order, a limit, a token
-    /// or a projection, and for a position of another query. The batches before the error stay.
+    /// or a projection, and for a position of another collection or query. The batches before the error stay.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -160,7 +159,7 @@ impl Collection {
         run_bulk(self, query.clone().keys_only(), query, options, |_, _| Ok(BulkChange::Delete), progress)
     }
 
-    /// Changes the records that satisfy `query`, oldest first, in atomic batches: `change` is called with key and record,
+    /// Changes the records that satisfy `query` in atomic batches: `change` is called with key and record,
     /// and returns the new record. See [`delete_where`](Self::delete_where) for progress and concurrent writes.
     ///
     /// No record is changed twice, even if the new one satisfies the query again, and even if the operation is resumed.
@@ -203,20 +202,32 @@ fn run_bulk(
     mut progress: impl FnMut(&BulkProgress) -> ControlFlow<()>,
 ) -> Result<BulkProgress> {
     check_plain(query)?;
+    if let Some(position) = &options.resume {
+        position.check(collection, query)?;
+    }
     let snapshot = Snapshot::new(collection.handle.clone());
-    let start = BulkPosition { until: snapshot.sequence(), after: None };
-    let position = options.resume.clone().unwrap_or(start);
-    let until = position.until;
-    let reads = reads.order(Order::Oldest);
-    let reads = position.after.clone().into_iter().fold(reads, Query::after);
-    let mut answers = collection.answers(&reads, &FindOptions::default().snapshot(&snapshot))?;
-    let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: Some(position) };
+    let (until, place) = match options.resume.clone() {
+        Some(position) => (position.until, Some(position.place)),
+        None => (snapshot.sequence(), None),
+    };
+    let set;
+    let mut found: Box<dyn FoundRecords + '_> =
+        match OrderedAnswers::open(collection, &reads, &snapshot, until, place.clone())? {
+            Some(answers) => Box::new(answers),
+            None => {
+                set = collection.state.indexes();
+                let on_records = RecordQuery::new(&reads, set.extractor().ok())?;
+                let place = place.as_ref();
+                Box::new(KeyScan::open(collection, &reads, on_records, &snapshot, until, place)?)
+            }
+        };
+    let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: options.resume.clone() };
     loop {
-        let batch = FoundBatch::read(&mut answers, until, options.batch.max(1))?;
-        let next = answers.outcome().next_token().cloned().filter(|_| !batch.is_last);
+        let batch = FoundBatch::read(&mut *found, options.batch.max(1))?;
+        let next = found.place().filter(|_| !batch.is_last);
         change_batch(collection, &batch, options, &mut change, &mut done)?;
-        done.position = next.map(|token| BulkPosition { until, after: Some(token.without_snapshot()) });
-        if done.position.is_none() || progress(&done).is_break() {
+        done.position = next.map(|place| BulkPosition::new(collection, query, until, place));
+        if progress(&done).is_break() || done.position.is_none() {
             return Ok(done);
         }
     }
@@ -256,7 +267,8 @@ fn change_batch(
             }
             changed += 1;
         }
-        let result = if writes.is_empty() { Ok(()) } else { engine.write(writes, options.sync).map(drop) };
+        let is_written = options.dry_run || writes.is_empty();
+        let result = if is_written { Ok(()) } else { engine.write(writes, options.sync).map(drop) };
         match result {
             // One of the records was written since the comparison: the next round skips it.
             Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -284,19 +296,17 @@ struct FoundRecord {
 }
 
 impl FoundBatch {
-    /// Reads up to `records` answers, of writes up to `until`.
-    fn read(answers: &mut AnswerCursor, until: SequenceNumber, records: usize) -> Result<Self> {
+    /// Reads up to `records` records.
+    fn read(from: &mut dyn FoundRecords, records: usize) -> Result<Self> {
         let mut batch = Self::default();
         let mut bytes = 0;
         while batch.found.len() < records && bytes < MAX_BATCH_BYTES {
-            // Later answers are later writes.
-            let Some(answer) = answers.next()?.filter(|answer| answer.sequence <= until) else {
+            let Some(found) = from.next()? else {
                 batch.is_last = true;
                 break;
             };
-            let record = answer.record.unwrap_or_default().to_vec();
-            bytes += answer.key.len() + record.len();
-            batch.found.push(FoundRecord { key: answer.key.to_vec(), sequence: answer.sequence, record });
+            bytes += found.key.len() + found.record.len();
+            batch.found.push(found);
         }
         Ok(batch)
     }

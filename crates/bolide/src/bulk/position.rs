@@ -1,0 +1,183 @@
+//! The position of an update or delete between two batches, and its text form.
+//!
+//! ```text
+//! position  hexadecimal digits of:
+//!           version      1 byte    1
+//!           collection   8 bytes   fingerprint of the name and the tree of the collection, little-endian
+//!           query        8 bytes   fingerprint of the query, little-endian
+//!           until        varint    the sequence number at which the operation began
+//!           kind         1 byte    0: after a key; 1, 2, 3: after an answer, oldest first, newest first, by value
+//!           place        n bytes   the key, or the text of the cursor token
+//!           checksum     4 bytes   of all preceding bytes, little-endian
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use bolide_base::checksum::hash_key;
+use bolide_base::coding::{Decoder, put_varint};
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_index::{CursorToken, Order, Query};
+
+use crate::handle::Collection;
+
+const VERSION: u8 = 1;
+const CHECKSUM_BYTES: usize = 4;
+/// The orders in which answers are read, by their kind in the text form less 1.
+const ORDERS: [Order; 3] = [Order::Oldest, Order::Newest, Order::Value];
+
+/// A position of an operation between two batches. It belongs to its collection and its query. It has a text form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkPosition {
+    /// The fingerprint of the collection.
+    collection: u64,
+    /// The fingerprint of the query.
+    query: u64,
+    /// The sequence number at which the operation began.
+    pub(super) until: SequenceNumber,
+    pub(super) place: BulkPlace,
+}
+
+/// The last record of the last batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BulkPlace {
+    /// In the order of keys.
+    Key(Vec<u8>),
+    /// In an order of answers.
+    Answer(Order, CursorToken),
+}
+
+impl BulkPosition {
+    pub(super) fn new(
+        collection: &Collection,
+        query: &Query,
+        until: SequenceNumber,
+        place: BulkPlace,
+    ) -> Self {
+        Self { collection: fingerprint(collection), query: query.fingerprint(), until, place }
+    }
+
+    /// Reports a position of another collection or query.
+    ///
+    /// # Errors
+    /// `InvalidInput` that names the collection, or the query.
+    pub(super) fn check(&self, collection: &Collection, query: &Query) -> Result<()> {
+        if self.collection != fingerprint(collection) {
+            return Err(Error::invalid_input(format!(
+                "the position belongs to an update or delete of another collection than {:?}: pass it with the collection and \
+                 the query that returned it",
+                collection.name()
+            )));
+        }
+        if self.query != query.fingerprint() {
+            return Err(Error::invalid_input(
+                "the position belongs to an update or delete with another query: pass it with the query that returned it, or \
+                 start without a position",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The identification of a collection: another one of the same name has another tree.
+fn fingerprint(collection: &Collection) -> u64 {
+    let mut bytes = collection.name().as_bytes().to_vec();
+    bytes.extend_from_slice(&collection.state.tree.to_le_bytes());
+    hash_key(&bytes)
+}
+
+impl fmt::Display for BulkPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.collection.to_le_bytes());
+        bytes.extend_from_slice(&self.query.to_le_bytes());
+        put_varint(&mut bytes, self.until);
+        match &self.place {
+            BulkPlace::Key(key) => {
+                bytes.push(0);
+                bytes.extend_from_slice(key);
+            }
+            BulkPlace::Answer(order, token) => {
+                let kind = ORDERS.iter().position(|one| one == order).unwrap_or_default();
+                bytes.push(kind as u8 + 1);
+                bytes.extend_from_slice(token.to_string().as_bytes());
+            }
+        }
+        bytes.extend_from_slice(&checksum(&bytes));
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for BulkPosition {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        decode(text.trim()).ok_or_else(|| {
+            Error::invalid_input(format!(
+                "`{text}` is not a complete position of an update or delete: copy it as it was returned"
+            ))
+        })
+    }
+}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    (hash_key(bytes) as u32).to_le_bytes()
+}
+
+fn decode(text: &str) -> Option<BulkPosition> {
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = text.as_bytes().chunks_exact(2).map(|pair| match pair {
+        [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
+        _ => None,
+    });
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
+    let (covered, stored) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
+    if checksum(covered) != *stored {
+        return None;
+    }
+    let mut decoder = Decoder::new(covered);
+    if decoder.u8()? != VERSION {
+        return None;
+    }
+    let (collection, query, until) = (decoder.u64()?, decoder.u64()?, decoder.varint()?);
+    let kind = decoder.u8()?;
+    let place = match usize::from(kind).checked_sub(1) {
+        None => BulkPlace::Key(decoder.rest().to_vec()),
+        Some(order) => {
+            let token = std::str::from_utf8(decoder.rest()).ok()?;
+            BulkPlace::Answer(*ORDERS.get(order)?, token.parse().ok()?)
+        }
+    };
+    (until <= MAX_SEQUENCE).then_some(BulkPosition { collection, query, until, place })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn text_round_trips_and_no_damage_passes(
+            collection in any::<u64>(),
+            query in any::<u64>(),
+            until in 0..=MAX_SEQUENCE,
+            key in proptest::collection::vec(any::<u8>(), 0..20),
+            damage in any::<(prop::sample::Index, char)>(),
+        ) {
+            let position = BulkPosition { collection, query, until, place: BulkPlace::Key(key) };
+            let text = position.to_string();
+            prop_assert_eq!(text.parse::<BulkPosition>().unwrap(), position);
+            let mut characters: Vec<char> = text.chars().collect();
+            let at = damage.0.index(characters.len());
+            prop_assume!(!characters[at].eq_ignore_ascii_case(&damage.1));
+            characters[at] = damage.1;
+            prop_assert!(characters.into_iter().collect::<String>().parse::<BulkPosition>().is_err());
+            prop_assert!(text[..text.len() - 2].parse::<BulkPosition>().is_err());
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The records of an update or delete, one by one, each once, in an order in which the operation can be resumed without
+//! reading its beginning again.
+//!
+//! | plan | order |
+//! |---|---|
+//! | an index whose candidates come oldest first, newest first, or by value | that order |
+//! | a scan | of keys: one pass over the collection for any number of records |
+//! | others | oldest first: the candidates are collected in bounded memory, and read again if they exceed it |
+
+use std::ops::Bound;
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_index::{Order, Projection, Query, RecordQuery};
+
+use super::FoundRecord;
+use super::position::BulkPlace;
+use crate::answer_cursor::AnswerCursor;
+use crate::find_options::FindOptions;
+use crate::handle::Collection;
+use crate::iterator::Cursor;
+use crate::options::IterOptions;
+use crate::snapshot::Snapshot;
+
+/// The records of an operation.
+pub(super) trait FoundRecords {
+    /// The next record that was written at or before the beginning of the operation.
+    fn next(&mut self) -> Result<Option<FoundRecord>>;
+
+    /// The place of the last record; `None` if it is known that no further ones follow.
+    fn place(&mut self) -> Option<BulkPlace>;
+}
+
+/// Answers in an order of the driver.
+pub(super) struct OrderedAnswers {
+    answers: AnswerCursor,
+    order: Order,
+    until: SequenceNumber,
+}
+
+impl OrderedAnswers {
+    /// The answers to `query` at `snapshot`, which begin at `place` or at the start; `None` if they are read better in the
+    /// order of keys.
+    pub(super) fn open(
+        collection: &Collection,
+        query: &Query,
+        snapshot: &Snapshot,
+        until: SequenceNumber,
+        place: Option<BulkPlace>,
+    ) -> Result<Option<Self>> {
+        let options = FindOptions::default().snapshot(snapshot);
+        let answers = |query: Query, order| collection.answers(&query.order(order), &options);
+        match place {
+            Some(BulkPlace::Key(_)) => return Ok(None),
+            Some(BulkPlace::Answer(order, token)) => {
+                let answers = answers(query.clone().after(token), order)?;
+                return Ok(Some(Self { answers, order, until }));
+            }
+            None => {}
+        }
+        let mut collected = None;
+        for order in [Order::Oldest, Order::Newest, Order::Value] {
+            let mut answers = answers(query.clone(), order)?;
+            let outcome = answers.outcome();
+            let explain = outcome.explain();
+            if explain.is_full_scan() {
+                // A query that is known to have no answers is no scan.
+                let is_empty = collection.estimate(query)?.is_exact;
+                return Ok(is_empty.then_some(Self { answers, order, until }));
+            }
+            if explain.streamed {
+                return Ok(Some(Self { answers, order, until }));
+            }
+            collected = collected.or(Some(answers));
+        }
+        Ok(collected.map(|answers| Self { answers, order: Order::Oldest, until }))
+    }
+}
+
+impl FoundRecords for OrderedAnswers {
+    fn next(&mut self) -> Result<Option<FoundRecord>> {
+        while let Some(answer) = self.answers.next()? {
+            if answer.sequence <= self.until {
+                let record = answer.record.unwrap_or_default().to_vec();
+                return Ok(Some(FoundRecord { key: answer.key.to_vec(), sequence: answer.sequence, record }));
+            }
+            if self.order == Order::Oldest {
+                // Later answers are later writes.
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    fn place(&mut self) -> Option<BulkPlace> {
+        let token = self.answers.outcome().next_token()?.clone();
+        Some(BulkPlace::Answer(self.order, token.without_snapshot()))
+    }
+}
+
+/// The matching records of a collection in the order of keys.
+pub(super) struct KeyScan<'q> {
+    records: Cursor,
+    on_records: RecordQuery<'q>,
+    until: SequenceNumber,
+    with_records: bool,
+    is_positioned: bool,
+}
+
+impl<'q> KeyScan<'q> {
+    /// The records at `snapshot` that `on_records`, which evaluates `query`, accepts, after the key of `place`.
+    pub(super) fn open(
+        collection: &Collection,
+        query: &Query,
+        on_records: RecordQuery<'q>,
+        snapshot: &Snapshot,
+        until: SequenceNumber,
+        place: Option<&BulkPlace>,
+    ) -> Result<Self> {
+        let low = match place {
+            Some(BulkPlace::Key(key)) => Bound::Excluded(key.clone()),
+            _ => Bound::Unbounded,
+        };
+        let options = IterOptions::default().snapshot(snapshot).range((low, Bound::Unbounded));
+        let records = collection.cursor(&options)?;
+        let with_records = query.projection() == Projection::Records;
+        Ok(Self { records, on_records, until, with_records, is_positioned: false })
+    }
+}
+
+impl FoundRecords for KeyScan<'_> {
+    fn next(&mut self) -> Result<Option<FoundRecord>> {
+        loop {
+            if std::mem::replace(&mut self.is_positioned, true) {
+                self.records.next()?;
+            } else {
+                self.records.seek_to_first()?;
+            }
+            if !self.records.valid() {
+                return Ok(None);
+            }
+            let (record, sequence) = (self.records.value(), self.records.sequence());
+            if sequence <= self.until && self.on_records.evaluate(record)? {
+                let record = if self.with_records { record.to_vec() } else { Vec::new() };
+                return Ok(Some(FoundRecord { key: self.records.key().to_vec(), sequence, record }));
+            }
+        }
+    }
+
+    fn place(&mut self) -> Option<BulkPlace> {
+        self.records.valid().then(|| BulkPlace::Key(self.records.key().to_vec()))
+    }
+}
