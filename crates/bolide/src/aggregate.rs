@@ -20,7 +20,7 @@ pub struct AttributeSummary {
     pub values: u64,
     /// Numbers among the values.
     pub numbers: u64,
-    /// The sum of the numbers, rounded at each step if there are others than integers.
+    /// The sum of the numbers: the exact sum of the integers, rounded once, plus that of the others, rounded at each step.
     pub sum: f64,
     /// The exact sum, if all numbers are integers.
     pub integer_sum: Option<i128>,
@@ -42,27 +42,33 @@ impl AttributeSummary {
 
     fn add(&mut self, value: &Value) {
         self.values += 1;
-        let integer = match value {
-            Value::Int(value) => Some(i128::from(*value)),
-            Value::Uint(value) => Some(i128::from(*value)),
-            _ => None,
-        };
-        let number = match (integer, value) {
-            (Some(integer), _) => Some(integer as f64),
-            (None, Value::Float(value)) => Some(*value),
-            _ => None,
-        };
-        if let Some(number) = number {
-            self.numbers += 1;
-            self.sum += number;
-            self.integer_sum = self.integer_sum.zip(integer).map(|(sum, integer)| sum + integer);
-        }
         if self.min.as_ref().is_none_or(|min| value < min) {
             self.min = Some(value.clone());
         }
         if self.max.as_ref().is_none_or(|max| value > max) {
             self.max = Some(value.clone());
         }
+    }
+}
+
+/// The sum of numbers.
+#[derive(Debug, Default)]
+struct NumberSum {
+    numbers: u64,
+    /// Exact: below 2^127 for 2^63 integers of 64 bits.
+    integers: i128,
+    floats: Option<f64>,
+}
+
+impl NumberSum {
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::Int(value) => self.integers += i128::from(*value),
+            Value::Uint(value) => self.integers += i128::from(*value),
+            Value::Float(value) => self.floats = Some(self.floats.unwrap_or_default() + value),
+            _ => return,
+        }
+        self.numbers += 1;
     }
 }
 
@@ -86,12 +92,18 @@ impl Collection {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn summarize(&self, query: &Query, path: &str) -> Result<AttributeSummary> {
-        let mut summary = AttributeSummary { integer_sum: Some(0), ..AttributeSummary::default() };
+        let (mut summary, mut sum) = (AttributeSummary::default(), NumberSum::default());
         self.visit(&query.clone().with_records().select([path]), &FindOptions::default(), |answer| {
             summary.records += 1;
-            answer.values.iter().flatten().for_each(|value| summary.add(value));
+            for value in answer.values.iter().flatten() {
+                summary.add(value);
+                sum.add(value);
+            }
             Ok(ControlFlow::Continue(()))
         })?;
+        summary.numbers = sum.numbers;
+        summary.sum = sum.integers as f64 + sum.floats.unwrap_or_default();
+        summary.integer_sum = Some(sum.integers).filter(|_| sum.floats.is_none());
         Ok(summary)
     }
 

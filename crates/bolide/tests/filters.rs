@@ -161,6 +161,42 @@ fn a_list_is_answered_by_a_synchronous_index_alone() {
 }
 
 #[test]
+fn sums_of_integers_are_exact() {
+    let db = database();
+    let c = collection(&db, &[]);
+    let large = 1_i64 << 53;
+    let records = [large, 1, 1, 1, 1, -large];
+    for (key, value) in records.iter().enumerate() {
+        c.put(&[key as u8], format!(r#"{{"n":{value}}}"#).as_bytes()).unwrap();
+    }
+    let summary = c.summarize(&Query::new(), "n").unwrap();
+    assert_eq!((summary.sum, summary.integer_sum, summary.numbers), (4.0, Some(4), 6));
+    c.put(b"x", br#"{"n":0.5}"#).unwrap();
+    c.put(b"y", format!(r#"{{"n":{}}}"#, u64::MAX).as_bytes()).unwrap();
+    c.put(b"z", format!(r#"{{"n":-{}}}"#, i64::MAX).as_bytes()).unwrap();
+    let summary = c.summarize(&Query::new(), "n").unwrap();
+    let integers = 4 + i128::from(u64::MAX) - i128::from(i64::MAX);
+    assert_eq!((summary.sum, summary.integer_sum), (integers as f64 + 0.5, None));
+}
+
+#[test]
+fn a_named_index_that_cannot_serve_a_query_says_why() {
+    let db = database();
+    let c = collection(&db, &["rare", "rect(a)"]);
+    fill(&c, 10);
+    for (text, why) in [
+        ("n = 5", "no condition is on `rare`, its first attribute"),
+        ("not rare = 5", "the condition on `rare` is negated"),
+        ("rare = 5 or n = 1", "the condition on `rare` is one of several alternatives"),
+        ("true", "the query has no condition"),
+    ] {
+        let query = Query::new().filter(Filter::parse(text).unwrap()).using_index("rare").limit(1);
+        let error = c.find(&query).unwrap_err();
+        assert!(error.message().contains(why), "{text}: {}", error.message());
+    }
+}
+
+#[test]
 fn several_attributes_sort_the_answers() {
     let db = database();
     let c = collection(&db, &["rare"]);

@@ -179,10 +179,11 @@ pub(crate) struct Put {
 #[command(after_help = format!("\
 Example:
   bolide delete ./db notes first
-  bolide delete ./db notes --where 'stars < 2 and not pinned exists'
+  bolide delete ./db notes --where 'stars < 2 and not pinned exists' --dry-run
 
 {KEYS} Deleting a key that does not exist is no error.
-With --where the records are deleted in batches, as `bolide update` changes them."))]
+With --where the records are deleted in batches, as `bolide update` changes them. A field that no record
+has makes a negated condition true for every record: a warning names it. --dry-run writes nothing."))]
 pub(crate) struct Delete {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -299,8 +300,9 @@ pub(crate) struct Find {
     /// Maximum number of answers; without a predicate of all records
     #[arg(long, value_name = "K")]
     pub(crate) limit: Option<usize>,
-    /// Sort by the attribute at PATH, with `:desc` descending; equal values by the next --sort, then newest first
-    #[arg(long, value_name = "PATH[:desc]", conflicts_with_all = ["order", "nearest"])]
+    /// Sort by the attribute at PATH, with `:desc` descending; equal values by the next --sort, then newest first. A `:`
+    /// in a field name has a backslash before it
+    #[arg(long, value_name = "PATH[:asc|:desc]", conflicts_with_all = ["order", "nearest"])]
     pub(crate) sort: Vec<String>,
     /// Order of the answers; by value means by the attribute of the first --range
     #[arg(long, value_enum, default_value_t = OrderName::Newest)]
@@ -495,7 +497,8 @@ mod tests {
             "bolide put db c -5 {}",
             "bolide delete db c -5",
             "bolide delete db c --where a=1 --batch 5 --resume p",
-            "bolide update db c --where a=1 --set b=2 --unset c",
+            "bolide delete db c --where a=1 --dry-run",
+            "bolide update db c --where a=1 --set b=2 --unset c --dry-run",
             "bolide get db c a b -7",
             "bolide scan db c --from -9 --to 4 --reverse --limit 3 --format csv",
             "bolide find db c --eq a=1 --range b=..3 --limit 2 --order value-desc --keys-only --explain",

@@ -13,7 +13,8 @@
 //! a backslash before every character of the syntax of index specifications and predicates.
 //!
 //! `rect(bbox)` and `point(lon,lat)` are [spatial](crate::space) attributes: their values are rectangles. A
-//! point consists of one number at each of two locations, so neither contains `[*]`.
+//! point consists of one number at each of two locations, so neither contains `[*]`. White space around these locations is
+//! ignored; with a backslash before it, it belongs to the name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -167,12 +168,12 @@ impl AttributePath {
         let opened = |name: &str| text.strip_prefix(name).map(|rest| rest.strip_suffix(')'));
         let unclosed = "its bracket is not closed; write `\\(` for the character";
         if let Some(inner) = opened("rect(") {
-            return Self::rect(inner.ok_or_else(|| rejected(unclosed))?.parse()?);
+            return Self::rect(trim_location(inner.ok_or_else(|| rejected(unclosed))?).parse()?);
         }
         if let Some(inner) = opened("point(") {
             let two = split_once_unescaped(inner.ok_or_else(|| rejected(unclosed))?, ',');
             let (x, y) = two.ok_or_else(|| rejected("a point has two paths: write point(X,Y)"))?;
-            return Self::point(x.parse()?, y.parse()?);
+            return Self::point(trim_location(x).parse()?, trim_location(y).parse()?);
         }
         let mut steps = Vec::with_capacity(1);
         let mut rest = text;
@@ -196,6 +197,17 @@ impl AttributePath {
         }
         Ok(Self { steps, shape: PathShape::Scalar })
     }
+}
+
+/// `text` without the white space around it; a space after a backslash belongs to the text.
+fn trim_location(text: &str) -> &str {
+    let text = text.trim_start();
+    let trimmed = text.trim_end();
+    let backslashes = trimmed.len() - trimmed.trim_end_matches('\\').len();
+    let escaped =
+        text.get(trimmed.len()..).and_then(|rest| rest.chars().next()).filter(|_| backslashes % 2 == 1);
+    let end = trimmed.len() + escaped.map_or(0, char::len_utf8);
+    text.get(..end).unwrap_or(trimmed)
 }
 
 /// Reads a field name up to the next step. Returns it and the rest of the text.
@@ -234,24 +246,25 @@ fn take_field(text: &str) -> std::result::Result<(ShortText, &str), &'static str
 impl fmt::Display for AttributePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shape {
-            PathShape::Scalar => write_steps(&self.steps, f),
+            PathShape::Scalar => write_steps(&self.steps, false, f),
             PathShape::Rect => {
                 f.write_str("rect(")?;
-                write_steps(&self.steps, f)?;
+                write_steps(&self.steps, true, f)?;
                 f.write_str(")")
             }
             PathShape::Point(second) => {
                 f.write_str("point(")?;
-                write_steps(&self.steps, f)?;
+                write_steps(&self.steps, true, f)?;
                 f.write_str(",")?;
-                write_steps(second, f)?;
+                write_steps(second, true, f)?;
                 f.write_str(")")
             }
         }
     }
 }
 
-fn write_steps(steps: &[PathStep], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Writes a location; `in_brackets`: with a backslash before white space at its ends.
+fn write_steps(steps: &[PathStep], in_brackets: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (position, step) in steps.iter().enumerate() {
         match step {
             PathStep::Elements => f.write_str("[*]")?,
@@ -259,8 +272,11 @@ fn write_steps(steps: &[PathStep], f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 if position > 0 {
                     f.write_str(".")?;
                 }
-                for character in name.chars() {
-                    if SYNTAX.contains(&character) {
+                let (start, end) = (name.trim_start(), name.trim_end());
+                let inner = name.len() - start.len()..end.len();
+                for (at, character) in name.char_indices() {
+                    let is_outer_space = in_brackets && !inner.contains(&at);
+                    if SYNTAX.contains(&character) || is_outer_space {
                         f.write_str("\\")?;
                     }
                     write!(f, "{character}")?;
@@ -358,6 +374,11 @@ mod tests {
         for text in ["rect(rect(a))", "rect(point(a,b))", "point(rect(a),b)", "point(a,rect(b))"] {
             assert!(text.parse::<AttributePath>().unwrap_err().message().contains("already"), "{text}");
         }
+        let spaced: AttributePath = "point( position.lon , lat )".parse().unwrap();
+        assert_eq!((spaced.to_string(), &spaced), ("point(position.lon,lat)".to_owned(), &point));
+        assert_eq!(" rect( a b ) ".trim().parse::<AttributePath>().unwrap().to_string(), "rect(a b)");
+        let escaped: AttributePath = r"rect(\ a\ )".parse().unwrap();
+        assert_eq!((escaped.steps(), escaped.to_string()), (&[field(" a ")][..], r"rect(\ a\ )".to_owned()));
         assert_eq!(r"rect\(a\)".parse::<AttributePath>().unwrap(), AttributePath::field("rect(a)"));
     }
 

@@ -300,8 +300,22 @@ impl Predicate {
             "" => Ok(Bound::Unbounded),
             _ => parse_value(text).map(Bound::Included),
         };
-        let condition = Condition::Range(end(low).map_err(with_context)?, end(high).map_err(with_context)?);
-        let predicate = Self::new(path, condition).map_err(with_context)?;
+        let ends = (end(low).map_err(with_context)?, end(high).map_err(with_context)?);
+        // Two ends of different types: often a number that is no JSON, such as `007` or `1_000`.
+        let is_bare = |text: &str, end: &Bound<Value>| {
+            matches!(end, Bound::Included(Value::String(_))) && !text.trim_start().starts_with('"')
+        };
+        let bare = match &ends {
+            (Bound::Included(first), Bound::Included(second)) if first.class() != second.class() => {
+                [(low, &ends.0), (high, &ends.1)].into_iter().find(|(text, end)| is_bare(text, end))
+            }
+            _ => None,
+        };
+        let bare = bare.map(|(text, _)| format!("`{text}` is no JSON, so it is a text"));
+        let predicate = Self::new(path, Condition::Range(ends.0, ends.1)).map_err(|error| match &bare {
+            Some(bare) => with_context(error).context(bare),
+            None => with_context(error),
+        })?;
         predicate.check_not_empty().map_err(with_context)?;
         Ok(predicate)
     }

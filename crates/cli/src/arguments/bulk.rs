@@ -15,7 +15,8 @@ Example:
 
 The records are changed in batches, each atomic, in the order of their writes. The last line on standard
 output counts them. After each batch a note on standard error has the position from which --resume continues
-an interrupted command with the same filter. A record that is written meanwhile is skipped.")]
+an interrupted command with the same filter. A record that is written meanwhile is skipped.
+With --dry-run nothing is written: the line has the counts and the first keys.")]
 #[command(group = clap::ArgGroup::new("changes").args(["set", "unset"]).required(true).multiple(true))]
 pub(crate) struct Update {
     /// Directory of the database
@@ -44,4 +45,7 @@ pub(crate) struct BulkArguments {
     /// Continue an interrupted command with the same filter
     #[arg(long, value_name = "POSITION", requires = "filter")]
     pub(crate) resume: Option<String>,
+    /// Write nothing: count the records that would be changed, and print the first keys
+    #[arg(long, requires = "filter")]
+    pub(crate) dry_run: bool,
 }

@@ -2,23 +2,26 @@
 
 use std::ops::ControlFlow;
 
-use bolide::{BulkChange, BulkOptions, BulkProgress, Db, Error, Filter, Query};
+use std::path::Path;
+
+use bolide::{BulkChange, BulkOptions, BulkProgress, Collection, Db, Error, Filter, Query};
 use serde_json::Value;
 
-use super::database;
+use super::database::{self, LineMaker};
 use crate::arguments::{BulkArguments, Delete, Update};
 use crate::failure::Failure;
 use crate::field_edit;
 use crate::output::{Fields, Format, print_objects, report};
 use crate::row::FieldPath;
 
+/// Keys that a dry run prints.
+const MAX_PRINTED_KEYS: usize = 5;
+
 /// Changes fields of records.
 pub(super) fn update(arguments: &Update) -> Result<(), Failure> {
     let (query, options) = parse(&arguments.which)?;
     let set: Vec<(FieldPath, String)> =
         arguments.set.iter().map(|text| assignment(text)).collect::<Result<_, _>>()?;
-    let db = database::open_to_write(&arguments.db)?;
-    let collection = database::collection(&db, &arguments.collection)?;
     let change = |key: &[u8], record: &[u8]| {
         let changed = changed_record(record, &set, &arguments.unset).map_err(|what| {
             let key = String::from_utf8_lossy(key);
@@ -30,21 +33,77 @@ pub(super) fn update(arguments: &Update) -> Result<(), Failure> {
         })?;
         Ok(changed.map_or(BulkChange::Keep, |record| BulkChange::Put(record.into_bytes())))
     };
-    let done = collection.update_where(&query, &options, change, |progress| note_progress(&db, progress))?;
-    drop(collection);
-    database::close(db)?;
-    print_counts(&done)
+    let place = (&*arguments.db, &*arguments.collection);
+    if arguments.which.dry_run {
+        return dry_run(place, &query, &options, change);
+    }
+    change_all(place, &query, |db, collection| {
+        collection.update_where(&query, &options, change, |progress| note_progress(db, progress))
+    })
 }
 
 /// Deletes records.
 pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
     let (query, options) = parse(&arguments.which)?;
-    let db = database::open_to_write(&arguments.db)?;
-    let collection = database::collection(&db, &arguments.collection)?;
-    let done = collection.delete_where(&query, &options, |progress| note_progress(&db, progress))?;
+    let place = (&*arguments.db, &*arguments.collection);
+    if arguments.which.dry_run {
+        return dry_run(place, &query, &options, |_, _| Ok(BulkChange::Delete));
+    }
+    change_all(place, &query, |db, collection| {
+        collection.delete_where(&query, &options, |progress| note_progress(db, progress))
+    })
+}
+
+/// Runs `change` on the collection at `place`, and prints the counts.
+fn change_all(
+    (path, name): (&Path, &str),
+    query: &Query,
+    change: impl FnOnce(&Db, &Collection) -> bolide::Result<BulkProgress>,
+) -> Result<(), Failure> {
+    let db = database::open_to_write(path)?;
+    let collection = database::collection(&db, name)?;
+    warn_of_missing(&collection, query)?;
+    let done = change(&db, &collection)?;
     drop(collection);
     database::close(db)?;
-    print_counts(&done)
+    print_objects(Format::Ndjson, &[counts(&done)])
+}
+
+/// Prints what `change` would do at `place`: the counts, and the first keys.
+fn dry_run(
+    (path, name): (&Path, &str),
+    query: &Query,
+    options: &BulkOptions,
+    mut change: impl FnMut(&[u8], &[u8]) -> bolide::Result<BulkChange>,
+) -> Result<(), Failure> {
+    let db = database::open_to_read(path)?;
+    let collection = database::collection(&db, name)?;
+    warn_of_missing(&collection, query)?;
+    let lines = LineMaker::new(&collection);
+    let mut keys = Vec::new();
+    let noted = |key: &[u8], record: &[u8]| {
+        let changed = change(key, record)?;
+        if changed != BulkChange::Keep && keys.len() < MAX_PRINTED_KEYS {
+            keys.push(lines.key(key));
+        }
+        Ok(changed)
+    };
+    let options = options.clone().dry_run(true);
+    let done = collection.update_where(query, &options, noted, |_| ControlFlow::Continue(()))?;
+    let mut fields = counts(&done);
+    fields.push(("dry_run".into(), true.into()));
+    fields.push(("first_keys".into(), Value::Array(keys)));
+    print_objects(Format::Ndjson, &[fields])
+}
+
+/// Warns of fields in negated conditions that no record has: the conditions hold for every record.
+fn warn_of_missing(collection: &Collection, query: &Query) -> Result<(), Failure> {
+    for path in collection.without_values(&query.negated_attributes())? {
+        report!(
+            "warning: no record has a value at `{path}`, so a negated condition on it holds for every record: check the name"
+        );
+    }
+    Ok(())
 }
 
 /// The query and the settings of the command line.
@@ -75,13 +134,12 @@ fn note_progress(db: &Db, progress: &BulkProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn print_counts(done: &BulkProgress) -> Result<(), Failure> {
-    let fields: Fields = vec![
+fn counts(done: &BulkProgress) -> Fields {
+    vec![
         ("found".into(), done.found.into()),
         ("changed".into(), done.changed.into()),
         ("skipped".into(), done.skipped.into()),
-    ];
-    print_objects(Format::Ndjson, &[fields])
+    ]
 }
 
 /// Reads `PATH=VALUE`.

@@ -39,7 +39,11 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
     // A damaged index was noted already, and might serve.
     let any_damaged = !database::damaged_indexes(&collection).is_empty();
     let has_conditions = !query.predicates().is_empty() || !query.terms().is_empty();
-    if explain.is_full_scan() && has_conditions && !explain.scans_by_choice && !any_damaged {
+    if arguments.limit == Some(0) {
+        report!("note: --limit 0 allows no answer: nothing was read");
+    } else if explain.answers == 0 && collection.estimate(&query)?.is_exact {
+        report!("note: nothing was read: the collection is empty, or the condition is never true");
+    } else if explain.is_full_scan() && has_conditions && !explain.scans_by_choice && !any_damaged {
         report!("note: no index serves this query: the whole collection was read (see `bolide index add`)");
     }
     if explain.answers == 0 && arguments.limit != Some(0) {
@@ -142,10 +146,7 @@ fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> 
         query = query.filter(Filter::parse(text).map_err(wrong)?);
     }
     for text in &arguments.sort {
-        let (path, direction) = match text.strip_suffix(":desc") {
-            Some(path) => (path, SortDirection::Descending),
-            None => (text.strip_suffix(":asc").unwrap_or(text), SortDirection::Ascending),
-        };
+        let (path, direction) = sort_of(text)?;
         query = query.sort_by(path, direction);
     }
     if let Some(text) = &arguments.nearest {
@@ -178,6 +179,26 @@ fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> 
     }
     query.check().map_err(wrong)?;
     Ok(query)
+}
+
+/// Reads `PATH[:DIRECTION]`. A colon after a backslash belongs to the path.
+fn sort_of(text: &str) -> Result<(&str, SortDirection), Failure> {
+    let mut escaped = false;
+    let colon = text.char_indices().filter(|(_, character)| {
+        let found = !escaped && *character == ':';
+        escaped = !escaped && *character == '\\';
+        found
+    });
+    let Some((path, direction)) = colon.last().map(|(at, _)| (&text[..at], &text[at + 1..])) else {
+        return Ok((text, SortDirection::Ascending));
+    };
+    match &*direction.trim().to_ascii_lowercase() {
+        "asc" | "ascending" => Ok((path, SortDirection::Ascending)),
+        "desc" | "descending" => Ok((path, SortDirection::Descending)),
+        _ => Err(Failure::usage(format!(
+            "--sort {text}: `{direction}` is no direction: write asc or desc; a `:` in a field name has a backslash before it"
+        ))),
+    }
 }
 
 fn order_of(name: OrderName) -> Order {

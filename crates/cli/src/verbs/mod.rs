@@ -74,6 +74,8 @@ fn reads(verb: &Verb) -> Option<&Path> {
         Verb::Find(arguments) => Some(&arguments.db),
         Verb::Stats(arguments) => Some(&arguments.db),
         Verb::Check(arguments) if !arguments.repair => Some(&arguments.db),
+        Verb::Delete(arguments) if arguments.which.dry_run => Some(&arguments.db),
+        Verb::Update(arguments) if arguments.which.dry_run => Some(&arguments.db),
         Verb::Index(IndexArguments { verb: IndexVerb::List(arguments) }) => Some(&arguments.db),
         Verb::Index(IndexArguments { verb: IndexVerb::Advise(arguments) }) => Some(&arguments.db),
         _ => None,
@@ -85,6 +87,10 @@ fn run_verb(verb: &Verb) -> Result<(), Failure> {
         Verb::Import(arguments) => import::run(arguments),
         Verb::Put(arguments) => records::put(arguments),
         Verb::Delete(arguments) => match &arguments.key {
+            // The command line parser does not refuse it.
+            Some(_) if arguments.which.dry_run || arguments.which.resume.is_some() => {
+                Err(Failure::usage("--dry-run and --resume need --where instead of a key"))
+            }
             Some(key) => records::delete(arguments, key),
             None => bulk::delete(arguments),
         },

@@ -202,6 +202,8 @@ fn malformed_predicates_are_wrong_usage() {
         ("--eq n=1 --select a..b", "a field name is empty"),
         ("--range n=10..5", "contains nothing"),
         ("--range n=1..b", "the ends of a range must have one type; these are"),
+        ("--range n=1..b", "`b` is no JSON, so it is a text"),
+        ("--range n=1..\"2\"", "must have one type; these are a number and a string"),
         ("--where n=", "filter, position 3: a value is missing at the end"),
         ("--where n=x", "filter, position 3: `x` is no value"),
         ("--eq n=1 --sort rect(b)", "values have no order"),
@@ -227,6 +229,11 @@ fn points_are_found_by_window_and_by_distance() {
         .expect_status(0, "import");
     assert_eq!(place.found("--within at=0,0,0,3 --index at"), ["3", "1"]);
     assert_eq!(place.found("--nearest at=0,1 --index at --limit 2"), ["1", "3"]);
+    let spaced = ["--where", "point( lon, lat ) nearest (0, 1)", "--limit", "2"];
+    assert_eq!(
+        place.run_with("find db c --format ndjson", &spaced, "").expect_status(0, "spaces").keys(),
+        ["1", "3"]
+    );
     place.run("index add db c rect(box):composite").expect_status(2, "a kind with one order");
     assert_eq!(place.found("--within rect(box)=1,1,1,1"), ["2", "1"]);
     place.ok("index add db c rect(box)");
@@ -339,36 +346,34 @@ fn filters_select_records() {
     ] {
         assert!(run.stderr.contains(text), "{text}: {}", run.stderr);
     }
-    assert_eq!(place.ok("find db c --eq n=3 --limit 0").stderr, "");
+    assert!(place.ok("find db c --eq n=3 --limit 0").stderr.contains("--limit 0 allows no answer"));
+    let never = place.ok("find db c --where false").stderr;
+    assert!(never.contains("never true") && !never.contains("whole collection was read"), "{never}");
     assert!(place.ok("find db c --eq tags=null").stderr.contains("--where 'tags is absent'"));
 }
 
 #[test]
-fn all_records_of_a_filter_are_changed_or_deleted() {
-    let place = numbered();
-    let run =
-        |line: &str, filter: &str| place.run_with(line, &["--where", filter], "").expect_status(0, line);
-    let done = run("update db c --set n=7 --set a.b=x --unset tags --batch 2", "n = 3");
-    assert_eq!(done.stdout, "{\"found\":4,\"changed\":4,\"skipped\":0}\n");
-    let position =
-        done.stderr.split("--resume ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
-    assert_eq!(place.found("--eq n=7"), ["18", "13", "8", "3"]);
-    let record = &place.ok("find db c --eq n=7 --limit 1 --format ndjson").json()[0]["record"];
-    assert_eq!(record, &json!({"id": 18, "n": 7, "a": {"b": "x"}}));
-    // Nothing is left to do after that position.
-    let again = run(&format!("update db c --set n=8 --resume {position}"), "n = 3");
-    assert_eq!(again.json()[0]["changed"], 0);
-    let deleted = run("delete db c", "n = 7 or id > 18");
-    assert_eq!(deleted.json()[0]["changed"], 6);
-    assert_eq!(place.ok("find db c --where true --count").stdout, "{\"count\":14}\n");
-    place.run("update db c --where n=1").expect_status(2, "no change");
-    for value in ["n=1e400", "n=NaN", "n=[1,2"] {
-        place.run(&format!("update db c --where n=1 --set {value}")).expect_status(2, value);
+fn sort_directions_are_read_in_any_case() {
+    let place =
+        place_with(&[json!({"id": 1, "a:b": 2}), json!({"id": 2, "a:b": 1}), json!({"id": 3, "a:b": 3})], "");
+    let sorted = |sort: &str| {
+        place
+            .run_with("find db c --limit 9 --format ndjson --sort", &[sort], "")
+            .expect_status(0, sort)
+            .keys()
+    };
+    for (direction, wanted) in [
+        ("", ["2", "1", "3"]),
+        (":asc", ["2", "1", "3"]),
+        (":Ascending", ["2", "1", "3"]),
+        (":DESC", ["3", "1", "2"]),
+        (":descending", ["3", "1", "2"]),
+    ] {
+        assert_eq!(sorted(&format!(r"a\:b{direction}")), wanted, "{direction}");
     }
-    let failed = place.run("update db c --where n=1 --set n.x=1").expect_status(1, "no object");
-    assert!(failed.stderr.contains("\"n\" is not an object"), "{}", failed.stderr);
-    place.run("update db c --set n=1").expect_status(2, "no filter");
-    place.run("delete db c").expect_status(2, "neither key nor filter");
-    place.run("delete db c 1 --where n=1").expect_status(2, "both");
-    place.ok("check db --deep");
+    for wrong in ["a:b", r"a\:b:down", "id:", "id:desc:asc:x"] {
+        let run = place.run_with("find db c --limit 1 --sort", &[wrong], "").expect_status(2, wrong);
+        let advice = "is no direction: write asc or desc; a `:` in a field name has a backslash";
+        assert!(run.stderr.contains(advice), "{wrong}: {}", run.stderr);
+    }
 }

@@ -1,6 +1,7 @@
 //! Runs the program as a user does: every verb, every form of input, every exit status.
 
 mod advise;
+mod bulk;
 mod damage;
 mod demo;
 mod find;

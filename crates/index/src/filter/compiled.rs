@@ -122,6 +122,16 @@ impl<'q> CompiledTerm<'q> {
         }
     }
 
+    /// Whether a condition is on the attribute at `path`.
+    pub(crate) fn is_on(&self, path: &AttributePath) -> bool {
+        match self {
+            Self::All(terms) | Self::Any(terms) => terms.iter().any(|term| term.is_on(path)),
+            Self::Not(term) => term.is_on(path),
+            Self::Test(predicate) => predicate.path == path,
+            Self::In(_, set) => set.path() == path,
+        }
+    }
+
     /// The guessed share of records that satisfy the term, from the shares of an equality and of a range.
     pub(crate) fn guessed_share(&self, equal: f64, range: f64) -> f64 {
         let share = |term: &Self| term.guessed_share(equal, range);

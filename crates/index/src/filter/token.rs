@@ -79,6 +79,7 @@ impl<'t> Scanner<'t> {
                     false
                 }
                 ',' if open => false,
+                space if open && space.is_whitespace() => false,
                 '=' | '!' | '<' | '>' | '(' | ')' | ',' | '"' => true,
                 other => other.is_whitespace(),
             };

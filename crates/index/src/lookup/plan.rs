@@ -275,10 +275,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         }
         paths.truncate(1);
         if paths.is_empty() {
-            return Err(Error::invalid_input(format!(
-                "index {name} cannot serve this query: no predicate is on `{}`",
-                index.spec().attributes_text()
-            )));
+            return Err(self.cannot_serve(*index, compiled));
         }
         Ok(LookupPlan::of(paths))
     }

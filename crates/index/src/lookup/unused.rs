@@ -1,8 +1,11 @@
 //! The reasons why indexes were not used, for explain.
 
+use bolide_base::Error;
+
 use crate::compiled_query::CompiledQuery;
 use crate::filter::CompiledTerm;
 use crate::query::Query;
+use crate::secondary_index::SecondaryIndex;
 use crate::source::ReadSource;
 
 use super::Lookup;
@@ -38,6 +41,33 @@ impl<S: ReadSource> Lookup<'_, S> {
             reasons.extend(self.unserved(compiled, term).map(|why| format!("`{}`: {why}", node.summary())));
         }
         reasons
+    }
+
+    /// The error for a query that names `index`, which cannot serve it.
+    pub(super) fn cannot_serve(&self, index: &dyn SecondaryIndex<S>, compiled: &CompiledQuery<'_>) -> Error {
+        let spec = index.spec();
+        let first = spec.attributes().first();
+        let is_on = |term: &&CompiledTerm<'_>| first.is_some_and(|first| term.is_on(first));
+        let term = compiled.terms.iter().find(is_on);
+        let is_negated = matches!(term, Some(CompiledTerm::Not(_)));
+        let is_alternative = term.is_some();
+        let path = first.map(ToString::to_string).unwrap_or_default();
+        let why = if compiled.parts() == 0 {
+            "the query has no condition".to_owned()
+        } else if compiled
+            .predicates
+            .iter()
+            .any(|predicate| first.is_some_and(|first| first == predicate.path))
+        {
+            format!("its kind serves no such condition on `{path}`")
+        } else if is_negated {
+            format!("the condition on `{path}` is negated, which only records decide")
+        } else if is_alternative {
+            format!("the condition on `{path}` is one of several alternatives, of which others have no index")
+        } else {
+            format!("no condition is on `{path}`, its first attribute")
+        };
+        Error::invalid_input(format!("the index {} cannot serve this query: {why}", spec.name()))
     }
 
     /// Why no index serves `term`.
