@@ -161,6 +161,44 @@ fn a_list_is_answered_by_a_synchronous_index_alone() {
 }
 
 #[test]
+fn parts_of_records_are_selected_in_every_way() {
+    let db = database();
+    let c = collection(&db, &["n", "rare:composite:maintenance=synchronous,include=n"]);
+    for n in 0..50_u32 {
+        let record = format!(r#"{{"n":{n},"rare":{},"user":{{"id":{n}.0,"tags":["x", {n}]}}}}"#, n % 5);
+        c.put(&n.to_be_bytes(), record.as_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    let wanted =
+        |n: u32| format!(r#"{{"user.tags":["x", {n}],"user":{{"id":{n}.0,"tags":["x", {n}]}},"n":{n}}}"#);
+    let paths = ["user.tags", "user", "n", "none"];
+    for query in [
+        Query::new().eq("rare", 3).limit(2),
+        Query::new().range("n", 43..49).filter(Filter::parse("not n = 44").unwrap()).eq("rare", 3),
+        Query::new().range("n", 40..49).eq("rare", 3).order(Order::ValueDescending),
+        Query::new().filter(Filter::parse("user.id = 48 or n = 43").unwrap()),
+    ] {
+        let texts: Vec<String> = [48, 43].map(wanted).to_vec();
+        let text = |record: Option<&[u8]>| String::from_utf8(record.unwrap().to_vec()).unwrap();
+        let query = query.select_parts(paths);
+        let found: Vec<String> =
+            c.find(&query).unwrap().iter().map(|answer| text(answer.record.as_deref())).collect();
+        assert_eq!(found, texts);
+        let cursor = c.answers(&query, &FindOptions::default()).unwrap();
+        let pulled: Vec<String> =
+            cursor.into_iter().map(|answer| text(answer.unwrap().record.as_deref())).collect();
+        assert_eq!(pulled, texts);
+        // With an own write that does not match.
+        let tx = db.begin(Default::default()).unwrap();
+        tx.put(&c, b"own", b"{}").unwrap();
+        let found = tx.find(&c, &query).unwrap();
+        let in_transaction: Vec<String> = found.iter().map(|answer| text(answer.record.as_deref())).collect();
+        assert_eq!(in_transaction, texts);
+    }
+    assert!(Query::new().select_parts(["a..b"]).check().is_err());
+}
+
+#[test]
 fn sums_of_integers_are_exact() {
     let db = database();
     let c = collection(&db, &[]);

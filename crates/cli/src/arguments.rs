@@ -313,7 +313,8 @@ pub(crate) struct Find {
     /// Print only keys and sequence numbers
     #[arg(long, conflicts_with = "count")]
     pub(crate) keys_only: bool,
-    /// Print the values at these paths instead of records; an index that includes them all answers alone
+    /// Print the values at these paths instead of records, and objects and arrays without values as they are; an index that
+    /// includes all values answers alone
     #[arg(long, value_name = "PATH,...", value_delimiter = ',', conflicts_with_all = ["count", "keys_only"])]
     pub(crate) select: Vec<String>,
     /// Print only the number of answers

@@ -36,6 +36,8 @@ pub struct CompiledQuery<'q> {
     /// Slots of the selected attributes.
     pub(crate) select: Vec<ValueSlot>,
     selected: &'q [AttributePath],
+    /// The paths whose parts replace the records of answers.
+    pub(crate) parts: Option<&'q [AttributePath]>,
 }
 
 /// A buffer for the order value of one record.
@@ -91,7 +93,10 @@ impl<'q> CompiledQuery<'q> {
                 order = Order::Newest;
             }
         }
-        let select = query.selected().iter().map(&mut slot).collect();
+        // For parts, the whole records are read.
+        let has_parts = query.projection() == Projection::Parts;
+        let selected = if has_parts { &[] } else { query.selected() };
+        let select = selected.iter().map(&mut slot).collect();
         Ok(Self {
             predicates,
             terms,
@@ -99,13 +104,14 @@ impl<'q> CompiledQuery<'q> {
             plan: OnceLock::new(),
             order,
             limit: query.answer_limit().unwrap_or(usize::MAX),
-            projection: query.projection(),
+            projection: if has_parts { Projection::Records } else { query.projection() },
             order_predicate,
             sort,
             limit_per_value: query.answer_limit_per_value().unwrap_or(usize::MAX),
             after: query.token(),
             select,
-            selected: query.selected(),
+            selected,
+            parts: has_parts.then(|| query.selected()),
         })
     }
 

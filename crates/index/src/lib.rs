@@ -44,6 +44,7 @@ pub mod ps_tree;
 pub mod ps_tree_index;
 pub mod query;
 mod record_check;
+mod record_parts;
 mod record_query;
 mod scan;
 pub mod secondary_index;
@@ -87,6 +88,7 @@ pub use predicate::{Condition, Predicate, ValueRange};
 pub use ps_tree_index::{PsCosts, PsTreeIndex};
 pub use query::{Order, Projection, Query, SortDirection};
 pub use record_check::{RecordCheck, check_record};
+pub use record_parts::record_parts;
 pub use record_query::{Rank, RecordQuery};
 pub use secondary_index::{
     DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,

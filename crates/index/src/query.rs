@@ -89,6 +89,8 @@ pub enum Projection {
     Count,
     /// Primary key, sequence number and the values of some attributes; see [`Query::select`].
     Values,
+    /// Primary key, sequence number and the parts of the record at some paths; see [`Query::select_parts`].
+    Parts,
 }
 
 /// A conjunction of predicates, with order, limit and projection.
@@ -345,6 +347,27 @@ impl Query {
     #[must_use]
     pub fn select<'p>(mut self, paths: impl IntoIterator<Item = &'p str>) -> Self {
         self.projection = Projection::Values;
+        self.add_selected(paths);
+        self
+    }
+
+    /// Answers with the parts of records at these paths, in place of whole ones: [`Row::record`](crate::Row::record) is
+    /// a JSON object with the objects, arrays and scalars at the paths, as they are stored; see
+    /// [`record_parts`](crate::record_parts). Reads the records.
+    ///
+    /// ```
+    /// use bolide_index::{Projection, Query};
+    /// let query = Query::new().eq("subreddit", "rust").select_parts(["user", "tags"]);
+    /// assert_eq!(query.projection(), Projection::Parts);
+    /// ```
+    #[must_use]
+    pub fn select_parts<'p>(mut self, paths: impl IntoIterator<Item = &'p str>) -> Self {
+        self.projection = Projection::Parts;
+        self.add_selected(paths);
+        self
+    }
+
+    fn add_selected<'p>(&mut self, paths: impl IntoIterator<Item = &'p str>) {
         for path in paths {
             match path.parse() {
                 Ok(_) if self.select.len() == MAX_PREDICATES => {
@@ -353,14 +376,13 @@ impl Query {
                         MAX_PREDICATES as u64 + 1,
                         MAX_PREDICATES as u64,
                     );
-                    self.problem = self.problem.or(Some(problem));
+                    self.problem.get_or_insert(problem);
                     break;
                 }
                 Ok(path) => self.select.push(path),
-                Err(problem) => self.problem = self.problem.or(Some(problem)),
+                Err(problem) => drop(self.problem.get_or_insert(problem)),
             }
         }
-        self
     }
 
     /// Answers without records.

@@ -12,6 +12,7 @@ use crate::cursor_token::CursorToken;
 use crate::extractor::AttributeExtractor;
 use crate::query::Query;
 use crate::record_check::{RecordCheck, check_record};
+use crate::record_parts::record_parts;
 use crate::top_k::compare;
 
 /// The position of a record in the order of a query: the encoded value that determines the order, empty in orders of
@@ -90,6 +91,11 @@ impl<'q> RecordQuery<'q> {
         let decoded =
             |slot: &usize| self.values.values(*slot).filter_map(Value::decode).map(|(value, _)| value);
         self.compiled.select.iter().map(|slot| decoded(slot).collect()).collect()
+    }
+
+    /// The parts of `record` that the query selects; `None` if it selects none.
+    pub fn parts(&self, record: &[u8]) -> Option<Vec<u8>> {
+        self.compiled.parts.map(|paths| record_parts(record, paths))
     }
 
     /// Whether the place of a record among the answers depends on its attributes.

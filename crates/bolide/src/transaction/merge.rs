@@ -286,6 +286,7 @@ fn first_page(merged: &MergedQuery, on_records: &RecordQuery<'_>) -> Query {
         Projection::Records => page,
         _ if on_records.is_ranked_by_record() => page.with_records(),
         Projection::Values => page,
+        Projection::Parts => page.with_records(),
         Projection::Keys | Projection::Count => page.keys_only(),
     }
 }
@@ -318,6 +319,9 @@ fn project(projection: Projection, answer: &mut Answer, on_records: &mut RecordQ
             {
                 answer.values = on_records.selected();
             }
+        }
+        Projection::Parts => {
+            answer.record = answer.record.take().and_then(|record| on_records.parts(&record));
         }
         Projection::Keys | Projection::Count => answer.record = None,
     }

@@ -1,7 +1,8 @@
 //! `find`: records by their attributes.
 
 use bolide::{
-    AttributePath, Collection, Explain, Filter, FindOptions, Order, Predicate, Query, SortDirection, Value,
+    AnswerRef, AttributePath, Collection, Explain, Filter, FindOptions, Order, Predicate, Query,
+    SortDirection, Value, record_parts,
 };
 
 use super::database::{self, LineMaker};
@@ -81,8 +82,10 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
     let known = |error| known_indexes(collection, arguments, error);
     let mut answers = collection.answers(query, &options).map_err(known)?;
     while let Some(answer) = answers.next().map_err(known)? {
-        let selected =
-            (!arguments.select.is_empty()).then(|| selected_record(&arguments.select, answer.values));
+        let selected = match arguments.select.is_empty() {
+            true => None,
+            false => Some(selected_record(collection, query.selected(), answer)?),
+        };
         let record = selected.as_deref().or(answer.record);
         lines.with_line(answer.key, Some(answer.sequence), record, |line| printer.line(line))?;
     }
@@ -91,21 +94,36 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
     Ok(explain)
 }
 
-/// The selected values as a record: under each path its value, an array if it has several, nothing if the attribute is
-/// absent.
-fn selected_record(paths: &[String], values: &[Vec<Value>]) -> Vec<u8> {
-    let mut record = serde_json::Map::new();
-    for (path, values) in paths.iter().zip(values) {
-        match &values[..] {
-            [] => {}
-            [only] => drop(record.insert(path.clone(), only.to_json())),
-            several => {
-                let all = several.iter().map(Value::to_json).collect();
-                record.insert(path.clone(), serde_json::Value::Array(all));
+/// The selected values as a record: under each path its value, or an array if it has several. Where the attribute has none,
+/// the object or the array at the path, read from the record; nothing if there is none either.
+fn selected_record(
+    collection: &Collection,
+    paths: &[AttributePath],
+    answer: AnswerRef<'_>,
+) -> Result<Vec<u8>, Failure> {
+    // The database is open read-only: its records are those of the query.
+    let has_none = answer.values.iter().any(Vec::is_empty);
+    let record = if has_none { collection.get(answer.key)? } else { None };
+    let mut text = String::from("{");
+    for (path, values) in paths.iter().zip(answer.values) {
+        let value = match &values[..] {
+            [] => {
+                let parts = record_parts(record.as_deref().unwrap_or_default(), std::slice::from_ref(path));
+                let part = String::from_utf8(parts).unwrap_or_default();
+                let part = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
+                let Some(part) = part.filter(|part| !part.is_empty()) else { continue };
+                text.push_str(if text.len() > 1 { "," } else { "" });
+                text.push_str(part);
+                continue;
             }
-        }
+            [only] => only.to_json(),
+            several => serde_json::Value::Array(several.iter().map(Value::to_json).collect()),
+        };
+        text.push_str(if text.len() > 1 { "," } else { "" });
+        text.push_str(&format!("{}:{value}", serde_json::Value::from(path.to_string())));
     }
-    serde_json::Value::Object(record).to_string().into_bytes()
+    text.push('}');
+    Ok(text.into_bytes())
 }
 
 /// Prints the cursor token of the next page, if pages were requested.

@@ -179,6 +179,22 @@ fn selected_values_are_read_from_an_index_that_includes_them() {
 }
 
 #[test]
+fn selected_objects_and_arrays_are_printed_as_they_are() {
+    let rows = [
+        r#"{"id":1,"user":{"name":"ann","at":[1.50, 2]},"tags":["b","a"],"items":[{"p":1},{"p":2}],"e":[]}"#,
+        r#"{"id":2,"user":"bob","tags":[],"n":null}"#,
+    ];
+    let place = Place::new();
+    place.import(&rows.join("\n"), "--index id");
+    let select = "find db c --where true --order oldest --format ndjson --select";
+    let lines = place.ok(&format!("{select} user,user.at,tags,items,items[*].p,e,n,none")).stdout;
+    let (first, second) = lines.split_once('\n').unwrap();
+    let wanted = r#""record":{"user":{"name":"ann","at":[1.50, 2]},"user.at":[1.5,2],"tags":["a","b"],"items":[{"p":1},{"p":2}],"items[*].p":[1,2],"e":[]}}"#;
+    assert!(first.ends_with(wanted), "{first}");
+    assert!(second.trim_end().ends_with(r#""record":{"user":"bob","tags":[],"n":null}}"#), "{second}");
+}
+
+#[test]
 fn malformed_predicates_are_wrong_usage() {
     let place = numbered();
     for predicate in ["--eq=n", "--eq==1", "--range=n=1", "--range=n=..", "--range=n=1..\"a\"", "--eq=n=[1]"]

@@ -8,6 +8,7 @@ use bolide_base::SequenceNumber;
 use crate::attribute::Value as Selected;
 use crate::candidate::Candidate;
 use crate::query::Projection;
+use crate::record_parts::write_parts;
 use crate::source::ReadSource;
 use crate::top_k::compare;
 
@@ -33,7 +34,15 @@ impl<S: ReadSource> Execution<'_, S> {
         let record = match self.query.projection {
             Projection::Count => return None,
             Projection::Keys => None,
-            Projection::Records => record,
+            Projection::Records => match (record, self.query.parts) {
+                (Some(record), Some(paths)) => {
+                    write_parts(&record, paths, &mut self.parts);
+                    Some(RowRecord::Borrowed(&self.parts))
+                }
+                (record, _) => record,
+            },
+            // A compiled query reads records instead.
+            Projection::Parts => None,
             Projection::Values => {
                 self.select(record.is_some(), included);
                 None

@@ -66,6 +66,8 @@ pub(super) struct Execution<'r, S: ReadSource> {
     pub(super) value: Vec<u8>,
     /// The selected values of the current answer.
     pub(super) selected: Vec<Vec<Selected>>,
+    /// The parts of the record of the current answer.
+    pub(super) parts: Vec<u8>,
     pub(super) progress: AnswerProgress,
     pub(super) explain: Explain,
 }
@@ -102,6 +104,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             }),
             value: Vec::new(),
             selected: Vec::new(),
+            parts: Vec::new(),
             progress: AnswerProgress::new(query.limit),
             explain: Explain::default(),
         }
@@ -132,7 +135,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             || match query.projection {
                 Projection::Records => true,
                 Projection::Values => !self.covered.selects(),
-                Projection::Keys | Projection::Count => false,
+                Projection::Keys | Projection::Count | Projection::Parts => false,
             };
         self.check = recheck
             || !all.clone().all(by_key)

@@ -507,7 +507,7 @@ impl Estimates<'_, '_> {
                 driving.is_union()
                     || !CoveredAttributes::new(self.query, &driving.access, driving.index.spec()).selects()
             }
-            Projection::Keys | Projection::Count => false,
+            Projection::Keys | Projection::Count | Projection::Parts => false,
         } || !all_covered
             || by_record;
         let synchronous =
@@ -542,7 +542,7 @@ impl Estimates<'_, '_> {
     fn scan_cost(&self) -> f64 {
         let fetched = match self.query.projection {
             Projection::Records | Projection::Values => self.matches() * self.part(),
-            Projection::Keys | Projection::Count => 0.0,
+            Projection::Keys | Projection::Count | Projection::Parts => 0.0,
         };
         SEEK_NANOS + self.records * SCAN_NANOS + fetched * FETCH_NANOS
     }
