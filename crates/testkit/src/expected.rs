@@ -8,7 +8,7 @@ use bolide::TransactionFlaw;
 
 use crate::conformance;
 use crate::crash::{self, CrashOptions};
-use crate::flawed::Flaw;
+use crate::flawed::{Flaw, QueryFlaw};
 use crate::kinds;
 use crate::panicking::PlantedPanic;
 use crate::panics::{self, PanicOptions};
@@ -110,7 +110,16 @@ pub fn flaws(kind: &str) -> Outcome<Counts> {
     for flaw in Flaw::EACH.into_iter().filter(|flaw| flaw.is_observable(&spec)) {
         counts.merge(&flaw_in(kind, flaw)?);
     }
+    for flaw in QueryFlaw::EACH {
+        counts.merge(&query_flaw_in(kind, flaw)?);
+    }
     Ok(counts)
+}
+
+/// Runs the conformance suite with one flaw in the queries of a database with indexes of `kind`.
+pub fn query_flaw_in(kind: &str, flaw: QueryFlaw) -> Outcome<Counts> {
+    let found = conformance::check_flawed_queries(kind, flaw);
+    expect(&(kind, flaw), found, flaw.breaks(), &[])
 }
 
 /// Runs the conformance suite with one flaw in indexes of `kind`.

@@ -90,11 +90,13 @@ pub enum AnswerContents {
     Count,
     /// The values at the path of the first condition, and at `pad`.
     Values,
+    /// The parts of the record at the path of the first condition, at its field, and at `pad`.
+    Parts,
 }
 
 impl AnswerContents {
     /// All contents.
-    pub const EACH: [Self; 4] = [Self::Records, Self::Keys, Self::Count, Self::Values];
+    pub const EACH: [Self; 5] = [Self::Records, Self::Keys, Self::Count, Self::Values, Self::Parts];
 }
 
 impl QueryCondition {
@@ -217,10 +219,11 @@ impl ModelQuery {
         if rng.one_in(8) && limit_per_value.is_none() && order != AnswerOrder::Nearest {
             conditions.retain(|condition| matches!(condition, QueryCondition::Filter(_)));
         }
-        let contents = match rng.below(7) {
+        let contents = match rng.below(8) {
             0..=1 => AnswerContents::Keys,
             2 => AnswerContents::Count,
             3 => AnswerContents::Values,
+            4 => AnswerContents::Parts,
             _ => AnswerContents::Records,
         };
         Self { conditions, order, limit, limit_per_value, contents, pick: rng.next_u64() }
@@ -231,6 +234,21 @@ impl ModelQuery {
         let mut paths = self.conditions.iter().map(QueryCondition::path).filter(|path| !path.is_empty());
         let first = paths.next().unwrap_or("s");
         if self.contents == AnswerContents::Values { vec![first, "pad"] } else { Vec::new() }
+    }
+
+    /// The paths of the selected parts; empty unless the answers hold parts.
+    pub fn parts(&self) -> Vec<&str> {
+        if self.contents != AnswerContents::Parts {
+            return Vec::new();
+        }
+        let mut paths = self.conditions.iter().map(QueryCondition::path).filter(|path| !path.is_empty());
+        let first = paths.next().unwrap_or("s");
+        let field = first.split(['.', '[', '(']).next().unwrap_or(first);
+        let mut parts = vec![first, "pad", "nowhere"];
+        if field != first {
+            parts.push(field);
+        }
+        parts
     }
 
     /// The matching rows in order. Equal values come newest first in both orders by value.

@@ -33,6 +33,19 @@ fn nodes_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     nodes
 }
 
+/// The part of a record at `path`: the node, for a path through `[*]` the array of all nodes, for a point that of both.
+pub fn part_at(record: &Value, path: &str) -> Option<Value> {
+    let inside = |shape: &str| path.strip_prefix(shape).and_then(|rest| rest.strip_suffix(')'));
+    if let Some((x, y)) = inside("point(").and_then(|inner| inner.split_once(',')) {
+        let first = |path: &str| nodes_at(record, path).first().copied().cloned();
+        return first(x).zip(first(y)).map(|(x, y)| json!([x, y]));
+    }
+    let path = inside("rect(").unwrap_or(path);
+    let nodes = nodes_at(record, path);
+    let first = nodes.first().copied().cloned();
+    if path.contains("[*]") { first.map(|_| json!(nodes)) } else { first }
+}
+
 /// The values at `path` of a record as in an answer: for `rect(path)` and `point(x,y)`, rectangles as arrays of four numbers.
 pub fn answer_values_at(record: &Value, path: &str) -> Vec<Value> {
     if is_spatial(path) {

@@ -12,13 +12,14 @@ use bolide_storage::SimRng;
 use serde_json::json;
 
 use crate::failure::StepFailure;
+use crate::flawed::queries::{altered_answers, evaluated};
 use crate::model::{CollectionModel, Model};
 use crate::model_query::ModelFilter;
 use crate::model_query::{AnswerContents, AnswerOrder, ModelQuery, QueryCondition, SortedBy};
 use crate::rows::ModelRow;
 use crate::rule::{Rule, broken_by_answers};
 use crate::seeds::Outcome;
-use crate::value::{answer_values_at, compare as compare_values, is_spatial, same_type};
+use crate::value::{answer_values_at, compare as compare_values, is_spatial, part_at, same_type};
 
 /// The contents of a database, read by full scans.
 #[derive(Debug)]
@@ -176,7 +177,13 @@ impl QueryTarget<'_> {
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
             return Err(self.wrong(model_query, &format!("{:?} answered", answers.explain().index)));
         }
-        compare(&answers, model_query, model).map_err(|what| self.wrong(model_query, &what))
+        let (all, mut count) = (&*answers, answers.count());
+        let altered = altered_answers(all, model_query, model);
+        if let Some(altered) = &altered {
+            count = count.saturating_add_signed(altered.len() as i64 - all.len() as i64);
+        }
+        compare(altered.as_deref().unwrap_or(all), count, model_query, model)
+            .map_err(|what| self.wrong(model_query, &what))
     }
 
     /// Reads all answers page by page and compares them with those of the model.
@@ -251,17 +258,22 @@ fn is_not_ready(error: &bolide::Error) -> bool {
 }
 
 /// Compares the answers with those of the model and returns them as text.
-fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel) -> Outcome<String> {
+fn compare(
+    answers: &[Answer],
+    count: u64,
+    model_query: &ModelQuery,
+    model: &CollectionModel,
+) -> Outcome<String> {
     let wanted = model_query.answer(&model.rows);
-    if model_query.contents == AnswerContents::Count && answers.count() != wanted.len() as u64 {
-        let broken = if answers.count() < wanted.len() as u64 { Rule::Complete } else { Rule::Exact };
-        return Err(format!("{broken} counted {}, want {}", answers.count(), wanted.len()));
+    if model_query.contents == AnswerContents::Count && count != wanted.len() as u64 {
+        let broken = if count < wanted.len() as u64 { Rule::Complete } else { Rule::Exact };
+        return Err(format!("{broken} counted {}, want {}", count, wanted.len()));
     }
-    if answers.count() != wanted.len() as u64 {
-        return Err(format!("{} answers: {}", answers.count(), difference(answers, &wanted, model)));
+    if count != wanted.len() as u64 {
+        return Err(format!("{} answers: {}", count, difference(answers, &wanted, model)));
     }
     if model_query.contents == AnswerContents::Count {
-        return Ok(answers.count().to_string());
+        return Ok(count.to_string());
     }
     if answers.len() != wanted.len() {
         return Err(format!("{} answers: {}", answers.len(), difference(answers, &wanted, model)));
@@ -270,6 +282,10 @@ fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel)
         if answer.key != *key {
             let difference = difference(answers, &wanted, model);
             return Err(format!("answer {i} is another key: {difference}"));
+        }
+        if model_query.contents == AnswerContents::Parts {
+            same_parts(answer, &model_query.parts(), row)?;
+            continue;
         }
         let record = (model_query.contents == AnswerContents::Records).then_some(&row.record);
         if answer.record.as_ref() != record {
@@ -291,6 +307,22 @@ fn compare(answers: &Answers, model_query: &ModelQuery, model: &CollectionModel)
         return Err(format!("{} the sequence numbers are out of order: {text}", Rule::Ordered));
     }
     Ok(answers_text(answers))
+}
+
+/// Checks that an answer has the parts of its record at each path.
+fn same_parts(answer: &Answer, paths: &[&str], row: &ModelRow) -> Outcome {
+    let mut wanted = serde_json::Map::new();
+    for path in paths {
+        if let Some(part) = part_at(&row.parsed, path) {
+            wanted.insert((*path).to_owned(), part);
+        }
+    }
+    let found = answer.record.as_deref().and_then(|record| serde_json::from_slice(record).ok());
+    if found.as_ref() == Some(&serde_json::Value::Object(wanted.clone())) {
+        return Ok(());
+    }
+    let (rule, found) = (Rule::Contents, record_text(answer.record.as_deref()));
+    Err(format!("{rule} {} has parts {found}, want {wanted:?}", answer.key.escape_ascii()))
 }
 
 /// Checks that an answer has the values of its record at each path, distinct and ascending.
@@ -348,7 +380,7 @@ fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
             QueryCondition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
             QueryCondition::Intersects(path, [a, b, c, d]) => query.within(path, Rect::new(*a, *b, *c, *d)?),
             QueryCondition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
-            QueryCondition::Filter(filter) => query.filter(to_filter(filter)?),
+            QueryCondition::Filter(filter) => query.filter(to_filter(&evaluated(filter))?),
         };
     }
     if let AnswerOrder::By(paths) = model_query.order {
@@ -379,6 +411,7 @@ fn to_query(model_query: &ModelQuery) -> bolide::Result<Query> {
         AnswerContents::Keys => query.keys_only(),
         AnswerContents::Count => query.count(),
         AnswerContents::Values => query.select(model_query.selected()),
+        AnswerContents::Parts => query.select_parts(model_query.parts()),
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bolide_testkit::expected::flaw_in;
-use bolide_testkit::flawed::Flaw;
+use bolide_testkit::expected::{flaw_in, query_flaw_in};
+use bolide_testkit::flawed::{Flaw, QueryFlaw};
 use bolide_testkit::hash_index;
 use bolide_testkit::kinds::IMPLEMENTED;
 
@@ -41,4 +41,18 @@ fn every_flaw_of_every_kind_is_detected() {
     });
     assert!(missed.is_empty(), "not detected, or not by the broken rule:\n{}", missed.join("\n"));
     println!("{} flawed kinds, each detected by its rule", flawed.len());
+}
+
+#[test]
+fn every_flaw_of_filters_and_unions_is_detected_in_every_kind() {
+    let mut missed = Vec::new();
+    for kind in IMPLEMENTED {
+        for flaw in QueryFlaw::EACH {
+            match query_flaw_in(kind, flaw) {
+                Ok(counts) => println!("{flaw:?} in {kind}: {counts}"),
+                Err(failure) => missed.push(failure),
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not detected, or not by the broken rule:\n{}", missed.join("\n"));
 }

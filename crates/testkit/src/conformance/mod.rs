@@ -17,7 +17,7 @@ use bolide::{Compression, Layout};
 use bolide_storage::MemVfs;
 
 use crate::failure::StepFailure;
-use crate::flawed::Flaw;
+use crate::flawed::{Flaw, QueryFlaw};
 use crate::history::{Durability, HistoryStep};
 use crate::kinds::{can_be_on, is_available};
 use crate::model::Model;
@@ -29,8 +29,10 @@ use crate::verify::QueryTarget;
 
 pub mod cases;
 pub mod queries;
+mod truth_table;
 
 use cases::{COLLECTION, Case, CaseStep};
+use truth_table::TruthTable;
 
 /// One in this number of queries is also read by cursors.
 const CURSOR_SHARE: usize = 10;
@@ -145,6 +147,12 @@ pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
     check_with(kind, flaw, None)
 }
 
+/// Runs the suite with indexes of `kind` and with this flaw in its queries, until the first failure.
+pub fn check_flawed_queries(kind: &str, flaw: QueryFlaw) -> Outcome<Counts> {
+    let _planted = flaw.plant();
+    check_with(kind, None, None)
+}
+
 fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     if !is_available(&format!("i=v:{kind}")) {
@@ -161,23 +169,43 @@ fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome
         }
         counts.add("cases");
     }
+    if flaw.is_none() {
+        counts.merge(&check_truth_table(kind, layout)?);
+    }
     counts.add("kinds");
     Ok(counts)
 }
 
-fn run(kind: &str, case: &Case, variant: RunVariant, flaw: Option<Flaw>) -> Outcome<Counts> {
-    let specs: Vec<Arc<str>> = ATTRIBUTES
+/// Checks the documented truth table in `layout`, or in each.
+fn check_truth_table(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
+    let table = TruthTable::read()?;
+    let case = table.case();
+    let mut counts = Counts::default();
+    let layouts = layout.map_or(Layout::ALL.to_vec(), |layout| vec![layout]);
+    for layout in layouts {
+        for variant in RunVariant::all(0, Some(layout)) {
+            let context = |what| format!("{kind}: {} ({variant}): {what}", case.name);
+            let mut run = CaseRun::new(kind, &case, variant, None).map_err(context)?;
+            counts.add_many("truth table queries", run.check_table(&table).map_err(context)?);
+        }
+    }
+    Ok(counts)
+}
+
+/// The indexes of `kind` that the suite declares.
+fn specs_of(kind: &str) -> Vec<Arc<str>> {
+    ATTRIBUTES
         .iter()
         .enumerate()
         .filter(|(_, attributes)| can_be_on(kind, attributes))
         .map(|(i, attributes)| Arc::from(format!("ix{i}={attributes}:{kind}")))
         .filter(|spec: &Arc<str>| is_available(spec))
-        .collect();
-    let subject = Subject::open_flawed(Arc::new(MemVfs::new()), variant.setup(), 1, Model::default(), flaw)
-        .map_err(|error| format!("{error:?}"))?;
-    let turn = variant.creation as usize;
-    let mut run = CaseRun { subject, case, variant, turn, counts: Counts::default() };
-    run.run_steps(specs)?;
+        .collect()
+}
+
+fn run(kind: &str, case: &Case, variant: RunVariant, flaw: Option<Flaw>) -> Outcome<Counts> {
+    let mut run = CaseRun::new(kind, case, variant, flaw)?;
+    run.run_steps()?;
     run.counts.add("runs");
     Ok(run.counts)
 }
@@ -187,13 +215,47 @@ struct CaseRun<'c> {
     subject: Subject,
     case: &'c Case,
     variant: RunVariant,
+    /// The indexes.
+    specs: Vec<Arc<str>>,
     /// Selects the queries that vary by turn.
     turn: usize,
     counts: Counts,
 }
 
-impl CaseRun<'_> {
-    fn run_steps(&mut self, specs: Vec<Arc<str>>) -> Outcome {
+impl<'c> CaseRun<'c> {
+    fn new(kind: &str, case: &'c Case, variant: RunVariant, flaw: Option<Flaw>) -> Outcome<Self> {
+        let subject =
+            Subject::open_flawed(Arc::new(MemVfs::new()), variant.setup(), 1, Model::default(), flaw)
+                .map_err(|error| format!("{error:?}"))?;
+        let (turn, specs) = (variant.creation as usize, specs_of(kind));
+        Ok(Self { subject, case, variant, specs, turn, counts: Counts::default() })
+    }
+
+    fn run_steps(&mut self) -> Outcome {
+        let snapshots = self.write_steps()?;
+        self.finish_steps(snapshots)
+    }
+
+    /// Checks `table` as all stages of a case are reached. Returns the number of queries.
+    fn check_table(&mut self, table: &TruthTable) -> Outcome<u64> {
+        self.write_steps()?;
+        let mut count = self.check_table_once(table)?;
+        for step in [HistoryStep::Flush, HistoryStep::Compact, HistoryStep::Reopen] {
+            self.step(&step)?;
+            count += self.check_table_once(table)?;
+        }
+        Ok(count)
+    }
+
+    fn check_table_once(&self, table: &TruthTable) -> Outcome<u64> {
+        let collection = self.subject.db().and_then(|db| db.collection(COLLECTION));
+        let checked = collection.map_err(StepFailure::from).and_then(|collection| table.check(&collection));
+        checked.map_err(|failure| failure.to_string())
+    }
+
+    /// Writes the records of the case, and creates the indexes. Returns the number of snapshots.
+    fn write_steps(&mut self) -> Outcome<usize> {
+        let specs = self.specs.clone();
         let first = if self.variant.creation == IndexCreation::Before { specs.clone() } else { Vec::new() };
         self.step(&HistoryStep::ToggleCollection(COLLECTION, first))?;
         let midway = self.case.steps.len() / 2;
@@ -218,6 +280,10 @@ impl CaseRun<'_> {
         if self.variant.creation == IndexCreation::After {
             self.create_indexes(&specs)?;
         }
+        Ok(snapshots)
+    }
+
+    fn finish_steps(&mut self, snapshots: usize) -> Outcome {
         self.check_answers("at the end of the writes")?;
         if self.variant.after_write == AfterWrite::Nothing {
             self.step(&HistoryStep::Flush)?;
@@ -232,6 +298,7 @@ impl CaseRun<'_> {
         }
         self.step(&HistoryStep::Reopen)?;
         self.check_answers("reopened")?;
+        let specs = self.specs.clone();
         self.check_open_cursors(&specs).map_err(|failure| format!("during writes: {failure}"))
     }
 

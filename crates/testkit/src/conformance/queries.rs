@@ -45,7 +45,10 @@ pub fn few(records: &[Value]) -> Vec<ModelQuery> {
         contents: AnswerContents::Records,
         pick: 0,
     };
-    ["v", "tags[*]"].into_iter().flat_map(|path| of_one(path, records)).map(newest).collect()
+    let paths = ["v", "tags[*]"];
+    let conditions =
+        paths.iter().flat_map(|path| of_one(path, records).into_iter().chain(of_absence(path, records)));
+    conditions.map(newest).collect()
 }
 
 /// The queries whose answers are read page by page.
@@ -73,6 +76,25 @@ pub fn paged(attributes: &str, records: &[Value]) -> Vec<ModelQuery> {
         .flat_map(|one| [one.limit_per_value.map(|_| of_all(one.clone())), Some(one)])
         .flatten()
         .collect()
+}
+
+/// Negations, absence, null and lists, which the database answers by a scan or by a union.
+fn of_absence(path: &str, records: &[Value]) -> Vec<Vec<QueryCondition>> {
+    let absent = || ModelFilter::negated(ModelFilter::Exists(path.to_owned()));
+    let null = || ModelFilter::equals(path, Value::Null);
+    let values = values(path, records);
+    let first = ModelFilter::equals(path, values.first().cloned().unwrap_or_default());
+    let last = ModelFilter::equals(path, values.last().cloned().unwrap_or_default());
+    let filters = [
+        absent(),
+        null(),
+        ModelFilter::negated(null()),
+        ModelFilter::negated(first.clone()),
+        ModelFilter::Any(vec![first, last]),
+        ModelFilter::Any(vec![absent(), null()]),
+        ModelFilter::OneOf(path.to_owned(), values),
+    ];
+    filters.into_iter().map(|filter| vec![QueryCondition::Filter(Box::new(filter))]).collect()
 }
 
 /// Each value, an absent value, and ranges over some and over all values of a type.
@@ -218,7 +240,7 @@ fn forms(conditions: &[QueryCondition], limits: &[usize], turn: usize) -> Vec<Mo
     if conditions.iter().any(|condition| matches!(condition, QueryCondition::Near(..))) {
         add((Nearest, None, None, AnswerContents::Records));
         add((Nearest, [Some(1), Some(10)][turn % 2], None, AnswerContents::Keys));
-        let contents = [AnswerContents::Values, AnswerContents::Count][turn / 2 % 2];
+        let contents = [AnswerContents::Values, AnswerContents::Count, AnswerContents::Parts][turn / 2 % 3];
         add((Nearest, [Some(2), None][turn % 2], None, contents));
         return queries;
     }
@@ -231,7 +253,8 @@ fn forms(conditions: &[QueryCondition], limits: &[usize], turn: usize) -> Vec<Mo
     add((Newest, [Some(1), Some(10), None][turn % 3], None, AnswerContents::Keys));
     add((Value, [Some(2), None][turn % 2], None, AnswerContents::Keys));
     add((Newest, [None, Some(2)][turn % 2], None, AnswerContents::Count));
-    add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, AnswerContents::Values));
+    let contents = [AnswerContents::Values, AnswerContents::Parts][turn / 2 % 2];
+    add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, contents));
     if conditions.iter().any(QueryCondition::is_range) {
         let of_each_value = [
             (Newest, Some(10), Some(1), AnswerContents::Records),

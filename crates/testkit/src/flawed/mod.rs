@@ -7,6 +7,7 @@
 
 mod candidates;
 mod index;
+pub(crate) mod queries;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use bolide_index::EntryOrder;
 
 use crate::rule::Rule;
 use index::FlawedIndex;
+pub use queries::QueryFlaw;
 
 thread_local! {
     /// Pauses of the readers of this thread so far.
