@@ -13,6 +13,7 @@ pub(crate) use index::{
     IndexAdd, IndexAdvise, IndexArguments, IndexDrop, IndexList, IndexRebuild, IndexVerb, PaceArguments,
 };
 
+use crate::input::{CellType, InputFormat, parse_separator, parse_type};
 use crate::output::Format;
 use crate::row::FieldPath;
 
@@ -82,9 +83,12 @@ impl Output {
 Example:
   bolide import ./db posts posts.ndjson.zst --key id --index subreddit --index score
   zcat changes.ndjson.gz | bolide import ./db outages - --key id --op-field op
+  curl https://example.org/towns.csv | bolide import ./db towns - --format csv --separator ';' --key id --type zip=string
 
-Files: .ndjson, .jsonl or .csv, each also with .zst or .gz; `-` is NDJSON on standard input.
-In CSV the header names the fields; a cell that is a number, true or false becomes one.
+Files: .ndjson, .jsonl, .json (one array of objects), .csv or .tsv, each also with .zst or .gz; `-` is
+standard input, by default NDJSON.
+In CSV the header names the fields; a cell that is a number, true or false becomes one, unless --type
+sets the type of its column: auto, string, number, boolean or json. An empty cell omits its field.
 SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
   author.name    tags[*]    rect(bbox)    recent=score:composite:maintenance=synchronous
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
@@ -104,6 +108,15 @@ pub(crate) struct Import {
     /// Index to add if it is missing (may be repeated)
     #[arg(long = "index", value_name = "SPEC")]
     pub(crate) indexes: Vec<String>,
+    /// Format of the input [default: by the name of the file; ndjson on standard input]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<InputFormat>,
+    /// Character between the cells of a CSV, or tab [default: a comma]
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_separator)]
+    pub(crate) separator: Option<u8>,
+    /// Type of a column of a CSV, such as zip=string (may be repeated)
+    #[arg(long = "type", value_name = "FIELD=TYPE", value_parser = parse_type)]
+    pub(crate) types: Vec<(String, CellType)>,
     /// Layout of the sorted runs of a new collection
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutName>,
@@ -494,6 +507,7 @@ mod tests {
     fn the_documented_lines_parse() {
         for line in [
             "bolide import db posts - --key id --index a --index b=c:composite --layout tiered --sync always",
+            "bolide import db c - --key id --format tsv --separator ; --type zip=string",
             "bolide import db posts f.csv --key user.id --op-field op --bad-rows skip",
             "bolide put db c -5 {}",
             "bolide delete db c -5",

@@ -1,8 +1,8 @@
-//! CSV rows as JSON objects.
+//! CSV rows as JSON objects; cells are separated by commas, or by another byte.
 //!
 //! The header names the fields. A cell with the JSON form of an integer or a decimal fraction becomes a number with the
 //! same digits, `true` and `false` become booleans, an empty cell omits the field, and everything else is a string:
-//! `007`, `1e5` and `+1` stay texts.
+//! `007`, `1e5` and `+1` stay texts. A column may have a fixed type instead.
 //!
 //! A quoted cell that is not closed at the end of the file is an error, and text after a closing quote makes a bad row:
 //! in both cases a quote is missing, and a lenient parser would join rows into one cell.
@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
+use super::input_options::CellType;
 use super::quotes::Quotes;
 use super::{BYTE_ORDER_MARK, InputRow, too_long};
 
@@ -24,6 +25,8 @@ pub(super) struct CsvRows {
     quotes: Rc<RefCell<Quotes>>,
     /// The field names as JSON texts, with their quotes.
     fields: Vec<String>,
+    /// The types of the columns.
+    types: Vec<CellType>,
     record: csv::ByteRecord,
     /// Whether lines end in CR LF: the parser then stops before the line feed at the end of a row.
     carriage_returns: bool,
@@ -59,18 +62,27 @@ impl Read for LimitedReader {
 }
 
 impl CsvRows {
-    /// Reads the header of `input`.
-    pub(super) fn new(mut input: Box<dyn BufRead>, max_row_bytes: usize) -> io::Result<Self> {
+    /// Reads the header of `input`, whose cells are separated by `separator`, a comma by default. `types` has the types of
+    /// columns.
+    pub(super) fn new(
+        mut input: Box<dyn BufRead>,
+        separator: Option<u8>,
+        types: &[(String, CellType)],
+        max_row_bytes: usize,
+    ) -> io::Result<Self> {
         if input.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
             input.consume(BYTE_ORDER_MARK.len());
         }
         let carriage_returns = first_line_ends_in_crlf(input.fill_buf()?);
         let fence = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
-        let quotes = Rc::new(RefCell::new(Quotes::default()));
+        let quotes = Rc::new(RefCell::new(Quotes::new(separator.unwrap_or(b','))));
         let guarded =
             LimitedReader { inner: input, consumed: 0, fence: Rc::clone(&fence), quotes: Rc::clone(&quotes) };
-        let mut reader =
-            csv::ReaderBuilder::new().flexible(true).buffer_capacity(READ_AHEAD_BYTES).from_reader(guarded);
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(separator.unwrap_or(b','))
+            .flexible(true)
+            .buffer_capacity(READ_AHEAD_BYTES)
+            .from_reader(guarded);
         let header = reader.headers().map_err(into_io)?.clone();
         check_closed(&quotes)?;
         if let Some(line) = quotes.borrow_mut().take_misplaced(reader.position().byte()) {
@@ -88,8 +100,19 @@ impl CsvRows {
             };
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
+        let only = header.get(0).filter(|_| header.len() == 1 && separator.is_none());
+        if let Some(found) =
+            only.and_then(|only| only.chars().find(|found| matches!(found, ';' | '\t' | '|')))
+        {
+            let option =
+                if found == '\t' { "--format tsv".to_owned() } else { format!("--separator '{found}'") };
+            let problem =
+                format!("the header has no comma, but {found:?}: add {option} if that separates its columns");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        let types = types_of(&header, types)?;
         let record = csv::ByteRecord::new();
-        Ok(Self { reader, fence, quotes, fields, record, carriage_returns, line: 1, max_row_bytes })
+        Ok(Self { reader, fence, quotes, fields, types, record, carriage_returns, line: 1, max_row_bytes })
     }
 
     /// Puts the next row into `text` as a JSON object.
@@ -114,7 +137,7 @@ impl CsvRows {
             return Ok(Some(InputRow::Bad(too_long(self.max_row_bytes))));
         }
         text.push(b'{');
-        for (name, cell) in self.fields.iter().zip(&self.record) {
+        for ((name, cell), cell_type) in self.fields.iter().zip(&self.record).zip(&self.types) {
             if cell.is_empty() {
                 continue;
             }
@@ -126,10 +149,8 @@ impl CsvRows {
             }
             text.extend_from_slice(name.as_bytes());
             text.push(b':');
-            if is_json_literal(cell) {
-                text.extend_from_slice(cell.as_bytes());
-            } else {
-                serde_json::to_writer(&mut *text, cell)?;
+            if let Err(what) = write_cell(cell, *cell_type, text) {
+                return Ok(Some(InputRow::Bad(format!("the cell of {name} {what}"))));
             }
         }
         text.push(b'}');
@@ -140,6 +161,47 @@ impl CsvRows {
     pub(super) fn line(&self) -> u64 {
         self.line
     }
+}
+
+/// The type of each column.
+fn types_of(header: &csv::StringRecord, types: &[(String, CellType)]) -> io::Result<Vec<CellType>> {
+    let mut of_columns = vec![CellType::Auto; header.len()];
+    for (field, cell_type) in types {
+        let Some(column) = header.iter().position(|name| name == field) else {
+            let names: Vec<&str> = header.iter().collect();
+            let problem = format!("--type {field}: the header has no such column, but {}", names.join(", "));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        };
+        of_columns[column] = *cell_type;
+    }
+    Ok(of_columns)
+}
+
+/// Writes a cell of this type as JSON, or returns what is wrong with it.
+fn write_cell(cell: &str, cell_type: CellType, text: &mut Vec<u8>) -> Result<(), String> {
+    let trimmed = cell.trim();
+    let is_number = |text: &str| serde_json::from_str::<serde_json::Number>(text).is_ok();
+    let json = match cell_type {
+        CellType::Auto if is_json_literal(cell) => cell.to_owned(),
+        CellType::Auto | CellType::String => serde_json::Value::from(cell).to_string(),
+        CellType::Number if is_number(trimmed) => trimmed.to_owned(),
+        CellType::Number => match (trimmed.parse::<i64>(), trimmed.parse::<f64>()) {
+            // Forms that JSON does not have, such as 007 and +1.
+            (Ok(integer), _) => integer.to_string(),
+            (_, Ok(number)) if number.is_finite() => serde_json::Value::from(number).to_string(),
+            _ => return Err(format!("is no number: {cell:?}")),
+        },
+        CellType::Boolean => match &*trimmed.to_ascii_lowercase() {
+            word @ ("true" | "false") => word.to_owned(),
+            _ => return Err(format!("is neither true nor false: {cell:?}")),
+        },
+        CellType::Json => match serde_json::from_str::<serde::de::IgnoredAny>(trimmed) {
+            Ok(_) => trimmed.to_owned(),
+            Err(error) => return Err(format!("is no JSON: {error}")),
+        },
+    };
+    text.extend_from_slice(json.as_bytes());
+    Ok(())
 }
 
 /// Fails if the input has ended within quotes.
@@ -197,7 +259,18 @@ mod tests {
     use super::*;
 
     fn read(input: &[u8], max_row_bytes: usize) -> io::Result<Vec<(u64, Result<String, String>)>> {
-        let mut rows = CsvRows::new(Box::new(io::Cursor::new(input.to_vec())), max_row_bytes)?;
+        read_with(input, None, &[], max_row_bytes)
+    }
+
+    fn read_with(
+        input: &[u8],
+        separator: Option<u8>,
+        types: &[(&str, CellType)],
+        max_row_bytes: usize,
+    ) -> io::Result<Vec<(u64, Result<String, String>)>> {
+        let types: Vec<_> = types.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect();
+        let input = Box::new(io::Cursor::new(input.to_vec()));
+        let mut rows = CsvRows::new(input, separator, &types, max_row_bytes)?;
         let (mut found, mut text) = (Vec::new(), Vec::new());
         while let Some(row) = rows.next(&mut text)? {
             let row = match row {
@@ -217,6 +290,52 @@ mod tests {
             (4, Ok(r#"{"id":"007","name":"1e5","a \"b\"":-1.50}"#.to_owned())),
         ];
         assert_eq!(read(input, 1000).unwrap(), expected);
+    }
+
+    #[test]
+    fn cells_are_separated_by_other_bytes() {
+        for (separator, input) in [(b';', "a;b\n\"x;\"\"y\";1,5\n"), (b'\t', "a\tb\n\"x;\"\"y\"\t1,5\n")] {
+            let rows = read_with(input.as_bytes(), Some(separator), &[], 1000).unwrap();
+            assert_eq!(rows, [(2, Ok(r#"{"a":"x;\"y","b":"1,5"}"#.to_owned()))]);
+        }
+        let joined = read_with(b"a;b\n\"x\n2;\"y\"\n", Some(b';'), &[], 1000).unwrap();
+        assert!(joined[0].1.as_ref().unwrap_err().contains("closing quote"), "{joined:?}");
+        for (header, option) in
+            [("a;b", "--separator ';'"), ("a\tb", "--format tsv"), ("a|b", "--separator '|'")]
+        {
+            let error = read(format!("{header}\n1\n").as_bytes(), 1000).unwrap_err().to_string();
+            assert!(error.contains(option), "{error}");
+        }
+        assert_eq!(
+            read_with(b"a;b\n1\n", Some(b','), &[], 1000).unwrap()[0].1,
+            Ok(r#"{"a;b":1}"#.to_owned())
+        );
+    }
+
+    #[test]
+    fn columns_may_have_fixed_types() {
+        use CellType::{Boolean, Json, Number, String};
+        let types = [("zip", String), ("n", Number), ("ok", Boolean), ("tags", Json)];
+        let input = b"zip,n,ok,tags,auto\n01234,007,TRUE,\"[1,\"\"a\"\"]\",007\n5,+1.5,false,null,5\n,,,,\n";
+        let rows = read_with(input, None, &types, 1000).unwrap();
+        let wanted = [
+            r#"{"zip":"01234","n":7,"ok":true,"tags":[1,"a"],"auto":"007"}"#,
+            r#"{"zip":"5","n":1.5,"ok":false,"tags":null,"auto":5}"#,
+            "{}",
+        ];
+        assert_eq!(rows.into_iter().map(|(_, row)| row.unwrap()).collect::<Vec<_>>(), wanted);
+        for (cell, what) in [
+            (",x,,", "is no number"),
+            (",NaN,,", "is no number"),
+            (",,1,", "neither true"),
+            (",,,[", "is no JSON"),
+        ] {
+            let row =
+                &read_with(format!("zip,n,ok,tags\n{cell}\n").as_bytes(), None, &types, 1000).unwrap()[0];
+            assert!(row.1.as_ref().unwrap_err().contains(what), "{row:?}");
+        }
+        let error = read_with(b"a,b\n", None, &types, 1000).unwrap_err().to_string();
+        assert!(error.contains("--type zip: the header has no such column, but a, b"), "{error}");
     }
 
     #[test]

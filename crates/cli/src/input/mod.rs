@@ -1,17 +1,21 @@
-//! Rows from files: NDJSON and CSV, plain or compressed, one row at a time.
+//! Rows from files: NDJSON, JSON arrays, CSV and TSV, plain or compressed, one row at a time.
 //!
 //! Memory is bounded for any file: a row is at most as long as a record may be.
 
 mod csv_rows;
+mod input_options;
+mod json_array;
 mod lines;
 mod quotes;
 mod source;
 
 use std::io;
 
+pub(crate) use input_options::{CellType, InputFormat, InputOptions, parse_separator, parse_type};
 pub(crate) use source::{ByteCounter, Source};
 
 use csv_rows::CsvRows;
+use json_array::JsonArrayRows;
 use lines::{InputLine, Lines};
 use source::RowFormat;
 
@@ -36,6 +40,7 @@ pub(crate) struct RowReader {
 enum Rows {
     Lines(Lines),
     Csv(Box<CsvRows>),
+    Array(JsonArrayRows),
 }
 
 impl RowReader {
@@ -46,7 +51,11 @@ impl RowReader {
     pub(crate) fn new(source: Source) -> io::Result<Self> {
         let rows = match source.format() {
             RowFormat::Ndjson => Rows::Lines(Lines::new(source.into_reader(), MAX_ROW_BYTES)),
-            RowFormat::Csv => Rows::Csv(Box::new(CsvRows::new(source.into_reader(), MAX_ROW_BYTES)?)),
+            RowFormat::JsonArray => Rows::Array(JsonArrayRows::new(source.into_reader(), MAX_ROW_BYTES)),
+            RowFormat::Csv { separator } => {
+                let types = source.types().to_vec();
+                Rows::Csv(Box::new(CsvRows::new(source.into_reader(), separator, &types, MAX_ROW_BYTES)?))
+            }
         };
         Ok(Self { rows, line: 0 })
     }
@@ -57,6 +66,11 @@ impl RowReader {
     /// Those of the file and of its compression; the input ends then.
     pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<InputRow>> {
         match &mut self.rows {
+            Rows::Array(rows) => {
+                let row = rows.next(text)?;
+                self.line = rows.line();
+                Ok(row)
+            }
             Rows::Csv(rows) => {
                 let row = rows.next(text)?;
                 self.line = rows.line();

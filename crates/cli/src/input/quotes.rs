@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 /// The state and the line at the end of the bytes read so far.
 #[derive(Debug)]
 pub(super) struct Quotes {
+    /// The byte between cells.
+    separator: u8,
     state: QuoteState,
     /// The line, from 1, of the next byte.
     line: u64,
@@ -29,20 +31,21 @@ enum QuoteState {
     AfterQuote,
 }
 
-impl Default for Quotes {
-    fn default() -> Self {
-        Self { state: QuoteState::CellStart, line: 1, opened: 0, misplaced: VecDeque::new(), ended: false }
-    }
-}
-
 impl Quotes {
+    /// The start of a file whose cells are separated by `separator`.
+    pub(super) fn new(separator: u8) -> Self {
+        let (state, misplaced) = (QuoteState::CellStart, VecDeque::new());
+        Self { separator, state, line: 1, opened: 0, misplaced, ended: false }
+    }
+
     /// Follows `bytes`, the first of which is at `offset`.
     pub(super) fn watch(&mut self, bytes: &[u8], offset: u64) {
         for (at, &byte) in (offset..).zip(bytes) {
             self.state = match (self.state, byte) {
                 (QuoteState::Quoted, b'"') => QuoteState::AfterQuote,
                 (QuoteState::Quoted, _) => QuoteState::Quoted,
-                (_, b',' | b'\n' | b'\r') => QuoteState::CellStart,
+                (_, b'\n' | b'\r') => QuoteState::CellStart,
+                (_, byte) if byte == self.separator => QuoteState::CellStart,
                 (QuoteState::CellStart, b'"') => {
                     self.opened = self.line;
                     QuoteState::Quoted

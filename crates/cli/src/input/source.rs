@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::input_options::{CellType, InputFormat, InputOptions};
 use crate::failure::Failure;
 
 /// Bytes read from the operating system at once.
@@ -17,8 +18,13 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) enum RowFormat {
     /// One JSON text a line.
     Ndjson,
-    /// A header line, then one row a line, commas between cells.
-    Csv,
+    /// One JSON array.
+    JsonArray,
+    /// A header line, then one row a line, with this byte between cells, by default a comma.
+    Csv {
+        /// The byte, if it is known.
+        separator: Option<u8>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +62,7 @@ impl<R: Read> Read for Counted<R> {
 pub(crate) struct Source {
     name: String,
     format: RowFormat,
+    types: Vec<(String, CellType)>,
     reader: Box<dyn BufRead>,
     counter: ByteCounter,
     file_bytes: Option<u64>,
@@ -65,14 +72,27 @@ impl Source {
     /// Opens `path`, or standard input for `-`.
     ///
     /// # Errors
-    /// A name without a known format is wrong usage; a file that cannot be opened fails.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        if path == Path::new("-") {
-            let parts = (RowFormat::Ndjson, InputCompression::None);
-            return Self::new("standard input", parts, io::stdin(), None);
+    /// A name without a known format is wrong usage, and so are options of another format; a file that cannot be opened
+    /// fails.
+    pub(crate) fn open(path: &Path, options: &InputOptions) -> Result<Self, Failure> {
+        let is_stdin = path == Path::new("-");
+        let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+        let parts = if is_stdin {
+            let named = if options.separator.is_some() { InputFormat::Csv } else { InputFormat::Ndjson };
+            (named.rows(), InputCompression::None)
+        } else {
+            format_of(&name, options.format)?
+        };
+        let mut format = options.format.map_or(parts.0, InputFormat::rows);
+        options.check_for(&name, matches!(format, RowFormat::Csv { .. }))?;
+        if let (RowFormat::Csv { separator }, Some(_)) = (&mut format, options.separator) {
+            *separator = options.separator;
         }
-        let name = path.display().to_string();
-        let parts = format_of(&name)?;
+        let parts = (format, parts.1);
+        if is_stdin {
+            let source = Self::new(&name, parts, io::stdin(), None)?;
+            return Ok(Self { types: options.types.clone(), ..source });
+        }
         let open = || -> io::Result<(File, u64)> {
             let file = File::open(path)?;
             let metadata = file.metadata()?;
@@ -84,14 +104,15 @@ impl Source {
         let (file, bytes) = open()
             .map_err(|error| Failure::operation(format!("cannot open {name}: {error}"), "check the path"))?;
         // Pipes and devices have no length.
-        Self::new(&name, parts, file, Some(bytes).filter(|&bytes| bytes > 0))
+        let source = Self::new(&name, parts, file, Some(bytes).filter(|&bytes| bytes > 0))?;
+        Ok(Self { types: options.types.clone(), ..source })
     }
 
     /// A source of bytes in memory, read as a file named `name` would be.
     pub(crate) fn of_bytes(name: &str, bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, Failure> {
         let bytes = bytes.into();
         let len = bytes.len() as u64;
-        Self::new(name, format_of(name)?, io::Cursor::new(bytes), Some(len))
+        Self::new(name, format_of(name, None)?, io::Cursor::new(bytes), Some(len))
     }
 
     fn new(
@@ -115,7 +136,7 @@ impl Source {
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
             }
         };
-        Ok(Self { name: name.to_owned(), format, reader, counter, file_bytes })
+        Ok(Self { name: name.to_owned(), format, types: Vec::new(), reader, counter, file_bytes })
     }
 
     /// The path, or `standard input`.
@@ -126,6 +147,11 @@ impl Source {
     /// The format of its rows.
     pub(crate) fn format(&self) -> RowFormat {
         self.format
+    }
+
+    /// The types of its columns.
+    pub(super) fn types(&self) -> &[(String, CellType)] {
+        &self.types
     }
 
     /// Counts the bytes that are read from now on.
@@ -144,7 +170,19 @@ impl Source {
     }
 }
 
-fn format_of(name: &str) -> Result<(RowFormat, InputCompression), Failure> {
+impl InputFormat {
+    fn rows(self) -> RowFormat {
+        match self {
+            Self::Ndjson => RowFormat::Ndjson,
+            Self::Json => RowFormat::JsonArray,
+            Self::Csv => RowFormat::Csv { separator: None },
+            Self::Tsv => RowFormat::Csv { separator: Some(b'\t') },
+        }
+    }
+}
+
+/// The format and the compression of a file. Its name need not have a format if there is a `requested` one.
+fn format_of(name: &str, requested: Option<InputFormat>) -> Result<(RowFormat, InputCompression), Failure> {
     let lower = name.to_ascii_lowercase();
     let (stem, compression) = if let Some(stem) = lower.strip_suffix(".zst") {
         (stem, InputCompression::Zstd)
@@ -154,16 +192,18 @@ fn format_of(name: &str) -> Result<(RowFormat, InputCompression), Failure> {
         (lower.as_str(), InputCompression::None)
     };
     let format = match Path::new(stem).extension().and_then(|extension| extension.to_str()) {
-        Some("ndjson" | "jsonl") => RowFormat::Ndjson,
-        Some("csv") => RowFormat::Csv,
-        _ => {
-            return Err(Failure::usage(format!(
-                "the name {name} has no known format: it must end in .ndjson, .jsonl or .csv, \
-                 each also with .zst or .gz; or pipe NDJSON in with `-`"
-            )));
-        }
+        Some("ndjson" | "jsonl") => InputFormat::Ndjson,
+        Some("json") => InputFormat::Json,
+        Some("csv") => InputFormat::Csv,
+        Some("tsv" | "tab") => InputFormat::Tsv,
+        _ => requested.ok_or_else(|| {
+            Failure::usage(format!(
+                "the name {name} has no known format: it must end in .ndjson, .jsonl, .json, .csv or .tsv, \
+                 each also with .zst or .gz; or add --format"
+            ))
+        })?,
     };
-    Ok((format, compression))
+    Ok((format.rows(), compression))
 }
 
 #[cfg(test)]
@@ -173,18 +213,23 @@ mod tests {
     #[test]
     fn names_determine_formats() {
         use InputCompression::{Gzip, None, Zstd};
-        use RowFormat::{Csv, Ndjson};
+        use RowFormat::{JsonArray, Ndjson};
+        let csv = |separator| RowFormat::Csv { separator };
         for (name, expected) in [
             ("a.ndjson", (Ndjson, None)),
             ("dir.csv/a.JSONL", (Ndjson, None)),
-            ("a.csv", (Csv, None)),
-            ("a.b.csv.gz", (Csv, Gzip)),
+            ("a.csv", (csv(Option::None), None)),
+            ("a.b.csv.gz", (csv(Option::None), Gzip)),
+            ("a.TSV", (csv(Some(b'\t')), None)),
+            ("a.tab.zst", (csv(Some(b'\t')), Zstd)),
+            ("a.json", (JsonArray, None)),
             ("a.ndjson.zst", (Ndjson, Zstd)),
         ] {
-            assert_eq!(format_of(name).unwrap(), expected, "{name}");
+            assert_eq!(format_of(name, Option::None).unwrap(), expected, "{name}");
         }
         for name in ["a", "a.txt", "a.zst", ".csv", "a.csv.bz2", "ndjson"] {
-            assert!(matches!(format_of(name), Err(Failure::Usage(_))), "{name}");
+            assert!(matches!(format_of(name, Option::None), Err(Failure::Usage(_))), "{name}");
+            assert!(format_of(name, Some(InputFormat::Csv)).is_ok(), "{name}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::load::{LoadOptions, Tally, load};
 use super::new_database::with_collection;
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
-use crate::input::Source;
+use crate::input::{InputOptions, Source};
 use crate::output::report;
 use crate::row::RowShape;
 
@@ -22,7 +22,12 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     }
     let specs =
         arguments.indexes.iter().map(|text| database::parse_spec(text)).collect::<Result<Vec<_>, _>>()?;
-    let source = Source::open(&arguments.file)?;
+    let input = InputOptions {
+        format: arguments.format,
+        separator: arguments.separator,
+        types: arguments.types.clone(),
+    };
+    let source = Source::open(&arguments.file, &input)?;
     let name = &arguments.collection;
     let options = specs.iter().cloned().fold(options, CollectionOptions::index);
     let tally = with_collection(&arguments.db, name, options, |db, collection, is_new| {

@@ -330,3 +330,63 @@ fn a_load_continues_with_standard_error_closed() {
         assert_eq!(run.status.code(), Some(status), "{line}: {run:?}");
     }
 }
+
+#[test]
+fn tables_of_other_forms_and_arrays_are_imported() {
+    let place = Place::new();
+    place.file("rows.tsv", "id\tzip\tn\n1\t01234\t1,5\n2\t99999\t\n");
+    place.file("rows.json", "[\n  {\"id\":1,\"zip\":\"01234\"},\n  {\"id\":2,\n \"zip\":\"99999\"}\n]\n");
+    place.file("semicolons.csv", "id;zip\n1;01234\n2;99999\n");
+    place.file("rows.txt", "id,zip\n1,01234\n2,99999\n");
+    let forced = "--key id --type zip=string";
+    for (line, input) in [
+        (format!("import db a rows.tsv {forced}"), ""),
+        ("import db b rows.json --key id".to_owned(), ""),
+        (format!("import db c semicolons.csv --separator ; {forced}"), ""),
+        (format!("import db d rows.txt --format csv {forced}"), ""),
+        (format!("import db e - --format csv {forced}"), "id,zip\n1,01234\n2,99999\n"),
+        (format!("import db f - --separator ; {forced}"), "id;zip\n1;01234\n2;99999\n"),
+        (format!("import db g - --format tsv {forced}"), "id\tzip\n1\t01234\n2\t99999\n"),
+        (
+            "import db h - --key id --format json".to_owned(),
+            "[{\"id\":1,\"zip\":\"01234\"},{\"id\":2,\"zip\":\"99999\"}]",
+        ),
+    ] {
+        let run = place.run_with(&line, &[], input).expect_status(0, &line);
+        assert_eq!(summary_of(&run), (2, 0), "{line}");
+        let collection = line.split(' ').nth(2).unwrap();
+        let records = place.ok(&format!("scan db {collection} --format ndjson")).json();
+        let zips: Vec<&serde_json::Value> = records.iter().map(|line| &line["record"]["zip"]).collect();
+        assert_eq!(zips, ["01234", "99999"], "{line}");
+    }
+    for (line, input, status, why) in [
+        ("import db x semicolons.csv --key id", "", 1, "add --separator ';'"),
+        ("import db x rows.json --key id --separator ;", "", 2, "--separator applies to CSV and TSV"),
+        ("import db x rows.json --key id --type a=string", "", 2, "--type applies to CSV and TSV"),
+        ("import db x rows.tsv --key id --type a=string", "", 1, "the header has no such column"),
+        (
+            "import db x rows.tsv --key id --type n=number",
+            "",
+            1,
+            "line 2 of rows.tsv: the cell of \"n\" is no number",
+        ),
+        ("import db x rows.tsv --key id --type n=text", "", 2, "`text` is no type"),
+        ("import db x rows.txt --key id", "", 2, "or add --format"),
+        (
+            "import db x - --key id --format json",
+            "[{\"id\":1},\n{\"id\":2}",
+            1,
+            "line 2: the array is not closed",
+        ),
+        (
+            "import db x - --key id --format json",
+            "[{\"id\":1},\n{\"n\":2}]",
+            1,
+            "line 2 of standard input: it has no key",
+        ),
+        ("import db x - --key id --format json", "{\"id\":1}", 1, "use --format ndjson"),
+    ] {
+        let run = place.run_with(line, &[], input).expect_status(status, line);
+        assert!(run.stderr.contains(why), "{line}: {}", run.stderr);
+    }
+}
