@@ -123,16 +123,20 @@ pub(crate) type Fields = Vec<(String, Value)>;
 /// Those of standard output.
 pub(crate) fn print_objects(format: Format, objects: &[Fields]) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
+    let mut omitted = Vec::new();
     match format {
         Format::Ndjson => {
             for object in objects {
                 ndjson::write_object(&mut out, object)?;
             }
         }
-        Format::Table => table::write_objects(&mut out, objects)?,
+        Format::Table => omitted = table::write_objects(&mut out, objects, terminal_width())?,
         Format::Csv => csv_form::write_objects(&mut out, objects)?,
     }
     out.flush()?;
+    if !omitted.is_empty() {
+        report!("note: no room for {}; `--format ndjson` shows all", omitted.join(", "));
+    }
     Ok(())
 }
 
@@ -168,7 +172,7 @@ fn cell_of(value: &Value) -> String {
 fn terminal_width() -> usize {
     let requested = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let (_, columns) = console_size().unwrap_or((0, requested.unwrap_or(120)));
-    usize::from(columns).clamp(40, 400)
+    usize::from(columns).clamp(20, 400)
 }
 
 fn console_size() -> Option<(u16, u16)> {

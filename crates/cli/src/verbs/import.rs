@@ -11,7 +11,7 @@ use super::new_database::with_collection;
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
 use crate::input::{InputOptions, Source};
-use crate::output::report;
+use crate::output::{Fields, Format, figures, print_objects, report};
 use crate::row::RowShape;
 
 /// Loads a file and prints a summary as one line of JSON.
@@ -101,14 +101,13 @@ fn sync_of(name: SyncName) -> SyncMode {
 }
 
 fn print_summary(tally: &Tally) -> Result<(), Failure> {
-    use std::io::Write;
-    let seconds = tally.duration.as_secs_f64();
-    let rows_per_second = crate::output::figures::per_second(tally.rows, tally.duration);
-    writeln!(
-        std::io::stdout(),
-        "{{\"rows\":{},\"bad_rows\":{},\"seconds\":{seconds:.3},\"rows_per_second\":{rows_per_second}}}",
-        tally.rows,
-        tally.bad_rows,
-    )?;
-    Ok(())
+    let seconds = (tally.duration.as_secs_f64() * 1_000.0).round() / 1_000.0;
+    let rows_per_second = figures::per_second(tally.rows, tally.duration);
+    let fields: Fields = vec![
+        ("rows".into(), tally.rows.into()),
+        ("bad_rows".into(), tally.bad_rows.into()),
+        ("seconds".into(), seconds.into()),
+        ("rows_per_second".into(), rows_per_second.into()),
+    ];
+    print_objects(Format::Ndjson, &[fields])
 }

@@ -338,10 +338,13 @@ fn a_read_only_folder_can_be_read() {
 #[test]
 fn help_and_wrong_usage() {
     let place = Place::new();
-    for verb in [
-        "import", "put", "delete", "get", "scan", "find", "index", "stats", "check", "compact", "layout",
-        "dump", "demo",
-    ] {
+    // All verbs, so that a new one is tested too.
+    let help = place.ok("--help").stdout;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs: Vec<&str> =
+        listed.map_while(|line| line.split_whitespace().next()).filter(|verb| *verb != "help").collect();
+    assert!(verbs.len() >= 15 && verbs.contains(&"repair") && verbs.contains(&"update"), "{verbs:?}");
+    for verb in verbs {
         let run = place.ok(&format!("{verb} --help"));
         assert!(run.stdout.contains("Example:"), "{verb}: {}", run.stdout);
     }
