@@ -13,6 +13,7 @@ use crate::workloads::kinds::{self, KindsPlan};
 use crate::workloads::next::{self, NextPlan};
 use crate::workloads::next_windows;
 use crate::workloads::store::{self, StorePlan};
+use crate::workloads::transactions::{self, TransactionsPlan};
 
 /// The workload of a child process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub enum Plan {
     Next(NextPlan),
     /// Index blocks of points inside sstables, queried by windows.
     NextWindows(NextPlan),
+    /// Transactions.
+    Transactions(TransactionsPlan),
 }
 
 /// Starts a child that runs `plan` in a fresh directory below `parent`, and reads its figures. The
@@ -64,6 +67,7 @@ pub fn serve(plan: &str, directory: &Path) -> Result<()> {
         Plan::Kinds(plan) => kinds::run(&plan, directory)?,
         Plan::Next(plan) => next::run(&plan, directory)?,
         Plan::NextWindows(plan) => next_windows::run(&plan, directory)?,
+        Plan::Transactions(plan) => transactions::run(&plan, directory)?,
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
@@ -85,6 +89,7 @@ impl Plan {
             Plan::Index(plan) => &plan.engine,
             Plan::Kinds(plan) => &plan.engine,
             Plan::Next(plan) | Plan::NextWindows(plan) => &plan.engine,
+            Plan::Transactions(plan) => &plan.engine,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
 //! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
+//! cargo run --release -p bolide-bench -- transactions [--n 1000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- pairs --against OTHER_BUILD -- store --n 1000000 --threads 1
 //! cargo run --release -p bolide-bench --features switches -- pairs --without point-index -- store --n 1000000 --threads 1
@@ -31,6 +32,7 @@ mod next_baselines;
 mod pairs;
 mod pm_baselines;
 mod report;
+mod transaction_engine;
 mod workloads;
 
 use std::path::PathBuf;
@@ -49,6 +51,7 @@ use workloads::rows::Ranks;
 use workloads::rows::Row;
 use workloads::sorted_view::SortedViewPlan;
 use workloads::store::StorePlan;
+use workloads::transactions::TransactionsPlan;
 
 #[derive(Parser)]
 #[command(about = "Benchmarks of Bolide against its peers")]
@@ -131,6 +134,20 @@ enum Command {
         /// bundled part)
         #[arg(long)]
         data: Option<PathBuf>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Transactions: transfers, read-modify-write, insert-if-absent, a query each; each row verifies its result
+    Transactions {
+        /// Accounts to load, at least 1,000; a tenth as many tasks
+        #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+        n: u64,
+        /// Transactions of each row
+        #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(2..))]
+        transactions: u64,
+        /// Numbers of threads on one store
+        #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u64).range(1..=64))]
+        threads: Vec<u64>,
         #[command(flatten)]
         common: Common,
     },
@@ -286,6 +303,23 @@ fn run(command: Command) -> Result<()> {
         Command::Index { n, updates, cold, common } => index(n, updates, cold, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
         Command::Next { n, updates, rows, data, common } => next(n, updates, rows, data, &common),
+        Command::Transactions { n, transactions, threads, common } => {
+            let mut jobs = Vec::new();
+            for threads in threads {
+                for engine in common.engines(engines::transaction_names)? {
+                    let plan = TransactionsPlan {
+                        engine: engine.clone(),
+                        accounts: n,
+                        transactions,
+                        threads,
+                        seed: common.seed,
+                        row_limit_seconds: common.row_limit,
+                    };
+                    jobs.push((engine, threads, child::Plan::Transactions(plan)));
+                }
+            }
+            measure_all("transactions", n, &jobs, &common)
+        }
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
             if mib == 0 || operations == 0 || runs.contains(&0) {
                 return Err("--runs, --mib and --operations must be at least 1".into());

@@ -27,10 +27,12 @@ mod redb;
 mod rocksdb;
 #[cfg(feature = "peers")]
 mod sqlite;
+mod transactions;
 
 use std::path::Path;
 
 pub use self::bolide::SecondaryKey;
+pub use self::transactions::{open_transactions, transaction_names};
 
 use crate::engine::{Engine, IndexEngine, StoreSettings};
 use crate::error::{Error, Result};

@@ -12,5 +12,6 @@ pub mod next_windows;
 pub mod rows;
 pub mod sorted_view;
 pub mod store;
+pub mod transactions;
 pub mod view_bed;
 pub mod worker;
