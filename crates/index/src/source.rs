@@ -140,6 +140,22 @@ pub trait TreeSource {
     /// See the trait.
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Cursor>;
 
+    /// The largest sequence number and the number of entries of each component, the newest first; empty if they are not
+    /// known. No I/O.
+    fn recency(&self) -> Vec<(SequenceNumber, u64)> {
+        Vec::new()
+    }
+
+    /// A cursor over all visible entries at or above `since`, and over some entries below it, which need not be visible.
+    /// Reads only components with an entry at or above `since`. Not positioned yet.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn cursor_since(&self, since: SequenceNumber) -> Result<Self::Cursor> {
+        let _ = since;
+        self.cursor(&[], None)
+    }
+
     /// A cursor over the merge operands of the keys in `low..end`, unbounded if `end` is `None`. Not positioned yet.
     ///
     /// # Errors

@@ -85,6 +85,14 @@ impl TreeSource for TreeView {
         TreeView::cursor(self, bounds(low, end))
     }
 
+    fn recency(&self) -> Vec<(SequenceNumber, u64)> {
+        TreeView::recency(self)
+    }
+
+    fn cursor_since(&self, since: SequenceNumber) -> Result<VisibleCursor<ComponentCursor>> {
+        TreeView::cursor_since(self, since)
+    }
+
     fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<VersionsCursor<ComponentCursor>> {
         TreeView::versions(self, bounds(low, end))
     }

@@ -7,6 +7,7 @@ use crate::compiled_query::CompiledQuery;
 use crate::cursor_token::CursorToken;
 use crate::explain::{Alternative, Explain};
 use crate::query::Query;
+use crate::recent_scan::RecentScan;
 use crate::scan::ScanCursor;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
@@ -157,6 +158,9 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     /// The candidates of the plan, from the first one on.
     pub(super) fn candidates(&self) -> Result<Box<dyn CandidateCursor + '_>> {
         let Some((driving, filtering)) = self.paths.split_first() else {
+            if let Some(recent) = RecentScan::new(&self.table, &self.compiled) {
+                return Ok(Box::new(recent));
+            }
             let extractor = self.lookup.extractor.filter(|_| self.compiled.needs_attributes());
             let records = self.table.cursor(&[], None)?;
             return Ok(Box::new(ScanCursor::new(records, &self.compiled, extractor)));

@@ -48,7 +48,8 @@ pub fn few(records: &[Value]) -> Vec<ModelQuery> {
     let paths = ["v", "tags[*]"];
     let conditions =
         paths.iter().flat_map(|path| of_one(path, records).into_iter().chain(of_absence(path, records)));
-    conditions.map(newest).collect()
+    // Without a condition: the newest records.
+    conditions.chain([Vec::new()]).map(newest).collect()
 }
 
 /// The queries whose answers are read page by page.

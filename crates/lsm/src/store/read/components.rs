@@ -14,6 +14,7 @@ use bolide_memory::MemoryPool;
 use bolide_table::{InternalCursor, TableCursor, TablePosition, ValueRef};
 
 use crate::attachments::Attachments;
+use crate::cursor::{Bounds, ComponentCursor, VisibleCursor};
 use crate::memtable::Memtable;
 use crate::store::Store;
 use crate::store::read::read_view::TreeView;
@@ -333,6 +334,35 @@ impl TreeView {
         let mut components: Vec<Component> = memtables.chain(tables).collect();
         components.sort_by_key(|component| Reverse(component.largest_sequence()));
         components
+    }
+}
+
+impl TreeView {
+    /// The largest sequence number and the number of entries of each component, by that number, newest first; see
+    /// [`cursor_since`](Self::cursor_since). No I/O.
+    pub fn recency(&self) -> Vec<(SequenceNumber, u64)> {
+        let memtables = self.state.memtables().filter_map(|logged| {
+            let largest = logged.memtable.largest_sequence()?;
+            Some((largest, logged.memtable.entries() as u64))
+        });
+        let tables = self.state.version.tables();
+        let tables = tables.map(|table| (table.meta().largest_sequence, table.meta().entries));
+        let mut components: Vec<(SequenceNumber, u64)> = memtables.chain(tables).collect();
+        components.sort_unstable_by_key(|component| Reverse(*component));
+        components
+    }
+
+    /// A cursor over every visible entry at or above `since`, and over some entries below it, which a newer version or a
+    /// tombstone may hide. Reads only components with an entry at or above `since`. Not positioned.
+    ///
+    /// A newer version of an entry at or above `since` is in a component that is read too.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening an sstable.
+    pub fn cursor_since(&self, since: SequenceNumber) -> Result<VisibleCursor<ComponentCursor>> {
+        let sources = self.state.sources_since(since, self.sequence())?;
+        let ranges = self.state.merged_range_tombstones()?;
+        Ok(VisibleCursor::new(sources, self.sequence(), ranges, Bounds::all()))
     }
 }
 

@@ -184,6 +184,31 @@ impl TreeState {
         sources
     }
 
+    /// Cursors over the components with an entry at or above `since`: memtables, and of each sorted run the sstables that may
+    /// have one.
+    pub(in crate::store) fn sources_since(
+        &self,
+        since: SequenceNumber,
+        seen_at: SequenceNumber,
+    ) -> Result<Vec<ComponentCursor>> {
+        let is_recent = |largest: SequenceNumber| largest >= since;
+        let memtables =
+            self.memtables().filter(|logged| logged.memtable.largest_sequence().is_some_and(is_recent));
+        let visibility = Visibility::At(seen_at);
+        let mut sources: Vec<ComponentCursor> =
+            memtables.map(|logged| ComponentCursor::from(logged.memtable.cursor(visibility))).collect();
+        for run in self.version.runs().iter().filter(|run| is_recent(run.largest_sequence())) {
+            let recent = run.tables().iter().filter(|table| is_recent(table.meta().largest_sequence));
+            let tables: Vec<_> = recent.cloned().collect();
+            let run = match tables.len() == run.tables().len() {
+                true => run.clone(),
+                false => Arc::new(SortedRun::new(run.level(), run.id(), tables).map_err(Error::internal)?),
+            };
+            sources.push(ComponentCursor::from(RunCursor::new(run, true)));
+        }
+        Ok(sources)
+    }
+
     /// Cursors over the sstables `file_numbers`, the inputs of a compaction, and the number of bytes that they read. Blocks
     /// bypass the cache: each is read once.
     pub(in crate::store) fn input_sources(
