@@ -25,7 +25,8 @@ fn the_newest_records_are_found_in_few_blocks() {
         let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
         let c = db.create_collection("c", options(layout)).unwrap();
         for n in 0..20_000_u32 {
-            c.put(&n.to_be_bytes(), format!(r#"{{"n":{n},"text":"some text of a record"}}"#).as_bytes()).unwrap();
+            c.put(&n.to_be_bytes(), format!(r#"{{"n":{n},"text":"some text of a record"}}"#).as_bytes())
+                .unwrap();
             if n % 2_000 == 1_999 {
                 db.flush().unwrap();
             }
@@ -72,7 +73,8 @@ fn the_newest_records_are_exact_after_random_writes() {
                     let end = format!("key{:03}", rng.below(300)).into_bytes();
                     if key < end {
                         c.delete_range(key.clone()..end.clone()).unwrap();
-                        model.retain(|known, _| !(key..end.clone()).contains(known));
+                        let range = key..end;
+                        model.retain(|known, _| !range.contains(known));
                     }
                 }
                 36..=37 => db.flush().unwrap(),

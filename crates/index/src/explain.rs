@@ -3,13 +3,15 @@
 use std::fmt;
 
 use bolide_table::ReadCounters;
+use serde::Serialize;
 
 use crate::costs::{CostCounters, IndexCosts};
 use crate::cursor_token::CursorToken;
+use crate::explain_json::{ReadCounterFields, costs_by_kind, optional_text};
 use crate::fetch::FetchCosts;
 
 /// An alternative of the planner.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Alternative {
     /// The indexes, intersected if there are several; empty for a scan.
@@ -35,7 +37,7 @@ impl fmt::Display for Alternative {
 }
 
 /// The execution report of the lookup driver for one query.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explain {
     /// The index used; `None` for a scan of the table. For an intersection the first index.
@@ -88,13 +90,16 @@ pub struct Explain {
     /// Costs of fetching records.
     pub fetch: FetchCosts,
     /// What the indexes read, one for each kind that counts it.
+    #[serde(serialize_with = "costs_by_kind")]
     pub index_costs: Vec<IndexCosts>,
     /// Answers.
     pub answers: u64,
     /// The token for a further query; set if further answers may exist, because of the limit or because the receiver
     /// stopped.
+    #[serde(serialize_with = "optional_text")]
     pub next: Option<CursorToken>,
     /// Reads from sstables for the query, by all threads that executed it.
+    #[serde(with = "ReadCounterFields")]
     pub reads: ReadCounters,
     /// Nanoseconds for planning. Measured only with a clock, as the next four.
     pub plan_nanos: u64,
@@ -159,6 +164,20 @@ impl Explain {
 }
 
 /// For human readers: one property per line.
+impl Explain {
+    /// The report as a JSON object, with a member for each field of this type. A cursor token is its text.
+    ///
+    /// ```
+    /// let json = bolide_index::Explain::default().to_json();
+    /// assert_eq!(json["fetch"]["exact"], 0);
+    /// assert!(json["index"].is_null());
+    /// ```
+    pub fn to_json(&self) -> serde_json::Value {
+        // Numbers, texts and maps with texts as keys: nothing that JSON cannot contain.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.index {
@@ -242,5 +261,34 @@ impl fmt::Display for Explain {
             micros(self.fetch_nanos),
             micros(self.check_nanos)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{EmbeddedCosts, NextCosts, PsCosts};
+
+    #[test]
+    fn all_counters_are_in_the_json() {
+        let mut explain = Explain { index: Some("by_n".to_owned()), answers: 3, ..Explain::default() };
+        explain.fetch.exact = 5;
+        explain.fetch.by_helpers = 2;
+        explain.reads.filters_skipped = 4;
+        explain.add_costs(IndexCosts::of(&PsCosts { keys: 9, ..PsCosts::default() }));
+        explain.add_costs(IndexCosts::of(&EmbeddedCosts { bloom_hits: 8, ..EmbeddedCosts::default() }));
+        explain.add_costs(IndexCosts::of(&NextCosts { false_positives: 6, ..NextCosts::default() }));
+        explain.add_costs(IndexCosts::of(&PsCosts { keys: 1, flagged: 2, ..PsCosts::default() }));
+        assert_eq!(explain.costs_of::<PsCosts>(), PsCosts { keys: 10, flagged: 2, ..PsCosts::default() });
+        let json = explain.to_json();
+        let costs = &json["index_costs"];
+        assert_eq!((&json["index"], &json["answers"]), (&json!("by_n"), &json!(3)));
+        assert_eq!((&json["fetch"]["exact"], &json["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
+        assert_eq!((&json["reads"]["filters_skipped"], &costs["ps-tree"]["keys"]), (&json!(4), &json!(10)));
+        assert_eq!(costs["embedded"]["bloom_hits"], json!(8));
+        assert_eq!(costs["next"]["false_positives"], json!(6));
+        assert!(json["next"].is_null() && json["alternatives"] == json!([]), "{json}");
     }
 }

@@ -235,7 +235,7 @@ mod tests {
             let ends = |mark: &str| {
                 text.lines().find(|line| line.contains(mark)).map(|line| line.trim_end().width())
             };
-            assert!(ends("…").is_some_and(|end| end + 2 >= width.min(MAX_CELL)), "{width}\n{text}");
+            assert!(ends("…").is_some_and(|end| end + 3 >= width.min(MAX_CELL)), "{width}\n{text}");
         }
         assert_eq!(shorten("東京都", 5), "東京…");
         assert_eq!(shorten("東京都", 4), "東…");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Counters of the fetches of one query.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct FetchCosts {
     /// True if components could be skipped because of their sequence numbers.
