@@ -188,7 +188,7 @@ fn a_query_uses_another_plan_until_the_index_fits() {
     fill(&db, 0..60_000).unwrap();
     db.create_collection("d", CollectionOptions::json().index("group".parse().unwrap())).unwrap();
     let d = db.collection("d").unwrap();
-    (0..60_000).for_each(|number| _ = d.put(&key(number), &record(number % 50, number)).unwrap());
+    (0..60_000).for_each(|number| d.put(&key(number), &record(number % 50, number)).unwrap());
     let region = region_bytes(&db) / 2;
     drop((c, d));
     db.close().unwrap();

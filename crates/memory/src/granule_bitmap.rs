@@ -20,6 +20,11 @@ impl GranuleBitmap {
         Self { used: Box::new([0; WORDS]), free: GRANULES, from: 0 }
     }
 
+    /// The number of used granules.
+    pub(crate) fn used(&self) -> usize {
+        GRANULES - self.free
+    }
+
     /// True if no granule is used.
     pub(crate) fn is_empty(&self) -> bool {
         self.free == GRANULES

@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::mem::{align_of, size_of};
 use std::ops::Deref;
@@ -236,9 +237,37 @@ impl CacheMemory {
         SharedBytes { header, len }
     }
 
+    /// The slab of `bytes`, if they are in one of these and have no other reference.
+    pub fn slab_of_unshared(self: &Arc<Self>, bytes: &SharedBytes) -> Option<u32> {
+        let header = bytes.header();
+        let is_unshared = header.references.load(Ordering::Relaxed) == 1;
+        header.owner.as_ref().filter(|owner| is_unshared && Arc::ptr_eq(owner, self)).map(|_| header.slab)
+    }
+
+    /// The slabs with the fewest bytes whose removal returns `bytes` bytes to the system, as far as there are as many. Only
+    /// slabs without bytes beside `removable` ones, by slab. Cost: visits the slabs.
+    pub fn emptiest_slabs(&self, bytes: u64, removable: &HashMap<u32, usize>) -> HashSet<u32> {
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(LARGE_PAGE_BYTES);
+        let slabs = self.slabs.lock();
+        let can_be_empty = |(number, used): &(u32, usize)| removable.get(number) == Some(used);
+        let mut slabs: Vec<(u32, usize)> = slabs.used_bytes().filter(can_be_empty).collect();
+        slabs.sort_unstable_by_key(|&(_, used)| used);
+        slabs.into_iter().take(wanted).map(|(number, _)| number).collect()
+    }
+
+    /// Bytes of slabs that no shared bytes take: memory nevertheless.
+    pub fn unused_bytes(&self) -> u64 {
+        self.slabs.lock().free_bytes() as u64
+    }
+
+    /// Returns an empty slab that is retained to the system.
+    pub fn release_empty_slab(&self) {
+        let empty = self.slabs.lock().take_empty();
+        drop(empty);
+    }
+
     /// Size of all slabs, in bytes.
-    #[cfg(test)]
-    fn slab_bytes(&self) -> usize {
+    pub fn slab_bytes(&self) -> usize {
         self.slabs.lock().bytes()
     }
 }

@@ -88,6 +88,25 @@ impl Slabs {
         self.count * LARGE_PAGE_BYTES
     }
 
+    /// The number and the used bytes of each slab.
+    pub(crate) fn used_bytes(&self) -> impl Iterator<Item = (u32, usize)> {
+        let used = |slab: &Slab| slab.granules.used() * GRANULE_BYTES;
+        (0..).zip(&self.slabs).filter_map(move |(number, slab)| Some((number, used(slab.as_ref()?))))
+    }
+
+    /// Bytes of slabs that no piece takes.
+    pub(crate) fn free_bytes(&self) -> usize {
+        (self.count * GRANULES - self.used) * GRANULE_BYTES
+    }
+
+    /// Removes the retained empty slab; the caller drops it outside of its locks.
+    pub(crate) fn take_empty(&mut self) -> Option<Slab> {
+        let is_empty = |slab: &Option<Slab>| slab.as_ref().is_some_and(|slab| slab.granules.is_empty());
+        let number = self.slabs.iter().position(is_empty)?;
+        self.empty -= 1;
+        self.remove(number as u32)
+    }
+
     /// True if there are fewer than two slabs, or the existing ones are full enough.
     fn may_grow(&self) -> bool {
         self.count < 2 || self.used >= self.count * GRANULES / 8 * self.full_eighths

@@ -26,6 +26,11 @@
 //! of the blocks: within half a point of `quick_cache` 0.7. A random read of 2 M cached records takes 1.1 µs instead of
 //! 1.4 µs with `quick_cache`.
 //!
+//! # Memory
+//! Blocks lie in slabs of 2 MiB ([`CacheMemory`]). Evictions in the order of the queues leave holes everywhere and free no slab.
+//! So a cache that releases memory evicts the blocks of its emptiest slabs first, until its slabs fit into the new capacity.
+//! Slabs with blocks that readers pin stay; they are reported as long as they exist.
+//!
 //! # Locks
 //!
 //! A hit holds the lock of its slot for the duration of one reference count increment. An insertion takes the lock of the
@@ -33,7 +38,7 @@
 
 mod table_blocks;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -66,6 +71,16 @@ impl CachedBlock {
             Self::Meta(payload) => payload.bytes.memory_bytes(),
         };
         (bytes + OVERHEAD_BYTES) as u64
+    }
+
+    /// The slab of the block and its bytes there, unless a reader pins it.
+    fn unpinned_in_slab(&self, memory: &Arc<CacheMemory>) -> Option<(u32, usize)> {
+        let bytes = match self {
+            Self::Data(block) => block.bytes(),
+            Self::Index(_) => return None,
+            Self::Meta(payload) => &payload.bytes,
+        };
+        Some((memory.slab_of_unshared(bytes)?, bytes.memory_bytes()))
     }
 
     /// The memory address of the block.
@@ -336,7 +351,7 @@ fn ghost_of(key: u64, places: usize) -> (usize, u32) {
 pub struct BlockCache {
     slots: Slots,
     queues: Mutex<Queues>,
-    /// At most `max_capacity_bytes`; less while the memory budget is short. Changed under the lock of the queues.
+    /// At most `max_capacity_bytes`; less while the memory budget is short.
     capacity_bytes: AtomicU64,
     max_capacity_bytes: u64,
     /// The memory of the blocks.
@@ -423,6 +438,48 @@ impl BlockCache {
         }
     }
 
+    /// The capacity; or the memory, as long as that is more.
+    fn reserved_bytes(&self) -> u64 {
+        self.capacity_bytes().max(self.memory_bytes())
+    }
+
+    /// The memory of the cached blocks and of the holes between them.
+    fn memory_bytes(&self) -> u64 {
+        let used = self.queues.lock().used_bytes();
+        // Blocks that readers pin are in slabs, but not in the queues.
+        (used + self.memory.unused_bytes()).max(self.memory.slab_bytes() as u64)
+    }
+
+    /// Returns slabs to the system until the memory is within the capacity. Cost: visits all blocks.
+    fn release_slabs(&self) {
+        self.memory.release_empty_slab();
+        let excess = self.memory_bytes().saturating_sub(self.capacity_bytes());
+        if excess == 0 {
+            return;
+        }
+        let mut left = Vec::new();
+        let mut queues = self.queues.lock();
+        let mut blocks: Vec<(Queued, u32)> = Vec::new();
+        let mut removable: HashMap<u32, usize> = HashMap::new();
+        for &queued in queues.small.iter().chain(&queues.main) {
+            let Some(slot) = self.slots.get(queued.slot) else { continue };
+            let block = slot.block.lock();
+            if let Some((slab, bytes)) = block.as_ref().and_then(|block| block.unpinned_in_slab(&self.memory))
+            {
+                *removable.entry(slab).or_default() += bytes;
+                blocks.push((queued, slab));
+            }
+        }
+        let emptied = self.memory.emptiest_slabs(excess, &removable);
+        for (Queued { slot, key }, _) in blocks.into_iter().filter(|(_, slab)| emptied.contains(slab)) {
+            queues.remove(&self.slots, slot, key, &mut left);
+        }
+        queues.sweep(&self.slots);
+        drop(queues);
+        drop(left);
+        self.memory.release_empty_slab();
+    }
+
     /// Removes all blocks. A reader that pins one keeps it alive.
     pub fn clear(&self) {
         let mut left = Vec::new();
@@ -471,18 +528,23 @@ const MIN_CAPACITY_DIVISOR: u64 = 16;
 
 impl ReclaimableMemory for BlockCache {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {
-        let size = MemorySize { used: self.queues.lock().used_bytes(), reserved: self.capacity_bytes() };
+        let size = MemorySize { used: self.memory_bytes(), reserved: self.reserved_bytes() };
         report(MemoryUse::BlockCache, size);
     }
 
     fn release(&self, bytes: u64) -> u64 {
         let min = self.max_capacity_bytes / MIN_CAPACITY_DIVISOR;
-        let before = self.set_capacity(|capacity| capacity.saturating_sub(bytes).max(min.min(capacity)));
-        before - self.capacity_bytes().min(before)
+        let before = self.reserved_bytes();
+        // First the slabs, so that what remains in them is not evicted too.
+        let lowered = before.saturating_sub(bytes).max(min);
+        self.capacity_bytes.fetch_min(lowered, Ordering::Relaxed);
+        self.release_slabs();
+        self.set_capacity(|capacity| capacity);
+        before.saturating_sub(self.reserved_bytes())
     }
 
     fn releasable(&self) -> u64 {
-        self.capacity_bytes().saturating_sub(self.max_capacity_bytes / MIN_CAPACITY_DIVISOR)
+        self.reserved_bytes().saturating_sub(self.max_capacity_bytes / MIN_CAPACITY_DIVISOR)
     }
 
     fn regain(&self, bytes: u64) -> u64 {

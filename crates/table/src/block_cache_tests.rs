@@ -237,3 +237,51 @@ fn a_cache_shrinks_while_the_budget_is_short_and_recovers() {
     (0..300).for_each(|number| table.insert(number, block(number, 1000)));
     assert!(cache.stats().used_bytes > 150_000);
 }
+
+/// Memory that is released was allocated: the slabs shrink with the capacity.
+#[test]
+fn a_cache_that_releases_memory_returns_slabs() {
+    const CAPACITY: u64 = 64 << 20;
+    let cache = BlockCache::new(CAPACITY);
+    let table = TableBlocks::new(Arc::clone(&cache), 20_000);
+    let in_slab = |number: u64| {
+        let CachedBlock::Data(found) = block(number, 4_000) else { panic!("a data block") };
+        let mut bytes = cache.block_memory().zeroed(found.bytes().len());
+        bytes.get_mut().unwrap().copy_from_slice(found.bytes());
+        let len = bytes.len() - PADDING;
+        CachedBlock::Data(Block::new(Payload { bytes, len }).unwrap())
+    };
+    for number in 0..20_000 {
+        table.insert(number, in_slab(number.into()));
+    }
+    let memory = || cache.memory.slab_bytes() as u64;
+    let reported = || {
+        let mut reserved = 0;
+        cache.report(&mut |_, size| reserved += size.reserved);
+        reserved
+    };
+    assert!(memory() > CAPACITY / 2, "{}", memory());
+    // Pinned by a reader: its slab stays, and is reported.
+    let pinned = (0..20_000).rev().find_map(|number| table.get(number)).unwrap();
+    let (mut released, mut step) = (0, 0);
+    while reported() > 8 << 20 {
+        // From a fourth of a slab to two slabs.
+        let (before, bytes) = (reported(), 1 << (19 + step % 4));
+        step += 1;
+        let freed = cache.release(bytes);
+        assert_eq!(before - reported(), freed);
+        assert!(freed > 0 && memory() <= reported(), "{} of {}", memory(), reported());
+        released += freed;
+    }
+    assert!(released >= CAPACITY - (9 << 20) && memory() <= 8 << 20, "{} bytes remain", memory());
+    assert!(cache.stats().used_bytes <= 8 << 20 && cache.stats().blocks > 100, "{:?}", cache.stats());
+    let found = (0..20_000).filter(|&number| is_block(table.get(number), number.into())).count() as u64;
+    assert_eq!(found, cache.stats().blocks);
+    drop(pinned);
+    let lowered = cache.capacity_bytes();
+    assert_eq!(cache.regain(CAPACITY), CAPACITY - lowered);
+    for number in 0..20_000 {
+        table.insert(number, in_slab(number.into()));
+    }
+    assert!(memory() > CAPACITY / 2);
+}

@@ -15,9 +15,9 @@ use crate::source::ReadSource;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
+use super::access_path::AccessPath;
 use super::covered::{CoveredAttributes, EntryCheck};
 use super::per_value::PerValue;
-use super::plan::AccessPath;
 use super::progress::AnswerProgress;
 use super::window::CandidateWindow;
 use super::{Lookup, LookupOptions, RecordRef};

@@ -20,6 +20,7 @@
 //!
 //! Nothing is allocated per candidate.
 
+mod access_path;
 mod covered;
 mod emit;
 mod estimate;

@@ -13,9 +13,10 @@ use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
 
 use super::Lookup;
+use super::access_path::AccessPath;
 use super::execution::Execution;
 use super::intersect::{FilteredCursor, MergeCursor, SequenceSet, SetReads};
-use super::plan::{AccessPath, LookupPlan};
+use super::plan::LookupPlan;
 use super::progress::AnswerProgress;
 use super::union::{OpenMember, UnionCursor};
 

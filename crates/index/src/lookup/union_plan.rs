@@ -11,7 +11,7 @@ use crate::secondary_index::SecondaryIndex;
 use crate::source::ReadSource;
 
 use super::Lookup;
-use super::plan::{AccessPath, PathMember};
+use super::access_path::{AccessPath, PathMember};
 
 impl<'a, S: ReadSource> Lookup<'a, S> {
     /// Adds a path for each term that the indexes with `is_allowed` names can serve.

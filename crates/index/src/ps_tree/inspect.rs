@@ -185,6 +185,11 @@ impl PsTree {
         [Some(&self.heap), Some(&self.page_heap), self.skeys.own_records()].into_iter().flatten()
     }
 
+    /// The maximum bytes of a page.
+    pub(crate) fn max_page_bytes(&self) -> usize {
+        self.sizes.page_bytes
+    }
+
     /// Numbers of secondary keys and entries: the stored counts plus the changes since the tree was opened. After a power cut
     /// both may lack what a region in place received after the stored counts.
     pub fn counts(&self) -> (u64, u64) {

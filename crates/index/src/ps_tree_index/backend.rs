@@ -32,10 +32,14 @@ const MIN_CLOSING_PAGES: u64 = 16;
 const OBSOLETE_PERCENT: u64 = 20;
 const OBSOLETE_PERCENT_WHEN_IDLE: u64 = 5;
 
-/// Space reserved for the pages that a batch splits, whatever its size.
+/// Space reserved for what a batch splits, whatever its size: nodes from a leaf to the root, pieces of the heaps.
 const MIN_RESERVED_BYTES: usize = 256 << 10;
-/// Space reserved per write of a batch: a larger page for its key, and a leaf split into two.
-const RESERVED_BYTES_PER_WRITE: usize = 2 << 10;
+/// Space reserved per write of a batch beside the pages of its key: a leaf split into two, the record, the version, the headers
+/// and the rounding of pages.
+const RESERVED_BYTES_PER_WRITE: usize = 4 << 10;
+/// Memory that a write is likely to take, beside twice its bytes: several times the average, since a page that is rewritten is
+/// free only later.
+const LIKELY_BYTES_PER_WRITE: usize = 512;
 
 /// The backend of an index: its region, the structures in it, and the files that it is written to.
 ///
@@ -321,8 +325,11 @@ impl PsTreeBackend {
 
 impl ExternalTree for PsTreeBackend {
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
-        let wanted = MIN_RESERVED_BYTES + writes * RESERVED_BYTES_PER_WRITE + 2 * bytes;
-        self.region.writer().reserve(wanted as u64)
+        // A rewrite that seals copies a full page into a new head page and into sealed ones, of as many bytes together.
+        let per_write = 3 * self.tree.max_page_bytes() + RESERVED_BYTES_PER_WRITE;
+        let most = writes.saturating_mul(per_write).saturating_add(MIN_RESERVED_BYTES + 2 * bytes);
+        let likely = writes.saturating_mul(LIKELY_BYTES_PER_WRITE).saturating_add(2 * bytes);
+        self.region.writer().reserve_with_memory(most as u64, likely as u64)
     }
 
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {

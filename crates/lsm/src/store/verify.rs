@@ -82,11 +82,8 @@ impl Store {
                     }
                 }
             }
-            let verified = match tree.deferral.get() {
-                Some(deferral) if tree.backend().is_lsm() => deferral.verify(&self.inner),
-                _ => tree.backend().verify(),
-            };
-            match verified {
+            let deferred = tree.deferral.get().and_then(|deferral| deferral.verify(&self.inner));
+            match deferred.unwrap_or_else(|| tree.backend().verify()) {
                 Ok((files, bytes)) => {
                     sum.external_files += files;
                     sum.external_file_bytes += bytes;

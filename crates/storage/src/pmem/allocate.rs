@@ -82,11 +82,22 @@ impl RegionWriter<'_> {
     /// # Errors
     /// `NoSpace` at the region's limit, or if the file, the system or the memory budget has no space.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
+        self.reserve_with_memory(bytes, 0)
+    }
+
+    /// As [`reserve`](Self::reserve) for at most `bytes` bytes, of which `likely` are likely to be allocated. The memory budget
+    /// grants those that do not fit into free space, and counts them from now on. What is allocated beyond them is counted too,
+    /// but not refused.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_with_memory(&self, bytes: u64, likely: u64) -> Result<()> {
         // Each extent has a head, and may have a tail that is too short.
         let usable = (EXTENT_BYTES - 2 * PAGE_BYTES - MAX_RESERVED_BYTES) as u64;
         let mut space = self.region().space.lock();
         if space.free.free_bytes() < bytes || self.region().memory.is_ahead() {
-            self.region().memory.request_through(MemoryCount::step_behind(space.next))?;
+            let fresh = likely.saturating_sub(space.free.free_bytes());
+            self.region().memory.request_through(MemoryCount::step_behind(space.next, fresh))?;
         }
         loop {
             let whole = self.region().table.len().saturating_sub(extent_of(space.next) + 1) as u64;

@@ -66,9 +66,9 @@ impl MemoryCount {
         self.holder.as_ref().is_none_or(|holder| holder.request(bytes).is_ok())
     }
 
-    /// The space of a small step behind `at`.
-    pub(super) fn step_behind(at: Place) -> Place {
-        at + SMALL_STEP_BYTES
+    /// The space of `bytes` bytes behind `at`, of a small step at least.
+    pub(super) fn step_behind(at: Place, bytes: u64) -> Place {
+        at.saturating_add(bytes.max(SMALL_STEP_BYTES))
     }
 }
 
@@ -125,6 +125,25 @@ mod tests {
         assert!(holder.bytes() >= region.stats().high_water_bytes && budget.free_bytes() == 0);
         drop(writer);
         drop(region);
+    }
+
+    /// A batch is refused before it is logged, not during its allocations.
+    #[test]
+    fn the_memory_of_a_whole_reservation_is_requested() {
+        let (_budget, holder, options) = counted(2 << 20);
+        let region = Region::in_memory(options).unwrap();
+        let writer = region.writer();
+        assert_eq!(
+            writer.reserve_with_memory(3 << 20, 3 << 20).unwrap_err().kind(),
+            bolide_base::ErrorKind::NoSpace
+        );
+        let before = holder.bytes();
+        assert!(before <= 2 * SMALL_STEP_BYTES, "{before}");
+        writer.reserve_with_memory(3 << 20, 1 << 20).unwrap();
+        let reserved = holder.bytes();
+        assert!(reserved >= 1 << 20);
+        (0..16).for_each(|_| _ = writer.allocate(64 << 10).unwrap());
+        assert!(holder.bytes() <= reserved + MAX_STEP_BYTES && !region.memory.is_ahead());
     }
 
     #[test]

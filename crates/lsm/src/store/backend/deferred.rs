@@ -185,21 +185,23 @@ impl Deferral {
         })
     }
 
-    /// As [`ExternalTreeOpener::verify`], unless the external tree is set.
-    pub(in crate::store) fn verify(&self, store: &StoreInner) -> Result<(u64, u64)> {
-        // Files of the root are not removed meanwhile: only a checkpoint of the external tree replaces it.
-        let _opening = self.opening.lock();
-        if self.is_attached.load(Ordering::Acquire) {
-            return Ok((0, 0));
-        }
+    /// As [`ExternalTreeOpener::verify`]; `None` if the external tree is set, or was set meanwhile. Openings do not wait for it.
+    pub(in crate::store) fn verify(&self, store: &StoreInner) -> Option<Result<(u64, u64)>> {
         let root = store.files.versions.lock().external_root(self.tree);
-        let verified = root.map_or(Ok((0, 0)), |root| self.opener.verify(&root));
-        if let Err(error) = &verified
-            && is_damage(error)
-        {
-            let _ = self.damage.set(error.clone());
+        if self.is_attached.load(Ordering::Acquire) {
+            return None;
         }
-        verified
+        let verified = root.as_ref().map_or(Ok((0, 0)), |root| self.opener.verify(root));
+        if let Err(error) = &verified {
+            // The first checkpoint after an opening, or a drop of the tree, removes the files that were read.
+            if store.files.versions.lock().external_root(self.tree) != root {
+                return None;
+            }
+            if is_damage(error) {
+                let _ = self.damage.set(error.clone());
+            }
+        }
+        Some(verified)
     }
 }
 
