@@ -218,7 +218,7 @@ fn sums_of_integers_are_exact() {
 }
 
 #[test]
-fn a_named_index_that_cannot_serve_a_query_says_why() {
+fn a_named_index_that_cannot_serve_a_query_is_an_error_with_the_reason() {
     let db = database();
     let c = collection(&db, &["rare", "rect(a)"]);
     fill(&c, 10);

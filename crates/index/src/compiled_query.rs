@@ -37,7 +37,7 @@ pub struct CompiledQuery<'q> {
     pub(crate) select: Vec<ValueSlot>,
     selected: &'q [AttributePath],
     /// The paths whose parts replace the records of answers.
-    pub(crate) parts: Option<&'q [AttributePath]>,
+    pub(crate) selected_parts: Option<&'q [AttributePath]>,
 }
 
 /// A buffer for the order value of one record.
@@ -111,7 +111,7 @@ impl<'q> CompiledQuery<'q> {
             after: query.token(),
             select,
             selected,
-            parts: has_parts.then(|| query.selected()),
+            selected_parts: has_parts.then(|| query.selected()),
         })
     }
 

@@ -31,7 +31,7 @@ pub fn record_parts(record: &[u8], paths: &[AttributePath]) -> Vec<u8> {
 pub(crate) fn write_parts(record: &[u8], paths: &[AttributePath], out: &mut Vec<u8>) {
     out.clear();
     out.push(b'{');
-    let fields = std::str::from_utf8(record).ok().and_then(Fields::parse).unwrap_or_default();
+    let fields = std::str::from_utf8(record).ok().and_then(RecordFields::parse).unwrap_or_default();
     for path in paths {
         let Some(part) = part_of(&fields, path) else { continue };
         if out.len() > 1 {
@@ -45,7 +45,7 @@ pub(crate) fn write_parts(record: &[u8], paths: &[AttributePath], out: &mut Vec<
 }
 
 /// The part of an object at `path`.
-fn part_of(fields: &Fields<'_>, path: &AttributePath) -> Option<String> {
+fn part_of(fields: &RecordFields<'_>, path: &AttributePath) -> Option<String> {
     let parts_at = |steps: &[PathStep]| {
         let mut parts = Vec::new();
         fields.collect(steps, &mut parts);
@@ -62,12 +62,12 @@ fn part_of(fields: &Fields<'_>, path: &AttributePath) -> Option<String> {
 
 /// The fields of an object in their order, each with its value as text.
 #[derive(Default)]
-struct Fields<'r>(Vec<(String, &'r str)>);
+struct RecordFields<'r>(Vec<(String, &'r str)>);
 
-impl<'r> Fields<'r> {
+impl<'r> RecordFields<'r> {
     fn parse(text: &'r str) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let fields = deserializer.deserialize_map(FieldVisitor).ok()?;
+        let fields = deserializer.deserialize_map(RecordFieldVisitor).ok()?;
         deserializer.end().ok().map(|()| fields)
     }
 
@@ -85,7 +85,7 @@ fn collect_value<'r>(text: &'r str, steps: &[PathStep], parts: &mut Vec<&'r str>
     match steps.split_first() {
         None => parts.push(text),
         Some((PathStep::Field(_), _)) if text.starts_with('{') => {
-            if let Some(fields) = Fields::parse(text) {
+            if let Some(fields) = RecordFields::parse(text) {
                 fields.collect(steps, parts);
             }
         }
@@ -97,10 +97,10 @@ fn collect_value<'r>(text: &'r str, steps: &[PathStep], parts: &mut Vec<&'r str>
     }
 }
 
-struct FieldVisitor;
+struct RecordFieldVisitor;
 
-impl<'de> Visitor<'de> for FieldVisitor {
-    type Value = Fields<'de>;
+impl<'de> Visitor<'de> for RecordFieldVisitor {
+    type Value = RecordFields<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for FieldVisitor {
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
             fields.push((name, value.get()));
         }
-        Ok(Fields(fields))
+        Ok(RecordFields(fields))
     }
 }
 

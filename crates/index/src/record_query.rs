@@ -95,7 +95,7 @@ impl<'q> RecordQuery<'q> {
 
     /// The parts of `record` that the query selects; `None` if it selects none.
     pub fn parts(&self, record: &[u8]) -> Option<Vec<u8>> {
-        self.compiled.parts.map(|paths| record_parts(record, paths))
+        self.compiled.selected_parts.map(|paths| record_parts(record, paths))
     }
 
     /// Whether the place of a record among the answers depends on its attributes.

@@ -34,7 +34,7 @@ impl<S: ReadSource> Execution<'_, S> {
         let record = match self.query.projection {
             Projection::Count => return None,
             Projection::Keys => None,
-            Projection::Records => match (record, self.query.parts) {
+            Projection::Records => match (record, self.query.selected_parts) {
                 (Some(record), Some(paths)) => {
                     write_parts(&record, paths, &mut self.parts);
                     Some(RowRecord::Borrowed(&self.parts))
