@@ -84,6 +84,22 @@ impl Column {
         &self.source
     }
 
+    /// The name of the type, as [`parse`](Self::parse) takes it.
+    ///
+    /// ```
+    /// assert_eq!(bolide_arrow::Column::parse("tags", "list<string>")?.type_name(), "list<string>");
+    /// # Ok::<(), bolide_arrow::ConversionError>(())
+    /// ```
+    pub fn type_name(&self) -> String {
+        match &self.source {
+            ColumnSource::TextKey => "string".to_owned(),
+            ColumnSource::IntKey | ColumnSource::Sequence => "int64".to_owned(),
+            ColumnSource::BinaryKey => "binary".to_owned(),
+            ColumnSource::Record => "json".to_owned(),
+            ColumnSource::Path(_, column_type) => column_type.to_string(),
+        }
+    }
+
     /// The field in Arrow.
     pub fn field(&self) -> Field {
         let (data_type, nullable) = match &self.source {

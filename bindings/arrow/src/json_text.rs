@@ -49,7 +49,13 @@ fn hex(rest: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 /// Appends `text` as a string of JSON, with its quotes.
-pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
+///
+/// ```
+/// let mut json = Vec::new();
+/// bolide_arrow::write_json_string("a\n", &mut json);
+/// assert_eq!(json, br#""a\n""#);
+/// ```
+pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
     let mut start = 0;

@@ -36,6 +36,7 @@ pub use conversion_error::ConversionError;
 pub use decoder::{BatchLimits, RecordDecoder, RecordKey};
 pub use encoder::{EncodedKey, RecordEncoder};
 pub use inference::{InferenceLimits, SchemaInference};
+pub use json_text::write_string as write_json_string;
 
 /// The result of a conversion.
 pub type Result<T> = std::result::Result<T, ConversionError>;

@@ -1,0 +1,78 @@
+//! Bolide for Python: the native module `bolide._bolide`. The package `bolide` exports it.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`session`] | an open database and the engine objects that close with it; forks |
+//! | [`errors`] | errors of the engine as exceptions; work without the lock of the interpreter |
+//! | [`keys`], [`json_writer`], [`json_reader`] | keys and records as objects of Python |
+//! | [`filter`], [`query`] | filters and queries |
+//! | [`db`], [`collection`], [`batch`], [`snapshot`], [`transaction`] | the objects of the same names |
+//! | [`collection_writes`], [`collection_queries`], [`collection_indexes`] | the methods of a collection |
+//! | [`answers`], [`records`] | iterators over answers and records |
+//! | [`index`], [`reports`] | indexes; checks, advice and statistics |
+//! | [`table`], [`import`] | Arrow streams out and in |
+//!
+//! # Locks
+//! An engine object is in a slot with a lock of its own, so that closing the database can take it. No thread requests the lock
+//! of the interpreter while it holds one of these for itself, and no thread waits for one of these while it holds the
+//! lock of the interpreter: so they cannot wait for each other.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod batch;
+mod collection;
+mod collection_indexes;
+mod collection_queries;
+mod collection_writes;
+mod db;
+mod errors;
+mod filter;
+mod import;
+mod index;
+mod json_reader;
+mod json_writer;
+mod keys;
+mod query;
+mod records;
+mod reports;
+mod session;
+mod settings;
+mod snapshot;
+mod table;
+mod transaction;
+
+use pyo3::prelude::*;
+
+/// The native module.
+#[pymodule]
+fn _bolide(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<db::PyDb>()?;
+    module.add_class::<collection::PyCollection>()?;
+    module.add_class::<batch::PyBatch>()?;
+    module.add_class::<snapshot::PySnapshot>()?;
+    module.add_class::<transaction::PyTransaction>()?;
+    module.add_class::<transaction::PySavepoint>()?;
+    module.add_class::<filter::PyFilter>()?;
+    module.add_class::<filter::PyAttribute>()?;
+    module.add_class::<answers::PyAnswer>()?;
+    module.add_class::<answers::PyAnswers>()?;
+    module.add_class::<answers::PyExplain>()?;
+    module.add_class::<records::PyRecords>()?;
+    module.add_class::<index::PyIndex>()?;
+    module.add_class::<index::PyIndexBuild>()?;
+    module.add_class::<index::PyBuildProgress>()?;
+    module.add_class::<reports::PyCheckReport>()?;
+    module.add_class::<reports::PyAdvice>()?;
+    module.add_class::<reports::PyEstimate>()?;
+    module.add_class::<reports::PySummary>()?;
+    module.add_class::<reports::PyBulkProgress>()?;
+    module.add_class::<table::PyArrowTable>()?;
+    module.add_class::<collection_writes::PyDelete>()?;
+    module.add("DELETE", Py::new(module.py(), collection_writes::PyDelete)?)?;
+    db::add_functions(module)?;
+    filter::add_functions(module)?;
+    module.add_function(wrap_pyfunction!(session::note_fork, module)?)?;
+    Ok(())
+}
