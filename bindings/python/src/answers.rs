@@ -195,9 +195,17 @@ impl PyAnswers {
         }
     }
 
-    pub(crate) fn pulled(shape: AnswerShape, session: &Arc<Session>, cursor: AnswerCursor) -> Self {
+    /// Pulls the first answers: a short query holds its snapshot no longer.
+    pub(crate) fn pulled(
+        py: Python<'_>,
+        shape: AnswerShape,
+        session: &Arc<Session>,
+        cursor: AnswerCursor,
+    ) -> PyResult<Self> {
         let source = AnswerSource::Cursor(Exclusive::new(session, cursor));
-        Self { shape: Arc::new(shape), source, read: Mutex::default() }
+        let answers = Self { shape: Arc::new(shape), source, read: Mutex::default() };
+        answers.pull(py)?;
+        Ok(answers)
     }
 
     fn next(&self, py: Python<'_>) -> PyResult<Option<PyAnswer>> {

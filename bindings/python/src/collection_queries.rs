@@ -83,7 +83,7 @@ impl PyCollection {
             return Ok(PyAnswers::complete(shape, found, outcome));
         }
         let cursor = detached(py, || collection.answers(&query, &options))?;
-        Ok(PyAnswers::pulled(shape, self.session(), cursor))
+        PyAnswers::pulled(py, shape, self.session(), cursor)
     }
 
     /// How many records satisfy a filter and all equalities; without any, the number of records.

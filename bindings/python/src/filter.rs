@@ -210,7 +210,7 @@ fn ge(path: &str, value: &Bound<'_, PyAny>) -> PyResult<PyFilter> {
 /// One value of the attribute is from ``low`` to ``high``. ``include`` names the ends that belong to it: ``"both"``,
 /// ``"low"``, ``"high"`` or ``"neither"``.
 ///
-/// >>> orders.count(bolide.between("total", 10, 20))
+/// >>> orders.count(bolide.between("total", 10, 20, include="low"))
 /// 2
 #[pyfunction]
 #[pyo3(signature = (path, low, high, *, include="both"))]

@@ -141,7 +141,7 @@ impl PyBuildProgress {
 
 /// An index that is built in the background.
 ///
-/// >>> build = orders.create_index("total:composite", background=True)
+/// >>> build = orders.create_index("customer:composite", background=True)
 /// >>> build.wait()
 /// True
 /// >>> build.progress.share

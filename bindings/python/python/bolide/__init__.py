@@ -78,6 +78,7 @@ from bolide._errors import (
     Unsupported,
 )
 from bolide._sql import sql
+from bolide._types import Condition, Key, Record
 
 __all__ = [
     "Advice",
@@ -91,6 +92,7 @@ __all__ = [
     "CheckReport",
     "Closed",
     "Collection",
+    "Condition",
     "Conflict",
     "Corruption",
     "DELETE",
@@ -107,12 +109,14 @@ __all__ = [
     "InternalError",
     "InvalidInput",
     "IoError",
+    "Key",
     "LimitExceeded",
     "Locked",
     "NoSpace",
     "NotFound",
     "Poisoned",
     "ReadOnly",
+    "Record",
     "Records",
     "Savepoint",
     "Snapshot",
