@@ -68,9 +68,9 @@ impl PyCollection {
         let select = select.as_deref();
         let settings = QuerySettings { order, sort, limit, limit_per_value, after, index, select, keys_only };
         let query = query_of(filter, equal, &settings)?;
-        let options = find_options(optional(at)?, measure);
         let used = self.read()?;
         let collection: &Collection = &used;
+        let options = find_options(optional(at)?, measure);
         let shape = Self::answer_shape(collection, select, at.is_some());
         if limit.is_some_and(|limit| limit <= MAX_ANSWERS_AT_ONCE) {
             let mut found = Vec::new();
@@ -101,6 +101,7 @@ impl PyCollection {
     ) -> PyResult<u64> {
         let settings = QuerySettings { index, ..QuerySettings::default() };
         let query = query_of(filter, equal, &settings)?.count();
+        let _use = self.read()?;
         let options = find_options(optional(at)?, false);
         let outcome =
             self.run(py, |collection| collection.visit(&query, &options, |_| Ok(ControlFlow::Continue(()))))?;

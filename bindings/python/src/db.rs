@@ -156,7 +156,8 @@ impl PyDb {
 
     /// A snapshot of all collections as they are now.
     fn snapshot(&self) -> PyResult<PySnapshot> {
-        let snapshot = self.session.db()?.snapshot();
+        let db = self.session.db()?;
+        let snapshot = db.snapshot();
         Ok(PySnapshot { snapshot: Shared::new(&self.session, snapshot) })
     }
 

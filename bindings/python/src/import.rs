@@ -1,5 +1,7 @@
 //! Arrow batches as records.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bolide::key::{self, KeyFormat};
 use bolide::{Collection, Db, WriteBatch, WriteOptions};
 use bolide_arrow::{ConversionError, EncodedKey, RecordEncoder};
@@ -33,6 +35,18 @@ impl From<ImportError> for bolide::Error {
     }
 }
 
+/// Arrow 59 panics on slices of structs within structs (apache/arrow-rs#10835).
+fn unread_slice() -> PyErr {
+    invalid_input(
+        "the Arrow library cannot read this batch; it fails for slices of structs within structs: copy them before, in \
+         pyarrow by table.take(range(table.num_rows))",
+    )
+}
+
+fn read_arrow<T>(read: impl FnOnce() -> T) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(read)).map_err(|_| unread_slice())
+}
+
 /// Puts the rows of all batches of `data`. Returns their number.
 pub(crate) fn import(
     py: Python<'_>,
@@ -41,7 +55,7 @@ pub(crate) fn import(
     key_column: &str,
     options: &WriteOptions,
 ) -> PyResult<u64> {
-    let data: AnyRecordBatch = data.extract()?;
+    let data = read_arrow(|| data.extract::<AnyRecordBatch>())??;
     let mut reader = data.into_reader()?;
     let mut encoder =
         RecordEncoder::new(reader.schema(), key_column).map_err(|error| from_conversion(&error))?;
@@ -51,7 +65,8 @@ pub(crate) fn import(
         let db = collection.session().db()?;
         let used = collection.read()?;
         let (db, collection): (&Db, &Collection) = (&db, &used);
-        let batch = match py.detach(|| reader.next()) {
+        let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
+        let batch = match next.map_err(|_| unread_slice())? {
             None => {
                 if !writes.is_empty() {
                     detached(py, || db.write_with(writes, options))?;

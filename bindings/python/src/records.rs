@@ -138,6 +138,14 @@ impl PyRecords {
     }
 
     fn pull(&self, py: Python<'_>) -> PyResult<()> {
+        match self.pull_once(py) {
+            // Another thread read the end meanwhile.
+            Err(_) if self.read.lock().has_ended => Ok(()),
+            other => other,
+        }
+    }
+
+    fn pull_once(&self, py: Python<'_>) -> PyResult<()> {
         match &self.source {
             RecordSource::Cursor(cursor) => cursor.with(py, |at| {
                 let (mut pulled, has_ended) = at.pull(self.shape.part != RecordPart::Keys)?;
@@ -273,9 +281,14 @@ impl Drop for PyRecords {
 pub(crate) fn warn_about_open(message: &str) {
     let Ok(text) = CString::new(format!("{message}: it held a snapshot until now")) else { return };
     Python::try_attach(|py| {
+        // An object may be collected while an exception is on its way.
+        let raised = PyErr::take(py);
         let category = py.get_type::<PyResourceWarning>();
         if let Err(error) = PyErr::warn(py, &category, &text, 1) {
             error.write_unraisable(py, None);
+        }
+        if let Some(raised) = raised {
+            raised.restore(py);
         }
     });
 }

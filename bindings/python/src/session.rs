@@ -59,12 +59,26 @@ impl Session {
         self.database.read()
     }
 
+    /// Adds an object that was made of another one, which its maker still uses: so closing, which waits for the use, finds
+    /// the member.
     fn add_member(&self, member: Weak<dyn Member>) {
         let mut members = self.members.lock();
         if members.len() == members.capacity() {
             members.retain(|member| member.strong_count() > 0);
         }
         members.push(member);
+    }
+
+    fn close_members(&self) {
+        loop {
+            let members = std::mem::take(&mut *self.members.lock());
+            if members.is_empty() {
+                return;
+            }
+            for member in members.iter().filter_map(Weak::upgrade) {
+                member.close();
+            }
+        }
     }
 
     /// Closes the database and everything that keeps it open. Does nothing the second time.
@@ -76,11 +90,10 @@ impl Session {
             return Ok(());
         }
         detached(py, || {
-            let members = std::mem::take(&mut *self.members.lock());
-            for member in members.iter().filter_map(Weak::upgrade) {
-                member.close();
-            }
+            // New members come from uses that began before. The last one is that of the database.
+            self.close_members();
             let db = self.database.value.write().take();
+            self.close_members();
             db.map_or(Ok(()), Db::close)
         })
     }
@@ -226,8 +239,10 @@ impl<T: Send + 'static> Exclusive<T> {
         }
     }
 
-    /// Whether the object exists and no thread uses it.
+    /// Whether the object exists and no thread uses it. Makes no exception, since another one may be on its way.
     pub(crate) fn is_open(&self) -> bool {
-        self.session.check().is_ok() && self.slot.value.try_lock().is_some_and(|value| value.is_some())
+        !self.session.is_closed()
+            && self.session.forks == FORKS.load(Ordering::Relaxed)
+            && self.slot.value.try_lock().is_some_and(|value| value.is_some())
     }
 }

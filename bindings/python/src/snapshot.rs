@@ -42,8 +42,12 @@ impl PySnapshot {
         if self.snapshot.session().is_closed() {
             return Ok(());
         }
+        let _use = self.snapshot.session().db()?;
         let taken = self.snapshot.take(py)?;
-        errors::detached(py, || Ok(drop(taken)))
+        errors::detached(py, || {
+            drop(taken);
+            Ok(())
+        })
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -57,11 +57,11 @@ impl PyArrowTable {
     fn reader(&self, py: Python<'_>) -> PyResult<TableReader> {
         let decoder = self.decoder()?;
         let schema = decoder.schema().clone();
+        let used = self.collection.read()?;
+        let collection: &Collection = &used;
         let snapshot =
             self.settings.snapshot.as_ref().map(|snapshot| Ok::<_, PyErr>(snapshot.read()?.clone()));
         let snapshot = snapshot.transpose()?;
-        let used = self.collection.read()?;
-        let collection: &Collection = &used;
         let rows = detached(py, || {
             if self.settings.is_whole {
                 let mut options = IterOptions::default();

@@ -85,6 +85,8 @@ pub(crate) fn repeat<'py>(
                 return Err(error);
             }
         };
+        // Closing waits for the commit.
+        let _use = session.db()?;
         // The function may have committed or discarded it.
         let Some(taken) = transaction.get().transaction.take(py)? else { return Ok(result) };
         let committed = detached(py, || match taken.commit() {
@@ -295,14 +297,19 @@ impl PyTransaction {
 
     /// Commits all writes. Returns the sequence number of the last one.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
+        let _use = self.transaction.session().db()?;
         let transaction = self.transaction.take(py)?.ok_or_else(errors::closed_error)?;
         detached(py, || transaction.commit())
     }
 
     /// Discards all writes. Does nothing after the end of the transaction.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        let _use = self.transaction.session().db()?;
         if let Some(transaction) = self.transaction.take(py)? {
-            detached(py, || Ok(transaction.rollback()))?;
+            detached(py, || {
+                transaction.rollback();
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -321,6 +328,7 @@ impl PyTransaction {
         if !kind.is_none() {
             return self.rollback(py);
         }
+        let _use = self.transaction.session().db()?;
         // It may have been committed or discarded already.
         match self.transaction.take(py)? {
             Some(transaction) => detached(py, || transaction.commit().map(drop)),

@@ -84,7 +84,7 @@ def test_keys_of_all_types(db: bolide.Db) -> None:
         assert pa.table(c.arrow()).num_rows == len(keys)
     c = db.create_collection("bytes", keys="bytes")
     c["é"] = {}
-    assert pl.from_arrow(c.arrow())["_key"].to_list() == ["é"]
+    assert pl.DataFrame(c.arrow())["_key"].to_list() == ["é"]
     with pytest.raises(Exception, match="declare another type"):
         pa.table(db["['a']"].arrow(columns={"_key": "int64"}))
 
@@ -123,16 +123,16 @@ def test_batches_are_bounded_in_bytes(db: bolide.Db) -> None:
 
 
 def test_consumers(c: bolide.Collection) -> None:
-    table = c.arrow(columns=COLUMNS)
-    expected = pa.table(table)
-    assert pl.from_arrow(table).to_arrow().num_rows == 3 and pl.DataFrame(table)["i"].to_list() == [1, None, None]
-    assert pd.DataFrame.from_arrow(table)["s"].isna().tolist() == [False, True, True]
+    exported = c.arrow(columns=COLUMNS)
+    expected = pa.table(exported)
+    assert pl.DataFrame(exported)["i"].to_list() == [1, None, None]
+    assert pd.DataFrame.from_arrow(exported)["s"].isna().tolist() == [False, True, True]
     assert expected.to_pandas()["f"].iloc[0] == 2.0
     connection = duckdb.connect()
-    assert connection.sql("select sum(f), count(*) from table").fetchall() == [(2.0, 3)]
-    connection.register("t", table)
+    assert connection.sql("select sum(f), count(*) from exported").fetchall() == [(2.0, 3)]
+    connection.register("t", exported)
     assert connection.sql("select _key from t where b").fetchall() == [("k1",)]
-    assert pa.schema(table) == expected.schema
+    assert pa.schema(exported) == expected.schema
 
 
 def test_a_stream_of_a_closed_database_fails(path) -> None:
@@ -201,11 +201,18 @@ def test_import_of_all_types(db: bolide.Db) -> None:
     c = db.create_collection("c")
     assert c.import_arrow(SOURCE, key="id", sync="always") == 3
     assert dict(c.items()) == EXPECTED
-    # Batches with offsets, and several of them.
-    sliced = pa.concat_tables([SOURCE, SOURCE]).slice(1, 3)
+    # Batches with offsets, and several of them. Arrow 59 does not read slices of structs within structs.
+    with pytest.raises(bolide.InvalidInput, match="copy them before"):
+        c.import_arrow(SOURCE.slice(1, 2), key="id")
+    assert dict(c.items()) == EXPECTED
+    flat = {key: {**record, "struct": {"x": 1}} if key == "a" else record for key, record in EXPECTED.items()}
+    flat["c"] = {**flat["c"], "struct": {}}
+    at = SOURCE.column_names.index("struct")
+    source = SOURCE.set_column(at, "struct", pa.array([{"x": 1}, None, {"x": None}]))
+    sliced = pa.concat_tables([source, source]).slice(1, 3)
     c.delete_range()
     assert c.import_arrow(sliced, key="id") == 3
-    assert dict(c.items()) == EXPECTED
+    assert dict(c.items()) == flat
     assert c.import_arrow(SOURCE.to_batches()[0], key="id") == 3
     assert c.import_arrow(SOURCE.slice(0, 0), key="id") == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Mapping
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def sql(
     except ImportError as error:
         raise ImportError("bolide.sql needs the package duckdb: pip install duckdb") from error
     connection = duckdb.connect() if connection is None else connection
-    known = set(db.collections)
-    for name in duckdb.get_table_names(statement) if hasattr(duckdb, "get_table_names") else known:
-        if name in known:
+    for name in db.collections:
+        # A collection whose name the statement has for something else costs a sample, and is not read.
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE):
             declared = (columns or {}).get(name)
             connection.register(name, db.collection(name).arrow(columns=None if declared is None else dict(declared)))
     return connection.sql(statement, params=parameters)
