@@ -22,8 +22,8 @@ mod validation;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 use bolide_index::Query;
@@ -83,10 +83,11 @@ const CURSOR_BYTES: usize = 512;
 pub struct Transaction {
     handle: Arc<Handle>,
     view: Arc<TransactionView>,
-    snapshot: Snapshot,
+    /// For queries and cursors. A transaction of gets and puts does without.
+    snapshot: OnceLock<Snapshot>,
     options: TransactionOptions,
-    /// Unique among the transactions of the process.
-    number: u64,
+    /// Unique among the transactions of the process; for tokens and savepoints.
+    number: OnceLock<u64>,
     state: Mutex<TransactionState>,
 }
 
@@ -159,10 +160,17 @@ impl Transaction {
             let limit = MAX_SEQUENCE - MAX_WRITES;
             return Err(Error::limit_exceeded("the sequence number before a transaction", sequence, limit));
         }
-        let snapshot = Snapshot::of_view(view.view().clone(), handle.clone());
-        // Random, so that tokens of another process are not taken for own ones; below 2^62.
-        let number = handle.engine.components.runtime.random_u64() >> 2;
-        Ok(Self { handle, view, snapshot, options, number, state: Mutex::default() })
+        let (snapshot, number, state) = Default::default();
+        Ok(Self { handle, view, snapshot, options, number, state })
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot.get_or_init(|| Snapshot::of_view(self.view.view().clone(), self.handle.clone()))
+    }
+
+    /// Random, so that tokens of another process are not taken for own ones; below 2^62.
+    fn number(&self) -> u64 {
+        *self.number.get_or_init(|| self.handle.engine.components.runtime.random_u64() >> 2)
     }
 
     /// The sequence number of the snapshot: the last commit that the transaction sees.
@@ -314,7 +322,7 @@ impl Transaction {
             return Err(Error::invalid_input("a transaction reads its own snapshot: pass no other one"));
         }
         let own = self.own_for_query(collection, query)?;
-        let options = options.clone().snapshot(&self.snapshot);
+        let options = options.clone().snapshot(self.snapshot());
         let answers = TransactionAnswers::open(collection, query, options, own, self.query_context())?;
         // A query that failed has read nothing, and could not be evaluated by the validation either.
         self.note_query(collection, query);
@@ -323,7 +331,7 @@ impl Transaction {
 
     fn query_context(&self) -> QueryContext {
         let flaw = self.handle.engine.components.transaction_flaw;
-        QueryContext { transaction: self.number, snapshot: self.sequence(), flaw }
+        QueryContext { transaction: self.number(), snapshot: self.sequence(), flaw }
     }
 
     /// The own writes to `collection`, if there is room for reading `query`.
@@ -381,7 +389,7 @@ impl Transaction {
         }
         let bounds = half_open((options.lower.clone(), options.upper.clone()))?.unwrap_or_default();
         let bounds: CursorBounds = Arc::new(bounds);
-        let snapshot = collection.cursor(&options.clone().snapshot(&self.snapshot))?;
+        let snapshot = collection.cursor(&options.clone().snapshot(self.snapshot()))?;
         let collection = collection.state.clone();
         let open = OpenCursor { collection: collection.clone(), bounds: bounds.clone() };
         let mut state = self.state.lock();
@@ -433,7 +441,7 @@ impl Transaction {
         let mut state = self.state.lock();
         let number = state.next_number();
         state.savepoints.push(number);
-        Savepoint { transaction: self.number, number, position: state.batch.position() }
+        Savepoint { transaction: self.number(), number, position: state.batch.position() }
     }
 
     /// Removes the writes after `savepoint`, and the savepoints after it. What was read is validated nevertheless. Costs
@@ -444,7 +452,7 @@ impl Transaction {
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         let mut state = self.state.lock();
         let position = state.savepoints.iter().position(|number| *number == savepoint.number);
-        let position = position.filter(|_| savepoint.transaction == self.number);
+        let position = position.filter(|_| savepoint.transaction == self.number());
         let Some(position) = position else {
             return Err(Error::invalid_input(
                 "the savepoint belongs to another transaction, or a rollback to an earlier one has removed it",

@@ -71,7 +71,7 @@ impl TransactionOptions {
     }
 
     /// How often [`Db::transaction_with`](crate::Db::transaction_with) runs a transaction again after a conflict.
-    /// Default: 100. It pauses before each, longer from one to the next, for a random time up to 10 ms.
+    /// Default: 100. It pauses before each but the first, longer from one to the next, for a random time up to 10 ms.
     #[must_use]
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;

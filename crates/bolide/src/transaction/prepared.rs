@@ -55,9 +55,9 @@ impl Transaction {
             each(answer)
         };
         let result = if own.is_empty() {
-            prepared.visit_in_transaction(&self.snapshot, self.number, value, &mut each)
+            prepared.visit_in_transaction(self.snapshot(), self.number(), value, &mut each)
         } else {
-            let options = prepared.options().clone().snapshot(&self.snapshot);
+            let options = prepared.options().clone().snapshot(self.snapshot());
             TransactionAnswers::open(&collection, &query, options, own, self.query_context()).and_then(
                 |mut answers| {
                     while let Some(answer) = answers.next()? {

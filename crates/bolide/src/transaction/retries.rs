@@ -7,7 +7,7 @@ use bolide_base::{ErrorKind, Result};
 use super::{Transaction, TransactionOptions};
 use crate::db::Db;
 
-/// The longest pause before the first repetition, in microseconds. It doubles from one to the next.
+/// The longest pause before the second repetition, in microseconds. It doubles from one to the next.
 const FIRST_PAUSE_MICROS: u64 = 50;
 /// The longest pause, in microseconds.
 const MAX_PAUSE_MICROS: u64 = 10_000;
@@ -22,8 +22,8 @@ impl Db {
         Transaction::begin(self.handle.clone(), options)
     }
 
-    /// Runs `work` in a transaction and commits it. After a conflict it runs `work` again in a new transaction, after a
-    /// short random pause; see [`TransactionOptions::retries`]. An error of `work` ends the transaction without an effect.
+    /// Runs `work` in a transaction and commits it. After a conflict it runs `work` again in a new transaction, at once the
+    /// first time, later after a short random pause; see [`TransactionOptions::retries`]. An error of `work` ends the transaction without an effect.
     ///
     /// # Errors
     /// Those of `work`; those of [`Transaction::commit`], `Conflict` after the last repetition.
@@ -73,8 +73,10 @@ impl Db {
                 }
                 Err(_) => {}
             }
-            let longest = (FIRST_PAUSE_MICROS << repetitions.min(16)).min(MAX_PAUSE_MICROS);
-            runtime.sleep(Duration::from_micros(runtime.random_u64() % longest + 1));
+            if let Some(pauses) = repetitions.checked_sub(1) {
+                let longest = (FIRST_PAUSE_MICROS << pauses.min(16)).min(MAX_PAUSE_MICROS);
+                runtime.sleep(Duration::from_micros(runtime.random_u64() % longest + 1));
+            }
             repetitions += 1;
         }
     }

@@ -16,7 +16,7 @@
 //! | [`queue`] | writers that wait, and the leader |
 //! | [`pipeline`], [`writes`] | the steps of a commit; the writes of one append |
 //! | [`put`], [`group`] | the fast path of a single put; batches and groups of them |
-//! | [`recent`] | the record of recent commits, for the checks of transactions |
+//! | [`recent`], [`sync`] | the record of recent commits, for the checks of transactions; its lock |
 //! | [`targets`] | a cache of the memtables that writes go to |
 //! | [`log`], [`pressure`] | the log and its segments; write throttling |
 //!
@@ -34,6 +34,7 @@ mod put;
 mod queue;
 pub(super) mod recent;
 pub(super) mod segments;
+mod sync;
 pub(super) mod targets;
 mod writes;
 

@@ -30,13 +30,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_memory::MemoryHolder;
-use parking_lot::Mutex;
 
+use super::sync::{AtomicUsize, Mutex, Ordering};
 use super::writes::PendingWrites;
 use crate::batch::{Operation, PlacedOperation};
 use crate::store::StoreInner;
@@ -215,12 +214,12 @@ impl RecentCommits {
         self.memory.set(state.bytes as u64);
     }
 
-    /// Registers a transaction at the snapshot that `snapshot` takes.
-    fn register(&self, snapshot: impl FnOnce() -> ReadView) -> ReadView {
+    /// Registers a transaction at the snapshot that `snapshot` takes, with its number.
+    fn register<V>(&self, snapshot: impl FnOnce() -> (SequenceNumber, V)) -> V {
         let mut state = self.state.lock();
         self.open.fetch_add(1, Ordering::SeqCst);
-        let view = snapshot();
-        *state.snapshots.entry(view.sequence()).or_insert(0) += 1;
+        let (sequence, view) = snapshot();
+        *state.snapshots.entry(sequence).or_insert(0) += 1;
         view
     }
 
@@ -285,7 +284,10 @@ pub struct TransactionView {
 
 impl TransactionView {
     pub(in crate::store) fn open(store: Arc<StoreInner>) -> Self {
-        let view = store.recent.register(|| ReadView::latest(store.clone()));
+        let view = store.recent.register(|| {
+            let view = ReadView::latest(store.clone());
+            (view.sequence(), view)
+        });
         Self { view, store }
     }
 
@@ -306,6 +308,10 @@ impl Drop for TransactionView {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(bolide_shuttle)))]
 #[path = "recent_tests.rs"]
 mod tests;
+
+#[cfg(all(test, bolide_shuttle))]
+#[path = "recent_model.rs"]
+mod recent_model;
