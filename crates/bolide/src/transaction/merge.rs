@@ -174,23 +174,20 @@ impl<'m> Merge<'m> {
         Ok(None)
     }
 
-    /// Reads the next answer of the snapshot that the transaction has not written.
+    /// Reads the next answer of the snapshot if there is none.
     fn fill_pending(&mut self) -> Result<()> {
-        let masks = self.merged.context.flaw != Some(TransactionFlaw::StaleOwnWrites);
-        while self.pending.is_none() {
-            let Some(answer) = self.at_snapshot.next(self.merged)? else { return Ok(()) };
-            if masks && self.merged.own.masks(&answer.key) {
-                continue;
-            }
-            let mut value = Vec::new();
-            if self.on_records.is_ranked_by_record()
-                && let Some(record) = &answer.record
-                && self.on_records.evaluate(record)?
-            {
-                value.extend_from_slice(self.on_records.value());
-            }
-            self.pending = Some(RankedAnswer { answer, value });
+        if self.pending.is_some() {
+            return Ok(());
         }
+        let Some(answer) = self.at_snapshot.next(self.merged)? else { return Ok(()) };
+        let mut value = Vec::new();
+        if self.on_records.is_ranked_by_record()
+            && let Some(record) = &answer.record
+            && self.on_records.evaluate(record)?
+        {
+            value.extend_from_slice(self.on_records.value());
+        }
+        self.pending = Some(RankedAnswer { answer, value });
         Ok(())
     }
 
@@ -243,10 +240,14 @@ impl SnapshotAnswers {
         Ok(Self { query, cursor, earlier: None })
     }
 
+    /// The next answer that the transaction has not written.
     fn next(&mut self, merged: &MergedQuery) -> Result<Option<Answer>> {
+        let masks = merged.context.flaw != Some(TransactionFlaw::StaleOwnWrites);
         loop {
-            if let Some(answer) = self.cursor.next()? {
-                return Ok(Some(answer.to_answer()));
+            while let Some(answer) = self.cursor.next()? {
+                if !(masks && merged.own.masks(answer.key)) {
+                    return Ok(Some(answer.to_answer()));
+                }
             }
             let costs = self.explain();
             let (Some(limit), Some(token)) = (self.query.answer_limit(), costs.next.clone()) else {

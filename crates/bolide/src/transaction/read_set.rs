@@ -1,6 +1,6 @@
 //! What a transaction has read, for the validation of its commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,8 +17,10 @@ const KEY_BYTES: usize = 64;
 #[derive(Debug)]
 pub(super) struct CollectionReads {
     pub(super) collection: Arc<OpenCollection>,
-    /// Single keys, with true for those that had a record.
-    pub(super) keys: BTreeMap<Vec<u8>, bool>,
+    /// Single keys that had a record.
+    present: BTreeSet<Vec<u8>>,
+    /// Single keys without a record.
+    absent: BTreeSet<Vec<u8>>,
     /// Ranges that were scanned in key order.
     pub(super) ranges: KeyRanges,
     /// The conditions of the queries whose answers were read.
@@ -26,19 +28,22 @@ pub(super) struct CollectionReads {
 }
 
 impl CollectionReads {
-    /// Single keys in `start..end`.
-    pub(super) fn keys_within<'r>(
-        &'r self,
-        start: &'r [u8],
-        end: &'r [u8],
-    ) -> impl Iterator<Item = (&'r [u8], bool)> {
-        let range =
-            (start < end).then(|| self.keys.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end))));
-        range.into_iter().flatten().map(|(key, had_record)| (&key[..], *had_record))
+    /// Whether `key` was read alone.
+    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+        self.present.contains(key) || self.absent.contains(key)
+    }
+
+    /// The first single key in `start..end` that had a record.
+    pub(super) fn first_present(&self, start: &[u8], end: &[u8]) -> Option<&[u8]> {
+        let keys = || self.present.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
+        (start < end).then(keys)?.next().map(|key| &key[..])
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.ranges.is_empty() && self.conditions.is_empty()
+        self.present.is_empty()
+            && self.absent.is_empty()
+            && self.ranges.is_empty()
+            && self.conditions.is_empty()
     }
 }
 
@@ -54,7 +59,8 @@ impl ReadSet {
     fn of(&mut self, collection: &Arc<OpenCollection>) -> &mut CollectionReads {
         self.collections.entry(collection.tree).or_insert_with(|| CollectionReads {
             collection: collection.clone(),
-            keys: BTreeMap::new(),
+            present: BTreeSet::new(),
+            absent: BTreeSet::new(),
             ranges: KeyRanges::default(),
             conditions: ConditionSet::default(),
         })
@@ -63,10 +69,11 @@ impl ReadSet {
     /// Adds a key, which had a record or not. A key in a scanned range has no effect.
     pub(super) fn add_key(&mut self, collection: &Arc<OpenCollection>, key: &[u8], had_record: bool) {
         let reads = self.of(collection);
-        if reads.keys.contains_key(key) || reads.ranges.contains(key) {
+        if reads.has_key(key) || reads.ranges.contains(key) {
             return;
         }
-        reads.keys.insert(key.to_vec(), had_record);
+        let keys = if had_record { &mut reads.present } else { &mut reads.absent };
+        keys.insert(key.to_vec());
         self.bytes += KEY_BYTES + key.len();
     }
 

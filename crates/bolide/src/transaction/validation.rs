@@ -279,7 +279,7 @@ impl Validation {
         changed: &mut ChangedKeys<'c>,
     ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
-            let was_read = self.flaw != Some(TransactionFlaw::SkipsKeys) && reads.keys.contains_key(key);
+            let was_read = self.flaw != Some(TransactionFlaw::SkipsKeys) && reads.has_key(key);
             let was_scanned = self.flaw != Some(TransactionFlaw::SkipsRanges) && reads.ranges.contains(key);
             if was_read || was_scanned {
                 return Err(conflict(&reads.collection, key, sequence));
@@ -303,7 +303,7 @@ impl Validation {
     ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
             if self.flaw != Some(TransactionFlaw::SkipsKeys)
-                && let Some((key, _)) = reads.keys_within(start, end).find(|(_, had_record)| *had_record)
+                && let Some(key) = reads.first_present(start, end)
             {
                 return Err(conflict(&reads.collection, key, sequence));
             }
