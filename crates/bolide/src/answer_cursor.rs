@@ -110,6 +110,7 @@ impl PulledAnswer {
 impl AnswerCursor {
     fn open(collection: &Collection, query: &Query, options: &FindOptions) -> Result<Self> {
         collection.state.check_live()?;
+        collection.state.count(|traffic| traffic.note_query(query));
         let view = match &options.snapshot {
             Some(snapshot) => snapshot.view_of(&collection.handle)?.clone(),
             None => Arc::new(collection.handle.engine.read_view()),

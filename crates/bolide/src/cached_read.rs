@@ -26,6 +26,7 @@ impl Collection {
     /// ```
     pub fn try_get_cached(&self, key: &[u8]) -> Result<CachedGet> {
         self.state.check_live()?;
+        self.state.count(|traffic| traffic.note_gets(1));
         self.handle.engine.store.try_get_cached(self.state.tree, key)
     }
 }

@@ -139,6 +139,7 @@ impl Collection {
     #[inline]
     pub fn get_pinned(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
         self.state.check_live()?;
+        self.state.count(|traffic| traffic.note_gets(1));
         self.handle.engine.store.get_latest(self.state.tree, key)
     }
 
@@ -148,6 +149,7 @@ impl Collection {
     /// As [`get`](Self::get); `InvalidInput` for a snapshot of another database.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.state.check_live()?;
+        self.state.count(|traffic| traffic.note_gets(1));
         let found = snapshot.view_of(&self.handle)?.get(self.state.tree, key)?;
         Ok(found.map(|(_, record)| record.to_vec()))
     }
@@ -174,6 +176,7 @@ impl Collection {
         self.state.check_live()?;
         let table = self.handle.engine.read_view().tree(self.state.tree)?;
         let keys: Vec<K> = keys.into_iter().collect();
+        self.state.count(|traffic| traffic.note_gets(keys.len()));
         let mut records = Vec::with_capacity(keys.len());
         let mut found = Vec::new();
         // In parts: each found record pins its block.
@@ -518,8 +521,10 @@ impl Collection {
         }
     }
 
+    /// A view for an iteration.
     fn view(&self, snapshot: Option<&Snapshot>) -> Result<ReadView> {
         self.state.check_live()?;
+        self.state.count(|traffic| traffic.note_scan());
         Ok(match snapshot {
             Some(snapshot) => ReadView::clone(snapshot.view_of(&self.handle)?),
             None => self.handle.engine.read_view(),

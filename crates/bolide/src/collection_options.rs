@@ -198,6 +198,21 @@ impl CollectionOptions {
     }
 
     /// The settings of the tree of the records.
+    /// The options of a collection with a tree of these options, without indexes.
+    pub(crate) fn of_tree(records: RecordKind, keys: KeyFormat, tree: TreeOptions) -> Self {
+        Self {
+            records,
+            keys,
+            layout: tree.layout,
+            compression: tree.compression,
+            block_bytes: tree.block_bytes,
+            bloom_bits_per_key: tree.bloom_bits_per_key as usize,
+            target_file_bytes: tree.target_file_bytes,
+            view_tags: tree.view_tags,
+            indexes: Vec::new(),
+        }
+    }
+
     pub(crate) fn tree_options(&self) -> TreeOptions {
         let mut options = TreeOptions::default();
         options.layout = self.layout;

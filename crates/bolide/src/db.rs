@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::schema::OpenCollection;
 use crate::snapshot::Snapshot;
 use crate::stats::{self, DbStats};
+use crate::trace::Trace;
 use crate::write_batch::WriteBatch;
 
 /// An open database: collections of records, with their indexes.
@@ -386,6 +387,20 @@ impl Db {
         stats::of(self.engine())
     }
 
+    /// The operations since the database was opened, counted by collection and form of query; `None` unless
+    /// [`Options::trace`](Options::trace()) switched that on. Its text is a file for `bolide index advise --trace`. Bounded: it has
+    /// no keys and no values.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert!(db.trace().is_none());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn trace(&self) -> Option<Trace> {
+        self.engine().trace.as_ref().map(|trace| trace.trace())
+    }
+
     /// Reads every sstable completely and verifies checksums, order, counts and ranges. With `deep` it also compares
     /// every index with its collection, in both directions. Readers and writers continue.
     ///
@@ -483,7 +498,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
         keys: options.keys,
     };
     let tree = engine.store.create_tree(options.tree_options(), &descriptor.encode())?;
-    let collection = OpenCollection::new(engine.id, tree, descriptor.clone(), set);
+    let collection = OpenCollection::new(engine.id, tree, descriptor.clone(), set, engine.trace.as_deref());
     if options.indexes.is_empty() {
         return Ok(collection);
     }

@@ -375,6 +375,7 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Outcome> {
+        self.state.count(|traffic| traffic.note_query(query));
         match self.find_newest(query, options, &mut each)? {
             Some(statistics) => Ok(statistics.into()),
             None => self.find_by_driver(query, options, &mut each),

@@ -18,6 +18,7 @@ use crate::index_files;
 use crate::index_set::Index;
 use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
+use crate::trace::TraceRecorder;
 
 /// Databases opened so far by this process.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +51,10 @@ pub(crate) struct Engine {
     pub(crate) closing: AtomicBool,
     /// Whether indexes may be built in background threads.
     pub(crate) builds_in_background: bool,
+    /// Bytes of the writable memtables before they are flushed.
+    pub(crate) memtable_bytes: usize,
+    /// Counts operations, if that is switched on.
+    pub(crate) trace: Option<Arc<TraceRecorder>>,
 }
 
 impl Engine {

@@ -507,7 +507,7 @@ pub(crate) fn new_key_index(
 }
 
 /// The options of index trees: layout and compression of their table.
-fn table_options(engine: &Engine, collection: &OpenCollection) -> Result<TreeOptions> {
+pub(crate) fn table_options(engine: &Engine, collection: &OpenCollection) -> Result<TreeOptions> {
     let trees = engine.store.trees();
     let owner = trees.into_iter().find(|tree| tree.id == collection.tree);
     owner.map(|tree| tree.options).ok_or_else(|| Error::internal("a collection has no tree"))

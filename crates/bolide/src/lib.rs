@@ -124,6 +124,7 @@ mod stale_deletions;
 mod stale_removal;
 mod stale_share;
 mod stats;
+mod trace;
 mod transaction;
 mod write;
 mod write_batch;
@@ -180,6 +181,7 @@ pub use salvage::{RebuiltIndex, RepairOptions, RepairReport, RepairedCollection,
 pub use snapshot::Snapshot;
 pub use split::KeySplit;
 pub use stats::{CollectionStats, DbStats, IndexStats, MemoryStats, TreeFigures};
+pub use trace::{CollectionTrace, Trace, TracedAnswers, TracedCondition, TracedOrder, TracedQuery};
 #[doc(hidden)]
 pub use transaction::TransactionFlaw;
 pub use transaction::{

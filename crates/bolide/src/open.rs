@@ -48,6 +48,7 @@ use crate::progress::Progress;
 use crate::schema::{OpenCollection, Schema};
 use crate::stale_deletions::Repairs;
 use crate::stale_removal;
+use crate::trace::TraceRecorder;
 
 /// The name of the thread's work that frees space after a crash, for messages.
 const RECLAIM: &str = "freeing unreachable space in the region of an index";
@@ -75,7 +76,8 @@ pub(crate) fn open(
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
-    let (schema, mut unfinished) = build_schema(id, &catalog, &components, read_only)?;
+    let trace = options.trace.then(Arc::<TraceRecorder>::default);
+    let (schema, mut unfinished) = build_schema(id, &catalog, &components, read_only, trace.as_deref())?;
     let dax_dir = options.dax_dir.as_deref();
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
@@ -121,6 +123,8 @@ pub(crate) fn open(
         background_errors: Arc::default(),
         closing: AtomicBool::new(false),
         builds_in_background: options.background_threads > 0,
+        memtable_bytes: plan.memtable_bytes,
+        trace,
     });
     let handle = Arc::new(Handle { engine, builders: Mutex::new(Vec::new()) });
     stale_removal::start(&handle)?;
@@ -339,6 +343,7 @@ fn build_schema(
     catalog: &Catalog,
     components: &Components,
     read_only: bool,
+    trace: Option<&TraceRecorder>,
 ) -> Result<(Schema, Vec<Job>)> {
     let mut schema = Schema::new();
     let mut unfinished = Vec::new();
@@ -356,7 +361,7 @@ fn build_schema(
         }
         damaged::prepare(&indexes, key_index.as_deref(), read_only);
         let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
-        let collection = Arc::new(OpenCollection::new(id, tree, found.clone(), set));
+        let collection = Arc::new(OpenCollection::new(id, tree, found.clone(), set, trace));
         for index in indexes {
             let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
             let may_go_on = index.hooks.rewrites_sstables() && index.progress.state() == IndexState::Ready;

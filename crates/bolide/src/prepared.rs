@@ -137,6 +137,10 @@ impl PreparedQuery {
         self.forget_last();
         self.value.clear();
         value.encode(&mut self.value)?;
+        // Otherwise `visit` counts it.
+        if self.single.is_some() {
+            self.collection.state.count(|traffic| traffic.note_query(&self.query));
+        }
         if let Some(delivered) = self.query_index_alone(&mut each)? {
             let answers = delivered.progress.answers();
             self.last = LastRun::Index(delivered);

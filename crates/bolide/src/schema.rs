@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use crate::catalog::{CollectionDescriptor, RecordKind};
 use crate::index_set::{Index, IndexSet};
 use crate::key::KeyFormat;
+use crate::trace::{CollectionTraffic, TraceRecorder};
 
 /// All collections by name. Guarded by the schema lock.
 pub(crate) type Schema = BTreeMap<String, Arc<OpenCollection>>;
@@ -38,11 +39,20 @@ pub(crate) struct OpenCollection {
     dropped: AtomicBool,
     /// Held by the build that fills the key index.
     pub(crate) filling_keys: Mutex<()>,
+    /// Counts operations, if that is switched on.
+    traffic: Option<Arc<CollectionTraffic>>,
 }
 
 impl OpenCollection {
-    pub(crate) fn new(owner: u64, tree: TreeId, from: CollectionDescriptor, indexes: IndexSet) -> Self {
+    pub(crate) fn new(
+        owner: u64,
+        tree: TreeId,
+        from: CollectionDescriptor,
+        indexes: IndexSet,
+        trace: Option<&TraceRecorder>,
+    ) -> Self {
         Self {
+            traffic: trace.and_then(|trace| trace.collection(&from.name)),
             owner,
             tree,
             name: from.name,
@@ -83,6 +93,14 @@ impl OpenCollection {
     #[inline]
     pub(crate) fn check_live(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) { Err(self.gone()) } else { Ok(()) }
+    }
+
+    /// Counts an operation for the trace, if that is switched on.
+    #[inline]
+    pub(crate) fn count(&self, note: impl FnOnce(&CollectionTraffic)) {
+        if let Some(traffic) = &self.traffic {
+            note(traffic);
+        }
     }
 
     /// The error for a use of a dropped collection.

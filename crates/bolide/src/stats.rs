@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, SequenceNumber};
 use bolide_index::FetchPoolStats;
 use bolide_index::figures::{Figures, IndexFigures};
+use bolide_index::ps_tree_index::PsTreeFigures;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_lsm::version::CutTail;
 use bolide_lsm::{Layout, RowCacheStats};
@@ -163,6 +164,42 @@ pub struct IndexStats {
 }
 
 impl IndexStats {
+    /// Bytes on disk: of its tree, or of its blocks in the sstables of the records.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score:composite".parse()?))?;
+    /// posts.put(b"1", br#"{"score":1}"#)?;
+    /// db.flush()?;
+    /// let stats = db.stats();
+    /// assert!(stats.collections[0].indexes[0].disk_bytes() > 0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn disk_bytes(&self) -> u64 {
+        self.tree.disk_bytes.max(self.figures.as_ref().map_or(0, Figures::disk_bytes))
+    }
+
+    /// Bytes in memory, without memtables and cached blocks: filters and block indexes of its open sstables, or the pages of its
+    /// region that are or were in use.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score:ps-tree".parse()?))?;
+    /// posts.put(b"1", br#"{"score":1}"#)?;
+    /// let stats = db.stats();
+    /// assert!(stats.collections[0].indexes[0].memory_bytes() > 0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn memory_bytes(&self) -> u64 {
+        match (self.figures_of::<PsTreeFigures>(), &self.figures) {
+            (Some(region), _) => region.allocated_bytes + region.free_bytes,
+            (None, Some(figures)) => figures.memory_bytes(),
+            (None, None) => self.tree.resident_bytes as u64,
+        }
+    }
+
     /// The figures of its kind.
     ///
     /// ```

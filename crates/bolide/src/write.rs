@@ -22,7 +22,7 @@ use crate::handle::Engine;
 use crate::index_set::IndexSetChange;
 use crate::schema::OpenCollection;
 use crate::transaction::TransactionFlaw;
-use crate::write_batch::{BatchChecks, BatchPart, WriteBatch};
+use crate::write_batch::{BatchChecks, BatchPart, OwnOperation, WriteBatch};
 
 impl Engine {
     /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is
@@ -58,6 +58,15 @@ impl Engine {
         if needs_stage && let Some(superseded) = superseded_puts(&batch) {
             batch = batch.rederived(|position| !superseded.contains(&position))?;
         }
+        if self.trace.is_some() {
+            for write in batch.own_operations() {
+                write.collection().count(|traffic| match write {
+                    OwnOperation::Put(..) => traffic.note_put(),
+                    OwnOperation::Delete(..) => traffic.note_delete(),
+                    OwnOperation::DeleteRange(..) => traffic.note_range_delete(),
+                });
+            }
+        }
         let stage = if needs_stage || batch.is_checked() {
             let mut checks = batch.take_checks();
             if self.components.transaction_flaw == Some(TransactionFlaw::SkipsExpectations) {
@@ -85,6 +94,7 @@ impl Engine {
         if !takes_alone.map_err(|error| of_record(error, collection, key))? {
             return Ok(None);
         }
+        collection.count(|traffic| traffic.note_put());
         self.store.put(collection.tree, key, record, self.sync).map(Some)
     }
 

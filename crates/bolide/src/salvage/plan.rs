@@ -98,7 +98,8 @@ impl SalvagePlan {
             let what = "its settings are lost or of a newer version; the collection has the default ones";
             self.losses.push(of_collection(LossKind::Name, tree.id, &name, what.to_owned()));
         }
-        let options = collection_options(found.records, found.keys, settings.flatten().unwrap_or_default());
+        let options =
+            CollectionOptions::of_tree(found.records, found.keys, settings.flatten().unwrap_or_default());
         self.collections.push(PlannedCollection { tree: tree.id, name, options, indexes: Vec::new() });
     }
 
@@ -111,7 +112,7 @@ impl SalvagePlan {
         }
         self.losses.push(of_tree(LossKind::Name, tree.id, what));
         let settings = tree.options.as_deref().and_then(TreeOptions::decode).unwrap_or_default();
-        let options = collection_options(RecordKind::Bytes, KeyFormat::Bytes, settings);
+        let options = CollectionOptions::of_tree(RecordKind::Bytes, KeyFormat::Bytes, settings);
         self.collections.push(PlannedCollection { tree: tree.id, name, options, indexes: Vec::new() });
     }
 
@@ -152,20 +153,6 @@ fn choose(indexes: &mut BTreeMap<(TreeId, String), IndexDescriptor>, found: Inde
         Some(other) if is_ready(other) && !is_ready(&found) => {}
         Some(other) if is_ready(other) == is_ready(&found) => {}
         _ => drop(indexes.insert(place, found)),
-    }
-}
-
-fn collection_options(records: RecordKind, keys: KeyFormat, tree: TreeOptions) -> CollectionOptions {
-    CollectionOptions {
-        records,
-        keys,
-        layout: tree.layout,
-        compression: tree.compression,
-        block_bytes: tree.block_bytes,
-        bloom_bits_per_key: tree.bloom_bits_per_key as usize,
-        target_file_bytes: tree.target_file_bytes,
-        view_tags: tree.view_tags,
-        indexes: Vec::new(),
     }
 }
 

@@ -268,6 +268,7 @@ impl Transaction {
             OwnWrite::Deleted => return Ok(None),
             OwnWrite::None => {}
         }
+        collection.state.count(|traffic| traffic.note_gets(1));
         let found = self.view.view().get(collection.state.tree, key)?;
         if is_validated {
             let mut state = self.state.lock();

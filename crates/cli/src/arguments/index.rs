@@ -91,14 +91,17 @@ pub(crate) struct IndexDrop {
     pub(crate) name: String,
 }
 
-/// Advise an index for an attribute, with the measured reasons
+/// Advise an index for an attribute: the kind with the lowest predicted cost, with the reasons
 ///
-/// Reads the whole collection and walks the decision tree of LevelDB++ (Figure 2).
+/// Reads the whole collection, builds trial indexes of each kind over samples of it in memory, and predicts memory, disk and times.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   bolide index advise ./db posts subreddit
-  bolide index advise ./db posts created_ms --writes 90 --reads 2")]
+  bolide index advise ./db posts created_ms --writes 90 --reads 2
+  bolide index advise ./db posts subreddit --trace posts.trace --apply
+
+A program writes a trace with `Db::trace`, after it has opened the database with `Options::trace`.")]
 pub(crate) struct IndexAdvise {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -121,9 +124,15 @@ pub(crate) struct IndexAdvise {
     /// Lookups read only keys
     #[arg(long)]
     pub(crate) keys_only: bool,
+    /// Take the shares of reads and writes, the limit and whether lookups read only keys from this captured trace
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["reads", "writes", "top", "all", "keys_only"])]
+    pub(crate) trace: Option<PathBuf>,
     /// Space is more important than time
     #[arg(long)]
     pub(crate) space_is_scarce: bool,
+    /// Create the advised index
+    #[arg(long)]
+    pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -293,7 +293,7 @@ fn prefix(value: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()
