@@ -6,6 +6,7 @@
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
 //! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
 //! cargo run --release -p bolide-bench -- transactions [--n 1000000] [--peers] [--threads 1,2]
+//! cargo run --release -p bolide-bench -- advisor [--n 300000]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- pairs --against OTHER_BUILD -- store --n 1000000 --threads 1
 //! cargo run --release -p bolide-bench --features switches -- pairs --without point-index -- store --n 1000000 --threads 1
@@ -150,6 +151,18 @@ enum Command {
         threads: Vec<u64>,
         #[command(flatten)]
         common: Common,
+    },
+    /// The predictions of the index advisor beside measured indexes of each kind, for fourteen workloads
+    Advisor {
+        /// Records of each collection
+        #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+        n: u64,
+        /// Seed of all random choices
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The directory of the databases (default: the system's temporary one)
+        #[arg(long)]
+        directory: Option<PathBuf>,
     },
     /// Sorted views against merging iterators, on sstables alone
     SortedView {
@@ -320,6 +333,7 @@ fn run(command: Command) -> Result<()> {
             }
             measure_all("transactions", n, &jobs, &common)
         }
+        Command::Advisor { n, seed, directory } => workloads::advisor::run(n, seed, directory.as_deref()),
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
             if mib == 0 || operations == 0 || runs.contains(&0) {
                 return Err("--runs, --mib and --operations must be at least 1".into());

@@ -4,6 +4,7 @@
 //! appearing fast. The checks cost every engine the same few nanoseconds. The checksum of all answers must agree between
 //! engines, since the sequence of operations depends on the seed alone.
 
+pub mod advisor;
 pub mod index;
 pub mod kinds;
 pub mod meter;
