@@ -169,7 +169,7 @@ fn a_dry_run_counts_and_writes_nothing() {
     let done = c.delete_where(&filtered("rare < 50"), &options, &mut progress).unwrap();
     assert_eq!((done.found, done.changed, done.skipped, done.position), (250, 250, 0, None));
     let even = |key: &[u8], _: &[u8]| {
-        Ok(if key[3] % 2 == 0 { BulkChange::Keep } else { BulkChange::Put(b"{}".to_vec()) })
+        Ok(if key[3].is_multiple_of(2) { BulkChange::Keep } else { BulkChange::Put(b"{}".to_vec()) })
     };
     let done = c.update_where(&filtered("n >= 0"), &options, even, &mut progress).unwrap();
     assert_eq!((done.found, done.changed, done.position), (500, 250, None));

@@ -183,7 +183,8 @@ fn check_truth_table(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     let layouts = layout.map_or(Layout::ALL.to_vec(), |layout| vec![layout]);
     for layout in layouts {
-        for variant in RunVariant::all(0, Some(layout)) {
+        // An index before the data without a flush, amid flushes, after compactions.
+        for variant in RunVariant::all(0, Some(layout)).into_iter().step_by(5) {
             let context = |what| format!("{kind}: {} ({variant}): {what}", case.name);
             let mut run = CaseRun::new(kind, &case, variant, None).map_err(context)?;
             counts.add_many("truth table queries", run.check_table(&table).map_err(context)?);

@@ -65,7 +65,7 @@ impl TruthTable {
                 // `[*]` selects the elements of an array only.
                 record["tags"] = if content.is_array() { content.clone() } else { json!([content]) };
             }
-            let (key, record) = (key_of(number).into(), record.to_string().into_bytes());
+            let (key, record) = (key_of(number), record.to_string().into_bytes());
             Change::Put { collection: COLLECTION, key, record }
         };
         let rows = self.rows.iter().enumerate();
