@@ -117,6 +117,26 @@ fn a_malformed_record_leaves_no_value_behind() {
 }
 
 #[test]
+fn of_fields_with_one_name_the_first_counts() {
+    let record = br#"{"a":1,"user":{"id":2},"a":3,"l":["p"],"user":{"id":4,"id":5},"l":["q","r"],"b":"s","b":6,"z":0}"#;
+    let mut decoder = decoder();
+    for _ in 0..2 {
+        decoder.push(RecordKey::Bytes(b"k"), 1, record).unwrap();
+    }
+    assert_eq!(decoder.malformed(), 0);
+    let batch = decoder.finish().unwrap();
+    let alone = {
+        let mut decoder = super::hostile::decoder();
+        for _ in 0..2 {
+            let record = br#"{"a":1,"user":{"id":2},"l":["p"],"b":"s"}"#;
+            decoder.push(RecordKey::Bytes(b"k"), 1, record).unwrap();
+        }
+        decoder.finish().unwrap()
+    };
+    assert_eq!(batch, alone);
+}
+
+#[test]
 fn deep_and_wide_records_take_bounded_stack_and_time() {
     for open in [b"[".as_slice(), br#"{"a":"#, br#"{"user":"#] {
         let mut record = br#"{"z":"#.to_vec();

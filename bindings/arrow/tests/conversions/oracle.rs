@@ -315,3 +315,53 @@ fn errors_of_encoding_name_row_and_column() {
     assert!(error.contains("the columns are k, x"), "{error}");
     assert!(RecordEncoder::new(batch.schema(), "x").is_err());
 }
+
+#[test]
+fn nested_values_are_encoded_with_their_slices() {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{
+        DictionaryArray, FixedSizeListArray, Int32Array, LargeStringArray, ListArray, StringArray,
+        StructArray,
+    };
+    use arrow_schema::{DataType, Field};
+
+    let numbers = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+    let texts = Arc::new(LargeStringArray::from(vec![None, Some("\"x\""), Some("")]));
+    let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
+    let record = StructArray::from(vec![
+        (field("n", DataType::Int32), numbers as Arc<dyn Array>),
+        (field("t", DataType::LargeUtf8), texts as _),
+    ]);
+    let lists =
+        ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None]), None, Some(vec![])]);
+    let pairs = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
+        [Some(vec![Some(1), Some(2)]), None, Some(vec![Some(5), None])],
+        2,
+    );
+    let words: DictionaryArray<Int32Type> = [Some("a"), None, Some("a")].into_iter().collect();
+    let batch = RecordBatch::try_from_iter([
+        ("id", Arc::new(StringArray::from(vec!["x", "y", "z"])) as Arc<dyn Array>),
+        ("record", Arc::new(record) as _),
+        ("list", Arc::new(lists) as _),
+        ("pair", Arc::new(pairs) as _),
+        ("word", Arc::new(words) as _),
+    ])
+    .unwrap();
+    let expected = [
+        r#"{"id":"x","record":{"n":1},"list":[1,null],"pair":[1,2],"word":"a"}"#,
+        r#"{"id":"y","record":{"t":"\"x\""}}"#,
+        r#"{"id":"z","record":{"n":3,"t":""},"list":[],"pair":[5,null],"word":"a"}"#,
+    ];
+    for start in 0..3 {
+        let slice = batch.slice(start, 3 - start);
+        let mut records = Vec::new();
+        let mut encoder = RecordEncoder::new(slice.schema(), "id").unwrap();
+        encoder
+            .encode(&slice, |_, record| {
+                records.push(String::from_utf8(record.to_vec()).unwrap());
+                Ok::<(), ConversionError>(())
+            })
+            .unwrap();
+        assert_eq!(records, expected[start..]);
+    }
+}
