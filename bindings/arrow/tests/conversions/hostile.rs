@@ -2,6 +2,7 @@
 
 use super::random::Random;
 use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use bolide_arrow::{BatchLimits, Column, InferenceLimits, RecordDecoder, RecordKey, SchemaInference};
 
 fn decoder() -> RecordDecoder {
@@ -107,13 +108,17 @@ fn changed_and_truncated_records_are_decoded_or_refused() {
 fn a_malformed_record_leaves_no_value_behind() {
     let mut decoder = decoder();
     decoder.push(RecordKey::Bytes(b"k"), 1, br#"{"a":1,"b":"x","l":["p","q"],"j":[1,"#).unwrap();
-    decoder.push(RecordKey::Bytes(b"k"), 1, br#"{"a":2}"#).unwrap();
+    decoder.push(RecordKey::Bytes(b"k"), 1, br#"{"a":2,"l":["r"],"j":[2]}"#).unwrap();
     assert_eq!(decoder.malformed(), 1);
     let batch = decoder.finish().unwrap();
     for column in &batch.columns()[1..] {
         assert!(column.is_null(0), "{column:?}");
     }
     assert!(batch.column(1).is_valid(1));
+    for (column, expected) in [(5, "r"), (8, "2")] {
+        let list = batch.column(column).as_list::<i32>().value(1);
+        assert_eq!(list.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), [expected]);
+    }
 }
 
 #[test]
