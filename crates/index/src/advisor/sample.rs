@@ -10,7 +10,7 @@
 //!
 //! Records with several values each are sampled by group alone, and their values merged ([`MergedSample`]).
 //!
-//! A value with more than [`MAX_RECORDS_OF_VALUE`] records in the sample loses the rest: each further record adds the same to an index.
+//! A value with more than 1,024 records in the sample loses the rest: each further record adds the same to an index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
