@@ -512,3 +512,38 @@ fn a_tree_is_dropped_while_its_descriptor_is_set() {
         put(&store, other, "key", "the store is still writable");
     }
 }
+
+/// One job flushes many small trees. A failure in between leaves the remaining ones due, and a power cut after it loses nothing.
+#[test]
+fn a_job_that_flushes_many_trees_may_fail_at_any_of_them() {
+    const TREES: u64 = 100;
+    for nth in [1, 2, 7, 20, 90, 200, 390] {
+        let vfs = SimVfs::new(nth);
+        let parts = |vfs: &SimVfs| StoreComponents {
+            vfs: Arc::new(vfs.clone()),
+            runtime: Arc::new(bolide_storage::SimRuntime::new(1)),
+            cache: BlockCache::new(1 << 20),
+        };
+        let store = Store::open(options(0), parts(&vfs)).unwrap();
+        let trees: Vec<TreeId> =
+            (0..TREES).map(|_| store.create_tree(TreeOptions::default(), b"").unwrap()).collect();
+        trees.iter().for_each(|&tree| _ = put(&store, tree, "key", &tree.to_string()));
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: nth, sticky: false }));
+        let _ = store.flush();
+        vfs.set_fault(None);
+        let check = |store: &Store| {
+            let view = store.read_view();
+            for &tree in &trees {
+                let wanted = Model::from([(b"key".to_vec(), tree.to_string().into_bytes())]);
+                assert_eq!(entries(&view, tree), wanted, "call {nth}, tree {tree}");
+            }
+        };
+        check(&store);
+        store.flush().unwrap();
+        let stats = store.stats();
+        assert!(stats.trees.iter().all(|tree| tree.memtable_entries == 0), "call {nth}");
+        let disk = vfs.crash(bolide_storage::CrashMode::None);
+        drop(store);
+        check(&Store::open(options(0), parts(&disk)).unwrap());
+    }
+}

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! * A cache counts with its capacity, which it may fill at any time; releasing memory lowers the capacity.
-//! * Requests are granted one at a time, so two requests never get the same memory.
+//! * Requests are granted one at a time, so two requests never get the same memory. While an eighth of the limit is free, sources
+//!   are measured once for each sixty-fourth of it only: a report visits all trees of a database.
 //! * A report ([`MemoryHolder::set`]) is never refused: the memory is allocated already. It makes sources release memory.
 
 use std::fmt;
@@ -78,6 +79,10 @@ pub struct MemoryBudget {
     /// Holders with names.
     named: Mutex<Vec<Weak<HeldMemory>>>,
     sources: Mutex<Vec<Weak<dyn ReclaimableMemory>>>,
+    /// What the sources reserved when they were measured last; `u64::MAX` before.
+    measured: AtomicU64,
+    /// Bytes counted since then.
+    since_measured: AtomicU64,
     /// Requests that were refused.
     refused: AtomicU64,
 }
@@ -90,6 +95,8 @@ impl MemoryBudget {
             held: Default::default(),
             named: Mutex::default(),
             sources: Mutex::default(),
+            measured: AtomicU64::new(u64::MAX),
+            since_measured: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         })
     }
@@ -121,6 +128,7 @@ impl MemoryBudget {
         let mut sources = self.sources.lock();
         sources.retain(|other| other.strong_count() > 0);
         sources.push(Arc::downgrade(source));
+        self.measured.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// Bytes of all holders, and those that the sources reserve.
@@ -178,7 +186,9 @@ impl MemoryBudget {
         }
         let regained = |free, source: &Arc<dyn ReclaimableMemory>| free - source.regain(free);
         let free = target - reserved;
-        reserved + (free - sources.iter().rev().fold(free, regained))
+        let regained = free - sources.iter().rev().fold(free, regained);
+        self.measured.fetch_add(regained, Ordering::Relaxed);
+        reserved + regained
     }
 
     /// Counts a change of a holder from `before` to `after` bytes.
@@ -191,10 +201,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Makes the sources release memory as far as the budget is exceeded: after an allocation that could not be refused.
-    /// Cost: a report of each source, except without a limit.
-    pub fn release_excess(&self) {
-        if self.limit_bytes < u64::MAX {
+    /// Makes the sources release memory as far as the budget is exceeded: after an allocation of `counted` bytes that could not be
+    /// refused. Cost: a report of each source, unless memory is plentiful.
+    pub fn release_excess(&self, counted: u64) {
+        if !self.has_plenty(0, counted) {
             let guard = self.sources.lock();
             let sources: Vec<_> = guard.iter().filter_map(Weak::upgrade).collect();
             release(&sources, self.reserved_of(&sources).saturating_sub(self.limit_bytes));
@@ -204,7 +214,7 @@ impl MemoryBudget {
     /// Counts `more` bytes of a holder if they are free, or if the sources release enough. Returns the number of missing
     /// bytes otherwise.
     pub(crate) fn grant(&self, memory_use: MemoryUse, more: u64) -> Result<(), u64> {
-        if self.limit_bytes == u64::MAX {
+        if self.has_plenty(more, more) {
             self.count(memory_use, 0, more);
             return Ok(());
         }
@@ -232,6 +242,17 @@ impl MemoryBudget {
         }
     }
 
+    /// Whether `more` bytes are free by far, without a report of the sources; `counted` bytes are counted meanwhile.
+    fn has_plenty(&self, more: u64, counted: u64) -> bool {
+        if self.limit_bytes == u64::MAX {
+            return true;
+        }
+        let since = self.since_measured.fetch_add(counted, Ordering::Relaxed).saturating_add(counted);
+        let held: u64 = self.held.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        let reserved = self.measured.load(Ordering::Relaxed).saturating_add(held).saturating_add(more);
+        since < self.limit_bytes / 64 && reserved <= self.limit_bytes - self.limit_bytes / 8
+    }
+
     fn held_bytes(&self, memory_use: MemoryUse) -> u64 {
         self.held[memory_use.position()].load(Ordering::Relaxed)
     }
@@ -242,11 +263,13 @@ impl MemoryBudget {
 
     fn reserved_of(&self, sources: &[Arc<dyn ReclaimableMemory>]) -> u64 {
         let held: u64 = self.held.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        let mut reserved = held;
+        let mut measured = 0;
         for source in sources {
-            source.report(&mut |_, size| reserved += size.reserved);
+            source.report(&mut |_, size| measured += size.reserved);
         }
-        reserved
+        self.measured.store(measured, Ordering::Relaxed);
+        self.since_measured.store(0, Ordering::Relaxed);
+        held + measured
     }
 }
 

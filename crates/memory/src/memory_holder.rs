@@ -62,10 +62,10 @@ impl MemoryHolder {
 
     /// As [`set`](Self::set); caches release memory if that exceeds the budget. Cost: they report their sizes.
     pub fn set_and_release(&self, bytes: u64) {
-        let has_grown = bytes > self.bytes();
+        let grown = bytes.saturating_sub(self.bytes());
         self.set(bytes);
-        if has_grown {
-            self.budget.release_excess();
+        if grown > 0 {
+            self.budget.release_excess(grown);
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod advise;
 mod bulk;
+#[cfg(target_os = "linux")]
+mod control_group;
 mod damage;
 mod demo;
 mod find;

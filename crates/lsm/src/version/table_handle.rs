@@ -177,7 +177,7 @@ impl TableHandle {
         let source = FileSource::pooled(&self.files.pool, self.meta.number);
         let reader = TableReader::open(source, self.meta.identity(), Arc::clone(&self.files.cache))?;
         let reader = self.reader.get_or_init(|| Arc::new(reader));
-        self.memory_pool().budget().release_excess();
+        self.memory_pool().budget().release_excess(reader.memory_bytes() as u64);
         Ok(reader)
     }
 

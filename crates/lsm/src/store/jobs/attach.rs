@@ -11,36 +11,23 @@ use crate::store::jobs::job::{BackgroundJob, JobReport};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 
-/// The opening of the external tree of a tree.
-struct AttachJob(Arc<Tree>);
+/// The trees whose external trees one job opens at most.
+const MAX_TREES: usize = 64;
+
+/// The openings of the external trees of trees, one after the other.
+struct AttachJob(Vec<Arc<Tree>>);
 
 impl BackgroundJob for AttachJob {
     fn begin(&self, work: &mut WorkState) {
-        work.flushing.insert(self.0.id);
+        work.flushing.extend(self.0.iter().map(|tree| tree.id));
     }
 
     fn run(&self, store: &StoreInner) -> Result<()> {
-        let Some(deferral) = self.0.deferral.get() else { return Ok(()) };
-        // After a failure the tree is flushed to sstables; the next read of the external tree gets the error.
-        if deferral.attach(store).is_err() {
-            return Ok(());
-        }
-        // A checkpoint, as by the flush of a tree with an external tree. A new segment only if the present one has its writes.
-        let mut log = store.log.lock();
-        let active = self.0.state_guard().active.clone();
-        if !log.is_open() || active.first_log().is_none() {
-            return Ok(());
-        }
-        if active.last_log() >= log.number() {
-            return rotate(store, &mut log, Rotate::Tree(self.0.id));
-        }
-        self.0.replace_state(|state| state.rotated(store.options.memtable_bytes));
-        log.targets.clear();
-        Ok(())
+        self.0.iter().try_for_each(|tree| attach(store, tree))
     }
 
     fn end(&self, work: &mut WorkState) {
-        work.flushing.remove(&self.0.id);
+        self.0.iter().for_each(|tree| _ = work.flushing.remove(&tree.id));
     }
 
     fn report(&self) -> JobReport {
@@ -48,7 +35,27 @@ impl BackgroundJob for AttachJob {
     }
 }
 
-/// Picks a tree that is due for a flush and has a deferred external tree.
+fn attach(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+    let Some(deferral) = tree.deferral.get() else { return Ok(()) };
+    // After a failure the tree is flushed to sstables; the next read of the external tree gets the error.
+    if deferral.attach(store).is_err() {
+        return Ok(());
+    }
+    // A checkpoint, as by the flush of a tree with an external tree. A new segment only if the present one has its writes.
+    let mut log = store.log.lock();
+    let active = tree.state_guard().active.clone();
+    if !log.is_open() || active.first_log().is_none() {
+        return Ok(());
+    }
+    if active.last_log() >= log.number() {
+        return rotate(store, &mut log, Rotate::Tree(tree.id));
+    }
+    tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
+    log.targets.clear();
+    Ok(())
+}
+
+/// Picks trees that are due for a flush and have deferred external trees.
 pub(in crate::store) fn pick_attachment(
     store: &StoreInner,
     work: &mut WorkState,
@@ -57,6 +64,6 @@ pub(in crate::store) fn pick_attachment(
     let is_due = |tree: &&Arc<Tree>| {
         tree.attaches_at_flush() && !work.flushing.contains(&tree.id) && tree.flushes_due(&store.options) > 0
     };
-    let tree = trees.values().find(is_due)?;
-    Some(Box::new(AttachJob(tree.clone())))
+    let due: Vec<_> = trees.values().filter(is_due).take(MAX_TREES).cloned().collect();
+    (!due.is_empty()).then(|| Box::new(AttachJob(due)) as Box<dyn BackgroundJob>)
 }

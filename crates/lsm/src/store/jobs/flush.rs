@@ -4,9 +4,9 @@
 //! are dropped. The edit that adds the run also sets the log segment from which recovery must replay this tree.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bolide_base::Result;
+use bolide_base::{ErrorKind, Result};
 
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
@@ -26,18 +26,66 @@ use crate::store::tree::Tree;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{LAST_LEVEL, VersionEdit};
 
+/// The trees that one job flushes at most, and the bytes of each, if it flushes several: what a job costs in any case would be
+/// more than their flushes.
+const MAX_TREES: usize = 64;
+const MAX_SMALL_BYTES: usize = 64 << 10;
+
 /// A flush of the full memtables of a tree to a target; for an external tree, a checkpoint.
-struct FlushJob {
+struct TreeFlush {
     tree: Arc<Tree>,
     target: FlushTarget,
 }
 
+/// Flushes of one tree, or of several with small memtables, one after the other.
+struct FlushJob {
+    flushes: Vec<TreeFlush>,
+    /// The flush that runs.
+    running: AtomicUsize,
+}
+
 impl BackgroundJob for FlushJob {
     fn begin(&self, work: &mut WorkState) {
-        work.flushing.insert(self.tree.id);
-        if self.target == FlushTarget::Partitions {
-            work.flushing_partitions.insert(self.tree.id);
+        for TreeFlush { tree, target } in &self.flushes {
+            work.flushing.insert(tree.id);
+            if *target == FlushTarget::Partitions {
+                work.flushing_partitions.insert(tree.id);
+            }
         }
+    }
+
+    /// The trees behind one whose flush fails are due again.
+    fn run(&self, store: &StoreInner) -> Result<()> {
+        for (number, flush) in self.flushes.iter().enumerate() {
+            self.running.store(number, Ordering::Relaxed);
+            match flush.run(store) {
+                // The tree was dropped.
+                Err(error) if error.kind() == ErrorKind::Closed && store.health.check().is_ok() => {}
+                flushed => flushed?,
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, work: &mut WorkState) {
+        for TreeFlush { tree, .. } in &self.flushes {
+            work.flushing.remove(&tree.id);
+            work.flushing_partitions.remove(&tree.id);
+        }
+    }
+
+    fn merged_tree(&self) -> Option<&Tree> {
+        self.flushes.get(self.running.load(Ordering::Relaxed)).map(|flush| &*flush.tree)
+    }
+}
+
+impl TreeFlush {
+    /// Whether the flush costs little: it may share a job with others.
+    fn is_small(&self) -> bool {
+        let external = self.tree.backend().external().map_or(0, |external| external.stats().memory_bytes);
+        let state = self.tree.state_guard();
+        let memtables = state.immutables.iter().map(|logged| logged.memtable.memory_bytes());
+        self.target == FlushTarget::FirstLevel && external.max(memtables.sum()) <= MAX_SMALL_BYTES
     }
 
     fn run(&self, store: &StoreInner) -> Result<()> {
@@ -52,20 +100,11 @@ impl BackgroundJob for FlushJob {
             tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
         })
     }
-
-    fn end(&self, work: &mut WorkState) {
-        work.flushing.remove(&self.tree.id);
-        work.flushing_partitions.remove(&self.tree.id);
-    }
-
-    fn merged_tree(&self) -> Option<&Tree> {
-        Some(&self.tree)
-    }
 }
 
 /// A flush of the tree whose full memtables need the oldest log segment, among those whose flush need not wait for
 /// a compaction. Not the tree with the most memtables: if writes to one tree are faster than its flushes, other
-/// trees would starve and the log would grow without bound.
+/// trees would starve and the log would grow without bound. If it is small, the following small ones are flushed by the same job.
 pub(in crate::store) fn pick_flush(
     store: &StoreInner,
     work: &mut WorkState,
@@ -78,10 +117,15 @@ pub(in crate::store) fn pick_flush(
         .filter(|(count, _)| *count > 0)
         .collect();
     waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
-    waiting.into_iter().find_map(|(count, tree)| {
+    let mut due = waiting.into_iter().filter_map(|(count, tree)| {
         let target = flush_target(&store.options, work, tree, count)?;
-        Some(Box::new(FlushJob { tree: tree.clone(), target }) as Box<dyn BackgroundJob>)
-    })
+        Some(TreeFlush { tree: tree.clone(), target })
+    });
+    let mut flushes = vec![due.next()?];
+    if flushes.iter().all(TreeFlush::is_small) {
+        flushes.extend(due.take(MAX_TREES - 1).take_while(TreeFlush::is_small));
+    }
+    Some(Box::new(FlushJob { flushes, running: AtomicUsize::new(0) }))
 }
 
 /// The target of the next flush of `tree`. `None` while a flush into partitions should wait for a compaction that
