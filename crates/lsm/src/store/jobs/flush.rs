@@ -26,10 +26,11 @@ use crate::store::tree::Tree;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{LAST_LEVEL, VersionEdit};
 
-/// The trees that one job flushes at most, and the bytes of each, if it flushes several: what a job costs in any case would be
-/// more than their flushes.
+/// The trees that one job flushes at most, and the bytes of the memtables or the entries of the external tree of each, if it flushes
+/// several: what a job costs in any case would be more than their flushes.
 const MAX_TREES: usize = 64;
-const MAX_SMALL_BYTES: usize = 64 << 10;
+const MAX_SMALL_BYTES: usize = 256 << 10;
+const MAX_SMALL_ENTRIES: u64 = 1_000;
 
 /// A flush of the full memtables of a tree to a target; for an external tree, a checkpoint.
 struct TreeFlush {
@@ -82,10 +83,12 @@ impl BackgroundJob for FlushJob {
 impl TreeFlush {
     /// Whether the flush costs little: it may share a job with others.
     fn is_small(&self) -> bool {
-        let external = self.tree.backend().external().map_or(0, |external| external.stats().memory_bytes);
+        let entries = self.tree.backend().external().map_or(0, |external| external.stats().entries);
         let state = self.tree.state_guard();
         let memtables = state.immutables.iter().map(|logged| logged.memtable.memory_bytes());
-        self.target == FlushTarget::FirstLevel && external.max(memtables.sum()) <= MAX_SMALL_BYTES
+        self.target == FlushTarget::FirstLevel
+            && entries <= MAX_SMALL_ENTRIES
+            && memtables.sum::<usize>() <= MAX_SMALL_BYTES
     }
 
     fn run(&self, store: &StoreInner) -> Result<()> {
