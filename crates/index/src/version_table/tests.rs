@@ -260,3 +260,17 @@ fn exactly_the_allocations_of_the_table_are_visited() {
         .unwrap();
     assert_eq!(reached, region.stats().allocated_bytes, "{:?}", region.stats());
 }
+
+/// Otherwise a sweep between the two steps of a write would remove its entry.
+#[test]
+fn an_entry_is_not_obsolete_before_its_write_is_noted() {
+    let region = Arc::new(Region::in_memory(RegionOptions::new()).unwrap());
+    let table = VersionTable::create(&region, VersionTableOptions::default()).unwrap();
+    for sequence in [5, 8] {
+        table.note_entry(&region.writer(), b"k", sequence).unwrap();
+    }
+    assert_eq!(table.verdict(b"k", 5, 9).unwrap(), Verdict::Obsolete);
+    assert_eq!(table.verdict(b"k", 9, 9).unwrap(), Verdict::Unknown);
+    table.note_entry(&region.writer(), b"k", 9).unwrap();
+    assert_eq!(table.verdict(b"k", 9, 9).unwrap(), Verdict::Current);
+}

@@ -132,7 +132,8 @@ impl VersionTable {
         let verdict = match latest {
             ABSENT => Verdict::Current,
             latest if latest == sequence => Verdict::Current,
-            latest if latest <= view => Verdict::Obsolete,
+            // An entry newer than the newest write is being applied: it is in the tree before its write is noted.
+            latest if latest <= view && latest > sequence => Verdict::Obsolete,
             _ => Verdict::Unknown,
         };
         Ok((verdict, latest))
