@@ -20,6 +20,21 @@
 //!   or below the sequence number of its root.
 //! * Files of a root never change, and are deleted once no root in force names them. An external tree with immediate
 //!   durability has its file elsewhere, and names none.
+//!
+//! # Spills
+//! A [`SpillingTree`] moves its oldest entries to sstables of its tree, up to a sequence number, the *cut*:
+//!
+//! ```text
+//! 1. SpillingTree::write_spill    entries through the new cut -> sstables
+//! 2. log synced, one manifest edit adds the sstables; readers of the tree see them
+//! 3. SpillingTree::finish_spill   the cut is raised in memory; the entries are removed from memory
+//! 4. a later checkpoint           the root contains the cut
+//! ```
+//!
+//! An external tree answers for entries above its cut, the sstables for those at or below. Before step 4 is durable, a power cut
+//! restores the old cut: root and log contain the entries, and sstables wholly above the old cut are transferred and removed,
+//! like those from before the external tree was set. Entries of an sstable that straddles the cut may exist twice, with equal
+//! keys and numbers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -74,6 +89,16 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// # Errors
     /// An error is a bug or damage, and poisons the store.
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
+
+    /// It contains all writes at or below this number, and ignores them: that of its root. It is not passed them when it is set.
+    fn contains_through(&self) -> SequenceNumber {
+        0
+    }
+
+    /// Its spills; `None` if all its entries stay.
+    fn spilling(&self) -> Option<&dyn SpillingTree> {
+        None
+    }
 
     /// True if a write is durable when [`apply`](Self::apply) returns, without a checkpoint. Then the log is synced before a
     /// write is applied, so that a power cut never leaves a write that the log has lost.
@@ -143,6 +168,42 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
 
     /// The memory and disk space in use.
     fn stats(&self) -> ExternalTreeStats;
+}
+
+/// The readers that a spill must respect.
+#[derive(Debug, Clone, Copy)]
+pub struct SpillReaders {
+    /// The last published sequence number: the new cut is at or below it.
+    pub published: SequenceNumber,
+    /// The oldest sequence number of present and future readers.
+    pub oldest_in_use: SequenceNumber,
+}
+
+/// An external tree that moves its oldest entries to sstables of its tree; see the [module](self). One spill or checkpoint runs at
+/// a time, concurrently with writers and readers.
+pub trait SpillingTree {
+    /// The cut: the sstables have all entries at or below it that a reader may need. Never decreases.
+    fn spilled_through(&self) -> SequenceNumber;
+
+    /// Whether memory is short. Fast: called repeatedly.
+    fn is_spill_due(&self) -> bool;
+
+    /// Selects a new cut and passes the entries above the present one and at or below the new one to `out`, in the order of their
+    /// keys, without those that are obsolete for all readers. Returns the new cut; the present one if nothing can be moved.
+    ///
+    /// # Errors
+    /// `Corruption`; those of `out`. Nothing has changed then.
+    fn write_spill(
+        &self,
+        readers: SpillReaders,
+        out: &mut dyn FnMut(ExternalWrite<'_>) -> Result<()>,
+    ) -> Result<SequenceNumber>;
+
+    /// The sstables are installed: raises the cut to `cut`, and removes the entries at or below it.
+    ///
+    /// # Errors
+    /// `Corruption`; `NoSpace` if memory is exhausted: entries that remain take space and are not read.
+    fn finish_spill(&self, cut: SequenceNumber) -> Result<()>;
 }
 
 /// A state of an external tree that is being written to disk. Dropped before it is [installed](Self::installed), it has no

@@ -7,6 +7,12 @@
 //! # Before the external tree is set
 //! Writes go into memtables, and from there into sstables if they grow: during replay, and during an index build.
 //! [`Store::set_external_tree`] transfers all of them; the next checkpoint removes the sstables.
+//!
+//! # Spills
+//! The sstables of the tree have the entries at or below the cut of a [`SpillingTree`]. Only
+//! [those above it](contained_tables) are transferred and removed.
+//!
+//! [`SpillingTree`]: crate::external_tree::SpillingTree
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +26,7 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
 use crate::file_name::FileName;
 use crate::options::StoreOptions;
+use crate::store::backend::contained_tables;
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
 use crate::store::files::StoreFiles;
@@ -169,7 +176,8 @@ fn checkpoint_external(
     let files = external_files(store, &store.options.dir, &name);
     let root = checkpoint.write(&files);
     let written = checkpoint.written_bytes();
-    let installed = root.and_then(|root| install_checkpoint(store, tree, flushed, root, written));
+    let installed =
+        root.and_then(|root| install_checkpoint(store, tree, &**external_tree, flushed, root, written));
     match installed {
         Ok(()) => {
             tree.written_bytes.fetch_add(written, Ordering::Relaxed);
@@ -205,6 +213,7 @@ fn new_external_file(files: &StoreFiles, created: &Mutex<Vec<FileName>>) -> (Fil
 fn install_checkpoint(
     store: &StoreInner,
     tree: &Arc<Tree>,
+    external_tree: &dyn ExternalTree,
     flushed: &[Arc<LoggedMemtable>],
     root: ExternalRoot,
     written: u64,
@@ -214,9 +223,9 @@ fn install_checkpoint(
     let mut edit = VersionEdit::new();
     edit.set_external_root(tree.id, root);
     edit.note_written(tree.id, written);
-    // Sstables from before the external tree was set; none were added or removed since.
-    for table in tree.state().version.tables() {
-        edit.remove_table(tree.id, table.meta().number);
+    // No spill runs meanwhile, and no compaction has them as inputs.
+    for number in contained_tables(external_tree, &tree.state().version) {
+        edit.remove_table(tree.id, number);
     }
     let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
     edit.set_tree_log_floor(tree.id, last_log + 1);
@@ -298,6 +307,7 @@ impl StoreInner {
         let inner = self;
         // Excludes compactions of the tree meanwhile.
         inner.with_reserved(tree.id, || {
+            let contained = external_tree.contains_through();
             // Most of the transfer is concurrent with writers.
             let view = ReadView::latest(inner.shared());
             if external_tree.is_durable_at_once() {
@@ -308,7 +318,7 @@ impl StoreInner {
                 &inner.snapshots,
                 &tree.state(),
                 &**external_tree,
-                0,
+                contained,
                 view.sequence(),
             )?;
             // From here on commits are excluded.
@@ -322,7 +332,7 @@ impl StoreInner {
                 &inner.snapshots,
                 &state,
                 &**external_tree,
-                view.sequence(),
+                contained.max(view.sequence()),
                 SequenceNumber::MAX,
             )?;
             tree.row_gate.disable();
@@ -334,7 +344,7 @@ impl StoreInner {
             log.targets.clear();
             inner.active_bytes.set(inner.trees.active_bytes());
             let is_due = handed_over > 0 && external_tree.is_checkpoint_due(handed_over);
-            let is_due = is_due || !state.version.runs().is_empty();
+            let is_due = is_due || contained_tables(&**external_tree, &state.version).next().is_some();
             if !is_due || !log.is_open() {
                 return Ok(());
             }

@@ -16,9 +16,12 @@ use std::sync::{Arc, OnceLock};
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
 use crate::batch::{Operation, PlacedOperation};
-use crate::external_tree::{ExternalCheckpoint, ExternalTree, ExternalTreeStats, ExternalWrite};
+use crate::external_tree::{
+    ExternalCheckpoint, ExternalTree, ExternalTreeStats, ExternalWrite, SpillingTree,
+};
 use crate::layout::FlushTarget;
 use crate::memtable::Memtable;
+use crate::version::Version;
 
 /// The backend of a tree, which is replaced at most once.
 #[derive(Debug, Default)]
@@ -143,6 +146,20 @@ impl<'t> Backend<'t> {
         self.external().map(|external| external.clear_through())
     }
 
+    /// Whether compactions may merge the sstables in `version`: those of an LSM tree, and those that an external tree spilled.
+    pub(super) fn merges_sstables(self, version: &Version) -> bool {
+        self.external().is_none_or(|external| {
+            external.spilling().is_some() && contained_tables(&**external, version).next().is_none()
+        })
+    }
+
+    /// The spills of its external tree, if one is due.
+    pub(super) fn due_spill(self, version: &Version) -> Option<&'t dyn SpillingTree> {
+        // The sstables from before the external tree was set are removed first, by its first checkpoint.
+        let spilling = self.external()?.spilling()?;
+        (spilling.is_spill_due() && self.merges_sstables(version)).then_some(spilling)
+    }
+
     /// Verifies the files besides sstables, and returns their number and their bytes.
     ///
     /// # Errors
@@ -158,6 +175,17 @@ impl<'t> Backend<'t> {
     pub(super) fn stats(self) -> Option<ExternalTreeStats> {
         self.external().map(|external| external.stats())
     }
+}
+
+/// The sstables whose entries `external_tree` contains: from before it was set, or written by a spill whose cut a power cut
+/// undid. Its next checkpoint removes them.
+pub(super) fn contained_tables(
+    external_tree: &dyn ExternalTree,
+    version: &Version,
+) -> impl Iterator<Item = u64> {
+    let cut = external_tree.spilling().map_or(0, |spilling| spilling.spilled_through());
+    let above = version.tables().map(|table| table.meta()).filter(move |meta| meta.smallest_sequence > cut);
+    above.map(|meta| meta.number)
 }
 
 /// Applies a write to an external tree.

@@ -62,11 +62,13 @@ pub(in crate::store) fn pick_compaction(
     let is_free = |tree: &&Arc<Tree>| {
         !work.reserved.contains(&tree.id)
             && !work.flushing_partitions.contains(&tree.id)
-            && tree.backend().is_lsm()
             && tree.unreadable.get().is_none()
     };
     for tree in trees.values().filter(is_free) {
         let state = tree.state_guard();
+        if !tree.backend().merges_sstables(&state.version) {
+            continue;
+        }
         let shape = VersionShape::of(&state.version);
         let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
         let policy = tree.compaction_policy(store.options.partition_tables);

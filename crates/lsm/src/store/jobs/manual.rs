@@ -35,10 +35,10 @@ impl Store {
         let tree = inner.trees.get(tree)?;
         inner.with_reserved(tree.id, || {
             // Checked only now: an external tree may have been set during the wait.
-            if !tree.backend().is_lsm() {
+            let state = tree.state();
+            if !tree.backend().merges_sstables(&state.version) {
                 return Ok(());
             }
-            let state = tree.state();
             let shape = VersionShape::of(&state.version);
             match tree.compaction_policy(inner.options.partition_tables).full(&shape) {
                 Some(plan) => inner.reserve.with(|| compact_tree(inner, &tree, &plan)),

@@ -11,7 +11,7 @@
 //! | `table_output`, `install` | the sstables that a job writes, and their installation |
 //! | `publication`, `deferred_publication` | when readers see a flush |
 //! | `sorted_view`, `view_rebuild` | rebuilds of the sorted views of a tree |
-//! | `attach` | opening of deferred external trees |
+//! | `attach`, `spill` | opening of deferred external trees; their spills |
 //! | `garbage`, `idle` | garbage collection of external trees; idle detection |
 //! | `layout_change` | change of the layout of a tree in use |
 //! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
@@ -37,6 +37,7 @@ pub(super) mod rewrite;
 pub(super) mod scheduler;
 pub(super) mod sorted_view;
 pub(super) mod spent_tombstones;
+mod spill;
 pub(super) mod table_output;
 pub(super) mod view_rebuild;
 pub(super) mod work;
@@ -48,14 +49,16 @@ use self::flush::pick_flush;
 use self::garbage::pick_garbage_collection;
 use self::job::{Picker, pick_shared_tasks};
 use self::memory_compaction::pick_memory_compaction;
+use self::spill::pick_spill;
 use self::view_rebuild::pick_view_rebuild;
 
 /// The kinds of jobs, the most urgent first. Flushes free memory and log; a compaction in memory may spare a flush.
-const PICKERS: [Picker; 7] = [
+const PICKERS: [Picker; 8] = [
     pick_shared_tasks,
     pick_attachment,
     pick_memory_compaction,
     pick_flush,
+    pick_spill,
     pick_compaction,
     pick_view_rebuild,
     pick_garbage_collection,
