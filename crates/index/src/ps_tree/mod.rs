@@ -17,6 +17,7 @@
 //! * `rewrite` — enlarges pages, regroups and collects garbage; inserts entries that are not the newest of their key
 //! * `examine` — collects garbage in the older pages of long chains
 //! * `sweep` — background garbage collection
+//! * `truncate` — removal of the entries that a spill moved
 //! * `cursor` — entries of a key or a range, by value or by age
 //! * `newest` — the newest entries of one key
 //! * `hints` — cached places of the records of keys
@@ -55,6 +56,7 @@ mod pkey;
 mod rewrite;
 mod skey;
 mod sweep;
+mod truncate;
 mod widen;
 
 use std::collections::VecDeque;
@@ -393,3 +395,5 @@ mod oracle;
 mod tests;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod threads;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod truncate_tests;

@@ -67,8 +67,10 @@ pub(super) struct Rewrite<'t, 'w, 'r> {
     oldest_in_use: SequenceNumber,
     /// Rewrites only if that frees space.
     only_if_useful: bool,
+    /// Removes the entries at or below this number; see `truncate`.
+    through: Option<SequenceNumber>,
     /// Replaced pages: place and bytes.
-    replaced: Vec<(Place, usize)>,
+    pub(super) replaced: Vec<(Place, usize)>,
     pub(super) removed: Vec<RemovedEntry>,
     /// Overflow extents of an added entry that exists already.
     unused: Vec<OverflowExtent>,
@@ -90,6 +92,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             may_have_obsolete: obsolescence.may_have_obsolete(),
             oldest_in_use,
             only_if_useful: false,
+            through: None,
             replaced: Vec::new(),
             removed: Vec::new(),
             unused: Vec::new(),
@@ -100,6 +103,12 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     /// Rewrites the page only if that frees space.
     pub(super) fn only_if_useful(mut self) -> Self {
         self.only_if_useful = true;
+        self
+    }
+
+    /// Unlinks older pages without entries above `through`.
+    pub(super) fn truncating(mut self, through: SequenceNumber) -> Self {
+        self.through = Some(through);
         self
     }
 
@@ -116,6 +125,9 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 Ok(is_new) => added = is_new,
                 Err(PageChanged) => return Ok(None),
             }
+        }
+        if let Some(through) = self.through {
+            self.truncate_chain(&mut run, through)?;
         }
         while run.count == 0 && run.older != 0 {
             if let Err(PageChanged) = self.unseal(&mut run, &mut owned)? {
