@@ -177,6 +177,12 @@ impl IndexSpec {
         self.settings.region
     }
 
+    /// Memory of an index of kind `ps-tree` in bytes, above which its oldest entries move to sstables; `None` if all of them stay
+    /// in memory.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.settings.memory
+    }
+
     /// Size of a PKey page of an index of kind `ps-tree`, in bytes.
     pub fn page_bytes(&self) -> u32 {
         self.settings.page_bytes
@@ -347,6 +353,7 @@ mod tests {
             "a+b:next:delta=1000,block_bytes=64",
             "a:next:delta=3,global=off",
             "a:ps-tree:include=b,skey=trie,region=dax,page_bytes=512",
+            "a:ps-tree:memory=65536",
         ] {
             assert_eq!(spec(text).to_string(), text);
         }
@@ -389,6 +396,9 @@ mod tests {
             "a:ps-tree:page_bytes=256",
             "a:ps-tree:page_bytes=4097",
             "a:ps-tree:skey=hash",
+            "a:ps-tree:memory=4095",
+            "a:ps-tree:memory=",
+            "a:ps-tree:memory=1e6",
             "a:ps-tree:maintenance=synchronous",
             "a:embedded:bloom_bits=0",
             "a:next:delta=0",

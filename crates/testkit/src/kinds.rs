@@ -11,7 +11,7 @@ use bolide_storage::SimRng;
 use crate::value::is_spatial;
 
 /// Kinds with options that must be available, as the part of a specification after its attributes.
-pub const IMPLEMENTED: [&str; 37] = [
+pub const IMPLEMENTED: [&str; 39] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -47,6 +47,8 @@ pub const IMPLEMENTED: [&str; 37] = [
     "ps-tree:include=pad",
     "ps-tree:page_bytes=512",
     "ps-tree:skey=trie",
+    "ps-tree:memory=4096",
+    "ps-tree:memory=4096,skey=trie,include=pad",
     "ps-tree:region=dax",
     "ps-tree:region=dax,skey=trie,include=pad",
 ];

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::{
     ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTree, ExternalTreeStats, ExternalWrite,
+    SpillingTree,
 };
 use bolide_lsm::page_log::{PageLog, PendingCheckpoint};
 use bolide_storage::pmem::{PAGE_BYTES, Region, RegionCheckpoint};
@@ -15,13 +16,12 @@ use super::deleted_ranges::DeletedRanges;
 use super::figures::PsTreeFigures;
 use super::log_entry::marked_key;
 use super::region_location::{Durability, InPlace, OpenedRegion, RegionLocation, in_place_bytes};
+use super::spill_state::SpillState;
 use super::sweep::{ObsolescenceTracker, Sweep, SweepOutcome};
 use crate::check::IndexCheck;
-use crate::ps_tree::{PsBounds, PsEntry, PsInserted, PsTree, PsTreeOptions, SkeyKind};
-use crate::query::Order;
+use crate::ps_tree::{PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::spec::{IndexSpec, SkeyLayerKind};
 use crate::standalone::entry_key::EntryLayout;
-use crate::validation::Verdict;
 use crate::version_table::{VersionTable, VersionTableOptions};
 
 /// A checkpoint is due when it would free this many bytes of log, and at least half the bytes of the region.
@@ -54,6 +54,7 @@ pub struct PsTreeBackend {
     attributes: usize,
     deleted: Arc<dyn DeletedRanges>,
     durability: Durability,
+    spill: SpillState,
     /// The sequence number of the region when it was opened; it had all writes up to it.
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
@@ -113,6 +114,7 @@ impl PsTreeBackend {
             versions.recover(&region.writer())?;
         }
         Ok(Self {
+            spill: SpillState::open(spec.memory_bytes(), &region)?,
             region,
             tree: ps_tree,
             versions,
@@ -171,6 +173,7 @@ impl PsTreeBackend {
             version_bytes: versions.table_bytes,
             filter_bytes: versions.filter_bytes,
             unwritten_bytes: region.dirty_pages * PAGE_BYTES as u64,
+            spilled_through: self.cut(),
             unwritten_sequences: applied.saturating_sub(durable),
             ..PsTreeFigures::default()
         };
@@ -201,52 +204,54 @@ impl PsTreeBackend {
         &self.region
     }
 
+    /// The cut, and the limit of memory.
+    #[inline]
+    pub(super) fn spill_state(&self) -> &SpillState {
+        &self.spill
+    }
+
+    /// Whether entries may be in sstables.
+    #[inline]
+    pub(super) fn spills(&self) -> bool {
+        self.spill.limit.is_some()
+    }
+
+    /// The cut: entries at or below it are in sstables.
+    #[inline]
+    pub(super) fn cut(&self) -> SequenceNumber {
+        self.spill.cut.load(Ordering::Acquire)
+    }
+
+    /// The newest applied write.
+    pub(super) fn applied_through(&self) -> SequenceNumber {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The deleted ranges of the records.
+    pub(super) fn deleted_ranges(&self) -> &dyn DeletedRanges {
+        &*self.deleted
+    }
+
     /// Whether ranges of records were deleted, and their entries may be present. No I/O.
     pub(super) fn has_deleted_ranges(&self) -> bool {
         self.deleted.are_there()
     }
 
-    /// Notes that a reader flagged an entry of `primary_key` as obsolete.
-    pub(super) fn note_flagged(&self, primary_key: &[u8]) -> Result<()> {
+    /// Notes that a reader flagged the entry of the write of `primary_key` at `sequence` as obsolete.
+    pub(super) fn note_flagged(&self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         // While a checkpoint begins, the count stays too high until the next sweep.
         match self.region.try_writer() {
             Some(writer) => {
                 // The flag is durable first.
                 writer.fence();
-                self.versions.note_flagged(&writer, primary_key)
+                match sequence > self.cut() {
+                    true => self.versions.note_flagged(&writer, primary_key),
+                    // Not counted any more.
+                    false => Ok(()),
+                }
             }
             None => Ok(()),
         }
-    }
-
-    /// Calls `visit` with every entry that a reader at `view` may see, and its verdict by the version table.
-    pub(super) fn each_entry(
-        &self,
-        view: SequenceNumber,
-        visit: &mut dyn FnMut(&PsEntry<'_>, Verdict) -> Result<()>,
-    ) -> Result<()> {
-        let removals = self.versions.removals();
-        let mut cursor = self.tree.cursor(PsBounds::Range { low: &[], end: None }, Order::Value, view)?;
-        let (mut secondary_key, mut primary_key) = (Vec::new(), Vec::new());
-        while let Some(entry) = cursor.next_entry()? {
-            let (sequence, place) = (entry.sequence, entry.place);
-            secondary_key.clear();
-            secondary_key.extend_from_slice(entry.secondary_key);
-            primary_key.clear();
-            primary_key.extend_from_slice(entry.primary_key);
-            let mut verdict = self.versions.verdict(&primary_key, sequence, view)?;
-            // The version table may have removed the key since, with the obsolete entry.
-            if verdict == Verdict::Current && self.versions.removals() != removals {
-                verdict = match cursor.is_present(place)? {
-                    Some(true) => Verdict::Current,
-                    Some(false) => continue,
-                    None => Verdict::Unknown,
-                };
-            }
-            let (secondary_key, primary_key) = (&secondary_key[..], &primary_key[..]);
-            visit(&PsEntry { secondary_key, primary_key, sequence, covering: &[], place }, verdict)?;
-        }
-        Ok(())
     }
 
     /// Checks the structure of the tree.
@@ -266,6 +271,7 @@ impl PsTreeBackend {
             tree: &self.tree,
             versions: &self.versions,
             deleted: &*self.deleted,
+            cut: self.spill.cut(),
             oldest_in_use,
             may_continue,
         };
@@ -301,7 +307,7 @@ impl PsTreeBackend {
         let malformed =
             || Error::new(ErrorKind::Corruption, format!("{}: a malformed entry", self.region.name()));
         let entry = self.layout.parse(write.key, sequence).ok_or_else(malformed)?;
-        let tracker = ObsolescenceTracker::new(&self.versions, &*self.deleted);
+        let tracker = ObsolescenceTracker::new(&self.versions, &*self.deleted, self.spill.cut());
         let (secondary_key, primary_key) = (entry.secondary_key, entry.primary_key);
         let added = self.tree.insert(
             &writer,
@@ -354,6 +360,14 @@ impl ExternalTree for PsTreeBackend {
         let clear_through = self.clear_through.load(Ordering::Acquire);
         let (cut, ()) = self.region.checkpoint_owned(|| ())?;
         Ok(Box::new(PagesCheckpoint { backend: self, sequence, clear_through, cut, pending: None }))
+    }
+
+    fn contains_through(&self) -> SequenceNumber {
+        self.opened_at
+    }
+
+    fn spilling(&self) -> Option<&dyn SpillingTree> {
+        self.spills().then_some(self)
     }
 
     fn is_durable_at_once(&self) -> bool {

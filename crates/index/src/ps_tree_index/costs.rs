@@ -14,6 +14,8 @@ crate::index_costs! {
         pages,
         /// PKey entries, skipped ones included.
         entries,
+        /// Entries read from sstables.
+        spilled,
         /// Entries that were obsolete by the version table.
         obsolete,
         /// Entries whose verdict at the snapshot was unknown.
@@ -28,8 +30,15 @@ impl fmt::Display for PsCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "ps-tree       {} secondary keys, {} groups on {} pages, {} entries: {} obsolete, {} unknown; {} flagged",
-            self.keys, self.groups, self.pages, self.entries, self.obsolete, self.unknown, self.flagged
+            "ps-tree       {} secondary keys, {} groups on {} pages, {} entries, {} spilled ones: {} obsolete, {} unknown; {} flagged",
+            self.keys,
+            self.groups,
+            self.pages,
+            self.entries,
+            self.spilled,
+            self.obsolete,
+            self.unknown,
+            self.flagged
         )
     }
 }

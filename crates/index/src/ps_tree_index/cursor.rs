@@ -1,25 +1,51 @@
-//! Reads the candidates of one query from a PS-Tree, and skips entries that are obsolete by the version table.
+//! Reads the candidates of one query from a PS-Tree and its spilled entries, and skips entries that are obsolete by the version table.
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber, TreeId};
 
 use super::backend::PsTreeBackend;
 use super::costs::PsCosts;
+use super::spill_flaw::{SpillFlaw, is_planted};
+use super::tiered_cursor::{TieredBounds, TieredCursor};
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
 use crate::costs::IndexCosts;
 use crate::explain::Explain;
-use crate::ps_tree::{PsBounds, PsCursor, PsFlag};
+use crate::ps_tree::{EntryPlace, PsBounds, PsCursor, PsFlag};
 use crate::query::Order;
 use crate::source::ReadSource;
+use crate::spec::IndexSpec;
 use crate::validation::Verdict;
 
+/// The entries of one tier or of both.
+enum EntrySource<'v, S: ReadSource> {
+    Memory(PsCursor<'v>),
+    Tiered(Box<TieredCursor<'v, S>>),
+}
+
+impl<'v, S: ReadSource> EntrySource<'v, S> {
+    fn memory(&self) -> &PsCursor<'v> {
+        match self {
+            Self::Memory(cursor) => cursor,
+            Self::Tiered(cursor) => cursor.memory(),
+        }
+    }
+
+    /// As [`PsCursor::sequence_bound`].
+    fn sequence_bound(&self) -> SequenceNumber {
+        match self {
+            Self::Memory(cursor) => cursor.sequence_bound(),
+            Self::Tiered(cursor) => cursor.sequence_bound(),
+        }
+    }
+}
+
 /// The candidates of one query.
-pub(super) struct PsCandidates<'v, S> {
+pub(super) struct PsCandidates<'v, S: ReadSource> {
     backend: &'v PsTreeBackend,
     view: &'v S,
     access: &'v Access,
-    order: Order,
-    cursor: PsCursor<'v>,
+    order: Option<Order>,
+    entries: EntrySource<'v, S>,
     /// Removals from the version table before the first entry was read.
     removals: u64,
     costs: PsCosts,
@@ -30,65 +56,99 @@ pub(super) struct PsCandidates<'v, S> {
 }
 
 impl<'v, S: ReadSource> PsCandidates<'v, S> {
+    /// The candidates of the index that `spec` declares, with its tree `tree`.
     pub(super) fn new(
         backend: &'v PsTreeBackend,
+        (spec, tree): (&'v IndexSpec, TreeId),
         access: &'v Access,
         order: Order,
         view: &'v S,
     ) -> Result<Self> {
-        let order = match order {
-            // Keys arrive in this order only if the last attribute is the order attribute.
-            Order::Value | Order::ValueDescending
-                if access.order_attribute.is_none_or(|at| at + 1 != backend.attributes()) =>
-            {
-                Order::Newest
-            }
-            order => order,
-        };
-        let bounds = match access.point {
-            true => PsBounds::One(&access.low),
-            false => PsBounds::Range { low: &access.low, end: Some(&access.end) },
-        };
+        let by_value = access.order_attribute.is_some_and(|at| at + 1 == backend.attributes());
         let resumed = access.resume.filter(|_| access.point && order == Order::Newest);
         let snapshot = resumed.unwrap_or(view.sequence()).min(view.sequence());
         let removals = backend.versions().removals();
-        let cursor = backend.tree().cursor(bounds, order, snapshot)?;
+        let (entries, order) = if backend.spills() {
+            let bounds = TieredBounds::of(access, order, spec, snapshot);
+            let order = bounds.order(by_value);
+            let cursor = TieredCursor::new(backend, view, spec, tree, bounds)?;
+            (EntrySource::Tiered(Box::new(cursor)), order)
+        } else {
+            let order = match order {
+                // Keys arrive in this order only if the last attribute is the order attribute.
+                Order::Value | Order::ValueDescending if !by_value => Order::Newest,
+                order => order,
+            };
+            let bounds = match access.point {
+                true => PsBounds::One(&access.low),
+                false => PsBounds::Range { low: &access.low, end: Some(&access.end) },
+            };
+            let cursor = backend.tree().cursor(bounds, order, snapshot)?;
+            (EntrySource::Memory(cursor), (order != Order::Nearest).then_some(order))
+        };
         let (costs, primary_key, value, order_value) = Default::default();
-        Ok(Self { backend, view, access, order, cursor, removals, costs, primary_key, value, order_value })
+        Ok(Self { backend, view, access, order, entries, removals, costs, primary_key, value, order_value })
+    }
+
+    /// Reads the next entry into `primary_key`, `value` and `order_value`. Returns its sequence number and its place in the region.
+    #[inline]
+    fn read_entry(&mut self) -> Result<Option<(SequenceNumber, Option<EntryPlace>)>> {
+        let (secondary_key, primary_key, covering, found) = match &mut self.entries {
+            EntrySource::Memory(cursor) => {
+                let Some(entry) = cursor.next_entry()? else { return Ok(None) };
+                (entry.secondary_key, entry.primary_key, entry.covering, (entry.sequence, Some(entry.place)))
+            }
+            EntrySource::Tiered(cursor) => {
+                let Some(entry) = cursor.next_entry()? else { return Ok(None) };
+                let found = (entry.sequence, entry.place);
+                (&entry.secondary_key[..], &entry.primary_key[..], &entry.covering[..], found)
+            }
+        };
+        self.primary_key.clear();
+        self.primary_key.extend_from_slice(primary_key);
+        self.value.clear();
+        self.value.extend_from_slice(covering);
+        self.order_value.clear();
+        self.order_value.extend_from_slice(self.access.order_value(secondary_key));
+        Ok(Some(found))
     }
 }
 
 impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
-            let Some(entry) = self.cursor.next_entry()? else { return Ok(None) };
-            let (sequence, place) = (entry.sequence, entry.place);
-            self.primary_key.clear();
-            self.primary_key.extend_from_slice(entry.primary_key);
-            self.value.clear();
-            self.value.extend_from_slice(entry.covering);
-            self.order_value.clear();
-            self.order_value.extend_from_slice(self.access.order_value(entry.secondary_key));
-            let mut verdict =
-                self.backend.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
-            if verdict == Verdict::Current && self.backend.versions().removals() != self.removals {
-                verdict = match self.cursor.is_present(place)? {
-                    Some(true) => Verdict::Current,
-                    Some(false) => continue,
-                    None => Verdict::Unknown,
-                };
+            let Some((sequence, place)) = self.read_entry()? else { return Ok(None) };
+            let mut verdict = Verdict::Unknown;
+            if is_planted(SpillFlaw::TrustsSpilled) {
+                verdict =
+                    self.backend.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
             }
-            if verdict == Verdict::Obsolete {
-                self.costs.obsolete += 1;
-                let oldest = self.view.oldest_in_use();
-                // Obsolete for all readers: the next reader needs no verdict.
-                if self.backend.versions().verdict(&self.primary_key, sequence, oldest)? == Verdict::Obsolete
-                    && self.cursor.flag_obsolete(place)? == PsFlag::Flagged
-                {
-                    self.costs.flagged += 1;
-                    self.backend.note_flagged(&self.primary_key)?;
+            if let Some(place) = place {
+                let versions = self.backend.versions();
+                verdict = versions.verdict(&self.primary_key, sequence, self.view.sequence())?;
+                if verdict == Verdict::Current && versions.removals() != self.removals {
+                    verdict = match self.entries.memory().is_present(place)? {
+                        Some(true) => Verdict::Current,
+                        Some(false) => continue,
+                        None => Verdict::Unknown,
+                    };
                 }
-                continue;
+                if verdict == Verdict::Obsolete {
+                    self.costs.obsolete += 1;
+                    let oldest = self.view.oldest_in_use();
+                    // Obsolete for all readers: the next reader needs no verdict.
+                    if versions.verdict(&self.primary_key, sequence, oldest)? == Verdict::Obsolete
+                        && self.entries.memory().flag_obsolete(place)? == PsFlag::Flagged
+                    {
+                        self.costs.flagged += 1;
+                        self.backend.note_flagged(&self.primary_key, sequence)?;
+                    }
+                    continue;
+                }
+                // After the verdict: a spill removes keys from the version table.
+                if self.backend.spills() && sequence <= self.backend.cut() {
+                    verdict = Verdict::Unknown;
+                }
             }
             let is_current = verdict == Verdict::Current;
             self.costs.unknown += u64::from(!is_current);
@@ -105,22 +165,27 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
 
     fn sequence_bound(&self) -> SequenceNumber {
         match self.order {
-            Order::Newest => self.cursor.sequence_bound(),
+            Some(Order::Newest) => self.entries.sequence_bound(),
             _ => SequenceNumber::MAX,
         }
     }
 
     fn order(&self) -> Option<Order> {
-        (self.order != Order::Nearest).then_some(self.order)
+        self.order
     }
 
     fn report(&self, explain: &mut Explain) {
-        let read = self.cursor.read_stats();
+        let read = self.entries.memory().read_stats();
+        let spilled = match &self.entries {
+            EntrySource::Memory(_) => 0,
+            EntrySource::Tiered(cursor) => cursor.spilled(),
+        };
         let costs = PsCosts {
             keys: read.keys,
             groups: read.groups,
             pages: read.pages,
             entries: read.entries,
+            spilled,
             ..self.costs
         };
         explain.add_costs(IndexCosts::of(&costs));

@@ -35,6 +35,8 @@ pub struct PsTreeFigures {
     pub written_bytes: u64,
     /// Bytes of pages that changed since the last checkpoint.
     pub unwritten_bytes: u64,
+    /// Entries of writes at or below this number are in sstables; 0 without spills.
+    pub spilled_through: u64,
     /// Sequence numbers since the durable state.
     pub unwritten_sequences: u64,
 }
@@ -60,6 +62,7 @@ impl IndexFigures for PsTreeFigures {
             ("version_keys", self.version_keys.into()),
             ("version_bytes", self.version_bytes.into()),
             ("filter_bytes", self.filter_bytes.into()),
+            ("spilled_through", self.spilled_through.into()),
             ("unwritten_bytes", self.unwritten_bytes.into()),
             ("unwritten_sequences", self.unwritten_sequences.into()),
         ]

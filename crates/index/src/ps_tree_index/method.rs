@@ -18,6 +18,7 @@ use crate::hooks::{DatabaseLocation, IndexHooks};
 use crate::method::{IndexMethod, IndexParts, OwnFiles};
 use crate::secondary_index::SecondaryIndex;
 use crate::spec::{IndexSpec, KindProperties, RegionPlace};
+use crate::standalone::composite::stale_entry_filter;
 
 /// The kind `ps-tree`.
 pub(crate) static PS_TREE: IndexMethod = IndexMethod {
@@ -28,7 +29,7 @@ pub(crate) static PS_TREE: IndexMethod = IndexMethod {
 const PROPERTIES: KindProperties = KindProperties {
     covers_key: true,
     validation: Some("version-table"),
-    ..KindProperties::with_tree("ps-tree", &["include", "skey", "region", "page_bytes"])
+    ..KindProperties::with_tree("ps-tree", &["include", "skey", "region", "page_bytes", "memory"])
 };
 
 /// The deleted ranges of a collection.
@@ -83,6 +84,11 @@ impl PsTreeIndex {
 impl IndexHooks for PsTreeIndex {
     /// The external tree collects garbage itself; tombstones of deleted ranges wait for that.
     fn install(&self, store: &Store, table: TreeId) -> Result<()> {
+        if self.declaration().memory_bytes().is_some() {
+            // Only saves space: spilled entries are validated at the records.
+            let filter = stale_entry_filter(self.declaration(), store.tree_reader(table)?);
+            store.set_compaction_filter(self.tree, filter)?;
+        }
         store.add_dependent(table, self.tree)
     }
 

@@ -6,6 +6,7 @@
 //! delete     a mark without entries, by the same path
 //! query      PsTree cursor → version table: current, obsolete (flagged and skipped), or unknown → the driver
 //! flush      changed pages of the region → page segments → manifest
+//! spill      with `memory=`: the oldest entries → sstables of the tree; see [`spill`]
 //! open       nothing; the first query or flush reads the region from its segments, then applies what was logged since
 //! ```
 //!
@@ -25,7 +26,8 @@
 //!   If the newest write is too new for the reader, the table of the records decides.
 //! * The version table does not cover deleted ranges. The driver checks the range tombstones for each candidate. They
 //!   are retained until a [sweep](PsTreeBackend) has removed the entries below them.
-//! * An entry is flagged or removed only if all present and future readers see the write that made it obsolete.
+//! * Entries that a spill moved are not covered by the version table; the driver validates them at the records.
+//! * An entry is flagged, or removed by a sweep, only if all present and future readers see the write that made it obsolete.
 
 mod backend;
 mod costs;
@@ -38,7 +40,13 @@ mod log_entry;
 mod method;
 mod newest;
 mod region_location;
+mod spill;
+mod spill_flaw;
+mod spill_state;
 mod sweep;
+#[cfg(test)]
+mod tier_tests;
+mod tiered_cursor;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -201,7 +209,8 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         order: Order,
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        Ok(Box::new(PsCandidates::new(self.ready()?, access, order, view)?))
+        let index = (SecondaryIndex::<S>::spec(&self.entries), self.tree);
+        Ok(Box::new(PsCandidates::new(self.ready()?, index, access, order, view)?))
     }
 
     fn newest_keys(
@@ -230,8 +239,11 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         }
     }
 
-    fn estimate(&self, access: &Access, _view: &S) -> Result<Option<u64>> {
-        self.opened()?.map(|backend| backend.tree().estimate(&access.low, Some(&access.end))).transpose()
+    fn estimate(&self, access: &Access, view: &S) -> Result<Option<u64>> {
+        let Some(backend) = self.opened()? else { return Ok(None) };
+        let (low, end) = (&access.low, Some(&access.end[..]));
+        let spilled = if backend.cut() > 0 { view.tree(self.tree)?.estimate(low, end)? } else { 0 };
+        Ok(Some(backend.tree().estimate(low, end)?.saturating_add(spilled)))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
@@ -256,14 +268,15 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         // Reverse check: each current entry has its record, and no entry exists twice.
         let records = view.tree(table.tree)?;
         let mut found = 0;
-        backend.each_entry(view.sequence(), &mut |entry, verdict| {
+        let spec = SecondaryIndex::<S>::spec(&self.entries);
+        backend.each_entry(view, spec, self.tree, &mut |entry, verdict| {
             report.entries += 1;
-            let record = records.get(entry.primary_key)?.filter(|(at, _)| *at == entry.sequence);
+            let record = records.get(&entry.primary_key)?.filter(|(at, _)| *at == entry.sequence);
             let Some((sequence, record)) = record else {
-                let covered = records.covered_by_range_tombstone(entry.primary_key, entry.sequence);
+                let covered = records.covered_by_range_tombstone(&entry.primary_key, entry.sequence);
                 if verdict == Verdict::Current && !covered {
                     report.wrong += 1;
-                    let key = || show(entry.primary_key);
+                    let key = || show(&entry.primary_key);
                     report.describe(|| {
                         format!("index {name} reports a stale entry of key {:?} as current", key())
                     });
@@ -274,13 +287,13 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
             };
             if verdict == Verdict::Obsolete {
                 report.missing += 1;
-                let key = || show(entry.primary_key);
+                let key = || show(&entry.primary_key);
                 report.describe(|| format!("index {name} reports the entry of key {:?} as obsolete", key()));
             }
-            let record = checked.indexed(entry.primary_key, sequence, &record)?;
+            let record = checked.indexed(&entry.primary_key, sequence, &record)?;
             let mut matches = false;
             SecondaryIndex::<S>::name_entries(&self.entries, &record, &mut key, &mut |key| {
-                matches |= key.starts_with(entry.secondary_key);
+                matches |= key.starts_with(&entry.secondary_key);
                 Ok(())
             })?;
             if matches {
@@ -288,7 +301,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
             } else {
                 report.wrong += 1;
                 report.describe(|| {
-                    format!("index {name} has a value that key {:?} has not", show(entry.primary_key))
+                    format!("index {name} has a value that key {:?} has not", show(&entry.primary_key))
                 });
             }
             Ok(())

@@ -9,6 +9,7 @@ use bolide_base::{Result, SequenceNumber};
 
 use super::backend::PsTreeBackend;
 use super::costs::PsCosts;
+use super::spill_flaw::{SpillFlaw, is_planted};
 use crate::costs::IndexCosts;
 use crate::newest_keys::{FoundKey, KindScratch, NewestKeys};
 use crate::ps_tree::{EntryPlace, NewestEntries, PsFlag};
@@ -35,10 +36,11 @@ struct UnverifiedKey {
     expected: LocatedKey,
 }
 
-/// An obsolete entry: its location, the expected key, and the newer write that made it obsolete.
+/// An obsolete entry: its location, its write, the expected key, and the newer write that made it obsolete.
 #[derive(Debug, Clone, Copy)]
 struct ObsoleteEntry {
     place: EntryPlace,
+    sequence: SequenceNumber,
     expected: LocatedKey,
     newer: SequenceNumber,
 }
@@ -70,7 +72,13 @@ impl PsTreeBackend {
             return Ok(false);
         }
         let mut scratch = out.take_scratch::<NewestScratch>();
-        let answers = self.read_newest(secondary_key, limit, at, oldest_in_use, out, &mut scratch);
+        let mut answers = self.read_newest(secondary_key, limit, at, oldest_in_use, out, &mut scratch);
+        if self.spills() && matches!(answers, Ok(true)) && !is_planted(SpillFlaw::EndsInMemory) {
+            // After the verdicts.
+            let cut = self.cut();
+            let oldest = out.found.last().map_or(0, |found| found.sequence);
+            answers = Ok(cut == 0 || (out.found.len() >= limit && oldest > cut));
+        }
         out.set_costs(IndexCosts::of(&scratch.costs));
         out.leave_scratch(scratch);
         answers
@@ -162,9 +170,9 @@ impl PsTreeBackend {
                 (Verdict::Current, _) => {}
                 (Verdict::Unknown, _) => return Ok(false),
                 (Verdict::Obsolete, newer) => {
-                    found.sequence = 0;
+                    let sequence = std::mem::take(&mut found.sequence);
                     let place = EntryPlace::from_number(found.place);
-                    obsolete_entries.push(ObsoleteEntry { place, expected, newer });
+                    obsolete_entries.push(ObsoleteEntry { place, sequence, expected, newer });
                 }
             }
         }
@@ -199,7 +207,10 @@ impl PsTreeBackend {
             let place = EntryPlace::from_number(found.place);
             match verdict {
                 Verdict::Unknown => return Ok(false),
-                Verdict::Obsolete => obsolete_entries.push(ObsoleteEntry { place, expected, newer }),
+                Verdict::Obsolete => {
+                    let sequence = found.sequence;
+                    obsolete_entries.push(ObsoleteEntry { place, sequence, expected, newer });
+                }
                 Verdict::Current if !self.versions().has_removals_since(stamp) => continue,
                 Verdict::Current => match entries.is_present(place)? {
                     Some(true) => continue,
@@ -228,6 +239,9 @@ impl PsTreeBackend {
         obsolete_entries.retain(|one| one.newer <= oldest);
         // While a checkpoint begins, a later reader flags them.
         let Some(writer) = self.region().try_writer() else { return Ok(()) };
+        // Spilled ones are not counted by the version table.
+        let cut = self.cut();
+        obsolete_entries.retain(|one| one.sequence > cut);
         let mut failed = None;
         obsolete_entries.retain(|one| match entries.flag_obsolete(&writer, one.place) {
             Ok(flag) => flag == PsFlag::Flagged,

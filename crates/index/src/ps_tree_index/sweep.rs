@@ -5,6 +5,7 @@
 //! table.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Region, RegionWriter};
@@ -38,6 +39,8 @@ pub(super) struct Sweep<'k> {
     pub(super) tree: &'k PsTree,
     pub(super) versions: &'k VersionTable,
     pub(super) deleted: &'k dyn DeletedRanges,
+    /// Entries at or below it are not counted by the version table.
+    pub(super) cut: &'k AtomicU64,
     pub(super) oldest_in_use: SequenceNumber,
     /// Called repeatedly; false ends the sweep.
     pub(super) may_continue: &'k dyn Fn() -> bool,
@@ -49,7 +52,7 @@ impl Sweep<'_> {
     /// # Errors
     /// `Corruption`; `NoSpace` or `LimitExceeded`: the remaining garbage stays.
     pub(super) fn run(&self) -> Result<SweepOutcome> {
-        let tracker = ObsolescenceTracker::new(self.versions, self.deleted);
+        let tracker = ObsolescenceTracker::new(self.versions, self.deleted, self.cut);
         let mut position = Vec::new();
         loop {
             if !(self.may_continue)() {
@@ -84,14 +87,16 @@ impl Sweep<'_> {
             if tracker.verdict(entry.primary_key, entry.sequence, self.oldest_in_use) != Verdict::Obsolete {
                 continue;
             }
-            let place = entry.place;
+            let (place, sequence) = (entry.place, entry.sequence);
             primary_key.clear();
             primary_key.extend_from_slice(entry.primary_key);
             match cursor.flag_obsolete(place)? {
                 PsFlag::Flagged => {
                     let writer = self.region.writer();
                     writer.fence();
-                    self.versions.note_flagged(&writer, &primary_key)?;
+                    if sequence > self.cut.load(Ordering::Acquire) {
+                        self.versions.note_flagged(&writer, &primary_key)?;
+                    }
                 }
                 PsFlag::AlreadyFlagged => {}
                 PsFlag::Busy => outcome = SweepOutcome::Incomplete,
@@ -105,6 +110,8 @@ impl Sweep<'_> {
 pub(super) struct ObsolescenceTracker<'k> {
     versions: &'k VersionTable,
     deleted: &'k dyn DeletedRanges,
+    /// Entries at or below it are not counted by the version table.
+    cut: &'k AtomicU64,
     /// Primary keys of removed entries that were not flagged.
     removed: Mutex<Vec<Vec<u8>>>,
     /// Whether ranges of records were deleted at the first call; entries in later ranges stay.
@@ -112,8 +119,12 @@ pub(super) struct ObsolescenceTracker<'k> {
 }
 
 impl<'k> ObsolescenceTracker<'k> {
-    pub(super) fn new(versions: &'k VersionTable, deleted: &'k dyn DeletedRanges) -> Self {
-        Self { versions, deleted, removed: Mutex::default(), has_deleted_ranges: OnceLock::new() }
+    pub(super) fn new(
+        versions: &'k VersionTable,
+        deleted: &'k dyn DeletedRanges,
+        cut: &'k AtomicU64,
+    ) -> Self {
+        Self { versions, deleted, cut, removed: Mutex::default(), has_deleted_ranges: OnceLock::new() }
     }
 
     fn has_deleted_ranges(&self) -> bool {
@@ -152,8 +163,8 @@ impl Obsolescence for ObsolescenceTracker<'_> {
         self.versions.stats().keys > 0 || self.has_deleted_ranges()
     }
 
-    fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {
-        if !flagged {
+    fn removed(&self, primary_key: &[u8], sequence: SequenceNumber, flagged: bool) {
+        if !flagged && sequence > self.cut.load(Ordering::Acquire) {
             self.removed.lock().push(primary_key.to_vec());
         }
     }

@@ -14,6 +14,9 @@ pub const MAX_BLOOM_BITS: u32 = 200;
 /// Default size of a page of a ps-tree, in bytes.
 const DEFAULT_PAGE_BYTES: u32 = 4096;
 
+/// Minimum memory of a ps-tree, in bytes: one page.
+const MIN_MEMORY_BYTES: u64 = 4096;
+
 /// Default approximate size of an index block of kind `next`, in bytes.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
@@ -231,6 +234,8 @@ pub(crate) struct Settings {
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayerKind,
     pub(crate) region: RegionPlace,
+    /// Memory of a ps-tree in bytes, above which its oldest entries move to sstables; `None` for no limit.
+    pub(crate) memory: Option<u64>,
     /// Options that only the kind has, with their text.
     pub(crate) own: Vec<(&'static str, String)>,
 }
@@ -251,6 +256,7 @@ impl Default for Settings {
             page_bytes: DEFAULT_PAGE_BYTES,
             skey: SkeyLayerKind::default(),
             region: RegionPlace::default(),
+            memory: None,
             own: Vec::new(),
         }
     }
@@ -282,6 +288,7 @@ impl Settings {
             "skey" => self.skey = SkeyLayerKind::parse(value)?,
             "region" => self.region = RegionPlace::parse(value)?,
             "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
+            "memory" => self.memory = Some(parse_memory(value)?),
             "delta" => self.delta = Some(Delta::parse(value)?),
             "block_bytes" => self.block_bytes = parse_block_bytes(value)?,
             "global" => self.global = GlobalIndexUse::parse(value)?,
@@ -304,6 +311,11 @@ impl Settings {
         if self.maintenance == Maintenance::Synchronous && self.repair != RepairStrategy::default() {
             return Err(Error::invalid_input(
                 "option repair: with maintenance=synchronous writes remove stale entries themselves",
+            ));
+        }
+        if self.memory.is_some() && self.region == RegionPlace::Dax {
+            return Err(Error::invalid_input(
+                "option memory: with region=dax the index is in persistent memory, and no entries move to sstables",
             ));
         }
         for (position, path) in self.include.iter().enumerate() {
@@ -353,6 +365,9 @@ impl Settings {
         if self.page_bytes != DEFAULT_PAGE_BYTES {
             parts.push(format!("page_bytes={}", self.page_bytes));
         }
+        if let Some(bytes) = self.memory {
+            parts.push(format!("memory={bytes}"));
+        }
         parts.extend(self.own.iter().map(|(name, value)| format!("{name}={}", escaped(value))));
         parts.join(",")
     }
@@ -381,6 +396,14 @@ fn parse_include(text: &str) -> Result<Vec<AttributePath>> {
         ));
     }
     Ok(paths)
+}
+
+fn parse_memory(text: &str) -> Result<u64> {
+    text.parse().ok().filter(|bytes| *bytes >= MIN_MEMORY_BYTES).ok_or_else(|| {
+        Error::invalid_input(format!(
+            "option memory: `{text}` is not a number of bytes from {MIN_MEMORY_BYTES} on"
+        ))
+    })
 }
 
 fn parse_page_bytes(text: &str) -> Result<u32> {

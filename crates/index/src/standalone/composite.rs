@@ -58,6 +58,7 @@
 
 mod cursor;
 mod method;
+mod walk;
 
 use std::collections::HashSet;
 
@@ -77,8 +78,9 @@ use crate::standalone::entry_key::{self, EntryKey, EntryLayout};
 use crate::standalone::index_tree::IndexTree;
 use crate::standalone::{covering, secondary_key};
 use crate::validation::Validator;
-use cursor::{CompositeCursor, CompositeScanOrder};
-pub(crate) use method::COMPOSITE;
+use cursor::CompositeCursor;
+pub(crate) use method::{COMPOSITE, stale_entry_filter};
+pub(crate) use walk::{CompositeScanOrder, EntryWalk};
 
 /// Value of an entry whose write has several entries.
 const HAS_OTHER_ENTRIES: &[u8] = &[1];

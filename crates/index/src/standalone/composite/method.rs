@@ -55,8 +55,7 @@ impl IndexHooks for CompositeIndex {
             return store.add_dependent(table, tree);
         }
         if spec.repair() == RepairStrategy::IndexCompaction {
-            let filter = StaleEntryFilter::new(self.layout, TableWrites { table: reader });
-            store.set_compaction_filter(tree, Arc::new(StaleCompositeFilter(filter)))?;
+            store.set_compaction_filter(tree, stale_entry_filter(spec, reader))?;
         }
         Ok(())
     }
@@ -65,6 +64,12 @@ impl IndexHooks for CompositeIndex {
         let is_checked = self.base.is_synchronous() || self.base.spec.entry_order() == EntryOrder::PrimaryKey;
         if is_checked { BackFillMode::Checked } else { BackFillMode::Blind }
     }
+}
+
+/// The filter that drops the entries of an index like a composite one that no reader needs; `records` is the tree of the records.
+pub(crate) fn stale_entry_filter(spec: &IndexSpec, records: TreeReader) -> Arc<dyn CompactionFilter> {
+    let filter = StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table: records });
+    Arc::new(StaleCompositeFilter(filter))
 }
 
 /// The filter of a composite index with `maintenance=validation`.
