@@ -126,7 +126,7 @@ pub(crate) struct Import {
     /// Read a change stream: FIELD is put, insert, update or upsert, or del or delete, in any case
     #[arg(long, value_name = "FIELD", value_parser = FieldPath::parse)]
     pub(crate) op_field: Option<FieldPath>,
-    /// Handling of a row that is no record
+    /// Handling of a row that is not a record
     #[arg(long, value_enum, default_value_t = BadRows::Stop)]
     pub(crate) bad_rows: BadRows,
     /// Report on standard error, after every batch, how many rows are in the database
@@ -507,7 +507,7 @@ mod tests {
     fn the_documented_lines_parse() {
         for line in [
             "bolide import db posts - --key id --index a --index b=c:composite --layout tiered --sync always",
-            "bolide import db c - --key id --format tsv --separator ; --type zip=string",
+            "bolide import db c - --key id --format csv --separator ; --type zip=string",
             "bolide import db posts f.csv --key user.id --op-field op --bad-rows skip",
             "bolide put db c -5 {}",
             "bolide delete db c -5",

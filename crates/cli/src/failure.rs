@@ -35,9 +35,21 @@ impl Failure {
         Self::Operation { message: message.into(), advice: advice.into(), kind: None }
     }
 
-    /// An input that cannot be read, or not to its end.
+    /// A file that cannot be read, or not to its end.
     pub(crate) fn reading(name: &str, error: &io::Error) -> Self {
         Self::operation(format!("cannot read {name}: {error}"), "check that the file is whole and readable")
+    }
+
+    /// As [`reading`](Self::reading), of rows, after this line; or contents that are not of the format of the rows.
+    pub(crate) fn reading_rows(name: &str, after_line: u64, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            let advice = "fix the file, or its options --format, --separator and --type";
+            return Self::operation(format!("{name}: {error}"), advice);
+        }
+        match after_line {
+            0 => Self::reading(name, error),
+            line => Self::reading(&format!("{name}, after line {line}"), error),
+        }
     }
 
     /// The exit status of the program.

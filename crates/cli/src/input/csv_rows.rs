@@ -13,23 +13,23 @@ use std::rc::Rc;
 
 use super::input_options::CellType;
 use super::quotes::Quotes;
-use super::{BYTE_ORDER_MARK, InputRow, too_long};
+use super::{InputRow, too_long};
 
 /// The read-ahead of the CSV parser, in bytes.
 const READ_AHEAD_BYTES: usize = 64 << 10;
+/// The maximum length of a cell in messages, in characters.
+const MAX_PRINTED: usize = 60;
 
 /// Reads a CSV file row by row.
 pub(super) struct CsvRows {
     reader: csv::Reader<LimitedReader>,
-    fence: Rc<Cell<u64>>,
+    read_limit: Rc<Cell<u64>>,
     quotes: Rc<RefCell<Quotes>>,
     /// The field names as JSON texts, with their quotes.
     fields: Vec<String>,
     /// The types of the columns.
     types: Vec<CellType>,
     record: csv::ByteRecord,
-    /// Whether lines end in CR LF: the parser then stops before the line feed at the end of a row.
-    carriage_returns: bool,
     line: u64,
     max_row_bytes: usize,
 }
@@ -38,21 +38,42 @@ pub(super) struct CsvRows {
 struct LimitedReader {
     inner: Box<dyn BufRead>,
     consumed: u64,
-    fence: Rc<Cell<u64>>,
+    read_limit: Rc<Cell<u64>>,
     quotes: Rc<RefCell<Quotes>>,
+    /// The last byte of the first line before its line feed, as far as it was read.
+    last_of_line: Option<u8>,
+    has_line: bool,
+}
+
+impl LimitedReader {
+    /// Whether the first line ends in CR LF. Known once a row after it was read.
+    fn ends_in_crlf(&self) -> bool {
+        self.has_line && self.last_of_line == Some(b'\r')
+    }
+
+    fn watch_first_line(&mut self, bytes: &[u8]) {
+        if self.has_line {
+            return;
+        }
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        self.has_line = end.is_some();
+        self.last_of_line = bytes[..end.unwrap_or(bytes.len())].last().copied().or(self.last_of_line);
+    }
 }
 
 impl Read for LimitedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.consumed >= self.fence.get() {
+        if self.consumed >= self.read_limit.get() {
             let open = self.quotes.borrow().open_line();
             let place = open.map_or_else(String::new, |line| {
                 format!("; the quote that begins on line {line} may lack its closing quote")
             });
-            return Err(io::Error::other(format!("a row is longer than a record may be{place}")));
+            let what = format!("a row is longer than a record may be{place}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         let read = self.inner.read(buffer)?;
         self.quotes.borrow_mut().watch(&buffer[..read], self.consumed);
+        self.watch_first_line(&buffer[..read]);
         self.consumed += read as u64;
         if read == 0 {
             self.quotes.borrow_mut().ended = true;
@@ -65,19 +86,21 @@ impl CsvRows {
     /// Reads the header of `input`, whose cells are separated by `separator`, a comma by default. `types` has the types of
     /// columns.
     pub(super) fn new(
-        mut input: Box<dyn BufRead>,
+        input: Box<dyn BufRead>,
         separator: Option<u8>,
         types: &[(String, CellType)],
         max_row_bytes: usize,
     ) -> io::Result<Self> {
-        if input.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
-            input.consume(BYTE_ORDER_MARK.len());
-        }
-        let carriage_returns = first_line_ends_in_crlf(input.fill_buf()?);
-        let fence = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
+        let read_limit = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
         let quotes = Rc::new(RefCell::new(Quotes::new(separator.unwrap_or(b','))));
-        let guarded =
-            LimitedReader { inner: input, consumed: 0, fence: Rc::clone(&fence), quotes: Rc::clone(&quotes) };
+        let guarded = LimitedReader {
+            inner: input,
+            consumed: 0,
+            read_limit: Rc::clone(&read_limit),
+            quotes: Rc::clone(&quotes),
+            last_of_line: None,
+            has_line: false,
+        };
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(separator.unwrap_or(b','))
             .flexible(true)
@@ -112,18 +135,19 @@ impl CsvRows {
         }
         let types = types_of(&header, types)?;
         let record = csv::ByteRecord::new();
-        Ok(Self { reader, fence, quotes, fields, types, record, carriage_returns, line: 1, max_row_bytes })
+        Ok(Self { reader, read_limit, quotes, fields, types, record, line: 1, max_row_bytes })
     }
 
     /// Puts the next row into `text` as a JSON object.
     pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<InputRow>> {
         let start = self.reader.position().byte();
-        self.fence.set(start + (self.max_row_bytes + READ_AHEAD_BYTES) as u64);
+        self.read_limit.set(start + (self.max_row_bytes + READ_AHEAD_BYTES) as u64);
         if !self.reader.read_byte_record(&mut self.record).map_err(into_io)? {
             return Ok(None);
         }
         self.line = self.record.position().map_or(self.line + 1, csv::Position::line);
-        self.line += u64::from(self.carriage_returns);
+        // After CR the parser stops before the line feed at the end of a row.
+        self.line += u64::from(self.reader.get_ref().ends_in_crlf());
         check_closed(&self.quotes)?;
         text.clear();
         if let Some(line) = self.quotes.borrow_mut().take_misplaced(self.reader.position().byte()) {
@@ -150,7 +174,9 @@ impl CsvRows {
             text.extend_from_slice(name.as_bytes());
             text.push(b':');
             if let Err(what) = write_cell(cell, *cell_type, text) {
-                return Ok(Some(InputRow::Bad(format!("the cell of {name} {what}"))));
+                let field: String = serde_json::from_str(name).unwrap_or_default();
+                let advice = format!("use --type {}=string, or fix the cell", field.escape_debug());
+                return Ok(Some(InputRow::Bad(format!("the cell of {name} {what}; {advice}"))));
             }
         }
         text.push(b'}');
@@ -165,6 +191,9 @@ impl CsvRows {
 
 /// The type of each column.
 fn types_of(header: &csv::StringRecord, types: &[(String, CellType)]) -> io::Result<Vec<CellType>> {
+    if header.is_empty() && !types.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file has no header"));
+    }
     let mut of_columns = vec![CellType::Auto; header.len()];
     for (field, cell_type) in types {
         let Some(column) = header.iter().position(|name| name == field) else {
@@ -180,28 +209,48 @@ fn types_of(header: &csv::StringRecord, types: &[(String, CellType)]) -> io::Res
 /// Writes a cell of this type as JSON, or returns what is wrong with it.
 fn write_cell(cell: &str, cell_type: CellType, text: &mut Vec<u8>) -> Result<(), String> {
     let trimmed = cell.trim();
-    let is_number = |text: &str| serde_json::from_str::<serde_json::Number>(text).is_ok();
     let json = match cell_type {
         CellType::Auto if is_json_literal(cell) => cell.to_owned(),
         CellType::Auto | CellType::String => serde_json::Value::from(cell).to_string(),
-        CellType::Number if is_number(trimmed) => trimmed.to_owned(),
-        CellType::Number => match (trimmed.parse::<i64>(), trimmed.parse::<f64>()) {
-            // Forms that JSON does not have, such as 007 and +1.
-            (Ok(integer), _) => integer.to_string(),
-            (_, Ok(number)) if number.is_finite() => serde_json::Value::from(number).to_string(),
-            _ => return Err(format!("is no number: {cell:?}")),
-        },
+        CellType::Number => {
+            json_number(trimmed).ok_or_else(|| format!("is not a number: {:?}", beginning(cell)))?
+        }
         CellType::Boolean => match &*trimmed.to_ascii_lowercase() {
             word @ ("true" | "false") => word.to_owned(),
-            _ => return Err(format!("is neither true nor false: {cell:?}")),
+            _ => return Err(format!("is neither true nor false: {:?}", beginning(cell))),
         },
         CellType::Json => match serde_json::from_str::<serde::de::IgnoredAny>(trimmed) {
             Ok(_) => trimmed.to_owned(),
-            Err(error) => return Err(format!("is no JSON: {error}")),
+            Err(error) => return Err(format!("is not JSON: {error}")),
         },
     };
     text.extend_from_slice(json.as_bytes());
     Ok(())
+}
+
+/// The number as JSON with all its digits: forms that JSON does not have, as `+1`, `007` and `.5`, lose their plus and get
+/// exactly the zeros that JSON demands.
+fn json_number(text: &str) -> Option<String> {
+    let is_json = |text: &str| serde_json::from_str::<serde_json::Number>(text).is_ok();
+    if is_json(text) {
+        return Some(text.to_owned());
+    }
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => ("-", unsigned),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    unsigned.strip_prefix(|first: char| first.is_ascii_digit() || first == '.')?;
+    let digits = unsigned.trim_start_matches('0');
+    let zero = if digits.starts_with(|first: char| first.is_ascii_digit()) { "" } else { "0" };
+    Some(format!("{sign}{zero}{digits}")).filter(|number| is_json(number))
+}
+
+/// The beginning of a cell, for a message.
+fn beginning(cell: &str) -> String {
+    match cell.char_indices().nth(MAX_PRINTED) {
+        Some((end, _)) => format!("{}…", &cell[..end]),
+        None => cell.to_owned(),
+    }
 }
 
 /// Fails if the input has ended within quotes.
@@ -222,11 +271,6 @@ fn misplaced(line: u64) -> String {
         "text follows the closing quote of the cell that begins on line {line}: a quote is missing, \
          or one within the cell is not doubled"
     )
-}
-
-fn first_line_ends_in_crlf(start: &[u8]) -> bool {
-    let end = start.iter().position(|&byte| byte == b'\n');
-    end.is_some_and(|end| start[..end].ends_with(b"\r"))
 }
 
 /// True for `true`, `false`, and numbers whose digits survive as a JSON number.
@@ -284,7 +328,7 @@ mod tests {
 
     #[test]
     fn cells_become_typed_fields() {
-        let input = b"\xef\xbb\xbfid,name,\"a \"\"b\"\"\",ok\r\n1,\"x, y\nz\",,true\r\n007,1e5,-1.50,\"\"\n";
+        let input = b"id,name,\"a \"\"b\"\"\",ok\r\n1,\"x, y\nz\",,true\r\n007,1e5,-1.50,\"\"\n";
         let expected = [
             (2, Ok(r#"{"id":1,"name":"x, y\nz","ok":true}"#.to_owned())),
             (4, Ok(r#"{"id":"007","name":"1e5","a \"b\"":-1.50}"#.to_owned())),
@@ -325,10 +369,10 @@ mod tests {
         ];
         assert_eq!(rows.into_iter().map(|(_, row)| row.unwrap()).collect::<Vec<_>>(), wanted);
         for (cell, what) in [
-            (",x,,", "is no number"),
-            (",NaN,,", "is no number"),
+            (",x,,", "is not a number"),
+            (",NaN,,", "is not a number"),
             (",,1,", "neither true"),
-            (",,,[", "is no JSON"),
+            (",,,[", "is not JSON"),
         ] {
             let row =
                 &read_with(format!("zip,n,ok,tags\n{cell}\n").as_bytes(), None, &types, 1000).unwrap()[0];
@@ -336,6 +380,48 @@ mod tests {
         }
         let error = read_with(b"a,b\n", None, &types, 1000).unwrap_err().to_string();
         assert!(error.contains("--type zip: the header has no such column, but a, b"), "{error}");
+    }
+
+    #[test]
+    fn numbers_of_a_typed_column_keep_all_digits() {
+        for (cell, wanted) in [
+            ("+12345678901234567890", Some("12345678901234567890")),
+            ("007.1234567890123456789", Some("7.1234567890123456789")),
+            ("12345678901234567890123", Some("12345678901234567890123")),
+            ("-007", Some("-7")),
+            ("00", Some("0")),
+            ("00.50", Some("0.50")),
+            ("+.5", Some("0.5")),
+            ("1e5", Some("1e5")),
+            ("1,5", None),
+            ("5.", None),
+            ("e5", None),
+            ("+", None),
+            ("-", None),
+            (".", None),
+            ("", None),
+            ("+-5", None),
+            ("--5", None),
+            ("0x10", None),
+            ("NaN", None),
+            ("inf", None),
+            ("1e999", None),
+        ] {
+            assert_eq!(json_number(cell).as_deref(), wanted, "{cell:?}");
+        }
+    }
+
+    #[test]
+    fn messages_contain_the_beginning_of_a_cell_and_advice() {
+        for of in [CellType::Number, CellType::Boolean] {
+            let input = format!("zip,b\n{},1\n", "é".repeat(100_000));
+            let row = &read_with(input.as_bytes(), None, &[("zip", of)], 1 << 20).unwrap()[0].1;
+            let reason = row.as_ref().unwrap_err();
+            assert!(reason.contains(&format!("{}…\"", "é".repeat(60))), "{}", reason.len());
+            assert!(reason.ends_with("; use --type zip=string, or fix the cell"), "{reason}");
+        }
+        let error = read_with(b"", None, &[("zip", CellType::String)], 10).unwrap_err().to_string();
+        assert_eq!(error, "the file has no header");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 use std::io::{self, BufRead};
 
-use super::{BYTE_ORDER_MARK, InputRow, too_long};
+use super::{InputRow, too_long};
+
+const UNCLOSED_ARRAY: &str = "the array is not closed before the end of the file";
 
 /// Reads the elements of an array one by one.
 pub(super) struct JsonArrayRows {
@@ -96,12 +98,12 @@ impl JsonArrayRows {
         if self.stage == ArrayStage::End {
             return Ok(None);
         }
-        let mut next = self.peek_mark()?;
+        let mut next = self.peek_token()?;
         if self.stage == ArrayStage::Further {
             match next {
                 Some(b',') => {
                     self.skip_byte();
-                    next = self.peek_mark()?;
+                    next = self.peek_token()?;
                     if next == Some(b']') {
                         return Err(self.wrong("an element is missing after the comma"));
                     }
@@ -112,7 +114,7 @@ impl JsonArrayRows {
         }
         self.stage = ArrayStage::Further;
         match next {
-            None => Err(self.wrong("the array is not closed before the end of the file")),
+            None => Err(self.wrong(UNCLOSED_ARRAY)),
             Some(b']') => self.close().map(|()| None),
             Some(b',' | b'}' | b':') => Err(self.wrong("an element is missing here")),
             Some(_) => self.read_element(text).map(Some),
@@ -125,21 +127,18 @@ impl JsonArrayRows {
     }
 
     fn open(&mut self) -> io::Result<()> {
-        if self.reader.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
-            self.reader.consume(BYTE_ORDER_MARK.len());
-        }
-        match self.peek_mark()? {
+        match self.peek_token()? {
             Some(b'[') => self.skip_byte(),
-            None => {
-                self.stage = ArrayStage::End;
-                return Ok(());
-            }
+            None => return Err(self.wrong("the file is empty: an array begins with `[`")),
             Some(b'{') => {
                 return Err(self.wrong(
-                    "it is no array, but begins with an object: for one object a line, use --format ndjson",
+                    "the file does not contain an array: it begins with an object; for one object a line use \
+                     --format ndjson; for an array inside an object extract it first, as with `jq .items`",
                 ));
             }
-            Some(_) => return Err(self.wrong("it is no JSON array")),
+            Some(_) => {
+                return Err(self.wrong("the file does not contain a JSON array, which begins with `[`"));
+            }
         }
         self.stage = ArrayStage::First;
         Ok(())
@@ -148,7 +147,7 @@ impl JsonArrayRows {
     fn close(&mut self) -> io::Result<()> {
         self.skip_byte();
         self.stage = ArrayStage::End;
-        match self.peek_mark()? {
+        match self.peek_token()? {
             None => Ok(()),
             Some(_) => Err(self.wrong("text follows the array")),
         }
@@ -162,7 +161,13 @@ impl JsonArrayRows {
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
-                return Err(self.wrong("the array is not closed before the end of the file"));
+                return Err(match scan.is_bare {
+                    true => self.wrong(UNCLOSED_ARRAY),
+                    false => {
+                        let what = "the element that begins here is not closed before the end of the file";
+                        wrong_at(self.line, what)
+                    }
+                });
             }
             let mut taken = buffer.len();
             let mut has_ended = false;
@@ -190,7 +195,7 @@ impl JsonArrayRows {
     }
 
     /// The next byte that is no white space; not consumed.
-    fn peek_mark(&mut self) -> io::Result<Option<u8>> {
+    fn peek_token(&mut self) -> io::Result<Option<u8>> {
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
@@ -212,8 +217,12 @@ impl JsonArrayRows {
     }
 
     fn wrong(&self, what: &str) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {what}", self.next_line))
+        wrong_at(self.next_line, what)
     }
+}
+
+fn wrong_at(line: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("line {line}: {what}"))
 }
 
 #[cfg(test)]
@@ -238,7 +247,7 @@ mod tests {
 
     #[test]
     fn elements_are_read_at_every_boundary_of_a_buffer() {
-        let input = "\u{feff} [\n{\"a\":\"}],\\\"\\\\\"},\n 12 ,[1,[2]],\"x,]\",\r\ntrue,{\n\"b\":{}}]\n\n";
+        let input = " [\n{\"a\":\"}],\\\"\\\\\"},\n 12 ,[1,[2]],\"x,]\",\r\ntrue,{\n\"b\":{}}]\n\n";
         let wanted = [
             (2, "{\"a\":\"}],\\\"\\\\\"}"),
             (3, "12"),
@@ -251,7 +260,7 @@ mod tests {
         for capacity in [3, 4, 5, 7, 64] {
             assert_eq!(read(input, capacity, 100).unwrap(), wanted, "{capacity}");
         }
-        for empty in ["[]", " [ ] \n", "", " \n"] {
+        for empty in ["[]", " [ ] \n"] {
             assert_eq!(read(empty, 8, 100).unwrap(), [], "{empty:?}");
         }
     }
@@ -261,13 +270,17 @@ mod tests {
         for (input, what) in [
             ("[1,2", "line 1: the array is not closed"),
             ("[{\"a\":1}\n,\n", "line 3: the array is not closed"),
-            ("[{\"a\":1", "line 1: the array is not closed"),
+            ("[{\"a\":1", "line 1: the element that begins here is not closed"),
+            ("[1,\n{\"a\":1\n,\n\n", "line 2: the element that begins here is not closed"),
+            ("[\n\"a\n", "line 2: the element that begins here is not closed"),
+            ("", "line 1: the file is empty"),
+            (" \n", "the file is empty: an array begins with `[`"),
             ("[1,\n]", "line 2: an element is missing after the comma"),
             ("[,1]", "line 1: an element is missing here"),
             ("[1 2]", "a comma is missing between two elements"),
             ("[1]\n[2]", "line 2: text follows the array"),
             ("{\"a\":1}", "use --format ndjson"),
-            ("id,n", "it is no JSON array"),
+            ("id,n", "does not contain a JSON array"),
         ] {
             let error = read(input, 8, 100).unwrap_err().to_string();
             assert!(error.contains(what), "{input:?}: {error}");

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 
 /// Bytes read from the operating system at once.
 const BUFFER_BYTES: usize = 256 << 10;
+/// The byte order mark of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The format of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,9 +166,15 @@ impl Source {
         self.file_bytes
     }
 
-    /// The bytes without compression.
-    pub(super) fn into_reader(self) -> Box<dyn BufRead> {
-        self.reader
+    /// The bytes without compression and without a byte order mark, which some programs write first. A pipe may deliver
+    /// the mark byte by byte.
+    pub(super) fn into_reader(mut self) -> io::Result<Box<dyn BufRead>> {
+        let mut start = Vec::with_capacity(BYTE_ORDER_MARK.len());
+        self.reader.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start)?;
+        if start == BYTE_ORDER_MARK {
+            return Ok(self.reader);
+        }
+        Ok(Box::new(io::Cursor::new(start).chain(self.reader)))
     }
 }
 
@@ -209,6 +217,41 @@ fn format_of(name: &str, requested: Option<InputFormat>) -> Result<(RowFormat, I
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::{InputRow, RowReader};
+
+    /// Delivers one byte a read, as a pipe may.
+    struct ByteByByte(io::Cursor<Vec<u8>>);
+
+    impl Read for ByteByByte {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let len = buffer.len().min(1);
+            self.0.read(&mut buffer[..len])
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_pipe_hide_neither_the_byte_order_mark_nor_line_ends() {
+        let csv = RowFormat::Csv { separator: None };
+        for (format, text, lines) in [
+            (RowFormat::Ndjson, "{\"a\":1}\n{\"a\":2}", [1, 2]),
+            (RowFormat::JsonArray, "[{\"a\":1},\n{\"a\":2}]", [1, 2]),
+            (csv, "a\r\n1\r\n2\r\n", [2, 3]),
+            (csv, "a\n1\n2\n", [2, 3]),
+        ] {
+            for mark in ["", "\u{feff}"] {
+                let input = ByteByByte(io::Cursor::new(format!("{mark}{text}").into_bytes()));
+                let source = Source::new("a", (format, InputCompression::None), input, None).unwrap();
+                let mut reader = RowReader::new(source).unwrap();
+                let mut row = Vec::new();
+                for (number, line) in (1..).zip(lines) {
+                    assert_eq!(reader.next(&mut row).unwrap(), Some(InputRow::Json), "{text:?}");
+                    assert_eq!(row, format!("{{\"a\":{number}}}").into_bytes(), "{text:?}");
+                    assert_eq!(reader.line(), line, "{text:?}");
+                }
+                assert_eq!(reader.next(&mut row).unwrap(), None);
+            }
+        }
+    }
 
     #[test]
     fn names_determine_formats() {

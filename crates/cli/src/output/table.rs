@@ -1,9 +1,10 @@
 //! Tables for terminals: as many columns as fit, long cells truncated.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::csv_form::{columns_of, line_cells};
 use super::{Cells, Fields, OutputLine, cell_of, object_cells};
@@ -14,8 +15,12 @@ const CHUNK_LINES: usize = 500;
 const MAX_CELL: usize = 60;
 /// The minimum width of a truncated column, in columns of the terminal.
 const MIN_TRUNCATED_CELL: usize = 16;
+/// The width that the first column leaves to the second, in columns of the terminal.
+const MIN_SECOND_CELL: usize = 6;
 /// One rule under the header, and no other lines.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+/// The maximum number of characters of a truncated text for each column of the terminal: combining ones take none.
+const MAX_CHARACTERS_PER_COLUMN: usize = 16;
 /// Blank characters of a column besides its cells.
 const COLUMN_PADDING: usize = 2;
 
@@ -47,7 +52,7 @@ impl TableForm {
             writeln!(out, "(nothing)")?;
         }
         let hidden = &self.omitted_fields;
-        Ok((!hidden.is_empty()).then(|| format!("no room for {}", hidden.join(", "))))
+        Ok((!hidden.is_empty()).then(|| format!("no room for {}", printed_names(hidden.iter()).join(", "))))
     }
 
     fn write_waiting(&mut self, out: &mut impl Write) -> io::Result<()> {
@@ -60,26 +65,33 @@ impl TableForm {
             }
         }
         let cells = |row: &Cells| fitted.iter().map(|(column, width)| cell_at(row, column, *width)).collect();
-        let names: Vec<&String> = fitted.iter().map(|(column, _)| *column).collect();
-        let table = table_of(&names, rows.iter().map(cells));
+        let table = table_of(&fitted, rows.iter().map(cells));
         self.wrote = true;
         writeln!(out, "{table}")
     }
 }
 
-/// The columns that fit `width`, each with the width of its cells: always the first two, then in order every one that
-/// still fits. The first that does not fit is truncated to the remaining width, if that is at least
-/// [`MIN_TRUNCATED_CELL`].
+/// Names of fields for a note.
+fn printed_names<'n>(names: impl Iterator<Item = &'n String>) -> Vec<String> {
+    names.map(|name| shorten(name, MAX_CELL)).collect()
+}
+
+/// The columns that fit `width`, each with the width of its cells and its name: always the first two, truncated if they
+/// must be, then in order every one that still fits. The first that does not fit is truncated to the remaining width, if
+/// that is at least [`MIN_TRUNCATED_CELL`].
 fn fitting<'c>(columns: &'c [String], rows: &[Cells], width: usize) -> Vec<(&'c String, usize)> {
     let mut room = width;
     let mut fitting = Vec::new();
-    for column in columns {
+    for (position, column) in columns.iter().enumerate() {
         let cells = rows.iter().flatten().filter(|(name, _)| name == column);
-        let longest = cells.map(|(_, cell)| width_of(cell).min(MAX_CELL)).max().unwrap_or(0);
-        let name = width_of(column);
-        let left = room.saturating_sub(COLUMN_PADDING);
-        let cell_width = if longest.max(name) <= left || fitting.len() < 2 {
-            longest.max(name)
+        let longest = cells.map(|(_, cell)| width_of(cell)).max().unwrap_or(0);
+        let name = width_of(column).min(MAX_CELL);
+        let wanted = longest.min(MAX_CELL).max(name);
+        // Of two columns the first leaves some width to the second.
+        let reserved = if position == 0 && columns.len() > 1 { MIN_SECOND_CELL + COLUMN_PADDING } else { 0 };
+        let left = room.saturating_sub(COLUMN_PADDING + reserved);
+        let cell_width = if wanted <= left || position < 2 {
+            wanted.min(left)
         } else if left >= MIN_TRUNCATED_CELL.max(name) {
             left
         } else {
@@ -91,38 +103,50 @@ fn fitting<'c>(columns: &'c [String], rows: &[Cells], width: usize) -> Vec<(&'c 
     fitting
 }
 
-/// A control character is printed as a space.
-fn plain(character: char) -> char {
-    if character.is_control() { ' ' } else { character }
+/// The text with a space in place of each control character.
+fn without_controls(text: &str) -> Cow<'_, str> {
+    if text.contains(char::is_control) {
+        Cow::Owned(text.replace(char::is_control, " "))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
-/// Columns of the terminal: wide characters take two, combining ones none.
+/// Columns of the terminal: wide characters take two, combining ones none, a control character one.
 fn width_of(text: &str) -> usize {
-    let controls = text.chars().filter(|character| character.is_control());
-    let as_spaces: usize = controls.map(|control| 1 - control.to_string().width().min(1)).sum();
-    text.width() + as_spaces
+    without_controls(text).width()
+}
+
+/// Adds `next` to a line of this width without control characters; returns the new width. A character may change the
+/// width of the one before, so that the sum over characters is not the width.
+fn push_measured(line: &mut String, width: usize, next: char) -> usize {
+    line.push(next);
+    if next.is_ascii() { width + 1 } else { line.width() }
 }
 
 /// One line of at most `width` columns.
 fn shorten(cell: &str, width: usize) -> String {
-    if width_of(cell) <= width {
-        return cell.chars().map(plain).collect();
+    let cell = without_controls(cell);
+    if cell.width() <= width {
+        return cell.into_owned();
     }
-    let mut short = String::new();
-    let mut left = width.saturating_sub(1);
-    for character in cell.chars().map(plain) {
-        let Some(rest) = left.checked_sub(character.width().unwrap_or(0)) else { break };
-        left = rest;
-        short.push(character);
+    let (mut short, mut used) = (String::new(), 0);
+    for character in cell.chars().take(width * MAX_CHARACTERS_PER_COLUMN) {
+        used = push_measured(&mut short, used, character);
+        if used >= width {
+            short.pop();
+            break;
+        }
     }
     short.push('…');
     short
 }
 
-fn table_of(columns: &[&String], rows: impl Iterator<Item = Vec<String>>) -> Table {
+/// The table of these columns, each with its width.
+fn table_of(columns: &[(&String, usize)], rows: impl Iterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|column| column.as_str()));
+    table.set_header(columns.iter().map(|(column, width)| shorten(column, *width)));
     let mut numeric = vec![true; columns.len()];
     for row in rows {
         for (numeric, cell) in numeric.iter_mut().zip(&row) {
@@ -143,7 +167,7 @@ fn table_of(columns: &[&String], rows: impl Iterator<Item = Vec<String>>) -> Tab
 }
 
 /// Objects as the rows of one table, or the fields of one object below each other.
-/// Lines are at most `width` columns wide. Returns the columns that did not fit.
+/// Lines are at most `width` columns wide. Returns the names of the columns that did not fit, for a note.
 pub(super) fn write_objects(
     out: &mut impl Write,
     objects: &[Fields],
@@ -157,20 +181,22 @@ pub(super) fn write_objects(
     let rows: Vec<Cells> = objects.iter().map(object_cells).collect();
     let columns = columns_of(&rows);
     let fitted = fitting(&columns, &rows, width);
-    let names: Vec<&String> = fitted.iter().map(|(column, _)| *column).collect();
     let cells = |row: &Cells| fitted.iter().map(|(column, width)| cell_at(row, column, *width)).collect();
-    writeln!(out, "{}", table_of(&names, rows.iter().map(cells)))?;
-    Ok(columns.iter().filter(|column| !names.contains(column)).cloned().collect())
+    writeln!(out, "{}", table_of(&fitted, rows.iter().map(cells)))?;
+    let omitted = columns.iter().filter(|column| !fitted.iter().any(|(name, _)| name == column));
+    Ok(printed_names(omitted))
 }
 
 /// The fields of one object below each other. A value that is wider than the terminal continues on the next line, below its
 /// beginning.
 fn write_fields(out: &mut impl Write, fields: &Fields, width: usize) -> io::Result<()> {
     let longest = fields.iter().map(|(name, _)| width_of(name)).max().unwrap_or(0);
-    let room = width.saturating_sub(longest + COLUMN_PADDING).max(MIN_TRUNCATED_CELL);
+    let longest = longest.min((width / 2).saturating_sub(COLUMN_PADDING));
+    let room = width.saturating_sub(longest + COLUMN_PADDING);
     for (name, value) in fields {
-        let mut label = format!("{name}{}", " ".repeat(longest - width_of(name)));
-        for line in broken(&cell_of(value), room) {
+        let name = shorten(name, longest);
+        let mut label = format!("{name}{}", " ".repeat(longest.saturating_sub(name.width())));
+        for line in wrapped_lines(&cell_of(value), room) {
             writeln!(out, "{label}  {line}")?;
             label = " ".repeat(longest);
         }
@@ -179,20 +205,18 @@ fn write_fields(out: &mut impl Write, fields: &Fields, width: usize) -> io::Resu
 }
 
 /// `text` in lines of at most `width` columns, at least one.
-fn broken(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut left = width;
-    for character in text.chars().map(plain) {
-        let columns = character.width().unwrap_or(0);
-        if columns > left {
-            lines.push(String::new());
-            left = width;
-        }
-        left = left.saturating_sub(columns);
-        if let Some(line) = lines.last_mut() {
-            line.push(character);
+fn wrapped_lines(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    for character in without_controls(text).chars() {
+        let is_long = line.len() >= width.max(1) * MAX_CHARACTERS_PER_COLUMN;
+        used = push_measured(&mut line, used, character);
+        if (used > width || is_long) && line.len() > character.len_utf8() {
+            line.pop();
+            lines.push(std::mem::take(&mut line));
+            used = push_measured(&mut line, 0, character);
         }
     }
+    lines.push(line);
     lines
 }
 
@@ -269,5 +293,49 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert!(!written(80, &[r#"{"a":"\u001b[31mred\u0007"}"#]).0.contains(['\u{1b}', '\u{7}']));
+    }
+    #[test]
+    fn widths_are_those_of_whole_texts() {
+        assert_eq!(shorten("❤️❤️❤️", 3), "❤️…");
+        assert_eq!(shorten("a\r\nb", 4), "a  b");
+        assert_eq!(shorten("a\r\nb", 3), "a …");
+        assert_eq!(wrapped_lines("❤️❤️❤️", 4), ["❤️❤️", "❤️"]);
+        assert_eq!(wrapped_lines("ab\ncd", 3), ["ab ", "cd"]);
+        assert_eq!(wrapped_lines("", 3), [""]);
+        assert!(shorten(&"e\u{301}".repeat(100_000), 20).width() <= 20);
+        assert!(wrapped_lines(&"\u{301}".repeat(100_000), 20).iter().all(|line| line.len() < 1_000));
+    }
+
+    #[test]
+    fn names_of_fields_are_printed_without_controls_and_bounded() {
+        let name = format!("a\u{1b}[31m\n{}", "name ".repeat(100));
+        let record =
+            serde_json::json!({ name.clone(): 1, "b": 2, format!("c{name}"): 3, "\u{7}d": "x".repeat(90) });
+        for width in [20, 21, 40, 80, 400] {
+            let (text, note) = written(width, &[&record.to_string(), &record.to_string()]);
+            let fields: Fields = vec![(name.clone(), 1.into()), (format!("x{name}"), 2.into())];
+            let (mut several, mut one) = (Vec::new(), Vec::new());
+            let omitted = write_objects(&mut several, &[fields.clone(), fields.clone()], width).unwrap();
+            write_objects(&mut one, &[fields], width).unwrap();
+            let all =
+                format!("{text}{}{}", String::from_utf8(several).unwrap(), String::from_utf8(one).unwrap());
+            assert!(all.lines().all(|line| line.width() <= width), "{width}\n{all}");
+            let notes = format!("{}{}", note.unwrap_or_default(), omitted.concat());
+            assert!(
+                !format!("{}{notes}", all.replace('\n', "")).contains(char::is_control),
+                "{width} {notes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_keys_do_not_exceed_the_terminal() {
+        let mut out = Vec::new();
+        let mut form = TableForm::new(20);
+        let line = OutputLine { key: "k".repeat(50).into(), sequence: Some(1 << 50), record: None };
+        form.push(&mut out, &line).unwrap();
+        form.finish(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().all(|line| line.width() <= 20) && text.contains("kkk…"), "{text}");
     }
 }

@@ -33,11 +33,11 @@ pub(super) fn update(arguments: &Update) -> Result<(), Failure> {
         })?;
         Ok(changed.map_or(BulkChange::Keep, |record| BulkChange::Put(record.into_bytes())))
     };
-    let place = (&*arguments.db, &*arguments.collection);
+    let target = (&*arguments.db, &*arguments.collection);
     if arguments.which.dry_run {
-        return dry_run(place, &query, &options, change);
+        return dry_run(target, &query, &options, change);
     }
-    change_all(place, &query, |db, collection| {
+    change_all(target, &query, |db, collection| {
         collection.update_where(&query, &options, change, |progress| note_progress(db, progress))
     })
 }
@@ -45,16 +45,16 @@ pub(super) fn update(arguments: &Update) -> Result<(), Failure> {
 /// Deletes records.
 pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
     let (query, options) = parse(&arguments.which)?;
-    let place = (&*arguments.db, &*arguments.collection);
+    let target = (&*arguments.db, &*arguments.collection);
     if arguments.which.dry_run {
-        return dry_run(place, &query, &options, |_, _| Ok(BulkChange::Delete));
+        return dry_run(target, &query, &options, |_, _| Ok(BulkChange::Delete));
     }
-    change_all(place, &query, |db, collection| {
+    change_all(target, &query, |db, collection| {
         collection.delete_where(&query, &options, |progress| note_progress(db, progress))
     })
 }
 
-/// Runs `change` on the collection at `place`, and prints the counts.
+/// Runs `change` on the collection at `target`, and prints the counts.
 fn change_all(
     (path, name): (&Path, &str),
     query: &Query,
@@ -69,7 +69,7 @@ fn change_all(
     print_objects(Format::Ndjson, &[counts(&done)])
 }
 
-/// Prints what `change` would do at `place`: the counts, and the first keys.
+/// Prints what `change` would do at `target`: the counts, and the first keys.
 fn dry_run(
     (path, name): (&Path, &str),
     query: &Query,

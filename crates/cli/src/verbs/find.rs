@@ -214,7 +214,7 @@ fn sort_of(text: &str) -> Result<(&str, SortDirection), Failure> {
         "asc" | "ascending" => Ok((path, SortDirection::Ascending)),
         "desc" | "descending" => Ok((path, SortDirection::Descending)),
         _ => Err(Failure::usage(format!(
-            "--sort {text}: `{direction}` is no direction: write asc or desc; a `:` in a field name has a backslash before it"
+            "--sort {text}: `{direction}` is not a direction: write asc or desc; a `:` in a field name has a backslash before it"
         ))),
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct LoadOptions {
     pub(super) shape: RowShape,
     /// When a batch is safe from a power cut.
     pub(super) sync: SyncMode,
-    /// The handling of a row that is no record.
+    /// The handling of a row that is not a record.
     pub(super) bad_rows: BadRows,
     /// Whether to print after each batch how many rows are in the database.
     pub(super) acknowledge: bool,
@@ -131,7 +131,7 @@ impl<'a> RowLoader<'a> {
     fn new(collection: &'a Collection, source: Source, options: &'a LoadOptions) -> Result<Self, Failure> {
         let (name, file, bar) =
             (source.name().to_owned(), source.counter(), ImportBar::new(source.file_bytes()));
-        let rows = RowReader::new(source).map_err(|error| Failure::reading(&name, &error))?;
+        let rows = RowReader::new(source).map_err(|error| Failure::reading_rows(&name, 0, &error))?;
         let batch = WriteBatch::new();
         Ok(Self {
             collection,
@@ -160,10 +160,10 @@ impl<'a> RowLoader<'a> {
     fn read_rows(&mut self, sender: &SyncSender<WriteBatch>) -> Result<(), Failure> {
         let mut text = Vec::new();
         loop {
-            let row = self.rows.next(&mut text).map_err(|error| {
-                let place = format!("{}, after line {}", self.name, self.rows.line());
-                Failure::reading(&place, &error)
-            })?;
+            let row = self
+                .rows
+                .next(&mut text)
+                .map_err(|error| Failure::reading_rows(&self.name, self.rows.line(), &error))?;
             let added = match row {
                 None => return Ok(()),
                 Some(InputRow::Bad(reason)) => Err(reason),

@@ -389,7 +389,7 @@ fn sort_directions_are_read_in_any_case() {
     }
     for wrong in ["a:b", r"a\:b:down", "id:", "id:desc:asc:x"] {
         let run = place.run_with("find db c --limit 1 --sort", &[wrong], "").expect_status(2, wrong);
-        let advice = "is no direction: write asc or desc; a `:` in a field name has a backslash";
+        let advice = "is not a direction: write asc or desc; a `:` in a field name has a backslash";
         assert!(run.stderr.contains(advice), "{wrong}: {}", run.stderr);
     }
 }

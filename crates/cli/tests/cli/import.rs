@@ -244,7 +244,7 @@ fn errors_of_unreadable_inputs_name_the_cause() {
     place.file("rows.txt", ROWS);
     std::fs::create_dir(place.path("folder.csv")).unwrap();
     for (file, status, reason) in [
-        ("truncated.ndjson.zst", 1, "cannot read truncated.ndjson.zst, after line"),
+        ("truncated.ndjson.zst", 1, "cannot read truncated.ndjson.zst"),
         ("no.ndjson.gz", 1, "cannot read no.ndjson.gz"),
         ("missing.csv", 1, "cannot open missing.csv"),
         ("folder.csv", 1, "it is a directory"),
@@ -265,6 +265,9 @@ fn wrong_options_are_wrong_usage() {
         ("--index a..b", "a field name is empty"),
         ("--op-field a[*]", "must lead to one value"),
         ("--sync often", "possible values"),
+        ("--format tsv --separator ;", "for another --separator use --format csv"),
+        ("--format csv --separator t", "for a tab write tab"),
+        ("--format csv --type n=string --type n=number", "--type has the column `n` twice"),
     ] {
         let line = format!("import db c - --key id {options}");
         let run = place.run(&line).expect_status(2, &line);
@@ -368,9 +371,9 @@ fn tables_of_other_forms_and_arrays_are_imported() {
             "import db x rows.tsv --key id --type n=number",
             "",
             1,
-            "line 2 of rows.tsv: the cell of \"n\" is no number",
+            "line 2 of rows.tsv: the cell of \"n\" is not a number",
         ),
-        ("import db x rows.tsv --key id --type n=text", "", 2, "`text` is no type"),
+        ("import db x rows.tsv --key id --type n=text", "", 2, "`text` is not a type"),
         ("import db x rows.txt --key id", "", 2, "or add --format"),
         (
             "import db x - --key id --format json",
@@ -384,7 +387,21 @@ fn tables_of_other_forms_and_arrays_are_imported() {
             1,
             "line 2 of standard input: it has no key",
         ),
-        ("import db x - --key id --format json", "{\"id\":1}", 1, "use --format ndjson"),
+        (
+            "import db x - --key id --format json",
+            "{\"id\":1}",
+            1,
+            "for one object a line use --format ndjson",
+        ),
+        (
+            "import db x - --key id --format json",
+            "[{\"id\":1},\n{\"id\":2\n\n",
+            1,
+            "error: standard input: line 2: the element that begins here is not closed before the end of the file; \
+             the 1 rows before it are in the database\n  what to do: fix the file, or its options --format",
+        ),
+        ("import db x - --key id --format json", "", 1, "the file is empty: an array begins with `[`"),
+        ("import db x - --key id --format csv --type a=string", "", 1, "the file has no header"),
     ] {
         let run = place.run_with(line, &[], input).expect_status(status, line);
         assert!(run.stderr.contains(why), "{line}: {}", run.stderr);
