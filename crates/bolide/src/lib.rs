@@ -139,7 +139,8 @@ pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
     EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, Filter, IndexCheck, IndexKind,
     IndexSpec, JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection,
-    PsCosts, Query, QueryEstimate, Rect, SortDirection, Value, ValueRange, ValueSlot, record_parts,
+    PsCosts, Query, QueryEstimate, Rect, SortDirection, Value, ValueRange, ValueSlot, each_record_part,
+    record_parts,
 };
 /// What a repair reports as lost.
 pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};

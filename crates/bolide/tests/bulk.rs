@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bolide::storage::{CrashMode, SimRuntime, SimVfs};
 use bolide::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, BulkChange, BulkOptions, BulkProgress,
-    Collection, CollectionOptions, Components, Db, Filter, JsonExtractor, Options, Query, Result,
+    Collection, CollectionOptions, Components, Db, Filter, JsonExtractor, Options, Query, Result, SyncMode,
 };
 
 fn database() -> Db {
@@ -193,6 +194,57 @@ fn progress_is_reported_after_the_last_batch() {
         .unwrap();
         assert_eq!((reports, is_complete), (wanted, true));
     }
+}
+
+#[test]
+fn a_position_covers_no_change_that_a_power_cut_undoes() {
+    for text in ["rare < 50", "n < 400"] {
+        let disk = SimVfs::new(7);
+        let open = |disk: &SimVfs| {
+            let components =
+                Components::in_memory().vfs(Arc::new(disk.clone())).runtime(Arc::new(SimRuntime::new(7)));
+            Db::open_with("db", Options::default().sync(SyncMode::None), components).unwrap()
+        };
+        let db = open(&disk);
+        let c = collection(&db, &["rare"]);
+        fill(&c, 500);
+        db.sync().unwrap();
+        let query = filtered(text);
+        let wanted = c.find(&query).unwrap().len() as u64;
+        let options = BulkOptions::default().batch(50);
+        let (mut position, mut changed, mut after_cut) = (None, 0, None);
+        c.delete_where(&query, &options, |progress| {
+            if changed < 100 {
+                (position, changed) = (progress.position.clone(), progress.changed);
+                after_cut = Some(disk.crash(CrashMode::None));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let db = open(&after_cut.unwrap());
+        let c = db.collection("c").unwrap();
+        assert_eq!(c.find(&query).unwrap().len() as u64, wanted - changed, "{text}");
+        let rest = c.delete_where(&query, &options.resume(position.unwrap()), go_on).unwrap();
+        assert_eq!((rest.changed, c.find(&query).unwrap().len()), (wanted - changed, 0), "{text}");
+    }
+}
+
+#[test]
+fn an_unfit_part_of_a_query_is_named() {
+    let db = database();
+    let c = collection(&db, &[]);
+    fill(&c, 3);
+    for (query, part) in [
+        (Query::new().limit(1), "no limit:"),
+        (Query::new().range("n", 0..).limit_per_value(1), "no limit per value:"),
+        (Query::new().order(bolide::Order::Oldest), "no order:"),
+        (Query::new().keys_only(), "no projection:"),
+    ] {
+        let error = c.delete_where(&query, &BulkOptions::default(), go_on).unwrap_err();
+        assert!(error.message().contains(part), "{}", error.message());
+        assert!(error.message().ends_with("remove it from the query"), "{}", error.message());
+    }
+    assert_eq!(c.iter().unwrap().count(), 3);
 }
 
 /// Reads JSON and counts the records.

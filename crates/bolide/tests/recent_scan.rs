@@ -48,6 +48,30 @@ fn the_newest_records_are_found_in_few_blocks() {
 }
 
 #[test]
+fn a_snapshot_is_read_from_its_newest_records_on() {
+    let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
+    let c = db.create_collection("c", options(Layout::Tiered)).unwrap();
+    let put = |numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            c.put(&n.to_be_bytes(), format!(r#"{{"n":{n},"text":"some text of a record"}}"#).as_bytes())
+                .unwrap();
+        }
+        db.flush().unwrap();
+    };
+    put(0..2_000);
+    put(2_000..2_100);
+    let snapshot = db.snapshot();
+    put(2_100..2_500);
+    let query = Query::new().limit(5);
+    let at_snapshot = c.find_with(&query, &FindOptions::default().snapshot(&snapshot)).unwrap();
+    let newest: Vec<Vec<u8>> = (2_095..2_100_u32).rev().map(|n| n.to_be_bytes().to_vec()).collect();
+    let reads = at_snapshot.explain().reads;
+    assert_eq!(keys(&at_snapshot), newest);
+    // Without a bound of the view the first band would have no answer, and then all sstables would be read.
+    assert!(reads.blocks_read + reads.blocks_cached < 100, "{reads:?}");
+}
+
+#[test]
 fn the_newest_records_are_exact_after_random_writes() {
     for seed in 0..24 {
         let layout = Layout::ALL[seed as usize % 4];

@@ -89,7 +89,7 @@ pub use predicate::{Condition, Predicate, ValueRange};
 pub use ps_tree_index::{PsCosts, PsTreeIndex};
 pub use query::{Order, Projection, Query, SortDirection};
 pub use record_check::{RecordCheck, check_record};
-pub use record_parts::record_parts;
+pub use record_parts::{each_record_part, record_parts};
 pub use record_query::{Rank, RecordQuery};
 pub use secondary_index::{
     DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,

@@ -336,40 +336,47 @@ impl Query {
     ///
     /// The values are those of the attribute: the values at the path, numbers by value, the elements of an array distinct
     /// and ascending, none for an absent attribute. So they are equal whether they come from an index or from the
-    /// record.
+    /// record. A path counts once; a second call adds its paths, and replaces those of [`select_parts`](Self::select_parts).
     ///
     /// ```
     /// use bolide_index::{Projection, Query};
-    /// let query = Query::new().eq("subreddit", "rust").select(["title", "score"]);
+    /// let query = Query::new().eq("subreddit", "rust").select(["title", "score", "title"]);
+    /// assert_eq!(query.selected().len(), 2);
     /// assert_eq!(query.projection(), Projection::Values);
     /// assert!(Query::new().select(["a..b"]).check().is_err());
     /// ```
     #[must_use]
     pub fn select<'p>(mut self, paths: impl IntoIterator<Item = &'p str>) -> Self {
-        self.projection = Projection::Values;
-        self.add_selected(paths);
+        self.add_selected(Projection::Values, paths);
         self
     }
 
     /// Answers with the parts of records at these paths, in place of whole ones: [`Row::record`](crate::Row::record) is
     /// a JSON object with the objects, arrays and scalars at the paths, as they are stored; see
-    /// [`record_parts`](crate::record_parts). Reads the records.
+    /// [`record_parts`](crate::record_parts). Reads the records. A path counts once; a second call adds its paths, and
+    /// replaces those of [`select`](Self::select).
     ///
     /// ```
     /// use bolide_index::{Projection, Query};
     /// let query = Query::new().eq("subreddit", "rust").select_parts(["user", "tags"]);
     /// assert_eq!(query.projection(), Projection::Parts);
+    /// assert_eq!(Query::new().select(["a"]).select_parts(["b"]).selected(), ["b".parse()?]);
+    /// # Ok::<(), bolide_base::Error>(())
     /// ```
     #[must_use]
     pub fn select_parts<'p>(mut self, paths: impl IntoIterator<Item = &'p str>) -> Self {
-        self.projection = Projection::Parts;
-        self.add_selected(paths);
+        self.add_selected(Projection::Parts, paths);
         self
     }
 
-    fn add_selected<'p>(&mut self, paths: impl IntoIterator<Item = &'p str>) {
+    /// Adds those of the paths that are not selected yet. A selection of the other kind is replaced.
+    fn add_selected<'p>(&mut self, projection: Projection, paths: impl IntoIterator<Item = &'p str>) {
+        if std::mem::replace(&mut self.projection, projection) != projection {
+            self.select.clear();
+        }
         for path in paths {
             match path.parse() {
+                Ok(path) if self.select.contains(&path) => {}
                 Ok(_) if self.select.len() == MAX_PREDICATES => {
                     let problem = Error::limit_exceeded(
                         "the number of selected attributes of a query",
@@ -498,7 +505,8 @@ impl Query {
     }
 
     /// The identification of the query in a token, the same in every process: a hash of predicates, terms, order and limit
-    /// per value.
+    /// per value. Another version of the library may compute another one: tokens and positions of earlier versions are then
+    /// refused as those of another query.
     pub fn fingerprint(&self) -> u64 {
         // Without text and allocation: every limited query needs it.
         let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));

@@ -26,7 +26,7 @@ use crate::handle::Collection;
 use crate::snapshot::Snapshot;
 use crate::write_batch::WriteBatch;
 
-/// Maximum bytes of records in one batch, except that every batch has one record at least.
+/// A batch ends after the record that reaches these bytes of keys and records.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 
 /// Settings of [`Collection::update_where`] and [`Collection::delete_where`].
@@ -54,8 +54,8 @@ impl Default for BulkOptions {
 }
 
 impl BulkOptions {
-    /// Maximum records of one batch, which is atomic. Default: 1,000, and at most 4 MiB of records. Larger batches cost
-    /// less and delay other writers longer.
+    /// Maximum records of one batch, which is atomic. Default: 1,000. A batch also ends after the record with which its keys
+    /// and records reach 4 MiB; of a delete only keys count. Larger batches cost less and delay other writers longer.
     #[must_use]
     pub fn batch(mut self, records: usize) -> Self {
         self.batch = records.max(1);
@@ -70,7 +70,11 @@ impl BulkOptions {
     }
 
     /// Continues an operation on the same collection with the same query after the batch with this position, also in
-    /// another process.
+    /// another process. What a position covers is synced before `progress` receives it, in every
+    /// [`SyncMode`](crate::SyncMode): a stored position loses no change in a power cut.
+    ///
+    /// If the operation read an index that was dropped since, it reads the other indexes or the whole collection, and sorts
+    /// the records, in passes over them.
     #[must_use]
     pub fn resume(mut self, position: BulkPosition) -> Self {
         self.resume = Some(position);
@@ -133,8 +137,9 @@ impl Collection {
     /// answer alone. Holds a snapshot until the end, so that compactions retain what it reads.
     ///
     /// # Errors
-    /// As [`find`](Self::find) and [`delete`](Self::delete); `InvalidInput` for a query with an order, a limit, a token
-    /// or a projection, and for a position of another collection or query. The batches before the error stay.
+    /// As [`find`](Self::find) and [`delete`](Self::delete); `InvalidInput` for a query with an order, a limit, a limit per
+    /// value, a token, a projection or a nearest point, and for a position of another collection or query. The batches
+    /// before the error stay.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -206,27 +211,31 @@ fn run_bulk(
         position.check(collection, query)?;
     }
     let snapshot = Snapshot::new(collection.handle.clone());
-    let (until, place) = match options.resume.clone() {
-        Some(position) => (position.until, Some(position.place)),
+    let (until, last_record) = match options.resume.clone() {
+        Some(position) => (position.until, Some(position.last_record)),
         None => (snapshot.sequence(), None),
     };
     let set;
     let mut found: Box<dyn FoundRecords + '_> =
-        match OrderedAnswers::open(collection, &reads, &snapshot, until, place.clone())? {
+        match OrderedAnswers::open(collection, &reads, &snapshot, until, last_record.clone())? {
             Some(answers) => Box::new(answers),
             None => {
                 set = collection.state.indexes();
                 let on_records = RecordQuery::new(&reads, set.extractor().ok())?;
-                let place = place.as_ref();
-                Box::new(KeyScan::open(collection, &reads, on_records, &snapshot, until, place)?)
+                let last_record = last_record.as_ref();
+                Box::new(KeyScan::open(collection, &reads, on_records, &snapshot, until, last_record)?)
             }
         };
     let mut done = BulkProgress { found: 0, changed: 0, skipped: 0, position: options.resume.clone() };
     loop {
         let batch = FoundBatch::read(&mut *found, options.batch.max(1))?;
-        let next = found.place().filter(|_| !batch.is_last);
+        let next = found.last_record().filter(|_| !batch.is_last);
         change_batch(collection, &batch, options, &mut change, &mut done)?;
-        done.position = next.map(|place| BulkPosition::new(collection, query, until, place));
+        if next.is_some() && !options.dry_run {
+            // A position that outlives the changes before it would leave them out of the resumed operation.
+            collection.handle.engine.store.sync()?;
+        }
+        done.position = next.map(|last_record| BulkPosition::new(collection, query, until, last_record));
         if progress(&done).is_break() || done.position.is_none() {
             return Ok(done);
         }
@@ -267,8 +276,8 @@ fn change_batch(
             }
             changed += 1;
         }
-        let is_written = options.dry_run || writes.is_empty();
-        let result = if is_written { Ok(()) } else { engine.write(writes, options.sync).map(drop) };
+        let needs_write = !options.dry_run && !writes.is_empty();
+        let result = if needs_write { engine.write(writes, options.sync).map(drop) } else { Ok(()) };
         match result {
             // One of the records was written since the comparison: the next round skips it.
             Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -314,16 +323,20 @@ impl FoundBatch {
 
 /// Refuses a query that selects more than a set of records.
 fn check_plain(query: &Query) -> Result<()> {
-    let is_plain = query.answer_order() == Order::Newest
-        && query.answer_limit().is_none()
-        && query.answer_limit_per_value().is_none()
-        && query.token().is_none()
-        && query.projection() == Projection::Records
-        && !query.predicates().iter().any(Predicate::is_nearest);
-    match is_plain {
-        true => query.check(),
-        false => Err(Error::invalid_input(
-            "an update or delete of all records of a query takes no order, limit, token, projection or nearest point",
-        )),
+    let is_nearest = query.predicates().iter().any(Predicate::is_nearest);
+    for (is_present, part) in [
+        (is_nearest, "nearest point"),
+        (query.answer_order() != Order::Newest, "order"),
+        (query.answer_limit().is_some(), "limit"),
+        (query.answer_limit_per_value().is_some(), "limit per value"),
+        (query.token().is_some(), "cursor token"),
+        (query.projection() != Projection::Records, "projection"),
+    ] {
+        if is_present {
+            return Err(Error::invalid_input(format!(
+                "an update or delete of all records of a query takes no {part}: remove it from the query"
+            )));
+        }
     }
+    query.check()
 }

@@ -7,7 +7,7 @@
 //!           query        8 bytes   fingerprint of the query, little-endian
 //!           until        varint    the sequence number at which the operation began
 //!           kind         1 byte    0: after a key; 1, 2, 3: after an answer, oldest first, newest first, by value
-//!           place        n bytes   the key, or the text of the cursor token
+//!           last record  n bytes   the key, or the text of the cursor token
 //!           checksum     4 bytes   of all preceding bytes, little-endian
 //! ```
 
@@ -26,7 +26,25 @@ const CHECKSUM_BYTES: usize = 4;
 /// The orders in which answers are read, by their kind in the text form less 1.
 const ORDERS: [Order; 3] = [Order::Oldest, Order::Newest, Order::Value];
 
-/// A position of an operation between two batches. It belongs to its collection and its query. It has a text form.
+/// A position of an operation between two batches. It belongs to its collection and its query.
+///
+/// Its text form is about 50 hexadecimal digits, and two for each byte of the key, or of the cursor token, of the last
+/// record. It is valid in other processes and later sessions, until the collection is dropped.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use bolide::{BulkOptions, BulkPosition, Components, Db, Options, Query};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", Default::default())?;
+/// (0..9).try_for_each(|key: u8| posts.put(&[key], b"{}"))?;
+/// let options = BulkOptions::default().batch(4);
+/// let stopped = posts.delete_where(&Query::new(), &options, |_| ControlFlow::Break(()))?;
+/// let text = stopped.position.expect("five records remain").to_string();
+/// let position: BulkPosition = text.parse()?;
+/// let rest = posts.delete_where(&Query::new(), &options.resume(position), |_| ControlFlow::Continue(()))?;
+/// assert_eq!((stopped.changed, rest.changed), (4, 5));
+/// # Ok::<(), bolide::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkPosition {
     /// The fingerprint of the collection.
@@ -35,12 +53,12 @@ pub struct BulkPosition {
     query: u64,
     /// The sequence number at which the operation began.
     pub(super) until: SequenceNumber,
-    pub(super) place: BulkPlace,
+    pub(super) last_record: LastRecord,
 }
 
 /// The last record of the last batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum BulkPlace {
+pub(super) enum LastRecord {
     /// In the order of keys.
     Key(Vec<u8>),
     /// In an order of answers.
@@ -52,9 +70,9 @@ impl BulkPosition {
         collection: &Collection,
         query: &Query,
         until: SequenceNumber,
-        place: BulkPlace,
+        last_record: LastRecord,
     ) -> Self {
-        Self { collection: fingerprint(collection), query: query.fingerprint(), until, place }
+        Self { collection: fingerprint(collection), query: query.fingerprint(), until, last_record }
     }
 
     /// Reports a position of another collection or query.
@@ -92,12 +110,12 @@ impl fmt::Display for BulkPosition {
         bytes.extend_from_slice(&self.collection.to_le_bytes());
         bytes.extend_from_slice(&self.query.to_le_bytes());
         put_varint(&mut bytes, self.until);
-        match &self.place {
-            BulkPlace::Key(key) => {
+        match &self.last_record {
+            LastRecord::Key(key) => {
                 bytes.push(0);
                 bytes.extend_from_slice(key);
             }
-            BulkPlace::Answer(order, token) => {
+            LastRecord::Answer(order, token) => {
                 let kind = ORDERS.iter().position(|one| one == order).unwrap_or_default();
                 bytes.push(kind as u8 + 1);
                 bytes.extend_from_slice(token.to_string().as_bytes());
@@ -144,14 +162,14 @@ fn decode(text: &str) -> Option<BulkPosition> {
     }
     let (collection, query, until) = (decoder.u64()?, decoder.u64()?, decoder.varint()?);
     let kind = decoder.u8()?;
-    let place = match usize::from(kind).checked_sub(1) {
-        None => BulkPlace::Key(decoder.rest().to_vec()),
+    let last_record = match usize::from(kind).checked_sub(1) {
+        None => LastRecord::Key(decoder.rest().to_vec()),
         Some(order) => {
             let token = std::str::from_utf8(decoder.rest()).ok()?;
-            BulkPlace::Answer(*ORDERS.get(order)?, token.parse().ok()?)
+            LastRecord::Answer(*ORDERS.get(order)?, token.parse().ok()?)
         }
     };
-    (until <= MAX_SEQUENCE).then_some(BulkPosition { collection, query, until, place })
+    (until <= MAX_SEQUENCE).then_some(BulkPosition { collection, query, until, last_record })
 }
 
 #[cfg(test)]
@@ -161,8 +179,8 @@ mod tests {
     #[test]
     fn text_round_trips_and_no_damage_passes() {
         for (until, key) in [(0, &b""[..]), (7, b"key"), (MAX_SEQUENCE, b"\x00\xff\x80")] {
-            let place = BulkPlace::Key(key.to_vec());
-            let position = BulkPosition { collection: u64::MAX, query: 1 << 63, until, place };
+            let last_record = LastRecord::Key(key.to_vec());
+            let position = BulkPosition { collection: u64::MAX, query: 1 << 63, until, last_record };
             let text = position.to_string();
             assert_eq!(text.parse::<BulkPosition>().unwrap(), position);
             for at in 0..text.len() {

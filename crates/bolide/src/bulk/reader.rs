@@ -13,7 +13,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_index::{Order, Projection, Query, RecordQuery};
 
 use super::FoundRecord;
-use super::position::BulkPlace;
+use super::position::LastRecord;
 use crate::answer_cursor::AnswerCursor;
 use crate::find_options::FindOptions;
 use crate::handle::Collection;
@@ -26,8 +26,8 @@ pub(super) trait FoundRecords {
     /// The next record that was written at or before the beginning of the operation.
     fn next(&mut self) -> Result<Option<FoundRecord>>;
 
-    /// The place of the last record; `None` if it is known that no further ones follow.
-    fn place(&mut self) -> Option<BulkPlace>;
+    /// The last record that was returned; `None` if it is known that no further ones follow.
+    fn last_record(&mut self) -> Option<LastRecord>;
 }
 
 /// Answers in an order of the driver.
@@ -38,20 +38,20 @@ pub(super) struct OrderedAnswers {
 }
 
 impl OrderedAnswers {
-    /// The answers to `query` at `snapshot`, which begin at `place` or at the start; `None` if they are read better in the
+    /// The answers to `query` at `snapshot`, which begin after `last_record` or at the start; `None` if they are read better in the
     /// order of keys.
     pub(super) fn open(
         collection: &Collection,
         query: &Query,
         snapshot: &Snapshot,
         until: SequenceNumber,
-        place: Option<BulkPlace>,
+        last_record: Option<LastRecord>,
     ) -> Result<Option<Self>> {
         let options = FindOptions::default().snapshot(snapshot);
         let answers = |query: Query, order| collection.answers(&query.order(order), &options);
-        match place {
-            Some(BulkPlace::Key(_)) => return Ok(None),
-            Some(BulkPlace::Answer(order, token)) => {
+        match last_record {
+            Some(LastRecord::Key(_)) => return Ok(None),
+            Some(LastRecord::Answer(order, token)) => {
                 let answers = answers(query.clone().after(token), order)?;
                 return Ok(Some(Self { answers, order, until }));
             }
@@ -91,9 +91,9 @@ impl FoundRecords for OrderedAnswers {
         Ok(None)
     }
 
-    fn place(&mut self) -> Option<BulkPlace> {
+    fn last_record(&mut self) -> Option<LastRecord> {
         let token = self.answers.outcome().next_token()?.clone();
-        Some(BulkPlace::Answer(self.order, token.without_snapshot()))
+        Some(LastRecord::Answer(self.order, token.without_snapshot()))
     }
 }
 
@@ -107,17 +107,17 @@ pub(super) struct KeyScan<'q> {
 }
 
 impl<'q> KeyScan<'q> {
-    /// The records at `snapshot` that `on_records`, which evaluates `query`, accepts, after the key of `place`.
+    /// The records at `snapshot` that `on_records`, which evaluates `query`, accepts, after the key of `last_record`.
     pub(super) fn open(
         collection: &Collection,
         query: &Query,
         on_records: RecordQuery<'q>,
         snapshot: &Snapshot,
         until: SequenceNumber,
-        place: Option<&BulkPlace>,
+        last_record: Option<&LastRecord>,
     ) -> Result<Self> {
-        let low = match place {
-            Some(BulkPlace::Key(key)) => Bound::Excluded(key.clone()),
+        let low = match last_record {
+            Some(LastRecord::Key(key)) => Bound::Excluded(key.clone()),
             _ => Bound::Unbounded,
         };
         let options = IterOptions::default().snapshot(snapshot).range((low, Bound::Unbounded));
@@ -146,7 +146,7 @@ impl FoundRecords for KeyScan<'_> {
         }
     }
 
-    fn place(&mut self) -> Option<BulkPlace> {
-        self.records.valid().then(|| BulkPlace::Key(self.records.key().to_vec()))
+    fn last_record(&mut self) -> Option<LastRecord> {
+        self.records.valid().then(|| LastRecord::Key(self.records.key().to_vec()))
     }
 }

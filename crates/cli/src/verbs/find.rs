@@ -2,7 +2,7 @@
 
 use bolide::{
     AnswerRef, AttributePath, Collection, Explain, Filter, FindOptions, Order, Predicate, Query,
-    SortDirection, Value, record_parts,
+    SortDirection, Value, each_record_part,
 };
 
 use super::database::{self, LineMaker};
@@ -104,26 +104,20 @@ fn selected_record(
     // The database is open read-only: its records are those of the query.
     let has_none = answer.values.iter().any(Vec::is_empty);
     let record = if has_none { collection.get(answer.key)? } else { None };
-    let mut text = String::from("{");
-    for (path, values) in paths.iter().zip(answer.values) {
+    let parts = record.map(|record| each_record_part(&record, paths)).unwrap_or_default();
+    let mut fields = Vec::with_capacity(paths.len());
+    for (position, (path, values)) in paths.iter().zip(answer.values).enumerate() {
         let value = match &values[..] {
-            [] => {
-                let parts = record_parts(record.as_deref().unwrap_or_default(), std::slice::from_ref(path));
-                let part = String::from_utf8(parts).unwrap_or_default();
-                let part = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
-                let Some(part) = part.filter(|part| !part.is_empty()) else { continue };
-                text.push_str(if text.len() > 1 { "," } else { "" });
-                text.push_str(part);
-                continue;
+            [] => parts.get(position).cloned().flatten(),
+            [only] => Some(only.to_json().to_string()),
+            several => {
+                Some(serde_json::Value::Array(several.iter().map(Value::to_json).collect()).to_string())
             }
-            [only] => only.to_json(),
-            several => serde_json::Value::Array(several.iter().map(Value::to_json).collect()),
         };
-        text.push_str(if text.len() > 1 { "," } else { "" });
-        text.push_str(&format!("{}:{value}", serde_json::Value::from(path.to_string())));
+        let Some(value) = value else { continue };
+        fields.push(format!("{}:{value}", serde_json::Value::from(path.to_string())));
     }
-    text.push('}');
-    Ok(text.into_bytes())
+    Ok(format!("{{{}}}", fields.join(",")).into_bytes())
 }
 
 /// Prints the cursor token of the next page, if pages were requested.

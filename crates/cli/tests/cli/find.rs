@@ -187,6 +187,8 @@ fn selected_objects_and_arrays_are_printed_as_they_are() {
     let place = Place::new();
     place.import(&rows.join("\n"), "--index id");
     let select = "find db c --where true --order oldest --format ndjson --select";
+    let twice = place.ok(&format!("{select} user,e,user,e,n,n")).stdout;
+    assert_eq!(twice, place.ok(&format!("{select} user,e,n")).stdout, "a path counts once");
     let lines = place.ok(&format!("{select} user,user.at,tags,items,items[*].p,e,n,none")).stdout;
     let (first, second) = lines.split_once('\n').unwrap();
     let wanted = r#""record":{"user":{"name":"ann","at":[1.50, 2]},"user.at":[1.5,2],"tags":["a","b"],"items":[{"p":1},{"p":2}],"items[*].p":[1,2],"e":[]}}"#;

@@ -159,7 +159,7 @@ impl<'p, S: ReadSource> PlannedLookup<'p, S> {
     /// The candidates of the plan, from the first one on.
     pub(super) fn candidates(&self) -> Result<Box<dyn CandidateCursor + '_>> {
         let Some((driving, filtering)) = self.paths.split_first() else {
-            if let Some(recent) = RecentScan::new(&self.table, &self.compiled) {
+            if let Some(recent) = RecentScan::new(&self.table, &self.compiled, self.lookup.view.sequence()) {
                 return Ok(Box::new(recent));
             }
             let extractor = self.lookup.extractor.filter(|_| self.compiled.needs_attributes());
