@@ -84,6 +84,7 @@ struct ErrorState {
     kind: ErrorKind,
     message: String,
     source: Option<io::Error>,
+    needed_memory: Option<u64>,
 }
 
 impl Error {
@@ -96,7 +97,20 @@ impl Error {
     /// assert!(error.to_string().contains("posts"));
     /// ```
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(ErrorState { kind, message: message.into(), source: None }))
+        Self(Arc::new(ErrorState { kind, message: message.into(), source: None, needed_memory: None }))
+    }
+
+    /// An [`ErrorKind::NoSpace`] error: the memory budget does not allow a structure that needs `needed_bytes` bytes in all.
+    ///
+    /// ```
+    /// use bolide_base::{Error, ErrorKind};
+    /// let error = Error::memory_refused("index posts.author needs 4096 bytes", 4_096);
+    /// assert_eq!((error.kind(), error.needed_memory_bytes()), (ErrorKind::NoSpace, Some(4_096)));
+    /// assert!(error.advice().contains("memory_bytes"));
+    /// ```
+    pub fn memory_refused(message: impl Into<String>, needed_bytes: u64) -> Self {
+        let (kind, needed_memory) = (ErrorKind::NoSpace, Some(needed_bytes));
+        Self(Arc::new(ErrorState { kind, message: message.into(), source: None, needed_memory }))
     }
 
     /// An [`ErrorKind::InvalidInput`] error.
@@ -149,7 +163,8 @@ impl Error {
             io::ErrorKind::NotFound => ErrorKind::NotFound,
             _ => ErrorKind::Io,
         };
-        Self(Arc::new(ErrorState { kind, message: format!("{context}: {source}"), source: Some(source) }))
+        let message = format!("{context}: {source}");
+        Self(Arc::new(ErrorState { kind, message, source: Some(source), needed_memory: None }))
     }
 
     /// The same error with `context` before its message.
@@ -157,7 +172,8 @@ impl Error {
     pub fn context(self, context: impl fmt::Display) -> Self {
         let message = format!("{context}: {}", self.0.message);
         let source = self.0.source.as_ref().map(|source| io::Error::new(source.kind(), source.to_string()));
-        Self(Arc::new(ErrorState { kind: self.0.kind, message, source }))
+        let (kind, needed_memory) = (self.0.kind, self.0.needed_memory);
+        Self(Arc::new(ErrorState { kind, message, source, needed_memory }))
     }
 
     /// The kind.
@@ -168,6 +184,20 @@ impl Error {
     /// The message without the advice.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// What the caller can do: that of the [kind](ErrorKind::advice), unless the memory budget refused memory.
+    pub fn advice(&self) -> &'static str {
+        match self.0.needed_memory {
+            Some(_) => "raise the memory budget (`Options::memory_bytes`, `--memory`)",
+            None => self.0.kind.advice(),
+        }
+    }
+
+    /// The bytes that a structure needs at least, all its memory together, if the memory budget refused them; `None` for every
+    /// other error, a full disk included.
+    pub fn needed_memory_bytes(&self) -> Option<u64> {
+        self.0.needed_memory
     }
 
     /// Whether damaged bytes on disk were found.
@@ -232,5 +262,15 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.to_string().starts_with("collection posts: read"));
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn a_refusal_of_memory_is_no_full_disk() {
+        let refused = Error::memory_refused("index c.group", 4_096).context("query");
+        assert_eq!((refused.kind(), refused.needed_memory_bytes()), (ErrorKind::NoSpace, Some(4_096)));
+        assert!(refused.advice().contains("--memory") && !refused.advice().contains("disk"));
+        let full = Error::io("write", io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.needed_memory_bytes(), None);
+        assert!(full.advice().contains("disk"));
     }
 }

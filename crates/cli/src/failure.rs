@@ -79,7 +79,7 @@ impl fmt::Display for Failure {
 
 impl From<bolide::Error> for Failure {
     fn from(error: bolide::Error) -> Self {
-        let (message, advice) = (error.message().into(), error.kind().advice().into());
+        let (message, advice) = (error.message().into(), error.advice().into());
         Self::Operation { message, advice, kind: Some(error.kind()) }
     }
 }
@@ -92,5 +92,19 @@ impl From<io::Error> for Failure {
         } else {
             Self::operation(format!("cannot write the answer: {error}"), "check where standard output goes")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_by_the_memory_budget_is_no_full_disk() {
+        let refused = Failure::from(bolide::Error::memory_refused("c.group does not fit", 4_096)).to_string();
+        assert!(refused.contains("what to do: raise the memory budget"), "{refused}");
+        assert!(refused.contains("--memory") && !refused.contains("disk"), "{refused}");
+        let full = Failure::from(bolide::Error::new(bolide::ErrorKind::NoSpace, "write 000001.wal"));
+        assert!(full.to_string().contains("free space on the disk"), "{full}");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, Result};
 
 use crate::memory_budget::MemoryBudget;
 use crate::memory_use::{HeldMemory, MemoryUse};
@@ -44,7 +44,8 @@ impl MemoryHolder {
     /// Counts `more` bytes that are about to be allocated, after caches have released memory if that is necessary.
     ///
     /// # Errors
-    /// `NoSpace` if the budget does not allow it, with the name of the holder: nothing is counted then.
+    /// `NoSpace` if the budget does not allow it, with the name of the holder, and with all the memory that the holder
+    /// [needs](Error::needed_memory_bytes): nothing is counted then.
     pub fn request(&self, more: u64) -> Result<()> {
         if more == 0 {
             return Ok(());
@@ -73,14 +74,14 @@ impl MemoryHolder {
     fn refusal(&self, more: u64, missing: u64) -> Error {
         let name = self.held.name().map_or(self.held.memory_use().name(), |name| name);
         let limit = self.budget.limit_bytes();
-        Error::new(
-            ErrorKind::NoSpace,
+        let bytes = self.bytes();
+        Error::memory_refused(
             format!(
-                "{name} has {} bytes of memory and needs {more} more, {missing} more than the memory budget of {limit} \
+                "{name} has {bytes} bytes of memory and needs {more} more, {missing} more than the memory budget of {limit} \
                  bytes leaves it: raise the budget (`Options::memory_bytes`, `--memory`), lower `cache_bytes` or \
-                 `memtable_bytes`, or declare the index with a kind that stays on disk (composite)",
-                self.bytes()
+                 `memtable_bytes`, or declare the index with a kind that stays on disk (composite)"
             ),
+            bytes.saturating_add(more),
         )
     }
 }
