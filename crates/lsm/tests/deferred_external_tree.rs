@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::external_tree::{
@@ -11,6 +12,7 @@ use bolide_lsm::external_tree::{
 };
 use bolide_lsm::store::{DeferredExternalTree, ExternalTreeOpener};
 use bolide_lsm::{ExternalTree, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_memory::{MemoryBudget, MemoryHolder, MemoryPool, MemoryUse};
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimRuntime, SimVfs, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
@@ -99,6 +101,9 @@ struct Opener {
     opened: Mutex<Option<Arc<WriteSet>>>,
     calls: AtomicUsize,
     lacks_memory: AtomicBool,
+    /// Requested at each opening.
+    memory: MemoryHolder,
+    needed_bytes: AtomicU64,
     /// An opening waits twice for it at its end, if there is one.
     pause: Mutex<Option<Arc<Barrier>>>,
 }
@@ -122,6 +127,8 @@ impl ExternalTreeOpener for Opener {
         if self.lacks_memory.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::NoSpace, "no memory"));
         }
+        self.memory.set(0);
+        self.memory.request(self.needed_bytes.load(Ordering::Relaxed))?;
         let bytes = root.map(|root| self.read(root)).transpose()?.unwrap_or_else(|| vec![0; 8]);
         let (opened_at, entries) = bytes.split_at(8);
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
@@ -156,6 +163,10 @@ struct Opened {
 
 impl Opened {
     fn new(vfs: &SimVfs) -> Self {
+        Self::with_budget(vfs, &MemoryBudget::unlimited())
+    }
+
+    fn with_budget(vfs: &SimVfs, budget: &Arc<MemoryBudget>) -> Self {
         let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
         let mut options = StoreOptions::new("/db");
         options.memtable_bytes = 4 << 10;
@@ -163,7 +174,8 @@ impl Opened {
         options.background_threads = 0;
         options.start_paused = true;
         let runtime = Arc::new(SimRuntime::new(1));
-        let components = StoreComponents { vfs: vfs.clone(), runtime, cache: BlockCache::new(1 << 20) };
+        let cache = BlockCache::with_memory(1 << 20, MemoryPool::with_budget(budget.clone()));
+        let components = StoreComponents { vfs: vfs.clone(), runtime, cache };
         let store = Store::open(options, components).unwrap();
         for (tree, name) in [(RECORDS, &b"records"[..]), (EXTERNAL, b"external")] {
             if store.trees().len() < tree as usize {
@@ -175,6 +187,8 @@ impl Opened {
             opened: Mutex::default(),
             calls: AtomicUsize::new(0),
             lacks_memory: AtomicBool::new(false),
+            memory: budget.holder(MemoryUse::IndexRegions, Some("external".into())),
+            needed_bytes: AtomicU64::new(0),
             pause: Mutex::default(),
         });
         let external_tree = store.defer_external_tree(EXTERNAL, opener.clone()).unwrap();
@@ -293,4 +307,62 @@ fn damage_fails_no_write_and_is_reported_to_readers() {
     opened.store.verify(|tree, _| found += usize::from(tree == EXTERNAL));
     assert_eq!(found, 1, "a check reads the files of an external tree that is not open");
     assert_eq!(opened.opener.calls.load(Ordering::Relaxed), 1, "damaged files are read once");
+}
+
+/// A store whose external tree needs 1 MiB, and a holder that leaves it half of that.
+fn without_memory(vfs: &SimVfs) -> (Opened, MemoryHolder) {
+    let budget = MemoryBudget::new(64 << 20);
+    let opened = Opened::with_budget(vfs, &budget);
+    opened.opener.needed_bytes.store(1 << 20, Ordering::Relaxed);
+    opened.write(1);
+    let other = budget.holder(MemoryUse::Queries, None);
+    other.request(budget.grantable_bytes() - (512 << 10)).unwrap();
+    let error = opened.external_tree.attach().unwrap_err();
+    assert_eq!((error.kind(), error.needed_memory_bytes()), (ErrorKind::NoSpace, Some(1 << 20)), "{error}");
+    (opened, other)
+}
+
+#[test]
+fn a_refused_opening_is_attempted_when_its_memory_is_free() {
+    let (opened, other) = without_memory(&SimVfs::new(11));
+    let calls = || opened.opener.calls.load(Ordering::Relaxed);
+    for _ in 0..7 {
+        other.set(other.bytes() - (64 << 10));
+        opened.external_tree.attach().unwrap_err();
+        assert_eq!(calls(), 1, "less than it needs is free");
+    }
+    other.set(other.bytes() - (64 << 10));
+    opened.check("the memory is free");
+    assert_eq!(calls(), 2);
+}
+
+/// The budget cannot know what the next opening needs.
+#[test]
+fn a_refused_opening_is_attempted_after_a_number_of_calls() {
+    let (opened, _other) = without_memory(&SimVfs::new(12));
+    opened.opener.needed_bytes.store(256 << 10, Ordering::Relaxed);
+    let attempts = (0..200).position(|_| opened.external_tree.attach().is_ok());
+    assert!(attempts.is_some_and(|calls| calls > 20), "{attempts:?}");
+    opened.check("it needs less");
+    assert_eq!(opened.opener.calls.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "threads of the test")]
+fn a_call_does_not_wait_for_another_attempt_of_a_refused_opening() {
+    let (opened, _other) = without_memory(&SimVfs::new(13));
+    opened.opener.needed_bytes.store(256 << 10, Ordering::Relaxed);
+    let pause = Arc::new(Barrier::new(2));
+    *opened.opener.pause.lock() = Some(pause.clone());
+    let (external_tree, (sender, receiver)) = (&opened.external_tree, mpsc::channel());
+    let waited = std::thread::scope(|scope| {
+        scope.spawn(|| (0..200).any(|_| external_tree.attach().is_ok()));
+        pause.wait();
+        scope.spawn(move || sender.send(external_tree.attach().map_err(|error| error.kind())));
+        let answer = receiver.recv_timeout(Duration::from_secs(20));
+        pause.wait();
+        answer
+    });
+    assert_eq!(waited, Ok(Err(ErrorKind::NoSpace)));
+    opened.check("at the end");
 }

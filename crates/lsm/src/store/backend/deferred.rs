@@ -8,10 +8,11 @@
 //! * call of [`Store::verify`], which only reads its files.
 //!
 //! If its files are damaged, or memory is short, memtables are flushed to sstables, as before an external tree is set: no write
-//! fails. A later attachment transfers them. A refusal by the memory budget is remembered until the budget has more room.
+//! fails. A later attachment transfers them. A refusal by the memory budget is remembered until the budget has more room, or for a
+//! number of calls ([`Refusal`]).
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
@@ -19,6 +20,7 @@ use bolide_memory::MemoryBudget;
 use parking_lot::Mutex;
 
 use crate::external_tree::{ExternalRoot, ExternalTree, ExternalTreeStats};
+use crate::store::backend::refusal::Refusal;
 use crate::store::{Store, StoreInner};
 
 /// Opens the external tree of one tree.
@@ -60,18 +62,10 @@ pub(in crate::store) struct Deferral {
     /// The last opening failed for another reason: memory is short. Flushes do not wait for another one.
     was_refused: AtomicBool,
     refusal: Mutex<Option<Refusal>>,
+    /// Openings that the memory budget refused.
+    refusals: AtomicU64,
     stats: OnceLock<ExternalTreeStats>,
 }
-
-/// An opening that the memory budget did not allow.
-struct Refusal {
-    error: Error,
-    /// The largest number of bytes that could be granted when an opening was refused.
-    grantable_bytes: u64,
-}
-
-/// The increase of the bytes that can be granted from which on an opening is attempted again.
-const RETRY_BYTES: u64 = 64 << 10;
 
 impl DeferredExternalTree {
     /// Opens and sets the external tree, unless it is set. Cost of the first call: that of opening it, and the transfer of the
@@ -111,6 +105,15 @@ impl fmt::Debug for Deferral {
 impl Deferral {
     /// As [`DeferredExternalTree::attach`].
     pub(in crate::store) fn attach(&self, store: &StoreInner) -> Result<()> {
+        if self.is_attached.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let budget = store.files.tables.cache.memory_pool().budget();
+        let refusals = self.refusals.load(Ordering::Acquire);
+        // Without the lock: a reader with another plan does not wait for an opening.
+        if let Some(error) = self.refusal(budget) {
+            return Err(error);
+        }
         let _opening = self.opening.lock();
         if self.is_attached.load(Ordering::Acquire) {
             return Ok(());
@@ -118,9 +121,11 @@ impl Deferral {
         if let Some(damage) = self.damage.get() {
             return Err(damage.clone());
         }
-        let budget = store.files.tables.cache.memory_pool().budget();
-        if let Some(error) = self.refusal(budget) {
-            return Err(error);
+        // The opening that this call waited for was refused.
+        if self.refusals.load(Ordering::Acquire) != refusals
+            && let Some(refusal) = &*self.refusal.lock()
+        {
+            return Err(refusal.error().clone());
         }
         // In this order, a root is not missing because the tree is being dropped.
         let versions = store.files.versions.lock();
@@ -144,24 +149,24 @@ impl Deferral {
         attached
     }
 
-    /// The error of the last opening, if it was refused by `budget`, which has not much more room since.
+    /// The error of the last opening, if it was refused by `budget` and is not to be attempted again yet.
     fn refusal(&self, budget: &MemoryBudget) -> Option<Error> {
-        let refusal = self.refusal.lock();
-        let refusal = refusal.as_ref()?;
-        let has_room = budget.grantable_bytes() >= refusal.grantable_bytes.saturating_add(RETRY_BYTES);
-        (!has_room).then(|| refusal.error.clone())
+        if self.refusals.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let grantable_bytes = budget.grantable_bytes();
+        let mut refusal = self.refusal.lock();
+        let refusal = refusal.as_mut()?;
+        (!refusal.is_over(grantable_bytes)).then(|| refusal.error().clone())
     }
 
-    /// Called when the memory of the opening was given back.
+    /// Called when the memory of the opening was given back. Errors that have other causes are not remembered.
     fn remember_refusal(&self, error: &Error, budget: &MemoryBudget) {
-        if error.kind() != ErrorKind::NoSpace || budget.limit_bytes() == u64::MAX {
-            return;
-        }
+        let Some(needed_bytes) = error.needed_memory_bytes() else { return };
+        let grantable_bytes = budget.grantable_bytes();
         let mut refusal = self.refusal.lock();
-        // Memory that is used and freed again and again, by memtables, does not cause an opening each time.
-        let before = refusal.as_ref().map_or(0, |before| before.grantable_bytes);
-        let grantable_bytes = budget.grantable_bytes().max(before);
-        *refusal = Some(Refusal { error: error.clone(), grantable_bytes });
+        *refusal = Some(Refusal::new(error.clone(), needed_bytes, grantable_bytes, refusal.as_ref()));
+        self.refusals.fetch_add(1, Ordering::Release);
     }
 
     /// Whether a flush opens the external tree, instead of writing an sstable.
@@ -230,6 +235,7 @@ impl Store {
             damage: OnceLock::new(),
             was_refused: AtomicBool::new(false),
             refusal: Mutex::default(),
+            refusals: AtomicU64::new(0),
             stats: OnceLock::new(),
         });
         of.deferral.set(deferral.clone()).map_err(|_| {

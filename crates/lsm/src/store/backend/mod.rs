@@ -10,6 +10,7 @@
 
 pub(super) mod deferred;
 pub(super) mod external;
+mod refusal;
 
 use std::sync::{Arc, OnceLock};
 
