@@ -29,6 +29,8 @@
 //! # Memory
 //! Blocks lie in slabs of 2 MiB ([`CacheMemory`]). Evictions in the order of the queues leave holes everywhere and free no slab.
 //! So a cache that releases memory evicts the blocks of its emptiest slabs first, until its slabs fit into the new capacity.
+//! That visits all blocks, so it frees a thirty-second part of the capacity at least: then many small releases, and the
+//! insertions between them, need no further visit.
 //! Slabs with blocks that readers pin stay; they are reported as long as they exist.
 //!
 //! # Locks
@@ -450,13 +452,15 @@ impl BlockCache {
         (used + self.memory.unused_bytes()).max(self.memory.slab_bytes() as u64)
     }
 
-    /// Returns slabs to the system until the memory is within the capacity. Cost: visits all blocks.
+    /// Returns slabs to the system until the memory is within the capacity. Cost: visits all blocks, once for each
+    /// [part](MIN_FREED_DIVISOR) of the capacity that is inserted or released.
     fn release_slabs(&self) {
         self.memory.release_empty_slab();
         let excess = self.memory_bytes().saturating_sub(self.capacity_bytes());
         if excess == 0 {
             return;
         }
+        let freed = excess.max(self.capacity_bytes() / MIN_FREED_DIVISOR);
         let mut left = Vec::new();
         let mut queues = self.queues.lock();
         let mut blocks: Vec<(Queued, u32)> = Vec::new();
@@ -470,7 +474,7 @@ impl BlockCache {
                 blocks.push((queued, slab));
             }
         }
-        let emptied = self.memory.emptiest_slabs(excess, &removable);
+        let emptied = self.memory.emptiest_slabs(freed, &removable);
         for (Queued { slot, key }, _) in blocks.into_iter().filter(|(_, slab)| emptied.contains(slab)) {
             queues.remove(&self.slots, slot, key, &mut left);
         }
@@ -525,6 +529,9 @@ impl BlockCache {
 
 /// A cache that releases memory keeps this part (1/`MIN_CAPACITY_DIVISOR`) of its capacity.
 const MIN_CAPACITY_DIVISOR: u64 = 16;
+
+/// A visit of all blocks frees this part (1/`MIN_FREED_DIVISOR`) of the capacity at least.
+const MIN_FREED_DIVISOR: u64 = 32;
 
 impl ReclaimableMemory for BlockCache {
     fn report(&self, report: &mut dyn FnMut(MemoryUse, MemorySize)) {

@@ -238,19 +238,22 @@ fn a_cache_shrinks_while_the_budget_is_short_and_recovers() {
     assert!(cache.stats().used_bytes > 150_000);
 }
 
+/// A block of 4,000 bytes in a slab of `cache`.
+fn in_slab(cache: &BlockCache, number: u64) -> CachedBlock {
+    let CachedBlock::Data(found) = block(number, 4_000) else { panic!("a data block") };
+    let mut bytes = cache.block_memory().zeroed(found.bytes().len());
+    bytes.get_mut().unwrap().copy_from_slice(found.bytes());
+    let len = bytes.len() - PADDING;
+    CachedBlock::Data(Block::new(Payload { bytes, len }).unwrap())
+}
+
 /// Memory that is released was allocated: the slabs shrink with the capacity.
 #[test]
 fn a_cache_that_releases_memory_returns_slabs() {
     const CAPACITY: u64 = 64 << 20;
     let cache = BlockCache::new(CAPACITY);
     let table = TableBlocks::new(Arc::clone(&cache), 20_000);
-    let in_slab = |number: u64| {
-        let CachedBlock::Data(found) = block(number, 4_000) else { panic!("a data block") };
-        let mut bytes = cache.block_memory().zeroed(found.bytes().len());
-        bytes.get_mut().unwrap().copy_from_slice(found.bytes());
-        let len = bytes.len() - PADDING;
-        CachedBlock::Data(Block::new(Payload { bytes, len }).unwrap())
-    };
+    let in_slab = |number: u64| in_slab(&cache, number);
     for number in 0..20_000 {
         table.insert(number, in_slab(number.into()));
     }
@@ -284,4 +287,28 @@ fn a_cache_that_releases_memory_returns_slabs() {
         table.insert(number, in_slab(number.into()));
     }
     assert!(memory() > CAPACITY / 2);
+}
+
+/// Each return of slabs visits all blocks, perhaps under the lock of the log.
+#[test]
+fn small_releases_seldom_visit_all_blocks() {
+    const CAPACITY: u64 = 128 << 20;
+    const STEP: u64 = 64 << 10;
+    let cache = BlockCache::new(CAPACITY);
+    let table = TableBlocks::new(Arc::clone(&cache), 40_000);
+    (0..40_000).for_each(|number| table.insert(number, in_slab(&cache, number.into())));
+    let blocks = || cache.stats().blocks;
+    // Until slabs are returned for the first time.
+    let full = blocks();
+    while blocks() + 100 > full {
+        assert!(cache.release(STEP) > 0);
+    }
+    let (mut visits, mut before, start) = (0, blocks(), cache.capacity_bytes());
+    while cache.capacity_bytes() > start - CAPACITY / 8 {
+        cache.release(STEP);
+        visits += u32::from(blocks() < before);
+        before = blocks();
+    }
+    assert!(visits <= 4, "{visits} visits while an eighth was released");
+    assert!(before > 20_000, "{before} blocks remain");
 }
