@@ -404,7 +404,8 @@ impl Db {
     /// Reads every sstable completely and verifies checksums, order, counts and ranges. With `deep` it also compares
     /// every index with its collection, in both directions. Readers and writers continue.
     ///
-    /// The report contains all damage and all differences; see [`CheckReport::problems`]. Sorted views whose files are
+    /// The report contains all damage and all differences; see [`CheckReport::problems`]. An index that does not fit into the
+    /// memory budget is named there too, and not compared. Sorted views whose files are
     /// damaged or missing are built again in the background, unless the database is open read-only;
     /// [`wait_until_settled`](Self::wait_until_settled) waits for them.
     ///

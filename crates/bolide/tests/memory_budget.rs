@@ -178,6 +178,25 @@ fn an_index_that_does_not_fit_is_named_and_records_stay_readable() {
     assert!(db.check(true).unwrap().is_sound());
 }
 
+/// A check reports an index that does not fit, and compares the others.
+#[test]
+fn a_check_names_an_index_that_does_not_fit() {
+    let components = Components::in_memory();
+    let db = create(components.clone(), options());
+    db.collection("c").unwrap().create_index("number:composite".parse().unwrap()).unwrap();
+    fill(&db, 0..30_000).unwrap();
+    db.close().unwrap();
+    let small = options().cache_bytes(64 << 10).memory_bytes(1 << 20);
+    let db = Db::open_with("db", small, components).unwrap();
+    let report = db.check(true).unwrap();
+    let [problem] = report.problems() else { panic!("{report}") };
+    let words = ["\"group\" of \"c\" was not compared", "memory_bytes", "--memory"];
+    assert!(words.iter().all(|word| problem.contains(word)), "{problem}");
+    let compared: Vec<_> = report.indexes.iter().map(|index| (&*index.index, index.found.records)).collect();
+    assert_eq!(compared, [("number", 30_000)]);
+    assert!(!report.is_sound() && db.collection("c").unwrap().check_indexes().unwrap().problems().len() == 1);
+}
+
 /// A query that another plan can answer does not fail, and does not read the region each time.
 #[test]
 fn a_query_uses_another_plan_until_the_index_fits() {
