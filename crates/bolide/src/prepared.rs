@@ -71,6 +71,18 @@ struct SingleIndexQuery {
     records: bool,
 }
 
+/// Gives a prepared query its own snapshot back, also if `each` panics.
+struct RestoredSnapshot<'p> {
+    prepared: &'p mut PreparedQuery,
+    before: Option<Snapshot>,
+}
+
+impl Drop for RestoredSnapshot<'_> {
+    fn drop(&mut self) {
+        self.prepared.options.snapshot = self.before.take();
+    }
+}
+
 /// The result of the last run.
 #[expect(clippy::large_enum_variant, reason = "a box would cost the shortest queries an allocation")]
 enum LastRun {
@@ -186,9 +198,9 @@ impl PreparedQuery {
         each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<u64> {
         let before = self.options.snapshot.replace(snapshot.clone());
-        let result = self.visit(value, each);
-        self.options.snapshot = before;
-        self.transaction = Some(number);
+        let restored = RestoredSnapshot { prepared: self, before };
+        let result = restored.prepared.visit(value, each);
+        restored.prepared.transaction = Some(number);
         result
     }
 

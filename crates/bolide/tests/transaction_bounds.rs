@@ -321,3 +321,22 @@ fn prepared_queries_see_own_writes_and_count_as_read() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_panic_in_a_prepared_query_leaves_it_outside_of_the_transaction() -> Result<()> {
+    for index in ["ps-tree", "composite"] {
+        let db = support::tiny_db();
+        let index = format!("n=n:{index}").parse()?;
+        let notes = db.create_collection("notes", support::tiny_collection().index(index))?;
+        notes.put(b"1", &record(1))?;
+        let query = Query::new().eq("n", 0).limit(9).keys_only();
+        let mut prepared = notes.prepare(query, FindOptions::default())?;
+        let tx = begin(&db);
+        let visit = || tx.visit(&mut prepared, &1.into(), |_| panic!("in a test"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).is_err());
+        notes.put(b"2", &record(1))?;
+        let answers = prepared.visit(&1.into(), |_| Ok(ControlFlow::Continue(())))?;
+        assert_eq!(answers, 2, "at the present state");
+    }
+    Ok(())
+}
