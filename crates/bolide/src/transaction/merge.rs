@@ -298,9 +298,10 @@ fn own_answers(merged: &MergedQuery, on_records: &mut RecordQuery<'_>) -> Result
     if merged.query.answer_limit() == Some(0) {
         return Ok(answers);
     }
+    let needs_record = !matches!(merged.query.projection(), Projection::Keys | Projection::Count);
     for (key, put) in merged.own.records() {
         if on_records.evaluate(&put.record)? {
-            let record = Some(put.record.to_vec());
+            let record = needs_record.then(|| put.record.to_vec());
             let answer = Answer { key: key.to_vec(), sequence: put.sequence, record, values: Vec::new() };
             answers.push(RankedAnswer { answer, value: on_records.value().to_vec() });
         }
