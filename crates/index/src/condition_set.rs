@@ -43,6 +43,8 @@ pub struct ConditionSet {
     /// Whether a query without conditions is in the set: every record concerns it, so `union` is empty.
     has_all: bool,
     bytes: usize,
+    /// The nodes of all alternatives.
+    nodes: usize,
 }
 
 impl ConditionSet {
@@ -57,6 +59,7 @@ impl ConditionSet {
             return;
         }
         self.bytes += ENTRY_BYTES + node_bytes(&alternative);
+        self.nodes += node_count(&alternative);
         self.by_hash.insert(fingerprint(query), self.alternatives().len());
         let terms = self.union.term_nodes_mut();
         match terms.first_mut() {
@@ -86,6 +89,12 @@ impl ConditionSet {
     /// Whether it has no conditions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A measure of the work to evaluate all conjunctions on one record: the number of their conditions, and of the
+    /// negations and alternatives among them.
+    pub fn size(&self) -> usize {
+        usize::from(self.has_all) + self.nodes
     }
 
     /// Its memory, in bytes.
@@ -147,6 +156,17 @@ fn node_fingerprint(node: &FilterNode) -> u64 {
         FilterNode::Not(node) => combine(3, node_fingerprint(node)),
         FilterNode::Test(predicate) => combine(4, predicate.fingerprint()),
         FilterNode::In(set) => set.values().iter().map(|(_, range)| hash_key(&range.low)).fold(5, combine),
+    }
+}
+
+/// The number of nodes that evaluating `node` visits at most. The list of a node of conditions is none itself.
+fn node_count(node: &FilterNode) -> usize {
+    match node {
+        FilterNode::All(nodes) => nodes.iter().map(node_count).sum::<usize>().max(1),
+        FilterNode::Any(nodes) => 1 + nodes.iter().map(node_count).sum::<usize>(),
+        FilterNode::Not(node) => 1 + node_count(node),
+        // The set is searched by bisection.
+        FilterNode::Test(_) | FilterNode::In(_) => 1,
     }
 }
 
@@ -249,6 +269,18 @@ mod tests {
         set.insert(&Query::new().eq("a", 2));
         assert_eq!((set.len(), set.memory_bytes()), (1, 0));
         assert!(set.compile(None).unwrap().evaluate(b"no JSON").unwrap());
+    }
+
+    #[test]
+    fn the_size_counts_conditions() {
+        let mut set = ConditionSet::default();
+        set.insert(&Query::new().eq("a", 1).eq("b", 2));
+        assert_eq!((set.len(), set.size()), (1, 2));
+        let many = (0..50).map(|at| Filter::range("c", at..at + 1));
+        set.insert(&Query::new().filter(Filter::any(many)).eq("a", 1));
+        assert_eq!((set.len(), set.size()), (2, 2 + 52));
+        set.insert(&Query::new());
+        assert_eq!((set.len(), set.size()), (1, 1));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use attachments::Attachments;
 pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
 pub use collectors::CollectorFactory;
 pub use compaction::MergeOperator;
-pub use cursor::{Bounds, VersionsCursor, VisibleCursor};
+pub use cursor::{Bounds, BudgetedCursor, StepBudget, VersionsCursor, VisibleCursor};
 pub use drop_listener::{DropCollector, DropListener};
 pub use external_tree::ExternalTree;
 pub use layout::Layout;

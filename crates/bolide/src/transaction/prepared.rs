@@ -15,8 +15,10 @@ impl Transaction {
     /// whatever that of `prepared`, and its own writes; the query counts as read.
     ///
     /// The query is prepared once for any number of transactions, with [`Collection::prepare`](crate::Collection::prepare).
-    /// Without own writes to its collection it costs what it costs outside of a transaction. The token of its
-    /// [`outcome`](PreparedQuery::outcome) is one of the transaction.
+    /// Without own writes to its collection it costs what it costs outside of a transaction and, unless under
+    /// [`Isolation::Snapshot`](super::Isolation::Snapshot), a copy of the query: each different value is remembered as one
+    /// more condition, until the transaction has its [`max_bytes`](super::TransactionOptions::max_bytes), and is compared
+    /// with what other commits write. The token of its [`outcome`](PreparedQuery::outcome) is one of the transaction.
     ///
     /// # Errors
     /// As [`answers`](Self::answers) and [`PreparedQuery::visit`].

@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::RecordQuery;
 use bolide_lsm::{
-    Bounds, CommitState, ReadView, RecentCommit, RecentWrite, StoreBatch, SyncMode, TransactionView,
+    Bounds, BudgetedCursor, CommitState, ReadView, RecentCommit, RecentWrite, StepBudget, StoreBatch,
+    SyncMode, TransactionView, VisibleCursor,
 };
 
 use super::flaw::TransactionFlaw;
@@ -35,9 +36,6 @@ use crate::handle::Handle;
 use crate::index_set::IndexSet;
 use crate::schema::OpenCollection;
 use crate::write_batch::{BatchCheck, WriteBatch};
-
-/// The records of a deleted range that are compared with predicates; a longer range conflicts.
-const MAX_COMPARED_RECORDS: usize = 1_000;
 
 /// Attempts of a commit whose validation inside the pipeline needs too much work.
 const MAX_ATTEMPTS: usize = 8;
@@ -52,8 +50,10 @@ const LOCKED_WORK: u64 = 20_000;
 const WRITE_WORK: u64 = 1;
 /// The work of reading one record, or of a seek.
 const READ_WORK: u64 = 40;
-/// The work of evaluating one conjunction of conditions on one record, or of compiling it.
+/// The work of evaluating one condition on one record, or of compiling it.
 const EVALUATION_WORK: u64 = 1;
+/// So many bytes of a record that is evaluated are one unit of work.
+const WORK_BYTES: u64 = 64;
 
 /// The work of the validation under the lock of the log.
 #[derive(Debug)]
@@ -71,11 +71,12 @@ impl Default for LockedWork {
 
 impl LockedWork {
     fn start(&self, is_limited: bool) -> Work {
-        Work { left: is_limited.then(|| self.limit.load(Ordering::Relaxed)), is_exhausted: false }
+        let limit = self.limit.load(Ordering::Relaxed);
+        if is_limited { Work(StepBudget::new(limit)) } else { Work::unlimited() }
     }
 
     fn end(&self, work: &Work) {
-        self.exhausted.store(work.is_exhausted, Ordering::Relaxed);
+        self.exhausted.store(work.0.is_exhausted(), Ordering::Relaxed);
     }
 
     /// Whether the last validation needed more than the limit, which is then doubled.
@@ -88,27 +89,25 @@ impl LockedWork {
     }
 }
 
-/// The work that a validation may still do.
-struct Work {
-    /// `None` for a validation without a lock.
-    left: Option<u64>,
-    is_exhausted: bool,
-}
+/// The work that a validation may still do. One without a lock may do any.
+struct Work(StepBudget);
 
 impl Work {
     fn unlimited() -> Self {
-        Self { left: None, is_exhausted: false }
+        Self(StepBudget::new(u64::MAX))
     }
 
     /// # Errors
-    /// `Conflict` if less than `units` are left.
-    fn spend(&mut self, units: u64) -> Result<()> {
-        let Some(left) = &mut self.left else { return Ok(()) };
-        if let Some(rest) = left.checked_sub(units) {
-            *left = rest;
-            return Ok(());
+    /// `LimitExceeded` if less than `units` are left; see [`finish`](Self::finish).
+    fn spend(&self, units: u64) -> Result<()> {
+        self.0.spend(units)
+    }
+
+    /// The result of a validation: `Conflict` if it needed more work than it may do.
+    fn finish(&self, result: Result<()>) -> Result<()> {
+        if !self.0.is_exhausted() {
+            return result;
         }
-        self.is_exhausted = true;
         Err(Error::new(
             ErrorKind::Conflict,
             "other commits arrive faster than they can be compared with the queries and scans of the transaction; run it \
@@ -149,10 +148,10 @@ impl BatchCheck for Validation {
             Some(TransactionFlaw::OnlyCommitGroup) => (published(), state.view.sequence()),
             _ => (self.validated(), state.view.sequence()),
         };
-        let mut work = self.locked.start(self.reads.needs_records());
-        let result = self.validate(after, through, state.view, &mut work);
+        let work = self.locked.start(self.reads.needs_records());
+        let result = self.validate(after, through, state.view, &work);
         self.locked.end(&work);
-        result
+        work.finish(result)
     }
 }
 
@@ -214,7 +213,7 @@ impl Validation {
             }
             // Made later, so it sees all of them.
             let now = self.handle.engine.read_view();
-            self.validate(self.validated(), through, &now, &mut Work::unlimited())?;
+            self.validate(self.validated(), through, &now, &Work::unlimited())?;
             self.validated.store(through, Ordering::Relaxed);
             enough = SMALL_REST;
         }
@@ -227,7 +226,7 @@ impl Validation {
         after: SequenceNumber,
         through: SequenceNumber,
         now: &ReadView,
-        work: &mut Work,
+        work: &Work,
     ) -> Result<()> {
         let commits = match self.snapshot.recent().between(after, through) {
             Err(_) if self.flaw == Some(TransactionFlaw::IgnoresRemoved) => return Ok(()),
@@ -252,7 +251,7 @@ impl Validation {
         &self,
         commit: &'c RecentCommit,
         changed: &mut ChangedKeys<'c>,
-        work: &mut Work,
+        work: &Work,
     ) -> Result<()> {
         if self.flaw == Some(TransactionFlaw::SkipsSingleWrites) && commit.writes().count() == 1 {
             return Ok(());
@@ -299,7 +298,7 @@ impl Validation {
         &self,
         (tree, start, end): (TreeId, &[u8], &[u8]),
         sequence: SequenceNumber,
-        work: &mut Work,
+        work: &Work,
     ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
             if self.flaw != Some(TransactionFlaw::SkipsKeys)
@@ -310,7 +309,7 @@ impl Validation {
             if self.flaw != Some(TransactionFlaw::SkipsRanges) {
                 for (start, end) in reads.ranges.common(start, end) {
                     work.spend(READ_WORK)?;
-                    if let Some(key) = self.first_at_snapshot(tree, start, end)? {
+                    if let Some(key) = self.first_at_snapshot(tree, start, end, work)? {
                         return Err(conflict(&reads.collection, &key, sequence));
                     }
                 }
@@ -342,11 +341,27 @@ impl Validation {
     }
 
     /// The first key in `start..end` with a record at the snapshot.
-    fn first_at_snapshot(&self, tree: TreeId, start: &[u8], end: &[u8]) -> Result<Option<Vec<u8>>> {
-        let bounds = Bounds::of((Bound::Included(start.to_vec()), Bound::Excluded(end.to_vec())));
-        let mut records = self.snapshot.view().cursor(tree, bounds)?;
+    fn first_at_snapshot(
+        &self,
+        tree: TreeId,
+        start: &[u8],
+        end: &[u8],
+        work: &Work,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut records = self.snapshot_cursor(tree, (start, end), work)?;
         records.seek_to_first()?;
         Ok(records.valid().then(|| records.key().to_vec()))
+    }
+
+    /// A cursor over the records of the snapshot in `start..end`, whose steps are part of `work`.
+    fn snapshot_cursor(
+        &self,
+        tree: TreeId,
+        (start, end): (&[u8], &[u8]),
+        work: &Work,
+    ) -> Result<VisibleCursor<BudgetedCursor>> {
+        let bounds = Bounds::of((Bound::Included(start.to_vec()), Bound::Excluded(end.to_vec())));
+        self.snapshot.view().tree(tree)?.cursor_within(bounds, &work.0)
     }
 
     /// Validates the queries of a collection against the written `keys`.
@@ -355,7 +370,7 @@ impl Validation {
         reads: &CollectionReads,
         keys: &BTreeSet<&[u8]>,
         now: &ReadView,
-        work: &mut Work,
+        work: &Work,
     ) -> Result<()> {
         let set = reads.collection.indexes();
         let mut queries = reads.compiled_queries(&set, work)?;
@@ -379,22 +394,18 @@ impl Validation {
         reads: &CollectionReads,
         (start, end): (&[u8], &[u8]),
         sequence: SequenceNumber,
-        work: &mut Work,
+        work: &Work,
     ) -> Result<()> {
         if reads.conditions.is_empty() {
             return Ok(());
         }
         let set = reads.collection.indexes();
         let mut queries = reads.compiled_queries(&set, work)?;
-        let bounds = Bounds::of((Bound::Included(start.to_vec()), Bound::Excluded(end.to_vec())));
-        let mut records = self.snapshot.view().cursor(reads.collection.tree, bounds)?;
         work.spend(READ_WORK)?;
+        let mut records = self.snapshot_cursor(reads.collection.tree, (start, end), work)?;
         records.seek_to_first()?;
-        let mut compared = 0;
         while records.valid() {
-            compared += 1;
-            work.spend(WRITE_WORK)?;
-            if compared > MAX_COMPARED_RECORDS || reads.satisfies(&mut queries, records.value(), work)? {
+            if reads.satisfies(&mut queries, records.value(), work)? {
                 return Err(conflict(&reads.collection, records.key(), sequence));
             }
             records.next()?;
@@ -405,13 +416,13 @@ impl Validation {
 
 impl CollectionReads {
     /// The queries as one; there are some.
-    fn compiled_queries<'s>(&'s self, set: &'s IndexSet, work: &mut Work) -> Result<RecordQuery<'s>> {
-        work.spend(EVALUATION_WORK * self.conditions.len() as u64)?;
+    fn compiled_queries<'s>(&'s self, set: &'s IndexSet, work: &Work) -> Result<RecordQuery<'s>> {
+        work.spend(EVALUATION_WORK * self.conditions.size() as u64)?;
         self.conditions.compile(set.extractor().ok())
     }
 
-    fn satisfies(&self, queries: &mut RecordQuery<'_>, record: &[u8], work: &mut Work) -> Result<bool> {
-        work.spend(EVALUATION_WORK * self.conditions.len() as u64)?;
+    fn satisfies(&self, queries: &mut RecordQuery<'_>, record: &[u8], work: &Work) -> Result<bool> {
+        work.spend(EVALUATION_WORK * self.conditions.size() as u64 + record.len() as u64 / WORK_BYTES)?;
         queries.evaluate(record)
     }
 }

@@ -11,12 +11,14 @@
 //! | `bounds` | the range of keys of a cursor |
 //! | `run_cursor` | the sstables of a sorted run, one after the other |
 //! | `component_cursor` | a cursor over one component of a tree |
+//! | `budgeted_cursor` | a cursor over one component that fails after so many steps |
 //! | `merging_cursor` | several sources as one |
 //! | `prepared_key` | the target of a prepared seek |
 //! | `versions_cursor` | all operands of the keys of a tree whose operands are merged |
 //! | `visible_cursor` | the entries without hidden versions, tombstones and deleted ranges |
 
 mod bounds;
+mod budgeted_cursor;
 mod component_cursor;
 mod merging_cursor;
 mod prepared_key;
@@ -29,6 +31,7 @@ mod visible_cursor;
 pub use bolide_table::InternalCursor;
 pub use bounds::Bounds;
 pub(crate) use bounds::successor;
+pub use budgeted_cursor::{BudgetedCursor, StepBudget};
 pub use component_cursor::ComponentCursor;
 pub use merging_cursor::MergingCursor;
 pub(crate) use prepared_key::PreparedKey;

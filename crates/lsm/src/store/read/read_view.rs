@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
-use crate::cursor::{Bounds, ComponentCursor, VersionsCursor, VisibleCursor};
+use crate::cursor::{Bounds, BudgetedCursor, ComponentCursor, StepBudget, VersionsCursor, VisibleCursor};
 use crate::memtable::Visibility;
 use crate::store::StoreInner;
 use crate::store::read::estimate::RangeEstimate;
@@ -237,6 +237,22 @@ impl TreeView {
     /// `Corruption` or `Io` from opening an sstable.
     pub fn cursor(&self, bounds: Bounds) -> Result<VisibleCursor<ComponentCursor>> {
         let sources = self.state.sources(Visibility::At(self.sequence), &bounds);
+        let ranges = self.state.merged_range_tombstones()?;
+        Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
+    }
+
+    /// As [`cursor`](Self::cursor), whose calls fail with `LimitExceeded` once `budget` is used up. Each entry that it steps
+    /// over costs a unit, also a tombstone or a version that is not visible; a seek costs 8 for each component.
+    ///
+    /// # Errors
+    /// As [`cursor`](Self::cursor).
+    pub fn cursor_within(
+        &self,
+        bounds: Bounds,
+        budget: &StepBudget,
+    ) -> Result<VisibleCursor<BudgetedCursor>> {
+        let sources = self.state.sources(Visibility::At(self.sequence), &bounds);
+        let sources = sources.into_iter().map(|source| BudgetedCursor::new(source, budget.clone())).collect();
         let ranges = self.state.merged_range_tombstones()?;
         Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
     }
