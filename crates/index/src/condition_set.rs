@@ -2,7 +2,8 @@
 //!
 //! A record concerns a set of queries if it satisfies the conjunction of one of them, whatever their orders, limits and
 //! selections. So equal conjunctions are stored once (the pages of one query, or a query that is repeated), and all are
-//! evaluated together: the attributes of a record are extracted once.
+//! evaluated together: the attributes of a record are extracted once. Queries that are one equality each, as a prepared
+//! query for many values, become lists of values, which are searched by bisection.
 
 use std::collections::HashMap;
 
@@ -20,6 +21,9 @@ use crate::record_query::RecordQuery;
 /// Memory of an entry of the map of a set, in bytes.
 const ENTRY_BYTES: usize = 48;
 
+/// The values of a list of equalities. More begin a further list, so that an insertion moves few.
+const LIST_VALUES: usize = 1_024;
+
 /// The conditions of queries, of which a record may satisfy one or more.
 ///
 /// ```
@@ -36,10 +40,12 @@ const ENTRY_BYTES: usize = 48;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ConditionSet {
-    /// One alternative for each conjunction.
+    /// One alternative for each conjunction, or list of equalities.
     union: Query,
     /// The number of the last alternative with each hash.
     by_hash: HashMap<u64, usize>,
+    /// The number of the last list of equalities of each attribute. The other alternatives are conjunctions.
+    lists: HashMap<AttributePath, usize>,
     /// Whether a query without conditions is in the set: every record concerns it, so `union` is empty.
     has_all: bool,
     bytes: usize,
@@ -58,14 +64,43 @@ impl ConditionSet {
             *self = Self { has_all: true, ..Self::default() };
             return;
         }
-        self.bytes += ENTRY_BYTES + node_bytes(&alternative);
+        self.bytes += ENTRY_BYTES;
+        let at = match equality_of(query) {
+            Some(equality) => self.insert_equality(equality),
+            None => self.push(alternative),
+        };
+        self.by_hash.insert(fingerprint(query), at);
+    }
+
+    /// Adds an alternative, and returns its number.
+    fn push(&mut self, alternative: FilterNode) -> usize {
+        self.bytes += node_bytes(&alternative);
         self.nodes += node_count(&alternative);
-        self.by_hash.insert(fingerprint(query), self.alternatives().len());
         let terms = self.union.term_nodes_mut();
         match terms.first_mut() {
             Some(FilterNode::Any(alternatives)) => alternatives.push(alternative),
             _ => *terms = vec![FilterNode::Any(vec![alternative])],
         }
+        self.alternatives().len() - 1
+    }
+
+    /// Adds an equality to the last list of its attribute, and returns the number of the list.
+    fn insert_equality(&mut self, equality: &Predicate) -> usize {
+        let last = self.lists.get(equality.path()).copied();
+        if let (Some(at), [FilterNode::Any(alternatives)]) = (last, &mut self.union.term_nodes_mut()[..])
+            && let Some(FilterNode::In(list)) = alternatives.get_mut(at)
+            && list.len() < LIST_VALUES
+        {
+            if list.insert(equality) {
+                self.bytes += predicate_bytes(equality);
+            }
+            return at;
+        }
+        let list = ValueSet::of_equality(equality).map(FilterNode::In);
+        let at = self.push(list.unwrap_or_else(|| FilterNode::Test(equality.clone())));
+        self.bytes += path_bytes(equality.path());
+        self.lists.insert(equality.path().clone(), at);
+        at
     }
 
     fn alternatives(&self) -> &[FilterNode] {
@@ -78,10 +113,16 @@ impl ConditionSet {
             let at = self.by_hash.get(&fingerprint(query))?;
             self.alternatives().get(*at)
         };
-        self.has_all || same().is_some_and(|known| *known == conjunction_of(query))
+        let has = |known: &FilterNode| match (known, equality_of(query)) {
+            (FilterNode::In(list), Some(equality)) => {
+                list.path() == equality.path() && list.contains(&equality.encoded_range().low)
+            }
+            _ => *known == conjunction_of(query),
+        };
+        self.has_all || same().is_some_and(has)
     }
 
-    /// The number of different conjunctions.
+    /// The number of different conjunctions; up to 1,024 queries of one equality of the same attribute are one.
     pub fn len(&self) -> usize {
         usize::from(self.has_all) + self.alternatives().len()
     }
@@ -92,7 +133,7 @@ impl ConditionSet {
     }
 
     /// A measure of the work to evaluate all conjunctions on one record: the number of their conditions, and of the
-    /// negations and alternatives among them.
+    /// negations and alternatives among them. A list of values is one condition.
     pub fn size(&self) -> usize {
         usize::from(self.has_all) + self.nodes
     }
@@ -140,6 +181,14 @@ impl Query {
 fn conjunction_of(query: &Query) -> FilterNode {
     let tests = query.predicates().iter().cloned().map(FilterNode::Test);
     FilterNode::All(tests.chain(query.term_nodes().iter().cloned()).collect())
+}
+
+/// The condition of `query` if it has no other one and is an equality.
+fn equality_of(query: &Query) -> Option<&Predicate> {
+    match (query.predicates(), query.term_nodes()) {
+        ([only], []) | ([], [FilterNode::Test(only)]) => only.is_equal().then_some(only),
+        _ => None,
+    }
 }
 
 /// A hash of the conditions of `query`.
@@ -258,6 +307,30 @@ mod tests {
         assert!(evaluate(r#"{"a":1,"b":3,"c":"x"}"#), "the second one");
         assert!(evaluate(r#"{"a":1,"b":2,"c":"x"}"#), "the first one");
         assert!(!evaluate(r#"{"a":2,"b":2,"c":"x"}"#));
+    }
+
+    #[test]
+    fn equalities_of_one_attribute_are_lists_of_values() {
+        let mut set = ConditionSet::default();
+        let values = 10_000_i64;
+        // In an order that is not ascending.
+        let nth = |at: i64| Query::new().eq("a", at * 7_919 % values * 2);
+        (0..values).for_each(|at| set.insert(&nth(at).limit(3)));
+        let bytes = set.memory_bytes();
+        assert!((0..values).all(|at| set.contains(&nth(at)) && set.added_bytes(&nth(at)) == 0));
+        (0..values).for_each(|at| set.insert(&nth(at)));
+        assert_eq!((set.len(), set.size(), set.memory_bytes()), (10, 10, bytes));
+        assert!(!set.contains(&Query::new().eq("a", 1)) && !set.contains(&Query::new().eq("b", 2)));
+        set.insert(&Query::new().eq("b", "x"));
+        set.insert(&Query::new().eq("b", "y").eq("c", 1));
+        assert_eq!((set.len(), set.size()), (12, 13));
+        let mut compiled = set.compile(Some(&JsonExtractor)).unwrap();
+        let mut evaluate = |record: String| compiled.evaluate(record.as_bytes()).unwrap();
+        for value in 0..2 * values {
+            assert_eq!(evaluate(format!(r#"{{"a":{value}}}"#)), value % 2 == 0, "{value}");
+        }
+        assert!(evaluate(r#"{"b":"x"}"#.into()) && evaluate(r#"{"b":"y","c":1}"#.into()));
+        assert!(!evaluate(r#"{"b":"y"}"#.into()) && !evaluate(r#"{"b":8}"#.into()));
     }
 
     #[test]

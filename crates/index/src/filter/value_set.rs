@@ -4,7 +4,7 @@ use bolide_base::{Error, Result};
 
 use crate::attribute::Value;
 use crate::path::AttributePath;
-use crate::predicate::{EncodedRange, Predicate};
+use crate::predicate::{Condition, EncodedRange, Predicate};
 
 use super::MAX_FILTER_VALUES;
 
@@ -38,6 +38,26 @@ impl ValueSet {
         Ok(Self { path, values: encoded })
     }
 
+    /// The set of the value of `equality`, which is one.
+    pub(crate) fn of_equality(equality: &Predicate) -> Option<Self> {
+        let mut set = Self { path: equality.path().clone(), values: Vec::new() };
+        set.insert(equality).then_some(set)
+    }
+
+    /// Adds the value of `equality`, which is one for the same path. True if the set did not have it. Moves the values behind it.
+    pub(crate) fn insert(&mut self, equality: &Predicate) -> bool {
+        let (Condition::Equal(value), range) = (equality.condition(), equality.encoded_range()) else {
+            return false;
+        };
+        let Err(place) = self.search(&range.low) else { return false };
+        self.values.insert(place, (value.clone(), range.clone()));
+        true
+    }
+
+    fn search(&self, encoded: &[u8]) -> std::result::Result<usize, usize> {
+        self.values.binary_search_by(|(_, range)| (*range.low).cmp(encoded))
+    }
+
     pub(crate) fn path(&self) -> &AttributePath {
         &self.path
     }
@@ -53,7 +73,7 @@ impl ValueSet {
 
     /// Whether the set has the value with this encoding.
     pub(crate) fn contains(&self, encoded: &[u8]) -> bool {
-        self.values.binary_search_by(|(_, range)| (*range.low).cmp(encoded)).is_ok()
+        self.search(encoded).is_ok()
     }
 
     /// The condition if there is one value.
