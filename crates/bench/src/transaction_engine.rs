@@ -88,11 +88,14 @@ pub trait TransactionConnection {
     }
 }
 
+/// Called with the key and the value of each record.
+pub type VisitRecord<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
 /// An open store with the tables of [`TableName`].
 pub trait TransactionEngine: Sync {
     /// Access for the calling thread.
     fn connect(&self) -> Result<Box<dyn TransactionConnection + '_>>;
 
     /// Visits all records of a table.
-    fn visit(&self, table: TableName, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()>;
+    fn visit(&self, table: TableName, each: VisitRecord<'_>) -> Result<()>;
 }

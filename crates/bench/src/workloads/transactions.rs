@@ -262,7 +262,8 @@ fn run_thread(
 
 /// The operations of a thread, which depend on the seed, the row and the thread alone.
 fn draw(row: TransactionRow, plan: &TransactionsPlan, thread: u64) -> Vec<Drawn> {
-    let row_seed = row.name().bytes().fold(plan.seed, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let row_seed =
+        row.name().bytes().fold(plan.seed, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut random = Random::new(row_seed.wrapping_add(thread << 32));
     let zipf = if row == TransactionRow::ModifyZipf { Zipf::new(plan.accounts) } else { Zipf::new(2) };
     let share = plan.transactions / plan.threads;

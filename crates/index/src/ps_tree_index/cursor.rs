@@ -17,6 +17,10 @@ use crate::spec::IndexSpec;
 use crate::validation::Verdict;
 
 /// The entries of one tier or of both.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one, and a box would cost an allocation a query"
+)]
 enum EntrySource<'v, S: ReadSource> {
     Memory(PsCursor<'v>),
     Tiered(Box<TieredCursor<'v, S>>),
