@@ -255,7 +255,7 @@ fn a_cache_that_releases_memory_returns_slabs() {
     let table = TableBlocks::new(Arc::clone(&cache), 20_000);
     let in_slab = |number: u64| in_slab(&cache, number);
     for number in 0..20_000 {
-        table.insert(number, in_slab(number.into()));
+        table.insert(number, in_slab(number));
     }
     let memory = || cache.memory.slab_bytes() as u64;
     let reported = || {
@@ -278,13 +278,13 @@ fn a_cache_that_releases_memory_returns_slabs() {
     }
     assert!(released >= CAPACITY - (9 << 20) && memory() <= 8 << 20, "{} bytes remain", memory());
     assert!(cache.stats().used_bytes <= 8 << 20 && cache.stats().blocks > 100, "{:?}", cache.stats());
-    let found = (0..20_000).filter(|&number| is_block(table.get(number), number.into())).count() as u64;
+    let found = (0..20_000).filter(|&number| is_block(table.get(number), number)).count() as u64;
     assert_eq!(found, cache.stats().blocks);
     drop(pinned);
     let lowered = cache.capacity_bytes();
     assert_eq!(cache.regain(CAPACITY), CAPACITY - lowered);
     for number in 0..20_000 {
-        table.insert(number, in_slab(number.into()));
+        table.insert(number, in_slab(number));
     }
     assert!(memory() > CAPACITY / 2);
 }
@@ -296,7 +296,7 @@ fn small_releases_seldom_visit_all_blocks() {
     const STEP: u64 = 64 << 10;
     let cache = BlockCache::new(CAPACITY);
     let table = TableBlocks::new(Arc::clone(&cache), 40_000);
-    (0..40_000).for_each(|number| table.insert(number, in_slab(&cache, number.into())));
+    (0..40_000).for_each(|number| table.insert(number, in_slab(&cache, number)));
     let blocks = || cache.stats().blocks;
     // Until slabs are returned for the first time.
     let full = blocks();

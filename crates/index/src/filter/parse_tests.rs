@@ -30,6 +30,7 @@ fn filters_are_parsed_and_printed() {
         ("rect(b.x) within (0, 1, 2, 3)", "rect(b.x) within (0,1,2,3)"),
         ("rect(b) exists", "rect(b) exists"),
         ("point(x,y) nearest (1, 2.5)", "point(x,y) nearest (1,2.5)"),
+        ("point( x, y ) nearest (1,2)", "point(x,y) nearest (1,2)"),
         (r"\and = 1 and in.b = 2", r"\and = 1 and in.b = 2"),
         (r"a\ b\=c = 1", r"a\ b\=c = 1"),
         ("((((a = 1))))", "a = 1"),
@@ -73,7 +74,7 @@ fn errors_have_a_position() {
         ("b within (0,0,1,1)", 1, "not spatial"),
         ("rect(b) within (0,0,1)", 16, "not 4 numbers"),
         ("rect(b) = 1", 1, "spatial"),
-        ("point(x, y) nearest (1,2)", 1, "not closed"),
+        ("point(x, y nearest (1,2)", 1, "not closed"),
         ("rect(b) in (1)", 1, "spatial"),
     ] {
         let message = error(text);
