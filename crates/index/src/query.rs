@@ -336,12 +336,11 @@ impl Query {
     ///
     /// The values are those of the attribute: the values at the path, numbers by value, the elements of an array distinct
     /// and ascending, none for an absent attribute. So they are equal whether they come from an index or from the
-    /// record. A path counts once; a second call adds its paths, and replaces those of [`select_parts`](Self::select_parts).
+    /// record. A second call adds its paths, and replaces those of [`select_parts`](Self::select_parts).
     ///
     /// ```
     /// use bolide_index::{Projection, Query};
-    /// let query = Query::new().eq("subreddit", "rust").select(["title", "score", "title"]);
-    /// assert_eq!(query.selected().len(), 2);
+    /// let query = Query::new().eq("subreddit", "rust").select(["title", "score"]);
     /// assert_eq!(query.projection(), Projection::Values);
     /// assert!(Query::new().select(["a..b"]).check().is_err());
     /// ```
@@ -358,7 +357,8 @@ impl Query {
     ///
     /// ```
     /// use bolide_index::{Projection, Query};
-    /// let query = Query::new().eq("subreddit", "rust").select_parts(["user", "tags"]);
+    /// let query = Query::new().eq("subreddit", "rust").select_parts(["user", "tags", "user"]);
+    /// assert_eq!(query.selected().len(), 2);
     /// assert_eq!(query.projection(), Projection::Parts);
     /// assert_eq!(Query::new().select(["a"]).select_parts(["b"]).selected(), ["b".parse()?]);
     /// # Ok::<(), bolide_base::Error>(())
@@ -369,14 +369,15 @@ impl Query {
         self
     }
 
-    /// Adds those of the paths that are not selected yet. A selection of the other kind is replaced.
+    /// Adds the paths, for parts those that are not selected yet. A selection of the other kind is replaced.
     fn add_selected<'p>(&mut self, projection: Projection, paths: impl IntoIterator<Item = &'p str>) {
         if std::mem::replace(&mut self.projection, projection) != projection {
             self.select.clear();
         }
         for path in paths {
             match path.parse() {
-                Ok(path) if self.select.contains(&path) => {}
+                // Parts become one object; values are returned by position, so each path has its own.
+                Ok(path) if projection == Projection::Parts && self.select.contains(&path) => {}
                 Ok(_) if self.select.len() == MAX_PREDICATES => {
                     let problem = Error::limit_exceeded(
                         "the number of selected attributes of a query",

@@ -166,8 +166,13 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
         Ok((0, 0))
     }
 
-    /// The memory and disk space in use.
+    /// The memory and disk space in use. May wait for a file operation.
     fn stats(&self) -> ExternalTreeStats;
+
+    /// The number of entries. Never waits for a file operation: the scheduler asks for it while it holds its lock.
+    fn entries(&self) -> u64 {
+        self.stats().entries
+    }
 }
 
 /// The readers that a spill must respect.

@@ -40,7 +40,8 @@ impl FormRoom {
             let grown = |now: usize| Some(now + by).filter(|sum| *sum <= max);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
         };
-        grow(&self.forms, 1, MAX_FORMS) && grow(&self.bytes, bytes, MAX_FORM_BYTES)
+        // A form that does not fit must not use up a slot: its query comes again.
+        grow(&self.bytes, bytes, MAX_FORM_BYTES) && grow(&self.forms, 1, MAX_FORMS)
     }
 }
 

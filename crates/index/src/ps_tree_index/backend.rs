@@ -435,6 +435,10 @@ impl ExternalTree for PsTreeBackend {
         }
     }
 
+    fn entries(&self) -> u64 {
+        self.tree.counts().1
+    }
+
     fn stats(&self) -> ExternalTreeStats {
         let figures = self.figures();
         ExternalTreeStats {

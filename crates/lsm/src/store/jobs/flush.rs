@@ -41,7 +41,7 @@ struct TreeFlush {
 /// Flushes of one tree, or of several with small memtables, one after the other.
 struct FlushJob {
     flushes: Vec<TreeFlush>,
-    /// The flush that runs.
+    /// The flush that runs, or the first that failed.
     running: AtomicUsize,
 }
 
@@ -55,17 +55,22 @@ impl BackgroundJob for FlushJob {
         }
     }
 
-    /// The trees behind one whose flush fails are due again.
+    /// A tree whose flush fails is due again; it does not keep the other trees from being flushed.
     fn run(&self, store: &StoreInner) -> Result<()> {
+        let mut failed = None;
         for (number, flush) in self.flushes.iter().enumerate() {
-            self.running.store(number, Ordering::Relaxed);
+            if failed.is_none() {
+                self.running.store(number, Ordering::Relaxed);
+            }
             match flush.run(store) {
+                Err(error) if store.health.check().is_err() => return Err(error),
                 // The tree was dropped.
-                Err(error) if error.kind() == ErrorKind::Closed && store.health.check().is_ok() => {}
-                flushed => flushed?,
+                Err(error) if error.kind() == ErrorKind::Closed => {}
+                Err(error) => failed = failed.or(Some(error)),
+                Ok(()) => {}
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -83,7 +88,7 @@ impl BackgroundJob for FlushJob {
 impl TreeFlush {
     /// Whether the flush costs little: it may share a job with others.
     fn is_small(&self) -> bool {
-        let entries = self.tree.backend().external().map_or(0, |external| external.stats().entries);
+        let entries = self.tree.backend().external().map_or(0, |external| external.entries());
         let state = self.tree.state_guard();
         let memtables = state.immutables.iter().map(|logged| logged.memtable.memory_bytes());
         self.target == FlushTarget::FirstLevel
