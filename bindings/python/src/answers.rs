@@ -16,7 +16,7 @@ use crate::filter::value_object;
 use crate::json_reader::read_record;
 use crate::keys::key_object;
 use crate::records::warn_about_open;
-use crate::session::{Exclusive, Session};
+use crate::session::Exclusive;
 
 /// Answers that a cursor pulls at once.
 const READ_AHEAD: usize = 256;
@@ -199,10 +199,9 @@ impl PyAnswers {
     pub(crate) fn pulled(
         py: Python<'_>,
         shape: AnswerShape,
-        session: &Arc<Session>,
-        cursor: AnswerCursor,
+        cursor: Exclusive<AnswerCursor>,
     ) -> PyResult<Self> {
-        let source = AnswerSource::Cursor(Exclusive::new(session, cursor));
+        let source = AnswerSource::Cursor(cursor);
         let answers = Self { shape: Arc::new(shape), source, read: Mutex::default() };
         answers.pull(py)?;
         Ok(answers)
@@ -226,7 +225,7 @@ impl PyAnswers {
 
     fn pull(&self, py: Python<'_>) -> PyResult<()> {
         let AnswerSource::Cursor(cursor) = &self.source else { return Ok(()) };
-        cursor.with(py, |cursor| {
+        let pulled = cursor.with_open(py, |cursor| {
             // The lock of the cursor orders the threads that pull.
             let mut pulled = VecDeque::new();
             let mut bytes = 0;
@@ -244,10 +243,17 @@ impl PyAnswers {
                 }
             }
             let mut read = self.read.lock();
-            read.answers.append(&mut pulled);
-            read.has_ended |= has_ended;
+            // Another thread may have closed the iterator meanwhile.
+            if !read.has_ended {
+                read.answers.append(&mut pulled);
+                read.has_ended = has_ended;
+            }
             Ok(())
         })?;
+        // The same, before this thread came to use the cursor.
+        if pulled.is_none() && !self.read.lock().has_ended {
+            return Err(errors::closed_error());
+        }
         py.check_signals()
     }
 

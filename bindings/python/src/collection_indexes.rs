@@ -1,11 +1,11 @@
 //! Indexes and maintenance of a collection.
 
 use bolide::advisor::Workload;
-use bolide::{Collection, IndexInfo};
+use bolide::{Collection, IndexBuild, IndexInfo};
 use pyo3::prelude::*;
 
 use crate::collection::PyCollection;
-use crate::errors::from_engine;
+use crate::errors::{detached, from_engine};
 use crate::index::{PyIndex, PyIndexBuild, build_options, spec_of};
 use crate::reports::{PyAdvice, PyCheckReport};
 use crate::session::Shared;
@@ -41,7 +41,7 @@ impl PyCollection {
         bytes_per_second: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (spec, options) = (spec_of(spec)?, build_options(records_per_second, bytes_per_second));
-        let build = self.run(py, |collection| collection.create_index_background(spec, &options))?;
+        let build = self.begin_build(py, |collection| collection.create_index_background(spec, &options))?;
         self.wait_for(py, build, background)
     }
 
@@ -57,7 +57,8 @@ impl PyCollection {
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = build_options(records_per_second, bytes_per_second);
         if background {
-            let build = self.run(py, |collection| collection.rebuild_index_background(name, &options))?;
+            let build =
+                self.begin_build(py, |collection| collection.rebuild_index_background(name, &options))?;
             return self.wait_for(py, build, true);
         }
         self.run(py, |collection| collection.rebuild_index(name, &options))?;
@@ -113,18 +114,28 @@ impl PyCollection {
 }
 
 impl PyCollection {
+    fn begin_build(
+        &self,
+        py: Python<'_>,
+        begin: impl FnOnce(&Collection) -> bolide::Result<IndexBuild> + Send,
+    ) -> PyResult<PyIndexBuild> {
+        let used = self.read()?;
+        let collection: &Collection = &used;
+        let build = detached(py, || begin(collection))?;
+        Ok(PyIndexBuild { build: Shared::new(self.session(), build)? })
+    }
+
     /// The build itself, or its index after it has ended.
     fn wait_for<'py>(
         &self,
         py: Python<'py>,
-        build: bolide::IndexBuild,
+        build: PyIndexBuild,
         background: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let name = build.name().to_owned();
-        let build = PyIndexBuild { build: Shared::new(self.session(), build) };
         if background {
             return Ok(Bound::new(py, build)?.into_any());
         }
+        let name = build.name()?;
         match build.wait(py, None) {
             Ok(_) => Ok(Bound::new(py, self.index(&name)?)?.into_any()),
             Err(error) => {

@@ -12,6 +12,7 @@ use crate::errors::{self, detached};
 use crate::filter::value_object;
 use crate::query::{QuerySettings, plain_query, query_of};
 use crate::reports::{PyEstimate, PySummary};
+use crate::session::Exclusive;
 use crate::snapshot::{PySnapshot, optional};
 use crate::table::{self, PyArrowTable, TableSettings};
 
@@ -83,7 +84,10 @@ impl PyCollection {
             return Ok(PyAnswers::complete(shape, found, outcome));
         }
         let cursor = detached(py, || collection.answers(&query, &options))?;
-        PyAnswers::pulled(py, shape, self.session(), cursor)
+        let cursor = Exclusive::new(self.session(), cursor)?;
+        // Pulling handles signals: their handlers may close the database.
+        drop(used);
+        PyAnswers::pulled(py, shape, cursor)
     }
 
     /// How many records satisfy a filter and all equalities; without any, the number of records.

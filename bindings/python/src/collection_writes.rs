@@ -84,9 +84,11 @@ impl PyCollection {
         let mut count = 0;
         let commit = |batch: &mut WriteBatch| {
             let batch = std::mem::take(batch);
-            let db = self.session().db()?;
-            let db: &bolide::Db = &db;
-            detached(py, || db.write_with(batch, &options).map(drop))?;
+            {
+                let db = self.session().db()?;
+                let db: &bolide::Db = &db;
+                detached(py, || db.write_with(batch, &options).map(drop))?;
+            }
             py.check_signals()
         };
         for pair in pairs.try_iter()? {

@@ -34,7 +34,7 @@ impl PyDb {
     fn collection_of(&self, name: &str) -> PyResult<PyCollection> {
         let db = self.session.db()?;
         let collection = db.collection(name).map_err(|error| from_engine(&error))?;
-        Ok(PyCollection::new(Shared::new(&self.session, collection)))
+        Ok(PyCollection::new(Shared::new(&self.session, collection)?))
     }
 }
 
@@ -106,7 +106,7 @@ impl PyDb {
             Err(error) if exist_ok && error.kind() == ErrorKind::Conflict => db.collection(name),
             other => other,
         })?;
-        Ok(PyCollection::new(Shared::new(&self.session, created)))
+        Ok(PyCollection::new(Shared::new(&self.session, created)?))
     }
 
     /// Drops a collection with its records and indexes.
@@ -158,7 +158,7 @@ impl PyDb {
     fn snapshot(&self) -> PyResult<PySnapshot> {
         let db = self.session.db()?;
         let snapshot = db.snapshot();
-        Ok(PySnapshot { snapshot: Shared::new(&self.session, snapshot) })
+        Ok(PySnapshot { snapshot: Shared::new(&self.session, snapshot)? })
     }
 
     /// Syncs all writes so far: a power cut cannot lose them.
@@ -233,7 +233,8 @@ impl PyDb {
     }
 
     /// Closes the database, after calls of other threads have ended. Its collections, iterators, snapshots and transactions
-    /// raise ``Closed`` from now on. Does nothing the second time.
+    /// raise ``Closed`` from now on. Does nothing the second time. Inside a call of this thread, in the function of
+    /// ``update_where`` or in a signal handler, it raises ``Conflict`` and closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.session.close(py)
     }

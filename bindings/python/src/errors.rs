@@ -65,6 +65,15 @@ pub(crate) fn closed_error() -> PyErr {
     raise("Closed", "the database or this object of it is closed", ErrorKind::Closed.advice())
 }
 
+/// The end of an object within a call that uses it, in a callback or a signal handler.
+pub(crate) fn inside_call(message: &str) -> PyErr {
+    raise(
+        "Conflict",
+        message,
+        "call it after that call has returned, not in its function nor in a signal handler",
+    )
+}
+
 pub(crate) fn fork_error() -> PyErr {
     raise(
         "ForkError",

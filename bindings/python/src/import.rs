@@ -62,19 +62,17 @@ pub(crate) fn import(
     let mut rows = 0;
     let mut writes = WriteBatch::new();
     loop {
-        let db = collection.session().db()?;
-        let used = collection.read()?;
-        let (db, collection): (&Db, &Collection) = (&db, &used);
+        // The stream may be a generator of Python, and handlers of signals run after a batch: without a use of the database.
         let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
-        let batch = match next.map_err(|_| unread_slice())? {
-            None => {
-                if !writes.is_empty() {
-                    detached(py, || db.write_with(writes, options))?;
-                }
-                return Ok(rows);
+        let next = next.map_err(|_| unread_slice())?.transpose();
+        let next = next.map_err(|error| invalid_input(format!("the Arrow stream failed: {error}")))?;
+        let (used_db, used) = (collection.session().db()?, collection.read()?);
+        let (db, collection): (&Db, &Collection) = (&used_db, &used);
+        let Some(batch) = next else {
+            if !writes.is_empty() {
+                detached(py, || db.write_with(writes, options))?;
             }
-            Some(Err(error)) => return Err(invalid_input(format!("the Arrow stream failed: {error}"))),
-            Some(Ok(batch)) => batch,
+            return Ok(rows);
         };
         let written: bolide::Result<()> = detached(py, || {
             let write = |key: EncodedKey<'_>, record: &[u8]| -> Result<(), ImportError> {
@@ -88,6 +86,7 @@ pub(crate) fn import(
         })?;
         written.map_err(|error| crate::errors::from_engine(&error))?;
         rows += batch.num_rows() as u64;
+        drop((used, used_db));
         py.check_signals()?;
     }
 }

@@ -155,7 +155,7 @@ pub(crate) struct PyIndexBuild {
 impl PyIndexBuild {
     /// The name of the index.
     #[getter]
-    fn name(&self) -> PyResult<String> {
+    pub(crate) fn name(&self) -> PyResult<String> {
         Ok(self.build.read()?.name().to_owned())
     }
 
@@ -180,11 +180,12 @@ impl PyIndexBuild {
         let mut pause = Duration::from_micros(200);
         loop {
             // Not held between two looks, so that the database can be closed.
-            let build = self.build.read()?.clone();
-            if build.is_finished() {
+            let used = self.build.read()?;
+            if used.is_finished() {
+                let build: &IndexBuild = &used;
                 return detached(py, || build.wait()).map(|()| true);
             }
-            drop(build);
+            drop(used);
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(false);
             }

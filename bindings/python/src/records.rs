@@ -116,7 +116,7 @@ impl PyRecords {
         cursor: Cursor,
         is_reverse: bool,
     ) -> PyResult<Self> {
-        let cursor = Exclusive::new(session, PositionedCursor { cursor, is_reverse });
+        let cursor = Exclusive::new(session, PositionedCursor { cursor, is_reverse })?;
         cursor.with(
             py,
             |at| if at.is_reverse { at.cursor.seek_to_last() } else { at.cursor.seek_to_first() },
@@ -138,22 +138,23 @@ impl PyRecords {
     }
 
     fn pull(&self, py: Python<'_>) -> PyResult<()> {
-        match self.pull_once(py) {
-            // Another thread read the end meanwhile.
-            Err(_) if self.read.lock().has_ended => Ok(()),
-            other => other,
-        }
-    }
-
-    fn pull_once(&self, py: Python<'_>) -> PyResult<()> {
         match &self.source {
-            RecordSource::Cursor(cursor) => cursor.with(py, |at| {
-                let (mut pulled, has_ended) = at.pull(self.shape.part != RecordPart::Keys)?;
-                let mut read = self.read.lock();
-                read.records.append(&mut pulled);
-                read.has_ended |= has_ended;
-                Ok(())
-            })?,
+            RecordSource::Cursor(cursor) => {
+                let pulled = cursor.with_open(py, |at| {
+                    let (mut pulled, has_ended) = at.pull(self.shape.part != RecordPart::Keys)?;
+                    let mut read = self.read.lock();
+                    // Another thread may have closed the iterator meanwhile.
+                    if !read.has_ended {
+                        read.records.append(&mut pulled);
+                        read.has_ended = has_ended;
+                    }
+                    Ok(())
+                })?;
+                // Another thread may have read the end meanwhile, and closed the cursor.
+                if pulled.is_none() && !self.read.lock().has_ended {
+                    return Err(crate::errors::closed_error());
+                }
+            }
             RecordSource::Transaction(transaction, collection) => {
                 let (transaction, collection) = (transaction.read()?, collection.read()?);
                 let (transaction, collection): (&Transaction, &bolide::Collection) =

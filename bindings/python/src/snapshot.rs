@@ -42,7 +42,6 @@ impl PySnapshot {
         if self.snapshot.session().is_closed() {
             return Ok(());
         }
-        let _use = self.snapshot.session().db()?;
         let taken = self.snapshot.take(py)?;
         errors::detached(py, || {
             drop(taken);

@@ -77,7 +77,8 @@ impl PyArrowTable {
                 .map(|cursor| ScannedRows::Answers(Box::new(cursor)))
         })?;
         let scan = TableScan { rows, decoder, keys: collection.key_format() };
-        Ok(TableReader { schema, scan: Exclusive::new(self.collection.session(), scan), has_ended: false })
+        let scan = Exclusive::new(self.collection.session(), scan)?;
+        Ok(TableReader { schema, scan, has_ended: false })
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn begin(
     let db = session.db()?;
     let db: &bolide::Db = &db;
     let transaction = detached(py, || db.begin(options.clone()))?;
-    Ok(PyTransaction { transaction: Shared::new(session, transaction) })
+    Ok(PyTransaction { transaction: Shared::new(session, transaction)? })
 }
 
 /// Runs `work` in a transaction and commits it; after a conflict, again in a new one.
@@ -85,11 +85,10 @@ pub(crate) fn repeat<'py>(
                 return Err(error);
             }
         };
-        // Closing waits for the commit.
-        let _use = session.db()?;
         // The function may have committed or discarded it.
         let Some(taken) = transaction.get().transaction.take(py)? else { return Ok(result) };
-        let committed = detached(py, || match taken.commit() {
+        // Closing waits for the commit, but not for the pause.
+        let committed = detached(py, || match taken.end(Transaction::commit) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
             Err(error) if repetitions >= options.retries => {
@@ -297,17 +296,15 @@ impl PyTransaction {
 
     /// Commits all writes. Returns the sequence number of the last one.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
-        let _use = self.transaction.session().db()?;
         let transaction = self.transaction.take(py)?.ok_or_else(errors::closed_error)?;
-        detached(py, || transaction.commit())
+        detached(py, || transaction.end(Transaction::commit))
     }
 
     /// Discards all writes. Does nothing after the end of the transaction.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        let _use = self.transaction.session().db()?;
         if let Some(transaction) = self.transaction.take(py)? {
             detached(py, || {
-                transaction.rollback();
+                transaction.end(Transaction::rollback);
                 Ok(())
             })?;
         }
@@ -328,10 +325,9 @@ impl PyTransaction {
         if !kind.is_none() {
             return self.rollback(py);
         }
-        let _use = self.transaction.session().db()?;
         // It may have been committed or discarded already.
         match self.transaction.take(py)? {
-            Some(transaction) => detached(py, || transaction.commit().map(drop)),
+            Some(transaction) => detached(py, || transaction.end(Transaction::commit).map(drop)),
             None => Ok(()),
         }
     }

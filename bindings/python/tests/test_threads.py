@@ -34,11 +34,13 @@ def run_all(functions: list) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
+    # A thread that hangs does not keep the process.
+    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
     for thread in threads:
         thread.start()
+    end = time.monotonic() + 120
     for thread in threads:
-        thread.join(timeout=120)
+        thread.join(timeout=max(0, end - time.monotonic()))
         assert not thread.is_alive(), "a thread hangs"
     assert errors == []
 
@@ -129,6 +131,68 @@ def test_closing_while_others_use_the_database(path: Path, short_switches: None)
         run_all([use] * 4 + [close])
 
 
+def test_closing_waits_for_objects_that_are_dropped(path: Path, short_switches: None) -> None:
+    for round in range(60):
+        db = bolide.open(path)
+        c = db.create_collection("c", indexes=["g"], exist_ok=True)
+        c.put_many((n, {"g": 1}) for n in range(300))
+        started = threading.Barrier(7)
+
+        def use() -> None:
+            started.wait()
+            try:
+                while True:
+                    # All are dropped by this thread, some without being closed.
+                    db.collection("c"), db.snapshot(), c.arrow(columns={"g": "int64"}).__arrow_c_stream__()
+                    with c.keys() as keys, c.find(g=1) as answers:
+                        next(keys), next(answers)
+                    with db.snapshot() as snap:
+                        c.get(1, at=snap)
+                    db.transaction().rollback()
+            except bolide.Closed:
+                pass
+
+        def build() -> None:
+            started.wait()
+            try:
+                while True:
+                    # The round before may have been closed in between.
+                    if "x" in [index.name for index in c.indexes]:
+                        c.drop_index("x")
+                    c.create_index("x:composite")
+            except bolide.Closed:
+                pass
+
+        def close() -> None:
+            started.wait()
+            time.sleep(0.002 * (round % 10))
+            db.close()
+            # The second call has waited for the first.
+            assert db.closed and not bolide.has_writer(path)
+
+        run_all([use] * 4 + [build] + [close] * 2)
+
+
+def test_an_iterator_that_another_thread_closes_ends(db: bolide.Db, short_switches: None) -> None:
+    c = db.create_collection("c", indexes=["g"])
+    c.put_many((n, {"g": 1}) for n in range(2_000))
+    for _ in range(150):
+        for iterator in (c.keys(), c.find(g=1)):
+            started = threading.Barrier(4)
+
+            def read() -> None:
+                started.wait()
+                for _ in iterator:
+                    pass
+
+            def close() -> None:
+                started.wait()
+                iterator.close()
+
+            run_all([read] * 3 + [close])
+            assert list(iterator) == []
+
+
 def test_other_threads_run_while_one_waits(db: bolide.Db) -> None:
     c = db.create_collection("c")
     c.put_many((n, {"n": n, "t": "x" * 100}) for n in range(200_000))
@@ -141,14 +205,15 @@ def test_other_threads_run_while_one_waits(db: bolide.Db) -> None:
             turns += 1
             time.sleep(0.0005)
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=count, daemon=True)
     thread.start()
     started = time.monotonic()
     c.summarize("n")
     elapsed = time.monotonic() - started
     during = turns
     is_done.set()
-    thread.join()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
     assert during >= min(elapsed, 1) / 0.02, (during, elapsed)
 
 
@@ -212,10 +277,13 @@ def test_kill_during_import(path: Path) -> None:
     for _ in range(rounds):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
+        is_late = threading.Timer(60, process.kill)
+        is_late.start()
         assert process.stdout.readline() == b"ready\n"
+        is_late.cancel()
         time.sleep(source.uniform(0.05, 0.8))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(timeout=60)
         process.stdout.close()
         with bolide.open(path) as db:
             report = db.check(deep=True)
@@ -246,6 +314,163 @@ db.close()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, text=True)
     assert done.stdout == "interrupted True\n", done.stderr
+
+
+def run_program(program: str, *arguments: object) -> str:
+    """Runs ``program`` in a process of its own, which ends after a minute at the latest. Returns its output."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SIGNALS_IN_ITERATORS = """
+import signal, sys, bolide
+class Stop(Exception): pass
+raised = caught = 0
+armed = False
+def handler(*_):
+    global armed, raised
+    if armed:
+        armed = False
+        raised += 1
+        raise Stop
+signal.signal(signal.SIGALRM, handler)
+db = bolide.open(":memory:")
+c = db.create_collection("c", indexes=["g"])
+c.put_many((n, {"g": 1, "t": "x" * 1000}) for n in range(200))
+# One pull reads all records, so that most signals come during the pull that reads the end.
+signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+makes = [c.keys, c.items, lambda: c.find(g=1), lambda: c.find(g=1, limit=100), lambda: c.find(g=1, limit=5000)]
+for make in makes:
+    before = raised
+    while raised < before + 40:
+        try:
+            armed = True
+            for _ in make():
+                pass
+            armed = False
+        except Stop:
+            caught += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(raised == caught, raised, caught)
+"""
+
+
+def test_exceptions_of_signal_handlers_are_not_lost() -> None:
+    output = run_program(SIGNALS_IN_ITERATORS)
+    assert output.startswith("True"), output
+
+
+CLOSES_INSIDE_CALLS = """
+import signal, sys, bolide, pyarrow as pa
+outcomes = []
+db = None
+def close(*_):
+    try:
+        db.close()
+        outcomes.append("closed")
+    except bolide.Conflict as error:
+        outcomes.append("refused")
+        assert "inside a call" in str(error) and "returned" in error.advice
+def closing(result):
+    close()
+    return result
+def batches():
+    schema = pa.schema([("id", pa.int64())])
+    yield pa.record_batch([pa.array([1, 2])], schema)
+    close()
+    yield pa.record_batch([pa.array([3])], schema)
+def stream():
+    return pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches())
+def pairs():
+    for n in range(20):
+        yield n, {"g": 1}
+    close()
+    for n in range(20):
+        yield n, {"g": 1}
+class Number(float):
+    def __str__(self):
+        close()
+        try:
+            tx.commit()
+        except bolide.Conflict:
+            outcomes.append("not committed")
+        except bolide.Closed:
+            outcomes.append("lost")
+        return "nan"
+def put_of_transaction(c):
+    global tx
+    tx = db.transaction()
+    try:
+        tx.put(c, 1, {"n": Number("nan")})
+    except bolide.InvalidInput:
+        pass
+    tx.put(c, 1, {"n": 2})
+    tx.commit()
+def until_signalled(call):
+    def repeat(c):
+        signal.signal(signal.SIGALRM, close)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while not outcomes:
+            call(c)
+    return repeat
+calls = {
+    "update_where": lambda c: c.update_where(lambda key, record: closing(record), g=1),
+    "transaction": lambda c: db.transaction(lambda tx: closing(tx.put(c, 1, {}))),
+    "import": lambda c: c.import_arrow(stream(), key="id"),
+    "put_many": lambda c: c.put_many(pairs()),
+    "put": put_of_transaction,
+    "signal in delete_where": until_signalled(lambda c: c.delete_where("g = 1 or g = 2", batch=1)),
+    "signal in update_where": until_signalled(lambda c: c.update_where(lambda key, record: record, g=1, batch=1)),
+    "signal in find": until_signalled(lambda c: list(c.find(g=1))),
+    "signal in items": until_signalled(lambda c: list(c.items())),
+    "signal in put_many": until_signalled(lambda c: c.put_many((n, {"g": 1, "t": "x" * 100_000}) for n in range(50))),
+    "signal in import": until_signalled(lambda c: c.import_arrow(pa.table({"id": list(range(1000))}), key="id")),
+    "signal in transaction": until_signalled(lambda c: db.transaction(lambda tx: tx.put(c, 1, {}))),
+}
+for name, call in calls.items():
+    outcomes.clear()
+    db = bolide.open(":memory:")
+    other = bolide.open(":memory:")
+    c = db.create_collection("c", indexes=["g"])
+    c.put_many((n, {"g": 1}) for n in range(3000))
+    try:
+        call(c)
+        failure = None
+    except (bolide.Closed, bolide.Conflict) as error:
+        failure = error
+    outcome = set(outcomes)
+    assert outcomes and outcome <= {"closed", "refused", "not committed"}, (name, outcomes)
+    assert db.closed == ("closed" in outcome), (name, outcomes)
+    db.close(), db.close(), other.close()
+    assert db.closed
+    print(name, *sorted(outcome), flush=True)
+"""
+
+
+def test_closing_inside_a_call_does_not_hang() -> None:
+    lines = run_program(CLOSES_INSIDE_CALLS).splitlines()
+    assert len(lines) == 12, lines
+    assert lines[:5] == [
+        "update_where refused",
+        "transaction closed",
+        "import closed",
+        "put_many closed",
+        "put not committed refused",
+    ]
+
+
+def test_another_database_is_closed_inside_a_call(db: bolide.Db) -> None:
+    c = db.create_collection("c")
+    c[1] = {"n": 1}
+    other = bolide.open(":memory:")
+
+    def close(key: object, record: dict) -> None:
+        other.close()
+
+    c.update_where(close)
+    assert other.closed and c[1] == {"n": 1}
 
 
 def test_handles_left_open_at_the_exit(path: Path) -> None:
