@@ -17,60 +17,119 @@ those of :mod:`bolide`. A cancelled call still runs to its end in its thread.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import os
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, Generic, Iterable, Iterator, TypeVar
+from typing import Any, AsyncIterator, Callable, Generic, Iterable, TypeVar
 
 import bolide
 
-__all__ = ["Collection", "Db", "Iteration", "Transaction", "open"]
+__all__ = ["Collection", "Db", "Iteration", "Transaction", "has_writer", "open", "repair"]
 
 T = TypeVar("T")
 
-#: The threads of all calls.
-_THREADS = ThreadPoolExecutor(max_workers=16, thread_name_prefix="bolide-aio")
 #: Elements that an iteration takes from its iterator at once.
 _CHUNK = 256
 
 
+class _Pool:
+    """The threads of all calls, from the first call on."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def threads(self) -> ThreadPoolExecutor:
+        with self._making:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="bolide-aio")
+            return self._threads
+
+    def forget(self) -> None:
+        """Called in the child after a fork, where the threads do not exist."""
+        self._making = threading.Lock()
+        self._threads = None
+
+
+_POOL = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOL.forget)
+
+
 async def _run(function: Callable[..., T], *arguments: Any, **settings: Any) -> T:
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREADS, partial(function, *arguments, **settings))
-
-
-def _take(iterator: Iterator[T]) -> list[T]:
-    taken = []
-    for element in iterator:
-        taken.append(element)
-        if len(taken) == _CHUNK:
-            break
-    return taken
+    return await loop.run_in_executor(_POOL.threads(), partial(function, *arguments, **settings))
 
 
 class Iteration(Generic[T]):
-    """An asynchronous iterator over answers or records. It holds a snapshot until it is read to its end or closed."""
+    """An asynchronous iterator over answers or records. It holds a snapshot until it is read to its end or closed.
+
+    Several tasks may share it: each element is returned once. After a cancelled call the next one returns its element.
+    """
 
     def __init__(self, start: Callable[[], Any]) -> None:
         self._start = start
         self._iterator: Any = None
-        self._taken: Iterator[T] = iter(())
+        self._taken: deque[T] = deque()
+        self._has_ended = False
+        # One task uses the iterator at a time.
+        self._turn = asyncio.Lock()
+        # The call in a thread, which ends after the task that began it was cancelled.
+        self._running: Future[Any] | None = None
 
-    async def _started(self) -> Any:
+    def _open(self) -> Any:
         if self._iterator is None:
-            self._iterator = await _run(self._start)
+            self._iterator = self._start()
         return self._iterator
+
+    def _fill(self) -> None:
+        count = 0
+        for element in islice(self._open(), _CHUNK):
+            self._taken.append(element)
+            count += 1
+        self._has_ended = count < _CHUNK
+
+    def _end(self, running: Future[Any] | None) -> None:
+        # It was submitted before, so that it has a thread.
+        wait([running] if running is not None else [])
+        self._taken.clear()
+        self._has_ended = True
+        if self._iterator is not None:
+            self._iterator.close()
+
+    async def _finished(self) -> Any:
+        """The result of the running call. If this is cancelled, the call goes on and stays the running one."""
+        if self._running is None:
+            return None
+        try:
+            result = await asyncio.shield(asyncio.wrap_future(self._running))
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._running = None
+            raise
+        self._running = None
+        return result
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        await self._finished()
+        self._running = _POOL.threads().submit(function)
+        return await self._finished()
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        for element in self._taken:
-            return element
-        iterator = await self._started()
-        self._taken = iter(await _run(_take, iterator))
-        for element in self._taken:
-            return element
+        async with self._turn:
+            await self._finished()
+            if not self._taken and not self._has_ended:
+                await self._call(self._fill)
+            if self._taken:
+                return self._taken.popleft()
         raise StopAsyncIteration
 
     async def all(self) -> list[T]:
@@ -79,19 +138,22 @@ class Iteration(Generic[T]):
 
     async def explain(self) -> bolide.Explain:
         """The report of the execution of a query."""
-        iterator = await self._started()
-        return await _run(lambda: iterator.explain)
+        async with self._turn:
+            explain: bolide.Explain = await self._call(lambda: self._open().explain)
+            return explain
 
     async def next_token(self) -> str | None:
         """The token for the answers after these; see :attr:`bolide.Answers.next_token`."""
-        iterator = await self._started()
-        return await _run(lambda: iterator.next_token)
+        async with self._turn:
+            token: str | None = await self._call(lambda: self._open().next_token)
+            return token
 
     async def close(self) -> None:
         """Ends the iteration and releases its snapshot."""
-        self._taken = iter(())
-        if self._iterator is not None:
-            await _run(self._iterator.close)
+        async with self._turn:
+            # Also closes it if this is cancelled.
+            self._running = _POOL.threads().submit(self._end, self._running)
+            await self._finished()
 
     async def __aenter__(self) -> Iteration[T]:
         return self
@@ -169,6 +231,18 @@ class Collection:
         """See :meth:`bolide.Collection.count`."""
         return await _run(self.sync.count, filter, **settings)
 
+    async def estimate(self, filter: bolide.Condition = None, /, **equal: Any) -> bolide.Estimate:
+        """See :meth:`bolide.Collection.estimate`."""
+        return await _run(self.sync.estimate, filter, **equal)
+
+    async def smallest(self, path: str, filter: bolide.Condition = None, /, **equal: Any) -> Any:
+        """See :meth:`bolide.Collection.smallest`."""
+        return await _run(self.sync.smallest, path, filter, **equal)
+
+    async def largest(self, path: str, filter: bolide.Condition = None, /, **equal: Any) -> Any:
+        """See :meth:`bolide.Collection.largest`."""
+        return await _run(self.sync.largest, path, filter, **equal)
+
     async def summarize(self, path: str, filter: bolide.Condition = None, /, **equal: Any) -> bolide.Summary:
         """See :meth:`bolide.Collection.summarize`."""
         return await _run(self.sync.summarize, path, filter, **equal)
@@ -192,6 +266,10 @@ class Collection:
     def __aiter__(self) -> AsyncIterator[Any]:
         return self.keys()
 
+    def index(self, name: str) -> bolide.Index:
+        """See :meth:`bolide.Collection.index`."""
+        return self.sync.index(name)
+
     async def create_index(self, spec: str, **settings: Any) -> bolide.Index:
         """See :meth:`bolide.Collection.create_index`; waits until queries can use the index."""
         return await _run(self.sync.create_index, spec, **settings)
@@ -207,6 +285,14 @@ class Collection:
     async def advise(self, path: str, **workload: Any) -> bolide.Advice:
         """See :meth:`bolide.Collection.advise`."""
         return await _run(self.sync.advise, path, **workload)
+
+    async def check_indexes(self) -> bolide.CheckReport:
+        """See :meth:`bolide.Collection.check_indexes`."""
+        return await _run(self.sync.check_indexes)
+
+    async def set_layout(self, layout: str) -> None:
+        """See :meth:`bolide.Collection.set_layout`."""
+        await _run(self.sync.set_layout, layout)
 
     async def compact(self) -> None:
         """See :meth:`bolide.Collection.compact`."""
@@ -250,6 +336,29 @@ class Transaction:
     def delete(self, collection: Collection, key: bolide.Key) -> None:
         """See :meth:`bolide.Transaction.delete`."""
         self.sync.delete(collection.sync, key)
+
+    def delete_range(
+        self,
+        collection: Collection,
+        start: bolide.Key | None = None,
+        end: bolide.Key | None = None,
+        *,
+        prefix: bolide.Key | None = None,
+    ) -> None:
+        """See :meth:`bolide.Transaction.delete_range`."""
+        self.sync.delete_range(collection.sync, start, end, prefix=prefix)
+
+    def savepoint(self) -> bolide.Savepoint:
+        """See :meth:`bolide.Transaction.savepoint`."""
+        return self.sync.savepoint()
+
+    def rollback_to(self, savepoint: bolide.Savepoint) -> None:
+        """See :meth:`bolide.Transaction.rollback_to`."""
+        self.sync.rollback_to(savepoint)
+
+    def items(self, collection: Collection, **settings: Any) -> Iteration[tuple[Any, Any]]:
+        """See :meth:`bolide.Transaction.items`."""
+        return Iteration(partial(self.sync.items, collection.sync, **settings))
 
     def find(
         self, collection: Collection, filter: bolide.Condition = None, /, **settings: Any
@@ -326,9 +435,25 @@ class Db:
         """A snapshot of all collections as they are now."""
         return self.sync.snapshot()
 
+    async def sync_writes(self) -> None:
+        """See :meth:`bolide.Db.sync`; ``sync`` is the database without ``await``."""
+        await _run(self.sync.sync)
+
     async def flush(self) -> None:
         """See :meth:`bolide.Db.flush`."""
         await _run(self.sync.flush)
+
+    async def compact(self) -> None:
+        """See :meth:`bolide.Db.compact`."""
+        await _run(self.sync.compact)
+
+    async def wait_until_settled(self) -> None:
+        """See :meth:`bolide.Db.wait_until_settled`."""
+        await _run(self.sync.wait_until_settled)
+
+    async def stats(self) -> dict[str, Any]:
+        """See :meth:`bolide.Db.stats`."""
+        return await _run(self.sync.stats)
 
     async def check(self, *, deep: bool = False) -> bolide.CheckReport:
         """See :meth:`bolide.Db.check`."""
@@ -354,3 +479,13 @@ class Db:
 async def open(path: Any, **settings: Any) -> Db:
     """See :func:`bolide.open`."""
     return Db(await _run(bolide.open, path, **settings))
+
+
+async def has_writer(path: Any) -> bool:
+    """See :func:`bolide.has_writer`."""
+    return await _run(bolide.has_writer, path)
+
+
+async def repair(source: Any, target: Any) -> str:
+    """See :func:`bolide.repair`."""
+    return await _run(bolide.repair, source, target)
