@@ -107,6 +107,10 @@ fn selected_record(
     let parts = record.map(|record| each_record_part(&record, paths)).unwrap_or_default();
     let mut fields = Vec::with_capacity(paths.len());
     for (position, (path, values)) in paths.iter().zip(answer.values).enumerate() {
+        if paths.iter().take(position).any(|earlier| earlier == path) {
+            // An object has one field of a name.
+            continue;
+        }
         let value = match &values[..] {
             [] => parts.get(position).cloned().flatten(),
             [only] => Some(only.to_json().to_string()),
