@@ -53,6 +53,11 @@ impl BatchColumns {
         self.columns.iter().map(|column| column.text_bytes() + 8 * rows).sum()
     }
 
+    /// Bytes of texts, or elements, of the column with the most.
+    pub(crate) fn filled(&self) -> usize {
+        self.columns.iter().map(ColumnBuilder::filled).max().unwrap_or(0)
+    }
+
     pub(crate) fn finish(&mut self, schema: &SchemaRef) -> Result<Vec<ArrayRef>> {
         let fields = schema.fields().iter();
         self.columns.iter_mut().zip(fields).map(|(column, field)| column.finish(field.data_type())).collect()

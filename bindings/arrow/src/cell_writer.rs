@@ -71,6 +71,26 @@ pub(crate) fn check_type(name: &str, data_type: &DataType) -> Result<()> {
     Ok(())
 }
 
+/// The text of a record, within a limit.
+pub(crate) struct RecordText {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) max_bytes: usize,
+}
+
+impl RecordText {
+    /// Fails if the text is longer than the limit. A list of a few bytes in Arrow may have 2^31 elements.
+    #[inline]
+    pub(crate) fn check_length(&self) -> Result<()> {
+        if self.bytes.len() <= self.max_bytes {
+            return Ok(());
+        }
+        Err(ConversionError::limit(format!(
+            " the record has more than {} bytes: leave the column out, or divide the record",
+            self.max_bytes
+        )))
+    }
+}
+
 /// Writes the values of one array.
 pub(crate) struct CellWriter<'a> {
     array: &'a ArrayRef,
@@ -185,6 +205,8 @@ impl<'a> CellWriter<'a> {
                 });
                 Kind::Struct(columns.collect::<Result<_>>()?)
             }
+            // Arrow normalizes no keys without values.
+            DataType::Dictionary(..) if array.as_any_dictionary().values().is_empty() => Kind::Null,
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
                 Kind::Dictionary(dictionary.normalized_keys(), Box::new(Self::new(dictionary.values())?))
@@ -205,11 +227,12 @@ impl<'a> CellWriter<'a> {
         }
     }
 
-    /// Appends the value; `null` for NULL.
-    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends the value; `null` for NULL. The length of the record is checked after each element.
+    pub(crate) fn write(&self, row: usize, record: &mut RecordText) -> Result<()> {
+        let out = &mut record.bytes;
         if self.is_null(row) {
             out.extend_from_slice(b"null");
-            return Ok(());
+            return record.check_length();
         }
         match &self.kind {
             Kind::Null => {}
@@ -238,29 +261,29 @@ impl<'a> CellWriter<'a> {
                 out.push(b'[');
                 for (at, element) in range.enumerate() {
                     if at > 0 {
-                        out.push(b',');
+                        record.bytes.push(b',');
                     }
-                    elements.write(element, out)?;
+                    elements.write(element, record)?;
                 }
-                out.push(b']');
+                record.bytes.push(b']');
             }
             Kind::Struct(columns) => {
                 out.push(b'{');
                 let mut is_first = true;
                 for (name, column) in columns.iter().filter(|(_, column)| !column.is_null(row)) {
                     if !std::mem::take(&mut is_first) {
-                        out.push(b',');
+                        record.bytes.push(b',');
                     }
-                    out.extend_from_slice(name);
-                    column.write(row, out)?;
+                    record.bytes.extend_from_slice(name);
+                    column.write(row, record)?;
                 }
-                out.push(b'}');
+                record.bytes.push(b'}');
             }
             Kind::Dictionary(places, values) => {
-                values.write(places.get(row).copied().unwrap_or(0), out)?;
+                values.write(places.get(row).copied().unwrap_or(0), record)?;
             }
         }
-        Ok(())
+        record.check_length()
     }
 }
 

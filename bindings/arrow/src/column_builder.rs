@@ -1,7 +1,7 @@
 //! The values of one column of a batch.
 //!
 //! Every method appends exactly one value. Values can be removed from the end: those of a record that turns out to be
-//! malformed.
+//! malformed. Offsets have 32 bits: the decoder appends nothing that exceeds them.
 
 use std::sync::Arc;
 
@@ -215,6 +215,15 @@ impl ColumnBuilder {
         if let Values::List(ends, elements) = &mut self.values {
             ends.push(elements.len() as i32);
             self.note_valid();
+        }
+    }
+
+    /// What the last offset has to count: bytes of texts, or elements.
+    pub(crate) fn filled(&self) -> usize {
+        match &self.values {
+            Values::Text(_, bytes) => bytes.len(),
+            Values::List(_, elements) => elements.len().max(elements.filled()),
+            _ => 0,
         }
     }
 

@@ -89,7 +89,16 @@ pub struct RecordDecoder {
     limits: BatchLimits,
     rows: usize,
     malformed: u64,
+    /// No column has more bytes of texts, or more elements.
+    filled: usize,
+    /// The limit of these.
+    max_filled: usize,
 }
+
+/// The offsets of Arrow's texts and lists have 32 bits.
+const MAX_FILLED: usize = i32::MAX as usize;
+/// Longest text of an integer.
+const MAX_INT_BYTES: usize = 20;
 
 impl RecordDecoder {
     /// A decoder for these columns.
@@ -122,6 +131,8 @@ impl RecordDecoder {
             limits,
             rows: 0,
             malformed: 0,
+            filled: 0,
+            max_filled: MAX_FILLED,
         })
     }
 
@@ -148,9 +159,10 @@ impl RecordDecoder {
     /// Appends the row of a record.
     ///
     /// # Errors
-    /// If the key does not suit the type of the column `_key`, or the column `_record` is declared and the record is not
-    /// UTF-8. The batch is then unchanged.
+    /// If the key does not suit the type of the column `_key`, the column `_record` is declared and the record is not
+    /// UTF-8, or a column could exceed 2 GiB ([`ConversionError::is_limit`]). The batch is then unchanged.
     pub fn push(&mut self, key: RecordKey<'_>, sequence: u64, record: &[u8]) -> Result<()> {
+        self.reserve(key, record)?;
         let row = self.rows;
         if let Err(error) = self.push_sources(key, sequence, record) {
             self.columns.truncate(row);
@@ -176,6 +188,33 @@ impl RecordDecoder {
             }
         }
         self.rows += 1;
+        Ok(())
+    }
+
+    /// Makes sure that the offsets of all columns have space for what a record can add.
+    fn reserve(&mut self, key: RecordKey<'_>, record: &[u8]) -> Result<()> {
+        let key = match key {
+            RecordKey::Text(text) => text.len(),
+            RecordKey::Bytes(bytes) => bytes.len(),
+            RecordKey::Int(_) | RecordKey::Uint(_) => MAX_INT_BYTES,
+        };
+        // A column has a part of the record once; a text is not longer than its form in JSON.
+        let added = key.max(record.len());
+        if self.filled.saturating_add(added) > self.max_filled {
+            // So far the records counted as a whole.
+            self.filled = self.columns.filled();
+        }
+        let filled = self.filled.saturating_add(added);
+        if filled > self.max_filled {
+            return Err(ConversionError::limit(format!(
+                "the batch of {} rows has no space for a record of {} bytes, since a column has at most {} bytes: take the \
+                 batch before, or leave the column out",
+                self.rows,
+                record.len(),
+                self.max_filled
+            )));
+        }
+        self.filled = filled;
         Ok(())
     }
 
@@ -223,6 +262,7 @@ impl RecordDecoder {
     /// Those of Arrow; none is expected.
     pub fn finish(&mut self) -> Result<RecordBatch> {
         let rows = std::mem::take(&mut self.rows);
+        self.filled = 0;
         let arrays: Vec<ArrayRef> = self.columns.finish(&self.schema)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?)
@@ -444,5 +484,42 @@ fn scalar_cell(scan: JsonScan<'_>, at: usize, builder: &mut ColumnBuilder) -> Op
             Some(end)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_ends_before_its_offsets_overflow() {
+        let columns = [("_key", "string"), ("t", "string"), ("l", "list<int64>"), ("j", "list<json>")];
+        let columns: Vec<Column> =
+            columns.iter().map(|(name, of)| Column::parse(name, of)).collect::<Result<_>>().unwrap();
+        let mut decoder = RecordDecoder::new(columns, BatchLimits::default()).unwrap();
+        decoder.max_filled = 1_000;
+        let key = RecordKey::Text("key");
+        // Records count as a whole only until the columns are measured.
+        let skipped = format!(r#"{{"t":"ab","other":"{}"}}"#, "x".repeat(600));
+        for _ in 0..20 {
+            decoder.push(key, 1, skipped.as_bytes()).unwrap();
+        }
+        for record in [
+            format!(r#"{{"t":"{}"}}"#, "x".repeat(300)),
+            format!(r#"{{"l":[{}0]}}"#, "1,".repeat(150)),
+            format!(r#"{{"j":[{}0]}}"#, "{},".repeat(100)),
+        ] {
+            let pushed = (0..100).take_while(|_| decoder.push(key, 1, record.as_bytes()).is_ok()).count();
+            assert!((1..7).contains(&pushed), "{pushed} {record}");
+            let (rows, error) = (decoder.rows(), decoder.push(key, 1, record.as_bytes()).unwrap_err());
+            assert!(error.is_limit() && error.to_string().contains(&format!("{rows} rows")), "{error}");
+            // A record with nothing for the columns still has space.
+            decoder.push(key, 1, b"{}").unwrap();
+            assert_eq!(decoder.finish().unwrap().num_rows(), rows + 1);
+            decoder.push(key, 1, record.as_bytes()).unwrap();
+        }
+        let whole = vec![b' '; 1_001];
+        assert!(decoder.push(key, 1, &whole).unwrap_err().is_limit());
+        assert!(decoder.push(RecordKey::Text(&"k".repeat(1_001)), 1, b"{}").unwrap_err().is_limit());
     }
 }

@@ -9,7 +9,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 
-use crate::cell_writer::{CellWriter, check_type};
+use crate::cell_writer::{CellWriter, RecordText, check_type};
 use crate::column::{KEY_COLUMN, SEQUENCE_COLUMN};
 use crate::json_text;
 use crate::{ConversionError, Result};
@@ -28,7 +28,10 @@ pub enum EncodedKey<'b> {
     Bytes(&'b [u8]),
 }
 
-/// Encodes the rows of batches as JSON records.
+/// Longest record by default, in bytes: that of Bolide.
+const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// Encodes the rows of batches as JSON records, with the memory of one record.
 ///
 /// | in the batch | in the record |
 /// |---|---|
@@ -64,7 +67,7 @@ pub struct RecordEncoder {
     key: usize,
     /// For each column the name with quotes and colon; `None` if it is not a field.
     names: Vec<Option<Vec<u8>>>,
-    record: Vec<u8>,
+    record: RecordText,
     rows: u64,
 }
 
@@ -102,14 +105,22 @@ impl RecordEncoder {
             Ok(Some(name))
         });
         let names = names.collect::<Result<_>>()?;
-        Ok(Self { key, names, schema, record: Vec::new(), rows: 0 })
+        let record = RecordText { bytes: Vec::new(), max_bytes: MAX_RECORD_BYTES };
+        Ok(Self { key, names, schema, record, rows: 0 })
+    }
+
+    /// Sets the length of the longest record, in bytes. Default: 64 MiB. The memory exceeds it by one value at most.
+    #[must_use]
+    pub fn max_record_bytes(mut self, bytes: usize) -> Self {
+        self.record.max_bytes = bytes;
+        self
     }
 
     /// Calls `write` with the key and the record of each row of `batch`.
     ///
     /// # Errors
-    /// For a NULL key, a value without a form in JSON, or a batch of another schema: the message has the number of the
-    /// row. Those of `write`.
+    /// For a NULL key, a value without a form in JSON, a record that is too long ([`ConversionError::is_limit`]), or a batch
+    /// of another schema: the message has the number of the row. Those of `write`.
     pub fn encode<E: From<ConversionError>>(
         &mut self,
         batch: &RecordBatch,
@@ -127,23 +138,26 @@ impl RecordEncoder {
         }
         for row in 0..batch.num_rows() {
             let number = self.rows + row as u64;
-            let located = |error: ConversionError| ConversionError::new(format!("row {number}: {error}"));
-            self.record.clear();
-            self.record.push(b'{');
+            let located = |error: ConversionError| error.located(format_args!("row {number}: "));
+            let record = &mut self.record;
+            record.bytes.clear();
+            record.bytes.push(b'{');
             for (name, field) in &fields {
                 if field.is_null(row) {
                     continue;
                 }
-                if self.record.len() > 1 {
-                    self.record.push(b',');
+                if record.bytes.len() > 1 {
+                    record.bytes.push(b',');
                 }
-                self.record.extend_from_slice(name);
-                field.write(row, &mut self.record).map_err(|error| {
-                    located(ConversionError::new(format!("column {}{error}", String::from_utf8_lossy(name))))
-                })?;
+                record.bytes.extend_from_slice(name);
+                let in_column = |error: ConversionError| {
+                    located(error.located(format_args!("column {}", String::from_utf8_lossy(name))))
+                };
+                field.write(row, record).map_err(in_column)?;
             }
-            self.record.push(b'}');
-            write(keys.key(row).map_err(located)?, &self.record)?;
+            record.bytes.push(b'}');
+            record.check_length().map_err(|error| error.located(format_args!("row {number}:")))?;
+            write(keys.key(row).map_err(located)?, &record.bytes)?;
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
@@ -178,6 +192,10 @@ impl KeyColumn {
             return Ok(Self { values: column.clone(), places: None });
         };
         let keys = dictionary.keys();
+        if dictionary.values().is_empty() {
+            // Arrow normalizes no keys without values: all are NULL.
+            return Ok(Self { values: Arc::clone(dictionary.values()), places: Some(Vec::new()) });
+        }
         let places = dictionary.normalized_keys().into_iter().enumerate();
         let places = places.map(|(row, place)| keys.is_valid(row).then_some(place)).collect();
         Ok(Self { values: Arc::clone(dictionary.values()), places: Some(places) })

@@ -78,7 +78,8 @@ pub(crate) fn fork_error() -> PyErr {
     raise(
         "ForkError",
         "this handle belongs to the parent process, whose threads do not exist here",
-        "start processes with the method `spawn`, or open the database here with read_only=True",
+        "start processes with the method `spawn`; open the database here after the parent has closed it, or a copy that its \
+         checkpoint made",
     )
 }
 
@@ -114,7 +115,8 @@ pub(crate) fn into_engine(error: &PyErr) -> Error {
 
 /// An error of a conversion.
 pub(crate) fn from_conversion(error: &bolide_arrow::ConversionError) -> PyErr {
-    invalid_input(error.to_string())
+    let kind = if error.is_limit() { ErrorKind::LimitExceeded } else { ErrorKind::InvalidInput };
+    raise(class_name(kind), &error.to_string(), kind.advice())
 }
 
 /// An error that no input of a caller causes.

@@ -29,6 +29,9 @@ impl From<ConversionError> for ImportError {
 impl From<ImportError> for bolide::Error {
     fn from(error: ImportError) -> Self {
         match error {
+            ImportError::Conversion(error) if error.is_limit() => {
+                Self::new(bolide::ErrorKind::LimitExceeded, error.to_string())
+            }
             ImportError::Conversion(error) => Self::invalid_input(error.to_string()),
             ImportError::Engine(error) => error,
         }
@@ -57,8 +60,8 @@ pub(crate) fn import(
 ) -> PyResult<u64> {
     let data = read_arrow(|| data.extract::<AnyRecordBatch>())??;
     let mut reader = data.into_reader()?;
-    let mut encoder =
-        RecordEncoder::new(reader.schema(), key_column).map_err(|error| from_conversion(&error))?;
+    let encoder = RecordEncoder::new(reader.schema(), key_column).map_err(|error| from_conversion(&error))?;
+    let mut encoder = encoder.max_record_bytes(bolide::limits::MAX_VALUE_BYTES);
     let mut rows = 0;
     let mut writes = WriteBatch::new();
     loop {

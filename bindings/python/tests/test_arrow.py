@@ -215,6 +215,17 @@ def test_import_of_all_types(db: bolide.Db) -> None:
     assert dict(c.items()) == flat
     assert c.import_arrow(SOURCE.to_batches()[0], key="id") == 3
     assert c.import_arrow(SOURCE.slice(0, 0), key="id") == 0
+    # A dictionary without values, whose rows are NULL.
+    for nothing in (pa.array([None, None], pa.string()), pa.array([None, None], pa.int64())):
+        table = pa.table({"id": ["e1", "e2"], "empty": nothing.dictionary_encode()})
+        assert c.import_arrow(table, key="id") == 2 and c["e2"] == {"id": "e2"}
+        with pytest.raises(bolide.InvalidInput, match="row 0: the key is NULL"):
+            c.import_arrow(table, key="empty")
+    c.delete_range(prefix="e")
+    # A list of few bytes with very many elements.
+    many = pa.ListArray.from_arrays(pa.array([0, 1, 1 << 30], pa.int32()), pa.nulls(1 << 30))
+    with pytest.raises(bolide.LimitExceeded, match='row 1: column "list": the record has more than 67108864 bytes'):
+        c.import_arrow(pa.table({"id": ["m1", "m2"], "list": many}), key="id")
 
 
 def test_import_from_pandas_polars_and_duckdb(db: bolide.Db) -> None:

@@ -1,9 +1,20 @@
 //! Input that is no valid record: no panic, bounded work, rows that stay in step.
 
 use super::random::Random;
-use arrow_array::Array;
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use bolide_arrow::{BatchLimits, Column, InferenceLimits, RecordDecoder, RecordKey, SchemaInference};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, ListArray, NullArray, PrimitiveArray,
+    RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field};
+use bolide_arrow::{
+    BatchLimits, Column, ConversionError, InferenceLimits, RecordDecoder, RecordEncoder, RecordKey,
+    SchemaInference,
+};
 
 fn decoder() -> RecordDecoder {
     let columns = [
@@ -156,4 +167,68 @@ fn deep_and_wide_records_take_bounded_stack_and_time() {
     inference.add(format!("{{{wide}\"a\":1}}").as_bytes());
     assert!(inference.is_incomplete());
     assert_eq!(inference.finish().len(), InferenceLimits::default().columns);
+}
+
+fn encoded(batch: &RecordBatch, key: &str) -> Result<Vec<String>, ConversionError> {
+    let mut records = Vec::new();
+    RecordEncoder::new(batch.schema(), key)?.encode(batch, |_, record| {
+        records.push(String::from_utf8_lossy(record).into_owned());
+        Ok::<(), ConversionError>(())
+    })?;
+    Ok(records)
+}
+
+#[test]
+fn the_rows_of_a_dictionary_without_values_are_null() {
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let no_texts: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+    let keys = PrimitiveArray::<Int32Type>::from(vec![None, None]);
+    let texts: ArrayRef = Arc::new(DictionaryArray::new(keys, no_texts));
+    let no_numbers: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
+    let keys = PrimitiveArray::<Int8Type>::from(vec![None, None]);
+    let numbers: ArrayRef = Arc::new(DictionaryArray::new(keys, no_numbers));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("text", texts), ("number", numbers)]).unwrap();
+    assert_eq!(encoded(&batch, "id").unwrap(), [r#"{"id":1}"#, r#"{"id":2}"#]);
+    for key in ["text", "number"] {
+        let error = encoded(&batch, key).unwrap_err().to_string();
+        assert!(error.contains("row 0") && error.contains("NULL"), "{error}");
+    }
+    // Without rows too.
+    assert_eq!(encoded(&batch.slice(0, 0), "text").unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_record_of_very_many_elements_is_refused_in_bounded_memory() {
+    const ELEMENTS: i32 = 1 << 30;
+    let nulls = || Arc::new(NullArray::new(ELEMENTS as usize));
+    let element = Arc::new(Field::new("element", DataType::Null, true));
+    let offsets = OffsetBuffer::new(vec![0, 0, ELEMENTS].into());
+    let list = ListArray::new(element.clone(), offsets, nulls(), None);
+    let fixed = FixedSizeListArray::new(element, ELEMENTS / 2, nulls(), None);
+    let nested = StructArray::from(vec![(
+        Arc::new(Field::new("in", list.data_type().clone(), true)),
+        Arc::new(list.clone()) as ArrayRef,
+    )]);
+    let lists: [(ArrayRef, usize); 3] = [(Arc::new(list), 1), (Arc::new(fixed), 0), (Arc::new(nested), 1)];
+    for (lists, row) in lists {
+        let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let batch = RecordBatch::try_from_iter([("id", ids), ("list", lists)]).unwrap();
+        let error = encoded(&batch, "id").unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_limit() && text.starts_with(&format!("row {row}: column \"list\": ")), "{text}");
+    }
+}
+
+#[test]
+fn the_limit_of_a_record_is_exact() {
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(100)]));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("t", texts)]).unwrap();
+    let len = encoded(&batch, "id").unwrap()[0].len();
+    for (max_bytes, is_refused) in [(len, false), (len - 1, true)] {
+        let encoder = RecordEncoder::new(batch.schema(), "id").unwrap();
+        let outcome =
+            encoder.max_record_bytes(max_bytes).encode(&batch, |_, _| Ok::<(), ConversionError>(()));
+        assert_eq!(outcome.is_err_and(|error| error.is_limit()), is_refused, "{max_bytes}");
+    }
 }
