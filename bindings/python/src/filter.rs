@@ -80,6 +80,14 @@ impl PyFilter {
         Self::checked(self.0.clone().or(filter_of(other)?))
     }
 
+    fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::checked(filter_of(other)?.and(self.0.clone()))
+    }
+
+    fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::checked(filter_of(other)?.or(self.0.clone()))
+    }
+
     fn __invert__(&self) -> PyResult<Self> {
         Self::checked(Filter::not(self.0.clone()))
     }

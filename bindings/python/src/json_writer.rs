@@ -6,7 +6,9 @@ use bolide::RecordKind;
 use bolide::limits::MAX_JSON_DEPTH;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
+};
 
 use crate::errors;
 
@@ -42,7 +44,7 @@ impl Refusal {
     }
 }
 
-/// Calls `then` with the bytes of a record: a `dict`, or bytes or text as they are. The engine validates them.
+/// Calls `then` with the bytes of a record: a mapping, or bytes or text as they are. The engine validates them.
 #[inline]
 pub(crate) fn with_record<T>(
     record: &Bound<'_, PyAny>,
@@ -58,13 +60,14 @@ pub(crate) fn with_record<T>(
     if let Ok(bytes) = record.cast::<PyByteArray>() {
         return then(&bytes.to_vec());
     }
-    match record.cast::<PyDict>() {
-        Ok(dict) if kind == RecordKind::Json => {
+    let dict = if kind == RecordKind::Json { dict_of(record)? } else { None };
+    match dict {
+        Some(dict) => {
             let mut text = Vec::with_capacity(256);
-            write_dict(dict, &mut text, 1).map_err(Refusal::into_exception)?;
+            write_dict(&dict, &mut text, 1).map_err(Refusal::into_exception)?;
             then(&text)
         }
-        _ => {
+        None => {
             let expected =
                 if kind == RecordKind::Json { "a dict, or bytes or str of JSON" } else { "bytes or str" };
             Err(PyTypeError::new_err(format!(
@@ -73,6 +76,19 @@ pub(crate) fn with_record<T>(
             )))
         }
     }
+}
+
+/// A mapping as a `dict`; `None` for any other object.
+fn dict_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    if let Ok(dict) = object.cast::<PyDict>() {
+        return Ok(Some(dict.clone()));
+    }
+    if object.cast::<PyMapping>().is_err() {
+        return Ok(None);
+    }
+    let dict = PyDict::new(object.py());
+    dict.call_method1("update", (object,))?;
+    Ok(Some(dict))
 }
 
 fn write_dict(dict: &Bound<'_, PyDict>, out: &mut Vec<u8>, depth: usize) -> Result<(), Refusal> {
@@ -140,7 +156,11 @@ fn write_value(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Res
     if let Ok(tuple) = value.cast::<PyTuple>() {
         return write_elements(tuple.iter(), out, depth + 1);
     }
-    Err(Refusal::of_type(value))
+    match dict_of(value) {
+        Ok(Some(dict)) => write_dict(&dict, out, depth + 1),
+        Ok(None) => Err(Refusal::of_type(value)),
+        Err(error) => Err(Refusal::of_value(format!("the mapping failed: {error}"))),
+    }
 }
 
 fn write_elements<'py>(

@@ -16,6 +16,9 @@
 //! An engine object is in a slot with a lock of its own, so that closing the database can take it. No thread requests the lock
 //! of the interpreter while it holds one of these for itself, and no thread waits for one of these while it holds the
 //! lock of the interpreter: so they cannot wait for each other.
+//!
+//! A callback or a signal handler may run while its thread uses an object. To close it there would wait for the own thread:
+//! [`session`] notes the uses of each thread, and refuses it.
 
 #![forbid(unsafe_code)]
 

@@ -123,6 +123,15 @@ def test_other_conditions(orders: bolide.Collection) -> None:
 
 
 def test_invalid_queries(orders: bolide.Collection) -> None:
+    # The text of a filter on the left.
+    total = bolide.ge("total", 10)
+    assert str('state = "open"' & total) == 'state = "open" and total >= 10'
+    assert str('state = "open"' | total) == 'state = "open" or total >= 10'
+    for join in (lambda: 1 & total, lambda: None | total, lambda: total & 1):
+        with pytest.raises(TypeError):
+            join()
+    with pytest.raises(bolide.InvalidInput):
+        "state =" & total
     with pytest.raises(TypeError, match="no truth value"):
         bolide.eq("a", 1) and bolide.eq("b", 2)
     with pytest.raises(TypeError, match="no hash"):

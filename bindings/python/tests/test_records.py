@@ -3,6 +3,9 @@
 import json
 import math
 import random
+from collections import ChainMap
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -102,6 +105,33 @@ def test_what_has_no_form_in_json_is_refused(
                 put()
             assert part in str(caught.value)
     assert "k" not in orders
+
+
+class Failing(Mapping):
+    def __getitem__(self, name: str) -> object:
+        raise LookupError("no value of " + name)
+
+    def __iter__(self):
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_every_mapping_is_a_record(db: bolide.Db, orders: bolide.Collection) -> None:
+    part = MappingProxyType({"b": [MappingProxyType({}), ChainMap({"c": 1}, {"c": 2, "d": None})]})
+    for record in (MappingProxyType({"a": part}), ChainMap({}, {"a": part})):
+        orders["m"] = record
+        assert orders["m"] == {"a": {"b": [{}, {"c": 1, "d": None}]}}
+        with db.transaction() as tx:
+            tx.put(orders, "n", record)
+        assert orders["n"] == orders["m"]
+    with pytest.raises(LookupError, match="no value of a"):
+        orders["m"] = Failing()
+    with pytest.raises(bolide.InvalidInput, match=r"record\['x'\]\[0\]: the mapping failed: .*no value of a"):
+        orders["m"] = {"x": [Failing()]}
+    with pytest.raises(TypeError, match="bytes or str"):
+        db.create_collection("b", records="bytes").put("k", part)
 
 
 def test_depth_is_limited_in_both_directions(orders: bolide.Collection) -> None:
