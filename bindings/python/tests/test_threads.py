@@ -136,7 +136,7 @@ def test_closing_waits_for_objects_that_are_dropped(path: Path, short_switches: 
         db = bolide.open(path)
         c = db.create_collection("c", indexes=["g"], exist_ok=True)
         c.put_many((n, {"g": 1}) for n in range(300))
-        started = threading.Barrier(7)
+        started = threading.Barrier(8)
 
         def use() -> None:
             started.wait()
@@ -149,6 +149,15 @@ def test_closing_waits_for_objects_that_are_dropped(path: Path, short_switches: 
                     with db.snapshot() as snap:
                         c.get(1, at=snap)
                     db.transaction().rollback()
+            except bolide.Closed:
+                pass
+
+        def commit() -> None:
+            started.wait()
+            try:
+                while True:
+                    with db.transaction(sync="always") as tx:
+                        tx.put(c, 1, {"g": 1})
             except bolide.Closed:
                 pass
 
@@ -170,7 +179,7 @@ def test_closing_waits_for_objects_that_are_dropped(path: Path, short_switches: 
             # The second call has waited for the first.
             assert db.closed and not bolide.has_writer(path)
 
-        run_all([use] * 4 + [build] + [close] * 2)
+        run_all([use] * 4 + [commit, build] + [close] * 2)
 
 
 def test_an_iterator_that_another_thread_closes_ends(db: bolide.Db, short_switches: None) -> None:
