@@ -169,7 +169,7 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// The memory and disk space in use. May wait for a file operation.
     fn stats(&self) -> ExternalTreeStats;
 
-    /// The number of entries. Never waits for a file operation: the scheduler asks for it while it holds its lock.
+    /// The number of entries. Never waits for a file operation: the scheduler reads it while it holds its lock.
     fn entries(&self) -> u64 {
         self.stats().entries
     }
