@@ -41,10 +41,10 @@ use crate::write_batch::{BatchCheck, WriteBatch};
 const MAX_ATTEMPTS: usize = 8;
 /// Rounds of the validation ahead of one attempt.
 const MAX_ROUNDS: usize = 8;
-/// A rest of so many writes is left to the validation inside the commit.
-const SMALL_REST: u64 = 64;
+/// Maximum number of writes that are left to the validation inside the commit.
+const MAX_WRITES_LEFT: u64 = 64;
 
-/// The work of a validation under the lock of the log at the first attempt: about 1 ms if the records are in memory.
+/// The work of a validation under the lock of the log at the first attempt.
 const LOCKED_WORK: u64 = 20_000;
 /// The work of a recorded write.
 const WRITE_WORK: u64 = 1;
@@ -79,13 +79,13 @@ impl LockedWork {
         self.exhausted.store(work.0.is_exhausted(), Ordering::Relaxed);
     }
 
-    /// Whether the last validation needed more than the limit, which is then doubled.
-    fn grows(&self) -> bool {
-        let grows = self.exhausted.swap(false, Ordering::Relaxed);
-        if grows {
+    /// Doubles the limit if the last validation needed more, and returns whether it did.
+    fn double_if_exhausted(&self) -> bool {
+        let is_exhausted = self.exhausted.swap(false, Ordering::Relaxed);
+        if is_exhausted {
             self.limit.fetch_add(self.limit.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        grows
+        is_exhausted
     }
 }
 
@@ -179,7 +179,7 @@ impl Validation {
         for _ in 1..attempts {
             let again = batch.clone();
             let result = validation.attempt(batch, sync);
-            if !validation.locked.grows() {
+            if !validation.locked.double_if_exhausted() {
                 return result;
             }
             batch = again;
@@ -215,7 +215,7 @@ impl Validation {
             let now = self.handle.engine.read_view();
             self.validate(self.validated(), through, &now, &Work::unlimited())?;
             self.validated.store(through, Ordering::Relaxed);
-            enough = SMALL_REST;
+            enough = MAX_WRITES_LEFT;
         }
         Ok(())
     }

@@ -46,10 +46,10 @@ fn the_work_under_the_lock_is_bounded_and_done_ahead_instead() {
     assert!(error.message().contains("faster than they can be compared"), "{error}");
     assert_eq!(notes.get(b"own").unwrap(), None);
     // The next attempt has done that work before.
-    assert!(validation.locked.grows());
+    assert!(validation.locked.double_if_exhausted());
     validation.validate_ahead().unwrap();
     checked(&validation, &batch).unwrap();
-    assert!(!validation.locked.grows());
+    assert!(!validation.locked.double_if_exhausted());
     assert_eq!(notes.get(b"own").unwrap(), Some(record(0)));
 }
 
@@ -64,7 +64,7 @@ fn each_attempt_may_do_more() {
     (0..keys).for_each(|at| notes.put(&at.to_be_bytes(), &record(at)).unwrap());
     let mut attempts = 1;
     while checked(&validation, &batch).is_err() {
-        assert!(validation.locked.grows());
+        assert!(validation.locked.double_if_exhausted());
         attempts += 1;
     }
     assert_eq!(attempts, 4, "five times the work of the first attempt, and three doublings");
@@ -96,19 +96,19 @@ fn keys_alone_need_no_bound() {
     let (validation, batch) = parts(tx);
     (0..LOCKED_WORK as usize + 10).for_each(|at| notes.put(&at.to_be_bytes(), &record(at)).unwrap());
     checked(&validation, &batch).unwrap();
-    assert!(!validation.locked.grows());
+    assert!(!validation.locked.double_if_exhausted());
     // All of them are compared: the last one conflicts.
     notes.put(b"k", &record(1)).unwrap();
     let error = checked(&validation, &batch).unwrap_err();
     assert!(error.message().contains("key k"), "{error}");
-    assert!(!validation.locked.grows(), "it is no lack of work");
+    assert!(!validation.locked.double_if_exhausted(), "it is no lack of work");
 }
 
 /// Whether `validation` needs more work than it may do at its first attempt, and succeeds after a validation ahead.
 fn is_left_to_the_next_attempt(validation: &Arc<Validation>, batch: &WriteBatch) -> bool {
     let error = checked(validation, batch).unwrap_err();
     assert!(error.message().contains("faster than they can be compared"), "{error}");
-    let is_left = validation.locked.grows();
+    let is_left = validation.locked.double_if_exhausted();
     validation.validate_ahead().unwrap();
     checked(validation, batch).unwrap();
     is_left

@@ -35,6 +35,20 @@ impl PsTree {
         obsolescence: &dyn Obsolescence,
         oldest_in_use: SequenceNumber,
     ) -> Result<()> {
+        self.visit_keys(position, keys, |key, found| {
+            let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
+            self.sweep_key(writer, key, found, rewrite)
+        })
+    }
+
+    /// Calls `visit` with about the next `keys` keys after the key in `position`, and with their records, while the region is
+    /// pinned. Advances `position` to each of them; it is empty at the start and at the end of a round.
+    pub(super) fn visit_keys(
+        &self,
+        position: &mut Vec<u8>,
+        keys: usize,
+        mut visit: impl FnMut(&[u8], Place) -> Result<()>,
+    ) -> Result<()> {
         let _pin = self.region.pin();
         let mut batch = Vec::new();
         let mut visited = 0;
@@ -50,8 +64,7 @@ impl PsTree {
             for &found in &batch {
                 position.clear();
                 record::read_key(&self.region, found, position)?;
-                let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
-                self.sweep_key(writer, position, found, rewrite)?;
+                visit(position, found)?;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::PsTree;
 use super::obsolescence::Obsolescence;
 use super::pkey::content::KeyContent;
 use super::rewrite::Rewrite;
-use super::skey::{Direction, ScanStart, record};
+use super::skey::record;
 use super::widen::InlineRecord;
 use crate::validation::Verdict;
 
@@ -41,25 +41,7 @@ impl PsTree {
         keys: usize,
         through: SequenceNumber,
     ) -> Result<()> {
-        let _pin = self.region.pin();
-        let mut batch = Vec::new();
-        let mut visited = 0;
-        while visited < keys {
-            batch.clear();
-            let from = if position.is_empty() { ScanStart::First } else { ScanStart::After(position) };
-            self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
-            if batch.is_empty() {
-                position.clear();
-                return Ok(());
-            }
-            visited += batch.len();
-            for &found in &batch {
-                position.clear();
-                record::read_key(&self.region, found, position)?;
-                self.truncate_key(writer, position, found, through)?;
-            }
-        }
-        Ok(())
+        self.visit_keys(position, keys, |key, found| self.truncate_key(writer, key, found, through))
     }
 
     /// Removes the entries of a key at or below `through`.

@@ -28,7 +28,7 @@ impl BackgroundJob for SpillJob {
     }
 
     fn run(&self, store: &StoreInner) -> Result<()> {
-        // Decided anew: a checkpoint may have been installed since.
+        // A checkpoint may have been installed since the job was picked; then no spill may be due any more.
         let spilling = self.0.backend().due_spill(&self.0.state().version);
         spilling.map_or(Ok(()), |spilling| spill(store, &self.0, spilling))
     }
