@@ -60,8 +60,10 @@ impl OldestWrites {
         if self.is_truncated && self.writes.last_key_value().is_some_and(|(last, _)| *last < position) {
             return;
         }
-        self.bytes += key.len() + value.len();
-        self.writes.insert(position, (trailer, value.to_vec()));
+        // After a crash between a spill and the next checkpoint, memtable and sstable both have a write.
+        if self.writes.insert(position, (trailer, value.to_vec())).is_none() {
+            self.bytes += key.len() + value.len();
+        }
         while self.bytes > self.limit && self.writes.len() > 1 {
             let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
             self.bytes -= key.len() + value.len();
@@ -352,5 +354,21 @@ impl StoreInner {
             tree.state_guard().active.note_log(log.number(), 0);
             rotate(inner, &mut log, Rotate::Tree(tree.id))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::EntryKind;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_two_sources_have_is_counted_once() {
+        let mut oldest = OldestWrites::new(20);
+        for sequence in [1, 1, 1, 2, 2] {
+            oldest.add(b"key", Trailer::new(sequence, EntryKind::Put), b"value");
+        }
+        assert_eq!((oldest.bytes, oldest.is_truncated), (16, false));
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Refusal {
     calls: u64,
     /// Attempts that failed although the budget could grant `retry_bytes`.
     wrong_estimates: u32,
-    /// The present attempt is because of `retry_bytes`.
+    /// The last attempt is because of `retry_bytes`.
     is_by_bytes: bool,
 }
 
@@ -54,15 +54,16 @@ impl Refusal {
 
     /// Counts a call, while `grantable_bytes` can be granted. Returns whether it shall attempt the opening.
     pub(super) fn is_over(&mut self, grantable_bytes: u64) -> bool {
-        self.is_by_bytes = grantable_bytes >= self.retry_bytes;
         self.calls += 1;
-        if self.is_by_bytes {
-            return true;
-        }
-        let is_due = self.calls > self.retry_calls;
+        let is_by_bytes = grantable_bytes >= self.retry_bytes;
+        let is_due = is_by_bytes || self.calls > self.retry_calls;
         if is_due {
-            // Other calls do not wait for this attempt.
-            self.calls = 0;
+            // A call beside the attempt must not change its reason.
+            self.is_by_bytes = is_by_bytes;
+            if !is_by_bytes {
+                // Other calls do not wait for this attempt.
+                self.calls = 0;
+            }
         }
         is_due
     }
@@ -102,6 +103,15 @@ mod tests {
         }
         assert!(attempts < 16, "{attempts}");
         assert!((0..480).any(|step| refusal.is_over(NEEDED + (step << 16))), "at most a quarter more");
+    }
+
+    #[test]
+    fn a_call_beside_an_attempt_does_not_hide_its_wrong_estimate() {
+        let mut refusal = refused(1_000, 400, None);
+        assert!(refusal.is_over(1_000), "an attempt by bytes");
+        assert!(!refusal.is_over(900), "another call, while the attempt uses memory");
+        let mut later = refused(1_000, 900, Some(&refusal));
+        assert!(!later.is_over(1_124) && later.is_over(1_125), "an eighth more");
     }
 
     /// Blocks that were pinned are not any more: the estimate does not change.
