@@ -47,6 +47,20 @@ pub enum Technique {
     NewestKeys,
     /// Records found through index blocks are read by hundreds.
     ReadsByLocation,
+    /// A put without another writer commits without a queue and a batch.
+    SinglePuts,
+    /// The hash slot of a put's key is prefetched while its log record is written.
+    PutPrefetch,
+    /// Memory is advised to consist of large pages.
+    LargePages,
+    /// Large pages are touched ahead of the writer.
+    PagesAhead,
+    /// A sorted view is rebuilt from the previous one.
+    ViewRebuilds,
+    /// Sorted views are rebuilt for readers or in idle time.
+    DelayedViews,
+    /// The sstables of a flush are published with the views over them.
+    DeferredPublication,
 }
 
 /// The techniques that are off, a bit for each.
@@ -55,7 +69,7 @@ static OFF: AtomicU64 = AtomicU64::new(0);
 
 impl Technique {
     /// All techniques.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 25] = [
         Self::VersionJumps,
         Self::PointIndex,
         Self::MemtableScanPrefetch,
@@ -74,6 +88,13 @@ impl Technique {
         Self::PresenceWords,
         Self::NewestKeys,
         Self::ReadsByLocation,
+        Self::SinglePuts,
+        Self::PutPrefetch,
+        Self::LargePages,
+        Self::PagesAhead,
+        Self::ViewRebuilds,
+        Self::DelayedViews,
+        Self::DeferredPublication,
     ];
 
     /// Its name on the command line.
@@ -102,6 +123,13 @@ impl Technique {
             Self::PresenceWords => "presence-words",
             Self::NewestKeys => "newest-keys",
             Self::ReadsByLocation => "reads-by-location",
+            Self::SinglePuts => "single-puts",
+            Self::PutPrefetch => "put-prefetch",
+            Self::LargePages => "large-pages",
+            Self::PagesAhead => "pages-ahead",
+            Self::ViewRebuilds => "view-rebuilds",
+            Self::DelayedViews => "delayed-views",
+            Self::DeferredPublication => "deferred-publication",
         }
     }
 

@@ -50,6 +50,7 @@ impl Drop for PageMapping {
 mod system {
     use std::ptr::{NonNull, null_mut};
 
+    use bolide_base::technique::Technique;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
     use super::{LARGE_PAGE_BYTES, SMALL_PAGE_BYTES};
@@ -80,8 +81,12 @@ mod system {
                 munmap(base.add(bytes).cast(), LARGE_PAGE_BYTES - front).ok()?;
             }
         }
+        let advice = match Technique::LargePages.is_on() {
+            true => Advice::LinuxHugepage,
+            false => Advice::LinuxNoHugepage,
+        };
         // SAFETY: this function owns the mapping. The advice affects only the speed.
-        let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
+        let _ = unsafe { madvise(base.cast(), bytes, advice) };
         NonNull::new(base)
     }
 

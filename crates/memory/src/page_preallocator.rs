@@ -14,6 +14,8 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use bolide_base::technique::Technique;
+
 use crate::page_mapping::{LARGE_PAGE_BYTES, PageMapping};
 use crate::page_pool::PagePool;
 
@@ -61,7 +63,7 @@ impl LargePagePreallocator {
         // After a failure no page is allocated until the next signal.
         let mut has_failed = false;
         while !self.is_stopping.load(Ordering::Relaxed) {
-            let is_short = !has_failed && pool.is_short();
+            let is_short = !has_failed && pool.is_short() && Technique::PagesAhead.is_on();
             if !(is_short && pool.free.is_empty())
                 && let Some(requester) = pool.requests.pop_front()
             {

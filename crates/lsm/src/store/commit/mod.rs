@@ -40,6 +40,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use self::log::{Log, LogState};
@@ -137,7 +138,9 @@ impl Store {
     /// `LimitExceeded` for a key or a value over its limit; else as [`commit`](Self::commit).
     pub fn put(&self, tree: TreeId, key: &[u8], value: &[u8], sync: SyncMode) -> Result<SequenceNumber> {
         let pipeline = self.inner.pipeline();
-        if let Some(sequence) = pipeline.put_alone(tree, key, value, sync)? {
+        if Technique::SinglePuts.is_on()
+            && let Some(sequence) = pipeline.put_alone(tree, key, value, sync)?
+        {
             return Ok(sequence);
         }
         let mut batch = StoreBatch::with_capacity(key.len() + value.len() + 32);

@@ -4,6 +4,7 @@
 //! receives the parts of the record, and the memtable receives key and value. The bytes in the log are the same on both
 //! paths.
 
+use bolide_base::technique::Technique;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use super::log::LogState;
@@ -62,7 +63,9 @@ impl<E: CommitEnv> CommitPipeline<'_, E> {
             return Ok(None);
         }
         // Overlaps with the write of the log.
-        target.logged.memtable.prefetch_key(put.operation.key);
+        if Technique::PutPrefetch.is_on() {
+            target.logged.memtable.prefetch_key(put.operation.key);
+        }
         self.env.make_room(log, put.operation.payload_bytes())?;
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
