@@ -65,7 +65,7 @@ impl Store {
                 let number = inner.files.new_number();
                 (inner.files.new_identity(number), FileName::Region(number).path(dir))
             };
-            let root = copy.write(&external_files(inner, dir, &name))?;
+            let root = copy.write(&external_files(&inner.files, dir, &name))?;
             state.set_external_root(tree, root);
         }
         for number in state.tables() {

@@ -4,19 +4,23 @@ use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result};
 
-use super::jobs::work::WorkQueue;
+/// Threads that wait for work.
+pub(super) trait WaitingThreads: Send + Sync {
+    /// Wakes them: the handle was poisoned.
+    fn wake_all(&self);
+}
 
 /// The health of a handle. A handle that was poisoned rejects all further writes; reads go on.
 pub(super) struct Health {
     is_read_only: bool,
     poisoned: OnceLock<Error>,
-    /// Its waiting threads are woken when the handle is poisoned.
-    work: Arc<WorkQueue>,
+    /// Woken when the handle is poisoned.
+    waiting: Arc<dyn WaitingThreads>,
 }
 
 impl Health {
-    pub(super) fn new(is_read_only: bool, work: Arc<WorkQueue>) -> Self {
-        Self { is_read_only, poisoned: OnceLock::new(), work }
+    pub(super) fn new(is_read_only: bool, waiting: Arc<dyn WaitingThreads>) -> Self {
+        Self { is_read_only, poisoned: OnceLock::new(), waiting }
     }
 
     /// Fails if writes are not allowed.
@@ -40,7 +44,7 @@ impl Health {
     pub(super) fn poison(&self, cause: &Error) {
         let message = format!("an earlier write failed, so this handle refuses to write: {cause}");
         let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, message));
-        self.work.wake();
+        self.waiting.wake_all();
     }
 
     /// Runs `write`, which writes to the log or the manifest. A panic poisons the handle: the log may have records whose

@@ -143,23 +143,6 @@ pub(crate) struct StoreInner {
 }
 
 impl StoreInner {
-    /// Wakes the worker threads: there may be work.
-    fn wake_workers(&self) {
-        self.memtables.update();
-        self.pressure.update(&self.trees, self.memtables.is_exceeded());
-        self.work.wake();
-    }
-
-    /// True once the store is closing: long work should end early.
-    fn is_stopping(&self) -> bool {
-        self.work.lock().stopping || self.health.is_poisoned()
-    }
-
-    /// True if `tree` was dropped or the store is closing: work on it should end.
-    fn is_abandoned(&self, tree: &Tree) -> bool {
-        tree.dropped.load(Ordering::Acquire) || self.is_stopping()
-    }
-
     /// Records the drop of a tree under a sequence number of its own, if transactions are open.
     fn record_drop(&self, log: &mut LogState, tree: TreeId) -> Result<()> {
         if !self.recent.is_needed() {

@@ -227,7 +227,7 @@ impl Store {
         };
         // A guard in the expression below would live until its end.
         let old_log_segments = inner.log.finished.lock().len();
-        let cut_tails = cut_tails(inner);
+        let cut_tails = cut_tails(&inner.files, &inner.log);
         StoreStats {
             trees: inner.trees.load().values().map(|tree| tree.stats()).collect(),
             writes: inner.counters.read(),

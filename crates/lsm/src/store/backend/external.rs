@@ -31,6 +31,7 @@ use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
 use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
+use crate::store::jobs::environment::{CheckpointEnvironment, GarbageEnvironment, InstallEnvironment};
 use crate::store::jobs::install::install;
 use crate::store::jobs::obsolete_files::{log_floor_without, remove_obsolete_files};
 use crate::store::read::read_view::ReadView;
@@ -114,7 +115,7 @@ fn hand_over(
 
 /// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
 pub(in crate::store) fn flush_external(
-    store: &StoreInner,
+    env: CheckpointEnvironment<'_>,
     tree: &Arc<Tree>,
     external_tree: &Arc<dyn ExternalTree>,
 ) -> Result<()> {
@@ -123,17 +124,20 @@ pub(in crate::store) fn flush_external(
     if flushed.is_empty() {
         return Ok(());
     }
-    store.health.check()?;
-    external_tree.collect_garbage(&|| store.snapshots.oldest())?;
-    checkpoint_external(store, tree, external_tree, &flushed)
+    env.install.health.check()?;
+    external_tree.collect_garbage(&|| env.install.snapshots.oldest())?;
+    checkpoint_external(env, tree, external_tree, &flushed)
 }
 
 /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
-pub(in crate::store) fn collect_external_garbage(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+pub(in crate::store) fn collect_external_garbage(
+    env: GarbageEnvironment<'_>,
+    tree: &Arc<Tree>,
+) -> Result<()> {
     let Some(external_tree) = tree.backend().external() else { return Ok(()) };
-    store.health.check()?;
-    let may_continue = || !store.is_stopping() && tree.flushes_due(&store.options) == 0;
-    match external_tree.collect_garbage_when_idle(&|| store.snapshots.oldest(), &may_continue) {
+    env.stop.health.check()?;
+    let may_continue = || !env.stop.is_stopping() && tree.flushes_due(env.options) == 0;
+    match external_tree.collect_garbage_when_idle(&|| env.snapshots.oldest(), &may_continue) {
         // Not urgent: the next checkpoint tries again.
         Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
         collected => collected,
@@ -143,43 +147,44 @@ pub(in crate::store) fn collect_external_garbage(store: &StoreInner, tree: &Arc<
 /// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
 /// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
 /// full disk.
-pub(in crate::store) fn checkpoint_before_close(store: &StoreInner) -> Result<()> {
+pub(in crate::store) fn checkpoint_before_close(env: CheckpointEnvironment<'_>) -> Result<()> {
+    let InstallEnvironment { files, health, log, .. } = env.install;
     let mut result = Ok(());
-    let trees: Vec<_> = store.trees.load().values().cloned().collect();
+    let trees: Vec<_> = env.trees.load().values().cloned().collect();
     for tree in trees {
         let Some(external_tree) = tree.backend().external() else { continue };
         let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
         let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
-        if has_changed && external_tree.is_closing_checkpoint_due() && store.health.check().is_ok() {
-            match checkpoint_external(store, &tree, external_tree, &memtables) {
+        if has_changed && external_tree.is_closing_checkpoint_due() && health.check().is_ok() {
+            match checkpoint_external(env, &tree, external_tree, &memtables) {
                 Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
                 checkpoint => result = result.and(checkpoint),
             }
         }
     }
-    remove_obsolete_files(&store.files, &store.health, &store.log);
+    remove_obsolete_files(files, health, log);
     result
 }
 
 /// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
 fn checkpoint_external(
-    store: &StoreInner,
+    env: CheckpointEnvironment<'_>,
     tree: &Arc<Tree>,
     external_tree: &Arc<dyn ExternalTree>,
     flushed: &[Arc<LoggedMemtable>],
 ) -> Result<()> {
     let mut checkpoint = {
         // No write is applied meanwhile, so the state is that of one sequence number.
-        let log = store.log.lock();
+        let log = env.install.log.lock();
         external_tree.checkpoint(log.applied)?
     };
     let created = Mutex::new(Vec::new());
-    let name = || new_external_file(&store.files, &created);
-    let files = external_files(store, &store.options.dir, &name);
+    let name = || new_external_file(env.install.files, &created);
+    let files = external_files(env.install.files, env.dir, &name);
     let root = checkpoint.write(&files);
     let written = checkpoint.written_bytes();
     let installed =
-        root.and_then(|root| install_checkpoint(store, tree, &**external_tree, flushed, root, written));
+        root.and_then(|root| install_checkpoint(env, tree, &**external_tree, flushed, root, written));
     match installed {
         Ok(()) => {
             tree.written_bytes.fetch_add(written, Ordering::Relaxed);
@@ -188,8 +193,8 @@ fn checkpoint_external(
         }
         Err(error) => {
             let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-            if not_written.contains(&error.kind()) || store.health.check().is_ok() {
-                created.lock().drain(..).for_each(|name| store.files.discard(name));
+            if not_written.contains(&error.kind()) || env.install.health.check().is_ok() {
+                created.lock().drain(..).for_each(|name| env.install.files.discard(name));
             }
             Err(error)
         }
@@ -197,11 +202,11 @@ fn checkpoint_external(
 }
 
 pub(in crate::store) fn external_files<'s>(
-    store: &'s StoreInner,
+    files: &'s StoreFiles,
     dir: &'s Path,
     name: &'s dyn Fn() -> (FileIdentity, PathBuf),
 ) -> ExternalFiles<'s> {
-    ExternalFiles { vfs: &store.files.vfs, dir, name }
+    ExternalFiles { vfs: &files.vfs, dir, name }
 }
 
 fn new_external_file(files: &StoreFiles, created: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
@@ -213,7 +218,7 @@ fn new_external_file(files: &StoreFiles, created: &Mutex<Vec<FileName>>) -> (Fil
 
 /// Names the root of a checkpoint in the manifest.
 fn install_checkpoint(
-    store: &StoreInner,
+    env: CheckpointEnvironment<'_>,
     tree: &Arc<Tree>,
     external_tree: &dyn ExternalTree,
     flushed: &[Arc<LoggedMemtable>],
@@ -221,7 +226,7 @@ fn install_checkpoint(
     written: u64,
 ) -> Result<()> {
     // The checkpoint contains all writes applied before it: they must be in the log too.
-    store.log.sync(&store.health)?;
+    env.install.log.sync(env.install.health)?;
     let mut edit = VersionEdit::new();
     edit.set_external_root(tree.id, root);
     edit.note_written(tree.id, written);
@@ -231,8 +236,8 @@ fn install_checkpoint(
     }
     let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
     edit.set_tree_log_floor(tree.id, last_log + 1);
-    edit.set_wal_floor(log_floor_without(&store.log, &store.trees, tree, flushed));
-    install(store, tree, edit, flushed)
+    edit.set_wal_floor(log_floor_without(env.install.log, env.trees, tree, flushed));
+    install(env.install, tree, edit, flushed)
 }
 
 impl Store {
@@ -276,7 +281,7 @@ impl Store {
             }
             edit.set_external_root(tree.id, ExternalRoot::default());
             edit.set_descriptor(tree.id, descriptor.to_vec());
-            install(inner, &tree, edit, &[])?;
+            install(inner.install_environment(), &tree, edit, &[])?;
             *tree.descriptor.write() = descriptor.into();
             Ok(())
         })

@@ -78,7 +78,7 @@ fn try_rotate(store: &StoreInner, log: &mut LogState, which: Rotate) -> Result<(
     }
     log.targets.clear();
     store.active_bytes.set(store.trees.active_bytes());
-    store.wake_workers();
+    store.backlog().changed();
     Ok(())
 }
 

@@ -2,32 +2,72 @@
 
 use std::sync::Arc;
 
-use bolide_base::Result;
+use bolide_base::{Result, TreeId};
 
+use crate::options::StoreOptions;
 use crate::store::StoreInner;
-use crate::store::commit::log::Rotate;
+use crate::store::backend::deferred::Deferral;
+use crate::store::commit::log::{Log, LogState, Rotate};
 use crate::store::commit::segments::rotate;
-use crate::store::jobs::job::{BackgroundJob, JobReport};
+use crate::store::jobs::job::{BackgroundJob, JobReport, PickedJob};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 
 /// The trees whose external trees one job opens at most.
 const MAX_TREES: usize = 64;
 
-/// The openings of the external trees of trees, one after the other.
-struct AttachJob(Vec<Arc<Tree>>);
+/// What the opening of a deferred external tree uses of a store: it excludes commits, and may start a log segment.
+pub(in crate::store) trait AttachEnvironment {
+    fn options(&self) -> &StoreOptions;
 
-impl BackgroundJob for AttachJob {
-    fn begin(&self, work: &mut WorkState) {
-        work.flushing.extend(self.0.iter().map(|tree| tree.id));
+    fn log(&self) -> &Log;
+
+    /// As [`Deferral::attach`].
+    fn attach(&self, deferral: &Deferral) -> Result<()>;
+
+    /// Starts a new log segment, with a new memtable of `tree`.
+    ///
+    /// # Errors
+    /// Those of the log and the manifest.
+    fn rotate(&self, log: &mut LogState, tree: TreeId) -> Result<()>;
+}
+
+impl AttachEnvironment for StoreInner {
+    fn options(&self) -> &StoreOptions {
+        &self.options
     }
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
-        self.0.iter().try_for_each(|tree| attach(store, tree))
+    fn log(&self) -> &Log {
+        &self.log
+    }
+
+    fn attach(&self, deferral: &Deferral) -> Result<()> {
+        deferral.attach(self)
+    }
+
+    fn rotate(&self, log: &mut LogState, tree: TreeId) -> Result<()> {
+        rotate(self, log, Rotate::Tree(tree))
+    }
+}
+
+/// The openings of the external trees of trees, one after the other.
+struct AttachJob<'s> {
+    env: &'s dyn AttachEnvironment,
+    trees: Vec<Arc<Tree>>,
+}
+
+impl BackgroundJob for AttachJob<'_> {
+    fn begin(&self, work: &mut WorkState) {
+        work.flushing.extend(self.trees.iter().map(|tree| tree.id));
+    }
+
+    fn run(&self) -> Result<()> {
+        self.trees.iter().try_for_each(|tree| attach(self.env, tree))
     }
 
     fn end(&self, work: &mut WorkState) {
-        self.0.iter().for_each(|tree| _ = work.flushing.remove(&tree.id));
+        self.trees.iter().for_each(|tree| _ = work.flushing.remove(&tree.id));
     }
 
     fn report(&self) -> JobReport {
@@ -35,35 +75,36 @@ impl BackgroundJob for AttachJob {
     }
 }
 
-fn attach(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+fn attach(env: &dyn AttachEnvironment, tree: &Arc<Tree>) -> Result<()> {
     let Some(deferral) = tree.deferral.get() else { return Ok(()) };
     // After a failure the tree is flushed to sstables; the next read of the external tree gets the error.
-    if deferral.attach(store).is_err() {
+    if env.attach(deferral).is_err() {
         return Ok(());
     }
     // A checkpoint, as by the flush of a tree with an external tree. A new segment only if the present one has its writes.
-    let mut log = store.log.lock();
+    let mut log = env.log().lock();
     let active = tree.state_guard().active.clone();
     if !log.is_open() || active.first_log().is_none() {
         return Ok(());
     }
     if active.last_log() >= log.number() {
-        return rotate(store, &mut log, Rotate::Tree(tree.id));
+        return env.rotate(&mut log, tree.id);
     }
-    tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
+    tree.replace_state(|state| state.rotated(env.options().memtable_bytes));
     log.targets.clear();
     Ok(())
 }
 
 /// Picks trees that are due for a flush and have deferred external trees.
-pub(in crate::store) fn pick_attachment(
-    store: &StoreInner,
+pub(in crate::store) fn pick_attachment<'s>(
+    env: &'s dyn AttachEnvironment,
+    trees: &TreeDirectory,
     work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
-    let trees = store.trees.load();
+) -> PickedJob<'s> {
+    let trees = trees.load();
     let is_due = |tree: &&Arc<Tree>| {
-        tree.attaches_at_flush() && !work.flushing.contains(&tree.id) && tree.flushes_due(&store.options) > 0
+        tree.attaches_at_flush() && !work.flushing.contains(&tree.id) && tree.flushes_due(env.options()) > 0
     };
     let due: Vec<_> = trees.values().filter(is_due).take(MAX_TREES).cloned().collect();
-    (!due.is_empty()).then(|| Box::new(AttachJob(due)) as Box<dyn BackgroundJob>)
+    (!due.is_empty()).then(|| Box::new(AttachJob { env, trees: due }) as Box<dyn BackgroundJob + 's>)
 }

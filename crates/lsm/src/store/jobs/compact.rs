@@ -15,31 +15,33 @@ use crate::compaction::{
 };
 use crate::cursor::{ComponentCursor, InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
-use crate::store::StoreInner;
+use crate::store::jobs::environment::{MergeEnvironment, TableEnvironment};
 use crate::store::jobs::install::{install_outputs, install_placed};
-use crate::store::jobs::job::BackgroundJob;
+use crate::store::jobs::job::{BackgroundJob, PickedJob};
 use crate::store::jobs::sorted_view::refresh_views;
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
 /// Number of entries between two checks whether the work was abandoned.
 const CHECK_INTERVAL: u64 = 1024;
 
 /// A compaction by a plan.
-struct CompactJob {
+struct CompactJob<'s> {
+    env: TableEnvironment<'s>,
     tree: Arc<Tree>,
     plan: CompactionPlan,
 }
 
-impl BackgroundJob for CompactJob {
+impl BackgroundJob for CompactJob<'_> {
     fn begin(&self, work: &mut WorkState) {
         work.begin_compaction(self.tree.id, &self.plan);
     }
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
-        compact_tree(store, &self.tree, &self.plan)
+    fn run(&self) -> Result<()> {
+        compact_tree(&self.env, &self.tree, &self.plan)
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -52,13 +54,14 @@ impl BackgroundJob for CompactJob {
 }
 
 /// The most urgent compaction of all trees.
-pub(in crate::store) fn pick_compaction(
-    store: &StoreInner,
+pub(in crate::store) fn pick_compaction<'s>(
+    env: TableEnvironment<'s>,
+    trees: &TreeDirectory,
     work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
+) -> PickedJob<'s> {
     let none = BTreeSet::new();
-    let trees = store.trees.load();
-    let mut best: Option<CompactJob> = None;
+    let trees = trees.load();
+    let mut best: Option<CompactJob<'s>> = None;
     let is_free = |tree: &&Arc<Tree>| {
         !work.reserved.contains(&tree.id)
             && !work.flushing_partitions.contains(&tree.id)
@@ -71,41 +74,41 @@ pub(in crate::store) fn pick_compaction(
         }
         let shape = VersionShape::of(&state.version);
         let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
-        let policy = tree.compaction_policy(store.options.partition_tables);
+        let policy = tree.compaction_policy(env.merge.options.partition_tables);
         if let Some(plan) = policy.pick(&shape, busy)
             && best.as_ref().is_none_or(|best| plan.score > best.plan.score)
         {
-            best = Some(CompactJob { tree: tree.clone(), plan });
+            best = Some(CompactJob { env, tree: tree.clone(), plan });
         }
     }
-    best.map(|job| Box::new(job) as Box<dyn BackgroundJob>)
+    best.map(|job| Box::new(job) as Box<dyn BackgroundJob + 's>)
 }
 
 /// Executes `plan`.
 pub(in crate::store) fn compact_tree(
-    store: &StoreInner,
+    env: &TableEnvironment<'_>,
     tree: &Arc<Tree>,
     plan: &CompactionPlan,
 ) -> Result<()> {
-    store.health.check()?;
+    env.install.health.check()?;
     let mut edit = VersionEdit::new();
     for input in &plan.inputs {
         edit.remove_table(tree.id, input.file_number);
     }
     if plan.is_trivial_move {
         let metas = input_metas(tree, plan)?;
-        install_placed(store, tree, edit, &|version, edit| {
+        install_placed(env.install, tree, edit, &|version, edit| {
             place_outputs(version, plan, &metas, edit);
         })?;
-        store.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
-        return refresh_views(store, tree);
+        env.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
+        return refresh_views(env.views(), tree);
     }
-    let merged = merge_inputs(store, tree, plan)?;
+    let merged = merge_inputs(env.merge, tree, plan)?;
     let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
     let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
     edit.note_written(tree.id, bytes_written);
-    install_outputs(&store.files, &store.health, &store.log, &written, || {
-        install_placed(store, tree, edit, &|version, edit| {
+    install_outputs(env.install, &written, || {
+        install_placed(env.install, tree, edit, &|version, edit| {
             place_outputs(version, plan, &merged.tables, edit);
         })
     })?;
@@ -113,8 +116,8 @@ pub(in crate::store) fn compact_tree(
         drops.installed();
     }
     tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
-    store.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
-    refresh_views(store, tree)
+    env.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
+    refresh_views(env.views(), tree)
 }
 
 fn input_metas(tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {
@@ -126,9 +129,9 @@ fn input_metas(tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>
     plan.input_files().map(|number| Ok(table(number)?.meta().clone())).collect()
 }
 
-fn merge_inputs(store: &StoreInner, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<MergeOutput> {
+fn merge_inputs(env: MergeEnvironment<'_>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<MergeOutput> {
     // In this order, no range tombstone at or below the first number in use is missing.
-    let in_use = store.snapshots.in_use();
+    let in_use = env.snapshots.in_use();
     let state = tree.state();
     let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
     let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
@@ -145,25 +148,19 @@ fn merge_inputs(store: &StoreInner, tree: &Arc<Tree>, plan: &CompactionPlan) -> 
         OutputSplit::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
         OutputSplit::At(boundaries) => boundaries.clone(),
     };
-    let output = TableOutput::new(
-        &store.files,
-        &store.options,
-        tree,
-        plan.target_file_bytes,
-        retention.filtered_through(),
-    );
+    let output =
+        TableOutput::new(env.files, env.options, tree, plan.target_file_bytes, retention.filtered_through());
     cursor.seek_to_first()?;
     let merge = MergeParameters { end: None, retention, filter, oldest };
     let (FinishedOutput { tables, drops }, dropped) =
-        merge_entries(store, tree, cursor, merge, output.split_at(split_keys))?;
+        merge_entries(&|| env.stop.is_abandoned(tree), cursor, merge, output.split_at(split_keys))?;
     Ok(MergeOutput { tables, drops, bytes_read, dropped })
 }
 
-/// Merges the entries from the position of `cursor` up to the end into `output`. Also returns the number of dropped
-/// entries.
+/// Merges the entries from the position of `cursor` up to the end into `output`, unless the work `is_abandoned`. Also
+/// returns the number of dropped entries.
 pub(in crate::store) fn merge_entries(
-    store: &StoreInner,
-    tree: &Arc<Tree>,
+    is_abandoned: &dyn Fn() -> bool,
     mut cursor: MergingCursor<ComponentCursor>,
     merge: MergeParameters<'_>,
     output: TableOutput<'_>,
@@ -172,7 +169,7 @@ pub(in crate::store) fn merge_entries(
     let mut output = FilteredOutput::new(output, filter, oldest);
     let mut entries = 0_u64;
     while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
-        if entries.is_multiple_of(CHECK_INTERVAL) && store.is_abandoned(tree) {
+        if entries.is_multiple_of(CHECK_INTERVAL) && is_abandoned() {
             return Err(Error::new(ErrorKind::Closed, "the compaction was abandoned"));
         }
         entries += 1;

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bolide_base::Result;
+use bolide_base::technique::Technique;
 
-use crate::store::StoreInner;
+use crate::store::jobs::environment::FlushEnvironment;
 use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
 use crate::store::jobs::sorted_view::{can_defer_views, rebuild_views_locked, refresh_views};
 use crate::store::read::newest_reads::update_rows;
@@ -35,28 +36,31 @@ use crate::store::tree::Tree;
 /// # Errors
 /// As [`rebuild_views`](rebuild_views); the flush is published nevertheless.
 pub(in crate::store) fn publish_flush(
-    store: &StoreInner,
+    env: &FlushEnvironment<'_>,
     tree: &Arc<Tree>,
     flushed: FlushedMemtables<'_>,
 ) -> Result<()> {
-    let next = next_state(tree, &store.files.versions.lock(), Some(flushed), &tree.state_guard());
-    let can_defer = can_defer_views(&store.options, tree, &next) || writers_need_room(&store.options, tree);
+    let (options, install) = (env.tables.merge.options, env.tables.install);
+    let next = next_state(tree, &install.files.versions.lock(), Some(flushed), &tree.state_guard());
+    let can_defer = can_defer_views(options, tree, &next)
+        || writers_need_room(options, tree)
+        || !Technique::DeferredPublication.is_on();
     let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
-        let row_update = update_rows(&store.rows, tree, flushed.memtables);
-        publish_state(tree, &store.files.versions.lock(), Some(flushed), |next| next);
+        let row_update = update_rows(install.rows, tree, flushed.memtables);
+        publish_state(tree, &install.files.versions.lock(), Some(flushed), |next| next);
         drop(row_update);
         // Writers that wait for a free memtable may continue.
-        store.wake_workers();
-        return refresh_views(store, tree);
+        env.backlog.changed();
+        return refresh_views(env.tables.views(), tree);
     };
-    let rebuilt = rebuild_views_locked(store, tree, Some(flushed));
+    let rebuilt = rebuild_views_locked(env.tables.views(), tree, Some(flushed));
     drop(view_rebuild_lock);
-    store.wake_workers();
+    env.backlog.changed();
     // Work is left if another thread requested a rebuild, writers would have waited, or the rebuild failed.
     if rebuilt.is_err() {
-        store.work.lock().add_views_due([tree.id]);
+        env.tables.merge.stop.work.lock().add_views_due([tree.id]);
     } else if tree.rebuild_requested.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
-        return refresh_views(store, tree);
+        return refresh_views(env.tables.views(), tree);
     }
     rebuilt
 }

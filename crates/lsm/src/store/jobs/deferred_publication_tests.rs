@@ -14,11 +14,11 @@ use crate::layout::flush_plan::MAX_RETAINED_PERCENT;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
+use crate::store::jobs::clean_up;
 use crate::store::jobs::deferred_publication::publish_flush;
 use crate::store::jobs::install::{apply_placed, install};
 use crate::store::jobs::partition_flush::flush_into_partitions;
 use crate::store::jobs::sorted_view::rebuild_views;
-use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::{Store, StoreComponents};
 use crate::version::VersionEdit;
 
@@ -58,12 +58,12 @@ fn a_range_tombstone_is_removed_once() {
     drop(view);
     // A flush has written its edit when the work of other trees ends, twice.
     handle.publication_pending.store(true, Ordering::Release);
-    remove_spent_tombstones(&store.inner);
-    remove_spent_tombstones(&store.inner);
+    clean_up(&store.inner);
+    clean_up(&store.inner);
     store.inner.health.check().unwrap();
     assert_eq!(known(), 1);
     handle.publication_pending.store(false, Ordering::Release);
-    remove_spent_tombstones(&store.inner);
+    clean_up(&store.inner);
     store.inner.health.check().unwrap();
     assert_eq!(known(), 0);
 }
@@ -81,11 +81,13 @@ fn another_edit_does_not_publish_a_pending_flush() {
     for table in handle.state().version.tables() {
         edit.remove_table(tree, table.meta().number);
     }
-    apply_placed(inner, &mut inner.files.versions.lock(), &handle, edit, &|_, _| {}).unwrap();
+    apply_placed(inner.install_environment(), &mut inner.files.versions.lock(), &handle, edit, &|_, _| {})
+        .unwrap();
     handle.publication_pending.store(true, Ordering::Release);
-    install(inner, &handle, VersionEdit::new(), &[]).unwrap();
+    install(inner.install_environment(), &handle, VersionEdit::new(), &[]).unwrap();
     assert_eq!(tables(), 1);
-    publish_flush(inner, &handle, FlushedMemtables { memtables: &[], retained: None }).unwrap();
+    publish_flush(&inner.flush_environment(), &handle, FlushedMemtables { memtables: &[], retained: None })
+        .unwrap();
     assert_eq!(tables(), 0);
     assert!(!handle.publication_pending.load(Ordering::Acquire));
 }
@@ -104,7 +106,7 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
             write(&store, |batch| batch.put(tree, &[key, round], &[7; 30]).unwrap());
         }
         rotate(inner, &mut inner.log.lock(), Rotate::All).unwrap();
-        flush_into_partitions(inner, &handle, true).unwrap();
+        flush_into_partitions(&inner.flush_environment(), &handle, true).unwrap();
     }
     assert!(inner.files.versions.lock().views(tree).is_empty(), "no reader demands views");
     if has_pending_flush {
@@ -113,10 +115,10 @@ fn views_after_a_rebuild(has_pending_flush: bool) -> usize {
             edit.remove_table(tree, table.meta().number);
         }
         let mut versions = inner.files.versions.lock();
-        apply_placed(inner, &mut versions, &handle, edit, &|_, _| {}).unwrap();
+        apply_placed(inner.install_environment(), &mut versions, &handle, edit, &|_, _| {}).unwrap();
         handle.publication_pending.store(true, Ordering::Release);
     }
-    rebuild_views(inner, &handle).unwrap();
+    rebuild_views(inner.table_environment().views(), &handle).unwrap();
     inner.health.check().unwrap();
     inner.files.versions.lock().views(tree).len()
 }
@@ -154,4 +156,15 @@ fn retained_entries_stay_within_their_limit_under_overwrites_of_one_key() {
     }
     let limit = (memtable_bytes / 100 * MAX_RETAINED_PERCENT) as u64;
     assert!(store.stats().writes.aborts > 0 && max_retained <= limit, "{max_retained} bytes of {limit}");
+}
+
+#[test]
+fn a_cursor_over_recent_entries_demands_the_views() {
+    let (store, tree) = open(|_| {});
+    write(&store, |batch| batch.put(tree, b"a", b"a").unwrap());
+    store.flush().unwrap();
+    let handle = store.inner.trees.get(tree).unwrap();
+    handle.state().views.begin_rebuild();
+    store.read_view().tree(tree).unwrap().cursor_since(1).unwrap();
+    assert!(handle.state().views.are_demanded());
 }

@@ -12,11 +12,11 @@ use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::layout::FlushTarget;
 use crate::options::StoreOptions;
-use crate::store::StoreInner;
 use crate::store::backend::Backend;
 use crate::store::backend::external::flush_external;
+use crate::store::jobs::environment::{FlushEnvironment, MergeEnvironment, TableEnvironment};
 use crate::store::jobs::install::{install, install_outputs};
-use crate::store::jobs::job::BackgroundJob;
+use crate::store::jobs::job::{BackgroundJob, PickedJob};
 use crate::store::jobs::partition_flush::flush_into_partitions;
 use crate::store::jobs::retained::note_flushed;
 use crate::store::jobs::sorted_view::refresh_views;
@@ -39,13 +39,14 @@ struct TreeFlush {
 }
 
 /// Flushes of one tree, or of several with small memtables, one after the other.
-struct FlushJob {
+struct FlushJob<'s> {
+    env: FlushEnvironment<'s>,
     flushes: Vec<TreeFlush>,
     /// The flush that runs, or the first that failed.
     running: AtomicUsize,
 }
 
-impl BackgroundJob for FlushJob {
+impl BackgroundJob for FlushJob<'_> {
     fn begin(&self, work: &mut WorkState) {
         for TreeFlush { tree, target } in &self.flushes {
             work.flushing.insert(tree.id);
@@ -56,14 +57,14 @@ impl BackgroundJob for FlushJob {
     }
 
     /// A tree whose flush fails is due again; it does not keep the other trees from being flushed.
-    fn run(&self, store: &StoreInner) -> Result<()> {
+    fn run(&self) -> Result<()> {
         let mut failed = None;
         for (number, flush) in self.flushes.iter().enumerate() {
             if failed.is_none() {
                 self.running.store(number, Ordering::Relaxed);
             }
-            match flush.run(store) {
-                Err(error) if store.health.check().is_err() => return Err(error),
+            match flush.run(&self.env) {
+                Err(error) if self.env.tables.install.health.check().is_err() => return Err(error),
                 // The tree was dropped.
                 Err(error) if error.kind() == ErrorKind::Closed => {}
                 Err(error) => failed = failed.or(Some(error)),
@@ -96,13 +97,13 @@ impl TreeFlush {
             && memtables.sum::<usize>() <= MAX_SMALL_BYTES
     }
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
+    fn run(&self, env: &FlushEnvironment<'_>) -> Result<()> {
         let tree = &self.tree;
         let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
         let flushed = match (tree.backend(), self.target) {
-            (Backend::External(external_tree), _) => flush_external(store, tree, external_tree),
-            (Backend::Lsm, FlushTarget::Partitions) => flush_into_partitions(store, tree, flush_all),
-            (Backend::Lsm, FlushTarget::FirstLevel) => flush_to_first_level(store, tree),
+            (Backend::External(external_tree), _) => flush_external(env.checkpoints(), tree, external_tree),
+            (Backend::Lsm, FlushTarget::Partitions) => flush_into_partitions(env, tree, flush_all),
+            (Backend::Lsm, FlushTarget::FirstLevel) => flush_to_first_level(env, tree),
         };
         flushed.inspect_err(|_| {
             tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
@@ -113,27 +114,25 @@ impl TreeFlush {
 /// A flush of the tree whose full memtables need the oldest log segment, among those whose flush need not wait for
 /// a compaction. Not the tree with the most memtables: if writes to one tree are faster than its flushes, other
 /// trees would starve and the log would grow without bound. If it is small, the following small ones are flushed by the same job.
-pub(in crate::store) fn pick_flush(
-    store: &StoreInner,
-    work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
-    let trees = store.trees.load();
+pub(in crate::store) fn pick_flush<'s>(env: FlushEnvironment<'s>, work: &mut WorkState) -> PickedJob<'s> {
+    let options = env.tables.merge.options;
+    let trees = env.backlog.trees.load();
     let mut waiting: Vec<_> = trees
         .values()
         .filter(|tree| !work.flushing.contains(&tree.id) && !tree.attaches_at_flush())
-        .map(|tree| (tree.flushes_due(&store.options), tree))
+        .map(|tree| (tree.flushes_due(options), tree))
         .filter(|(count, _)| *count > 0)
         .collect();
     waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
     let mut due = waiting.into_iter().filter_map(|(count, tree)| {
-        let target = flush_target(&store.options, work, tree, count)?;
+        let target = flush_target(options, work, tree, count)?;
         Some(TreeFlush { tree: tree.clone(), target })
     });
     let mut flushes = vec![due.next()?];
     if flushes.iter().all(TreeFlush::is_small) {
         flushes.extend(due.take(MAX_TREES - 1).take_while(TreeFlush::is_small));
     }
-    Some(Box::new(FlushJob { flushes, running: AtomicUsize::new(0) }))
+    Some(Box::new(FlushJob { env, flushes, running: AtomicUsize::new(0) }))
 }
 
 /// The target of the next flush of `tree`. `None` while a flush into partitions should wait for a compaction that
@@ -161,19 +160,21 @@ fn flush_target(
 }
 
 /// Writes the full memtables of `tree`, an LSM tree, to an sstable of level 0 and installs it.
-pub(in crate::store) fn flush_to_first_level(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+pub(in crate::store) fn flush_to_first_level(env: &FlushEnvironment<'_>, tree: &Arc<Tree>) -> Result<()> {
     let state = tree.state();
     // In this order: the memtables of a tree that became external since the job was picked are the external tree's, and an
     // sstable without their entries would advance the floor of the log.
     if let Backend::External(external_tree) = tree.backend() {
-        return flush_external(store, tree, external_tree);
+        return flush_external(env.checkpoints(), tree, external_tree);
     }
     let flushed = state.immutables.clone();
     if flushed.is_empty() {
         return Ok(());
     }
-    store.health.check()?;
-    let FinishedOutput { tables, drops } = write_memtables(store, tree, &flushed)?;
+    let TableEnvironment { merge, install: installing, counters } = env.tables;
+    installing.health.check()?;
+    let is_replay = !installing.log.lock().is_open();
+    let FinishedOutput { tables, drops } = write_memtables(merge, tree, &flushed, is_replay)?;
     let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
     let mut edit = VersionEdit::new();
     let bytes = tables.iter().map(|table| table.file_bytes).sum();
@@ -182,25 +183,24 @@ pub(in crate::store) fn flush_to_first_level(store: &StoreInner, tree: &Arc<Tree
         edit.add_tables(tree.id, 0, run, tables);
     }
     edit.note_written(tree.id, bytes);
-    note_flushed(&store.log, &store.trees, tree, &flushed, None, &mut edit);
-    install_outputs(&store.files, &store.health, &store.log, &written, || {
-        install(store, tree, edit, &flushed)
-    })?;
+    note_flushed(installing.log, env.backlog.trees, tree, &flushed, None, &mut edit);
+    install_outputs(installing, &written, || install(installing, tree, edit, &flushed))?;
     if let Some(drops) = drops {
         drops.installed();
     }
-    store.counters.flushed(bytes);
+    counters.flushed(bytes);
     tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-    refresh_views(store, tree)
+    refresh_views(env.tables.views(), tree)
 }
 
 fn write_memtables(
-    store: &StoreInner,
+    env: MergeEnvironment<'_>,
     tree: &Arc<Tree>,
     flushed: &[Arc<LoggedMemtable>],
+    is_replay: bool,
 ) -> Result<FinishedOutput> {
     // In this order, no range tombstone at or below the first number in use is missing.
-    let in_use = store.snapshots.in_use();
+    let in_use = env.snapshots.in_use();
     let ranges = tree.state().merged_range_tombstones()?;
     let operator = tree.merge_operator.read().clone();
     let visibility = tree.flush_visibility(flushed, &in_use);
@@ -208,11 +208,10 @@ fn write_memtables(
     let mut cursor = MergingCursor::new(cursors);
     // Entries that the filter of the layer above drops are dropped by compactions only. During replay it is not
     // known yet whether the tree has a filter.
-    let is_replay = !store.log.lock().is_open();
     let is_filtered = is_replay || tree.filter.read().is_some() || operator.is_some();
     let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);
     let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
-    let mut output = TableOutput::new(&store.files, &store.options, tree, u64::MAX, filtered_through);
+    let mut output = TableOutput::new(env.files, env.options, tree, u64::MAX, filtered_through);
     cursor.seek_to_first()?;
     while cursor.valid() {
         retention.add(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;

@@ -88,7 +88,7 @@ fn a_flush_to_the_first_level_of_a_tree_that_became_external_is_its_checkpoint()
     store.set_external_tree(id, external_tree.clone()).unwrap();
     assert_eq!(external_tree.entries.load(Ordering::Relaxed), 1);
     assert!(!tree.state().immutables.is_empty(), "its checkpoint is due");
-    flush_to_first_level(&store.inner, &tree).unwrap();
+    flush_to_first_level(&store.inner.flush_environment(), &tree).unwrap();
     assert_eq!(external_tree.checkpoints.load(Ordering::Relaxed), 1);
     assert!(tree.state().immutables.is_empty());
 }

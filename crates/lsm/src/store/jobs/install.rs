@@ -6,11 +6,8 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result};
 
 use crate::file_name::FileName;
-use crate::store::StoreInner;
-use crate::store::commit::log::Log;
-use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
-use crate::store::health::Health;
+use crate::store::jobs::environment::InstallEnvironment;
 use crate::store::jobs::publication::{FlushedMemtables, publish_state};
 use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::Tree;
@@ -24,17 +21,15 @@ use crate::version::{Version, VersionEdit, VersionSet};
 /// that an index filter read). So the log is synced first: a power cut must not lose that write after the version
 /// is gone.
 pub(in crate::store) fn install_outputs(
-    files: &StoreFiles,
-    health: &Health,
-    log: &Log,
+    env: InstallEnvironment<'_>,
     written: &[u64],
     install: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    log.sync(health).and_then(|()| install()).inspect_err(|error| {
+    env.log.sync(env.health).and_then(|()| install()).inspect_err(|error| {
         let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
         if not_written.contains(&error.kind()) {
             for number in written {
-                files.discard(FileName::Table(*number));
+                env.files.discard(FileName::Table(*number));
             }
         }
     })
@@ -42,35 +37,35 @@ pub(in crate::store) fn install_outputs(
 
 /// Makes an edit durable and replaces the version of the tree, without the memtables in `flushed`.
 pub(in crate::store) fn install(
-    store: &StoreInner,
+    env: InstallEnvironment<'_>,
     tree: &Tree,
     edit: VersionEdit,
     flushed: &[Arc<LoggedMemtable>],
 ) -> Result<()> {
-    install_with(store, tree, edit, flushed, &|_, _| {})
+    install_with(env, tree, edit, flushed, &|_, _| {})
 }
 
 /// Makes an edit durable and replaces the version of the tree. `place` adds the operations that depend on the
 /// version to which the edit is applied.
 pub(in crate::store) fn install_placed(
-    store: &StoreInner,
+    env: InstallEnvironment<'_>,
     tree: &Tree,
     edit: VersionEdit,
     place: &dyn Fn(&Version, &mut VersionEdit),
 ) -> Result<()> {
-    install_with(store, tree, edit, &[], place)
+    install_with(env, tree, edit, &[], place)
 }
 
 fn install_with(
-    store: &StoreInner,
+    env: InstallEnvironment<'_>,
     tree: &Tree,
     edit: VersionEdit,
     flushed: &[Arc<LoggedMemtable>],
     place: &dyn Fn(&Version, &mut VersionEdit),
 ) -> Result<()> {
-    let _row_update = update_rows(&store.rows, tree, flushed);
-    let mut versions = store.files.versions.lock();
-    apply_placed(store, &mut versions, tree, edit, place)?;
+    let _row_update = update_rows(env.rows, tree, flushed);
+    let mut versions = env.files.versions.lock();
+    apply_placed(env, &mut versions, tree, edit, place)?;
     // A pending flush into partitions publishes its version itself, together with the removal of its memtables.
     if !tree.publication_pending.load(Ordering::Acquire) {
         publish_state(
@@ -86,7 +81,7 @@ fn install_with(
 /// Makes an edit durable; `place` adds the operations that depend on the version to which it is applied. Readers
 /// continue with the old state.
 pub(in crate::store) fn apply_placed(
-    store: &StoreInner,
+    env: InstallEnvironment<'_>,
     versions: &mut VersionSet,
     tree: &Tree,
     mut edit: VersionEdit,
@@ -95,6 +90,6 @@ pub(in crate::store) fn apply_placed(
     let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
     let before = versions.current(tree.id).ok_or_else(dropped)?;
     place(&before, &mut edit);
-    edit.set_last_sequence(store.snapshots.published());
-    apply_edit(versions, edit, &store.health, &store.reserve)
+    edit.set_last_sequence(env.snapshots.published());
+    apply_edit(versions, edit, env.health, env.reserve)
 }

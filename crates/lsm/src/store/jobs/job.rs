@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bolide_base::Result;
 
 use crate::store::StoreInner;
-use crate::store::jobs::work::{SharedTasks, WorkState};
+use crate::store::jobs::environment::MergeEnvironment;
+use crate::store::jobs::shared_tasks::{SharedTasks, TaskEnvironment};
+use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 
-/// A unit of background work. The scheduler knows no more about it.
+/// A unit of background work. It holds the parts of the store that it uses; the scheduler has no other access to it.
 pub(in crate::store) trait BackgroundJob {
     /// Records what the job uses. Called under the lock of the work, right after the job was picked.
     fn begin(&self, work: &mut WorkState);
@@ -17,7 +19,7 @@ pub(in crate::store) trait BackgroundJob {
     ///
     /// # Errors
     /// A failure that does not poison the handle is reported to a waiting caller, and the work is tried again.
-    fn run(&self, store: &StoreInner) -> Result<()>;
+    fn run(&self) -> Result<()>;
 
     /// Removes what [`begin`](Self::begin) recorded. Called under the lock of the work, also after a failure.
     fn end(&self, work: &mut WorkState);
@@ -45,17 +47,25 @@ pub(in crate::store) enum JobReport {
     Nothing,
 }
 
-/// Picks a job that is due; `None` if there is none.
-pub(in crate::store) type Picker = fn(&StoreInner, &mut WorkState) -> Option<Box<dyn BackgroundJob>>;
+/// A job that is due; `None` if there is none.
+pub(in crate::store) type PickedJob<'s> = Option<Box<dyn BackgroundJob + 's>>;
+
+/// Picks a job that is due, and gives it the parts of the store that it uses.
+pub(in crate::store) type Picker = for<'s> fn(&'s StoreInner, &mut WorkState) -> PickedJob<'s>;
 
 /// Help with the tasks of a job that another thread runs.
-struct AssistJob(Arc<dyn SharedTasks>);
+struct AssistJob<'s> {
+    env: MergeEnvironment<'s>,
+    tasks: Arc<dyn SharedTasks>,
+}
 
-impl BackgroundJob for AssistJob {
+impl BackgroundJob for AssistJob<'_> {
     fn begin(&self, _work: &mut WorkState) {}
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
-        self.0.run_tasks(store);
+    fn run(&self) -> Result<()> {
+        let MergeEnvironment { files, options, stop, .. } = self.env;
+        let is_abandoned = |tree: &Tree| stop.is_abandoned(tree);
+        self.tasks.run_tasks(TaskEnvironment { files, options, is_abandoned: &is_abandoned });
         Ok(())
     }
 
@@ -67,10 +77,10 @@ impl BackgroundJob for AssistJob {
 }
 
 /// Picks tasks of a job that another thread runs.
-pub(in crate::store) fn pick_shared_tasks(
-    _store: &StoreInner,
+pub(in crate::store) fn pick_shared_tasks<'s>(
+    env: MergeEnvironment<'s>,
     work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
+) -> PickedJob<'s> {
     let tasks = work.shared_tasks.iter().find(|tasks| tasks.has_tasks())?;
-    Some(Box::new(AssistJob(tasks.clone())))
+    Some(Box::new(AssistJob { env, tasks: tasks.clone() }))
 }

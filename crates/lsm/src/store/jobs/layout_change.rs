@@ -29,7 +29,7 @@ impl Store {
             let options = TreeOptions { layout, ..TreeOptions::clone(&tree.options()) };
             let mut edit = VersionEdit::new();
             edit.set_options(tree.id, options.encode());
-            install_placed(inner, &tree, edit, &|version, edit| {
+            install_placed(inner.install_environment(), &tree, edit, &|version, edit| {
                 if let Some(tables) = layout.strategy().partition_tables() {
                     add_boundaries(version, tables, edit);
                 }
@@ -37,7 +37,7 @@ impl Store {
             tree.set_options(options);
             Ok(())
         })?;
-        rebuild_views(inner, &tree)
+        rebuild_views(inner.table_environment().views(), &tree)
     }
 }
 

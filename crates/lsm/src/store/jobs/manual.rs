@@ -7,9 +7,8 @@ use bolide_base::{Result, TreeId};
 use crate::compaction::VersionShape;
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
+use crate::store::jobs::clean_up;
 use crate::store::jobs::compact::compact_tree;
-use crate::store::jobs::obsolete_files::remove_obsolete_files;
-use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::{Store, StoreInner};
 
 impl Store {
@@ -41,12 +40,11 @@ impl Store {
             }
             let shape = VersionShape::of(&state.version);
             match tree.compaction_policy(inner.options.partition_tables).full(&shape) {
-                Some(plan) => inner.reserve.with(|| compact_tree(inner, &tree, &plan)),
+                Some(plan) => inner.reserve.with(|| compact_tree(&inner.table_environment(), &tree, &plan)),
                 None => Ok(()),
             }
         })?;
-        remove_spent_tombstones(inner);
-        remove_obsolete_files(&inner.files, &inner.health, &inner.log);
+        clean_up(inner);
         inner.reserve.allocate(&inner.health);
         Ok(())
     }
@@ -73,6 +71,6 @@ fn rotate_all(store: &StoreInner) -> Result<()> {
         // a flush that began before the last rotation does not include that memtable.
         tree.flush_all.store(!tree.state_guard().immutables.is_empty(), Ordering::Release);
     }
-    store.wake_workers();
+    store.backlog().changed();
     Ok(())
 }

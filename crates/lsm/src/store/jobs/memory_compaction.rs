@@ -40,9 +40,10 @@ use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
 use crate::memtable::Memtable;
 use crate::options::StoreOptions;
-use crate::store::StoreInner;
-use crate::store::jobs::job::{BackgroundJob, JobReport};
+use crate::store::jobs::environment::{MergeEnvironment, TableEnvironment};
+use crate::store::jobs::job::{BackgroundJob, JobReport, PickedJob};
 use crate::store::jobs::work::WorkState;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 
@@ -97,19 +98,22 @@ fn inputs(state: &TreeState, memtable_bytes: usize) -> &[Arc<LoggedMemtable>] {
 }
 
 /// A compaction of the full memtables of a tree.
-struct MemoryCompactionJob(Arc<Tree>);
+struct MemoryCompactionJob<'s> {
+    env: TableEnvironment<'s>,
+    tree: Arc<Tree>,
+}
 
-impl BackgroundJob for MemoryCompactionJob {
+impl BackgroundJob for MemoryCompactionJob<'_> {
     fn begin(&self, work: &mut WorkState) {
-        work.flushing.insert(self.0.id);
+        work.flushing.insert(self.tree.id);
     }
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
-        compact_memory(store, &self.0)
+    fn run(&self) -> Result<()> {
+        compact_memory(&self.env, &self.tree)
     }
 
     fn end(&self, work: &mut WorkState) {
-        work.flushing.remove(&self.0.id);
+        work.flushing.remove(&self.tree.id);
     }
 
     fn report(&self) -> JobReport {
@@ -119,18 +123,19 @@ impl BackgroundJob for MemoryCompactionJob {
 }
 
 /// Picks a compaction in memory of a tree, if one is worth it.
-pub(in crate::store) fn pick_memory_compaction(
-    store: &StoreInner,
+pub(in crate::store) fn pick_memory_compaction<'s>(
+    env: TableEnvironment<'s>,
+    trees: &TreeDirectory,
     work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
-    if !store.options.memory_compaction {
+) -> PickedJob<'s> {
+    let options = env.merge.options;
+    if !options.memory_compaction {
         return None;
     }
-    let trees = store.trees.load();
-    let is_due =
-        |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && compacts_in_memory(&store.options, tree);
+    let trees = trees.load();
+    let is_due = |tree: &&Arc<Tree>| !work.flushing.contains(&tree.id) && compacts_in_memory(options, tree);
     let tree = trees.values().find(is_due)?;
-    Some(Box::new(MemoryCompactionJob(tree.clone())))
+    Some(Box::new(MemoryCompactionJob { env, tree: tree.clone() }))
 }
 
 fn compacts_in_memory(options: &StoreOptions, tree: &Tree) -> bool {
@@ -146,42 +151,43 @@ fn compacts_in_memory(options: &StoreOptions, tree: &Tree) -> bool {
 }
 
 /// Compacts full memtables of `tree` into one with their visible versions.
-fn compact_memory(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+fn compact_memory(env: &TableEnvironment<'_>, tree: &Arc<Tree>) -> Result<()> {
+    let memtable_bytes = env.merge.options.memtable_bytes;
     let state = tree.state();
-    let inputs = inputs(&state, store.options.memtable_bytes);
-    let MemtableOutput { memtable, drops } = merge_visible(store, tree, inputs)?;
+    let inputs = inputs(&state, memtable_bytes);
+    let MemtableOutput { memtable, drops } = merge_visible(env.merge, tree, inputs)?;
     memtable.index_points_as(inputs.iter().map(|logged| &*logged.memtable));
     let entries: usize = inputs.iter().map(|logged| logged.memtable.entries()).sum();
     let dropped_entries = entries.saturating_sub(memtable.entries());
-    let is_large = memtable.memory_bytes() > store.options.memtable_bytes;
+    let is_large = memtable.memory_bytes() > memtable_bytes;
     if !tree.compact_immutables(inputs, LoggedMemtable::compacted(memtable, inputs)) {
         return Ok(());
     }
     if is_large {
         tree.flush_all.store(true, Ordering::Release);
     }
-    store.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
-    store.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
+    env.counters.memory_compactions.fetch_add(1, Ordering::Relaxed);
+    env.counters.entries_dropped_in_memory.fetch_add(dropped_entries as u64, Ordering::Relaxed);
     let Some(drops) = drops else { return Ok(()) };
     // The writes that hide them may only be in the log: they must be durable before the listener relies on them.
-    store.log.sync(&store.health)?;
+    env.install.log.sync(env.install.health)?;
     drops.installed();
     Ok(())
 }
 
 /// Merges the versions of `inputs` that some view may see.
 fn merge_visible(
-    store: &StoreInner,
+    env: MergeEnvironment<'_>,
     tree: &Arc<Tree>,
     inputs: &[Arc<LoggedMemtable>],
 ) -> Result<MemtableOutput> {
     let drops = tree.drop_listener.read().as_ref().map(|listener| listener.begin());
     // In this order, no range tombstone at or below the first number in use is missing.
-    let in_use = store.snapshots.in_use();
+    let in_use = env.snapshots.in_use();
     let ranges = tree.state().merged_range_tombstones()?;
     let visibility = tree.flush_visibility(inputs, &in_use);
     let mut output = MemtableOutput {
-        memtable: Memtable::with_budget_in(store.options.memtable_bytes, store.files.pages()),
+        memtable: Memtable::with_budget_in(env.options.memtable_bytes, env.files.pages()),
         drops,
     };
     let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);
@@ -189,7 +195,7 @@ fn merge_visible(
         MergingCursor::new(inputs.iter().map(|logged| logged.memtable.cursor(visibility)).collect());
     cursor.seek_to_first()?;
     for entry in 0_u64.. {
-        if entry.is_multiple_of(CHECK_INTERVAL) && store.is_abandoned(tree) {
+        if entry.is_multiple_of(CHECK_INTERVAL) && env.stop.is_abandoned(tree) {
             return Err(Error::new(ErrorKind::Closed, "the compaction in memory was abandoned"));
         }
         if !cursor.valid() {

@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `job`, `scheduler` | a unit of work; the order and the outcome of jobs, whatever they do |
+//! | `environment`, `shared_tasks` | the parts of a store that jobs use; tasks of a job that idle threads share |
 //! | `work`, `workers` | the state of the work, and the threads |
 //! | `manual` | work that a caller requests and waits for |
 //! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
@@ -16,11 +17,13 @@
 //! | `layout_change` | change of the layout of a tree in use |
 //! | `obsolete_files`, `spent_tombstones` | removal of files and range tombstones |
 //!
-//! A kind of job is a file with a [`BackgroundJob`](job::BackgroundJob) and a function that picks it, registered in [`PICKERS`].
+//! A kind of job is a file with a [`BackgroundJob`](job::BackgroundJob), which holds the parts of the store that it uses, and a
+//! function that picks it, registered in [`PICKERS`].
 
 mod attach;
 pub(super) mod compact;
 pub(super) mod deferred_publication;
+pub(super) mod environment;
 pub(super) mod flush;
 pub(super) mod garbage;
 pub(super) mod idle;
@@ -35,6 +38,7 @@ pub(super) mod publication;
 pub(super) mod retained;
 pub(super) mod rewrite;
 pub(super) mod scheduler;
+pub(super) mod shared_tasks;
 pub(super) mod sorted_view;
 pub(super) mod spent_tombstones;
 mod spill;
@@ -49,17 +53,32 @@ use self::flush::pick_flush;
 use self::garbage::pick_garbage_collection;
 use self::job::{Picker, pick_shared_tasks};
 use self::memory_compaction::pick_memory_compaction;
+use self::obsolete_files::remove_obsolete_files;
+use self::spent_tombstones::remove_spent_tombstones;
 use self::spill::pick_spill;
 use self::view_rebuild::pick_view_rebuild;
+use super::StoreInner;
+
+/// Removes range tombstones and files that became obsolete. Called after background work.
+pub(super) fn clean_up(store: &StoreInner) {
+    remove_spent_tombstones(&store.tombstone_removal, &store.trees, store.install_environment());
+    remove_obsolete_files(&store.files, &store.health, &store.log);
+}
 
 /// The kinds of jobs, the most urgent first. Flushes free memory and log; a compaction in memory may spare a flush.
 const PICKERS: [Picker; 8] = [
-    pick_shared_tasks,
-    pick_attachment,
-    pick_memory_compaction,
-    pick_flush,
-    pick_spill,
-    pick_compaction,
-    pick_view_rebuild,
-    pick_garbage_collection,
+    |store, work| pick_shared_tasks(store.merge_environment(), work),
+    |store, work| pick_attachment(store, &store.trees, work),
+    |store, work| pick_memory_compaction(store.table_environment(), &store.trees, work),
+    |store, work| pick_flush(store.flush_environment(), work),
+    |store, work| pick_spill(store.table_environment(), &store.trees, work),
+    |store, work| pick_compaction(store.table_environment(), &store.trees, work),
+    |store, work| {
+        let env = store.table_environment().views();
+        pick_view_rebuild(env, &store.trees, store.runtime.now_micros(), work)
+    },
+    |store, work| {
+        let env = store.garbage_environment();
+        pick_garbage_collection(env, &store.trees, store.runtime.now_micros(), work)
+    },
 ];

@@ -6,7 +6,6 @@
 use bolide_base::{ErrorKind, Result};
 
 use crate::file_name::FileName;
-use crate::store::StoreInner;
 use crate::store::commit::log::Log;
 use crate::store::files::StoreFiles;
 use crate::store::health::Health;
@@ -63,10 +62,10 @@ pub(in crate::store) fn retire(files: &StoreFiles, name: FileName) -> Result<()>
 }
 
 /// The tails that recoveries cut off from log segments, oldest first, as long as their files exist.
-pub(in crate::store) fn cut_tails(store: &StoreInner) -> Vec<CutTail> {
+pub(in crate::store) fn cut_tails(files: &StoreFiles, log: &Log) -> Vec<CutTail> {
     // In a read-only store, the last one is not in the manifest yet.
-    let found = store.log.lock().tail.and_then(|tail| tail.cut_tail);
-    store.files.versions.lock().cut_tails().values().copied().chain(found).collect()
+    let found = log.lock().tail.and_then(|tail| tail.cut_tail);
+    files.versions.lock().cut_tails().values().copied().chain(found).collect()
 }
 
 /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.

@@ -28,17 +28,20 @@ use crate::layout::flush_plan::{
     self, Action, MAX_RETAINED_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
 };
 use crate::memtable::Visibility;
+use crate::options::StoreOptions;
 use crate::range_tombstones::RangeTombstones;
-use crate::store::StoreInner;
 use crate::store::files::StoreFiles;
 use crate::store::jobs::compact::MergeParameters;
 use crate::store::jobs::compact::merge_entries;
 use crate::store::jobs::deferred_publication::publish_flush;
+use crate::store::jobs::environment::{FlushEnvironment, MergeEnvironment};
 use crate::store::jobs::install::{apply_placed, install_outputs};
 use crate::store::jobs::publication::FlushedMemtables;
 use crate::store::jobs::retained::{PartitionRange, note_flushed, retain};
+use crate::store::jobs::shared_tasks::{SharedTasks, TaskEnvironment};
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
-use crate::store::jobs::work::SharedTasks;
+use crate::store::stats::Counters;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::version::{LAST_LEVEL, Partition, TableMeta, Version, VersionEdit, boundaries_between};
@@ -114,10 +117,10 @@ impl SharedTasks for PartitionFlush {
         !progress.failed && progress.next < self.tasks.len()
     }
 
-    fn run_tasks(&self, store: &StoreInner) {
+    fn run_tasks(&self, env: TaskEnvironment<'_>) {
         while let Some((position, task)) = self.next_task() {
             let running = RunningTask(self);
-            let written = write_partition(store, self, task);
+            let written = write_partition(env, self, task);
             let mut progress = self.progress.lock();
             progress.failed |= written.is_err();
             progress.written.push((position, written));
@@ -161,7 +164,7 @@ impl PartitionFlush {
 /// Writes the full memtables of `tree` into its partitions and installs the outputs. Entries may be retained,
 /// unless `flush_all`.
 pub(in crate::store) fn flush_into_partitions(
-    store: &StoreInner,
+    env: &FlushEnvironment<'_>,
     tree: &Arc<Tree>,
     flush_all: bool,
 ) -> Result<()> {
@@ -170,18 +173,23 @@ pub(in crate::store) fn flush_into_partitions(
     if flushed.is_empty() {
         return Ok(());
     }
-    store.health.check()?;
-    let in_use = store.snapshots.in_use();
+    let (tables, merge) = (&env.tables, env.tables.merge);
+    tables.install.health.check()?;
+    let in_use = merge.snapshots.in_use();
     let visibility = tree.flush_visibility(&flushed, &in_use);
     let partitions = state.version.partitions(LAST_LEVEL);
     let counted = count_new_entries(&flushed, visibility, &partitions)?;
     let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
-    let max_retained = if flush_all || has_operands { 0 } else { max_retained_bytes(store, tree) };
+    let max_retained = if flush_all || has_operands {
+        0
+    } else {
+        max_retained_bytes(merge.options, env.backlog.trees, tree)
+    };
     let target = tree.options().target_file_bytes;
     let actions = flush_plan::plan(
         &partition_loads(&partitions, &counted),
         target,
-        store.options.partition_tables,
+        merge.options.partition_tables,
         max_retained,
     );
     let range = |partition: &Partition<'_>| {
@@ -196,7 +204,7 @@ pub(in crate::store) fn flush_into_partitions(
     // In this order, no range tombstone at or below the first number in use is missing.
     let ranges = tree.state().merged_range_tombstones()?;
     let flush = run_shared(
-        store,
+        merge,
         PartitionFlush {
             tree: tree.clone(),
             state,
@@ -211,39 +219,40 @@ pub(in crate::store) fn flush_into_partitions(
             done: Condvar::new(),
         },
     );
-    let written = collect_outputs(&store.files, flush.finish())?;
+    let written = collect_outputs(merge.files, flush.finish())?;
     let mut numbers: Vec<u64> = Vec::new();
     for one in &written {
         numbers.extend(one.finished.tables.iter().map(|table| table.number));
     }
-    let retained = install_partitions(store, &flush, &written, &retained_ranges, &numbers)?;
+    let retained = install_partitions(env, &flush, &written, &retained_ranges, &numbers)?;
     let flushed = FlushedMemtables { memtables: &flush.flushed, retained: retained.as_ref() };
-    let published = publish_flush(store, tree, flushed);
-    count_flush(store, tree, &flush, &actions, written);
+    let published = publish_flush(env, tree, flushed);
+    count_flush(tables.counters, tree, &flush, &actions, written);
     published
 }
 
 /// The bytes that flushes of `tree` may retain, given the retained bytes of other trees.
-fn max_retained_bytes(store: &StoreInner, tree: &Arc<Tree>) -> u64 {
-    let all = store.options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
-    let trees = store.trees.load();
+fn max_retained_bytes(options: &StoreOptions, trees: &TreeDirectory, tree: &Tree) -> u64 {
+    let all = options.memtable_bytes / 100 * MAX_RETAINED_PERCENT;
+    let trees = trees.load();
     let others = trees.values().filter(|other| other.id != tree.id);
     let retained: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();
     (all as u64).saturating_sub(retained)
 }
 
 /// Runs the tasks, with the help of idle threads.
-fn run_shared(store: &StoreInner, flush: PartitionFlush) -> Arc<PartitionFlush> {
+fn run_shared(env: MergeEnvironment<'_>, flush: PartitionFlush) -> Arc<PartitionFlush> {
     let flush = Arc::new(flush);
-    let is_shared = flush.tasks.len() > 1 && store.options.background_threads > 1;
+    let is_shared = flush.tasks.len() > 1 && env.options.background_threads > 1;
     if is_shared {
-        store.work.lock().shared_tasks.push(flush.clone());
-        store.work.notify();
+        env.stop.work.lock().shared_tasks.push(flush.clone());
+        env.stop.work.notify();
     }
-    flush.run_tasks(store);
+    let is_abandoned = |tree: &Tree| env.stop.is_abandoned(tree);
+    flush.run_tasks(TaskEnvironment { files: env.files, options: env.options, is_abandoned: &is_abandoned });
     if is_shared {
         let own: Arc<dyn SharedTasks> = flush.clone();
-        store.work.lock().shared_tasks.retain(|other| !Arc::ptr_eq(other, &own));
+        env.stop.work.lock().shared_tasks.retain(|other| !Arc::ptr_eq(other, &own));
     }
     flush
 }
@@ -264,7 +273,11 @@ fn collect_outputs(files: &StoreFiles, results: Vec<Result<TaskOutput>>) -> Resu
     Err(error)
 }
 
-fn write_partition(store: &StoreInner, flush: &PartitionFlush, task: &PartitionTask) -> Result<TaskOutput> {
+fn write_partition(
+    env: TaskEnvironment<'_>,
+    flush: &PartitionFlush,
+    task: &PartitionTask,
+) -> Result<TaskOutput> {
     let tree = &flush.tree;
     let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
     let cursor =
@@ -278,7 +291,7 @@ fn write_partition(store: &StoreInner, flush: &PartitionFlush, task: &PartitionT
     let is_filtered = !is_flush || (flush.filter.is_none() && flush.operator.is_none());
     let filtered_through = if is_filtered { retention.filtered_through() } else { 0 };
     let target = tree.options().target_file_bytes;
-    let output = TableOutput::new(&store.files, &store.options, tree, target, filtered_through)
+    let output = TableOutput::new(env.files, env.options, tree, target, filtered_through)
         .split_at(task.split_keys.clone());
     let oldest = flush.in_use.first().copied().unwrap_or(0);
     let mut cursor = MergingCursor::new(sources);
@@ -287,33 +300,33 @@ fn write_partition(store: &StoreInner, flush: &PartitionFlush, task: &PartitionT
         None => cursor.seek_to_first()?,
     }
     let merge = MergeParameters { end: task.range.1.as_deref(), retention, filter, oldest };
-    let (finished, dropped) = merge_entries(store, tree, cursor, merge, output)?;
+    let (finished, dropped) = merge_entries(&|| (env.is_abandoned)(tree), cursor, merge, output)?;
     Ok(TaskOutput { finished, bytes_read, dropped })
 }
 
 /// Makes the outputs and the retained entries durable, and returns the memtable of the latter. Readers do not see
 /// them yet.
 fn install_partitions(
-    store: &StoreInner,
+    env: &FlushEnvironment<'_>,
     flush: &PartitionFlush,
     written: &[TaskOutput],
     retained_ranges: &[PartitionRange],
     numbers: &[u64],
 ) -> Result<Option<Arc<LoggedMemtable>>> {
-    let tree = &flush.tree;
+    let (tree, install) = (&flush.tree, env.tables.install);
     let discard_outputs = || {
         for &number in numbers {
-            store.files.discard(FileName::Table(number));
+            install.files.discard(FileName::Table(number));
         }
     };
-    let retained = retain(store, tree, &flush.flushed, flush.visibility, retained_ranges)
+    let retained = retain(&env.tables, tree, &flush.flushed, flush.visibility, retained_ranges)
         .inspect_err(|_| discard_outputs())?;
     let inputs: BTreeSet<u64> = flush.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
     let mut edit = VersionEdit::new();
     for &number in &inputs {
         edit.remove_table(tree.id, number);
     }
-    note_flushed(&store.log, &store.trees, tree, &flush.flushed, retained.as_ref(), &mut edit);
+    note_flushed(install.log, env.backlog.trees, tree, &flush.flushed, retained.as_ref(), &mut edit);
     edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
     let place = |version: &Version, edit: &mut VersionEdit| {
         for (task, written) in flush.tasks.iter().zip(written) {
@@ -328,9 +341,9 @@ fn install_partitions(
             }
         }
     };
-    install_outputs(&store.files, &store.health, &store.log, numbers, || {
-        let mut versions = store.files.versions.lock();
-        apply_placed(store, &mut versions, tree, edit, &place)?;
+    install_outputs(install, numbers, || {
+        let mut versions = install.files.versions.lock();
+        apply_placed(install, &mut versions, tree, edit, &place)?;
         tree.publication_pending.store(true, Ordering::Release);
         Ok(())
     })?;
@@ -338,13 +351,12 @@ fn install_partitions(
 }
 
 fn count_flush(
-    store: &StoreInner,
+    counters: &Counters,
     tree: &Arc<Tree>,
     flush: &PartitionFlush,
     actions: &[Action],
     written: Vec<TaskOutput>,
 ) {
-    let counters = &store.counters;
     let bytes: u64 = written.iter().map(TaskOutput::bytes).sum();
     tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     counters.flushes.fetch_add(1, Ordering::Relaxed);

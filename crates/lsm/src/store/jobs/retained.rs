@@ -17,9 +17,9 @@ use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result};
 use crate::batch::StoreBatch;
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::Visibility;
-use crate::store::StoreInner;
 use crate::store::commit::log::Log;
 use crate::store::files::StoreFiles;
+use crate::store::jobs::environment::TableEnvironment;
 use crate::store::jobs::obsolete_files::log_floor_without;
 use crate::store::tree::Tree;
 use crate::store::tree::directory::TreeDirectory;
@@ -41,7 +41,7 @@ pub(in crate::store) struct RetainedEntries {
 /// Copies the entries of `flushed` within `ranges`, in the versions of `visibility`, to a memtable of their own and
 /// appends them to the log. `None` without ranges.
 pub(in crate::store) fn retain(
-    store: &StoreInner,
+    env: &TableEnvironment<'_>,
     tree: &Tree,
     flushed: &[Arc<LoggedMemtable>],
     visibility: Visibility,
@@ -50,7 +50,7 @@ pub(in crate::store) fn retain(
     if ranges.is_empty() {
         return Ok(None);
     }
-    let mut retained = LoggedMemtable::retained(store.files.pages());
+    let mut retained = LoggedMemtable::retained(env.merge.files.pages());
     let mut batches = Vec::new();
     let mut batch = StoreBatch::new();
     let cursors = flushed.iter().map(|logged| logged.memtable.cursor(visibility)).collect();
@@ -73,30 +73,31 @@ pub(in crate::store) fn retain(
     if !batch.is_empty() {
         batches.push(batch);
     }
-    let log = append_retained(store, &mut batches)?;
+    let log = append_retained(env, &mut batches)?;
     retained.note_retained(log);
     Ok(Some(RetainedEntries { memtable: Arc::new(retained), log }))
 }
 
 /// Appends `batches` to the segment in use, and returns their location.
-fn append_retained(store: &StoreInner, batches: &mut [StoreBatch]) -> Result<RetainedLog> {
-    let mut log = store.log.lock();
-    store.health.check()?;
+fn append_retained(env: &TableEnvironment<'_>, batches: &mut [StoreBatch]) -> Result<RetainedLog> {
+    let health = env.install.health;
+    let mut log = env.install.log.lock();
+    health.check()?;
     for batch in batches.iter_mut() {
         batch.assign(log.applied + 1);
         batch.seal();
     }
     let (segment, start) = (log.number(), log.len());
     let append = || log.append(batches.iter().map(StoreBatch::sealed_bytes));
-    store.health.poison_on_panic(append).inspect_err(|error| {
+    health.poison_on_panic(append).inspect_err(|error| {
         // On a full disk nothing is appended.
         if error.kind() != ErrorKind::NoSpace {
-            store.health.poison(error);
+            health.poison(error);
         }
     })?;
     let end = log.len();
-    store.counters.add_log_bytes(end - start);
-    store.counters.retained_bytes.fetch_add(end - start, Ordering::Relaxed);
+    env.counters.add_log_bytes(end - start);
+    env.counters.retained_bytes.fetch_add(end - start, Ordering::Relaxed);
     Ok(RetainedLog { segment, start, end })
 }
 

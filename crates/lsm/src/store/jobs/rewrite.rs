@@ -9,9 +9,8 @@ use bolide_base::{Result, TreeId};
 
 use crate::compaction::{CompactionPlan, OutputSplit, PlanInput, TableShape, VersionShape};
 use crate::store::Store;
+use crate::store::jobs::clean_up;
 use crate::store::jobs::compact::compact_tree;
-use crate::store::jobs::obsolete_files::remove_obsolete_files;
-use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
@@ -50,11 +49,10 @@ impl Store {
                 Err(outcome) => return Ok(outcome),
             }
         };
-        let outcome = compact_tree(inner, &tree, &plan);
+        let outcome = compact_tree(&inner.table_environment(), &tree, &plan);
         inner.work.lock().end_compaction(tree.id, &plan);
-        remove_spent_tombstones(inner);
-        remove_obsolete_files(&inner.files, &inner.health, &inner.log);
-        inner.wake_workers();
+        clean_up(inner);
+        inner.backlog().changed();
         outcome.map(|()| RewriteOutcome::One { bytes, entries })
     }
 }

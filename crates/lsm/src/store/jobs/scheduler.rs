@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::PICKERS;
-use crate::store::jobs::job::{BackgroundJob, JobReport};
+use super::{PICKERS, clean_up};
+use crate::store::jobs::job::{BackgroundJob, JobReport, PickedJob};
 use crate::store::jobs::obsolete_files::remove_obsolete_files;
 use crate::store::jobs::sorted_view::demand_outdated_views;
-use crate::store::jobs::spent_tombstones::remove_spent_tombstones;
 use crate::store::jobs::work::WorkState;
 use crate::store::verify::note_unreadable;
 use crate::store::{Store, StoreInner};
@@ -65,7 +64,7 @@ impl StoreInner {
     }
 
     /// The most urgent job that is due.
-    fn pick_job(&self, work: &mut WorkState) -> Option<Box<dyn BackgroundJob>> {
+    fn pick_job(&self, work: &mut WorkState) -> PickedJob<'_> {
         let is_paused = work.paused || self.runtime.now_micros() < work.paused_until_micros;
         if is_paused || self.health.check().is_err() {
             return None;
@@ -77,7 +76,7 @@ impl StoreInner {
 
     /// Runs one job and records its outcome. A panic poisons the store.
     fn run_job(&self, job: &dyn BackgroundJob) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| job.run(self)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| job.run()));
         let result = outcome.unwrap_or_else(|panic| {
             let error = Error::panicked("a background job", &*panic);
             self.health.poison(&error);
@@ -106,12 +105,11 @@ impl StoreInner {
             }
         }
         drop(work);
-        remove_spent_tombstones(self);
-        remove_obsolete_files(&self.files, &self.health, &self.log);
+        clean_up(self);
         if has_succeeded {
             self.reserve.allocate(&self.health);
         }
-        self.wake_workers();
+        self.backlog().changed();
     }
 
     /// Without background threads, the caller does the work, even right after a failure: no other thread retries.
@@ -141,7 +139,7 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            demand_outdated_views(self, &mut work);
+            demand_outdated_views(&self.files, &self.trees, &mut work);
             let waiting =
                 self.has_flushes_due() || PICKERS.iter().any(|pick| pick(self, &mut work).is_some());
             if work.is_idle() && !waiting {
@@ -204,7 +202,7 @@ impl Drop for TreeReservation<'_> {
         if std::thread::panicking() {
             self.store.health.poison(&Error::internal("a manual compaction panicked"));
         }
-        self.store.wake_workers();
+        self.store.backlog().changed();
     }
 }
 
@@ -216,7 +214,7 @@ impl Store {
         if inner.options.background_threads == 0 && !inner.options.read_only {
             inner.run_pending_work();
         }
-        inner.wake_workers();
+        inner.backlog().changed();
     }
 }
 

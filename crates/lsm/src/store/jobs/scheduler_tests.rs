@@ -44,7 +44,7 @@ fn a_tree_with_a_permanent_backlog_does_not_starve_the_flushes_of_other_trees() 
         if waiting(busy) < 2 {
             continue;
         }
-        let job = pick_flush(inner, &mut inner.work.lock()).unwrap();
+        let job = pick_flush(inner.flush_environment(), &mut inner.work.lock()).unwrap();
         flushes += 1;
         quiet_flushes += u64::from(job.merged_tree().is_some_and(|tree| tree.id == quiet));
         inner.run_job(&*job);

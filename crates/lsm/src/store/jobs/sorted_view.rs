@@ -22,16 +22,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use crate::file_name::FileName;
 use crate::options::StoreOptions;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
-use crate::store::StoreInner;
 use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
+use crate::store::jobs::environment::ViewEnvironment;
 use crate::store::jobs::publication::{FlushedMemtables, next_state, publish_state, writers_need_room};
-use crate::store::jobs::work::WorkState;
+use crate::store::jobs::work::{WorkQueue, WorkState};
 use crate::store::read::newest_reads::update_rows;
 use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::tree_views::TreeViews;
@@ -64,38 +65,41 @@ pub(in crate::store) fn open_views(files: &StoreFiles, options: &StoreOptions, t
 }
 
 /// Schedules rebuilds for views that are outdated after a crash, and the removal of unused ones.
-pub(in crate::store) fn add_outdated_views(store: &StoreInner) {
+pub(in crate::store) fn add_outdated_views(files: &StoreFiles, trees: &TreeDirectory, work: &WorkQueue) {
     let mut due = Vec::new();
-    for tree in store.trees.load().values() {
+    for tree in trees.load().values() {
         let state = tree.state();
         let has_user = |view: &Arc<StoredView>| {
             let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
             used.any(|used| Arc::ptr_eq(used, view))
         };
-        if state.views.are_behind() || !store.files.versions.lock().views(tree.id).iter().all(has_user) {
+        if state.views.are_behind() || !files.versions.lock().views(tree.id).iter().all(has_user) {
             due.push(tree.id);
         }
     }
-    store.work.lock().add_views_due(due);
+    work.lock().add_views_due(due);
 }
 
 /// Rebuilds the views of `tree` after a change of its runs: now, or when they are demanded.
 ///
 /// # Errors
 /// As [`rebuild_views`](rebuild_views).
-pub(in crate::store) fn refresh_views(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
-    if can_defer_views(&store.options, tree, &tree.state_guard()) {
-        store.work.lock().add_views_due([tree.id]);
+pub(in crate::store) fn refresh_views(env: ViewEnvironment<'_>, tree: &Arc<Tree>) -> Result<()> {
+    if can_defer_views(env.options, tree, &tree.state_guard()) {
+        env.stop.work.lock().add_views_due([tree.id]);
         return Ok(());
     }
-    rebuild_views(store, tree)
+    rebuild_views(env, tree)
 }
 
 /// True if the views of `tree` in `state` are outdated and not demanded now.
 pub(in crate::store) fn can_defer_views(options: &StoreOptions, tree: &Tree, state: &TreeState) -> bool {
     // Views that are not outdated are rebuilt nevertheless, to release those of removed sstables.
     let is_behind = state.views.are_behind() || state.views.first_level != first_level(options, tree);
-    options.background_threads > 0 && !state.views.are_demanded() && is_behind
+    options.background_threads > 0
+        && !state.views.are_demanded()
+        && is_behind
+        && Technique::DelayedViews.is_on()
 }
 
 /// Rebuilds the views of `tree`. If another thread is rebuilding them, that thread does this too. Reads the
@@ -104,13 +108,13 @@ pub(in crate::store) fn can_defer_views(options: &StoreOptions, tree: &Tree, sta
 /// # Errors
 /// Those of the manifest. Views are optional: after an error from reading sstables, a partition has no view, and
 /// the next reader of the sstables receives the error.
-pub(in crate::store) fn rebuild_views(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
+pub(in crate::store) fn rebuild_views(env: ViewEnvironment<'_>, tree: &Arc<Tree>) -> Result<()> {
     tree.rebuild_requested.store(true, Ordering::SeqCst);
     // Checked again after the lock is released: a thread that could not take it has left its request to the owner.
     while tree.rebuild_requested.load(Ordering::SeqCst) {
         let Some(_locked) = tree.view_rebuild_lock.try_lock() else { return Ok(()) };
         tree.rebuild_requested.store(false, Ordering::SeqCst);
-        rebuild_views_locked(store, tree, None)?;
+        rebuild_views_locked(env, tree, None)?;
     }
     Ok(())
 }
@@ -118,11 +122,11 @@ pub(in crate::store) fn rebuild_views(store: &StoreInner, tree: &Arc<Tree>) -> R
 /// Rebuilds the views once; the caller holds `view_rebuild_lock`. Publishes `flushed` with the views, or earlier if
 /// writers would have to wait: then some views may remain outdated. It is published even if the rebuild fails.
 pub(in crate::store) fn rebuild_views_locked(
-    store: &StoreInner,
+    env: ViewEnvironment<'_>,
     tree: &Arc<Tree>,
     flushed: Option<FlushedMemtables<'_>>,
 ) -> Result<()> {
-    let first_level = first_level(&store.options, tree);
+    let first_level = first_level(env.options, tree);
     if first_level != tree.state_guard().views.first_level {
         // The layout was changed: views of the old one are released.
         tree.replace_state(|now| {
@@ -130,26 +134,26 @@ pub(in crate::store) fn rebuild_views_locked(
             TreeState { views, ..now.clone() }
         });
     }
-    let state = next_state(tree, &store.files.versions.lock(), flushed, &tree.state_guard());
+    let state = next_state(tree, &env.files.versions.lock(), flushed, &tree.state_guard());
     state.views.begin_rebuild();
     let due = |partition: &&Arc<ViewedPartition>| {
-        partition.is_behind() && !can_defer_rebuild(&store.options, partition)
+        partition.is_behind() && !can_defer_rebuild(env.options, partition)
     };
     let options = RemixOptions::default().tags(tree.options().view_tags);
     let (mut built, mut tried) = (Vec::new(), Vec::new());
     for partition in state.views.partitions().filter(due) {
-        if store.is_abandoned(tree) || flushed.is_some() && writers_need_room(&store.options, tree) {
+        if env.stop.is_abandoned(tree) || flushed.is_some() && writers_need_room(env.options, tree) {
             break;
         }
         tried.extend(partition.base());
         if let Ok(view) = view_of(partition, &options) {
-            built.push(write_view(&store.files, view));
+            built.push(write_view(env.files, view));
         }
     }
-    let _row_update = flushed.and_then(|flushed| update_rows(&store.rows, tree, flushed.memtables));
-    let installed = install_views(store, tree, flushed, &built, &tried);
+    let _row_update = flushed.and_then(|flushed| update_rows(env.rows, tree, flushed.memtables));
+    let installed = install_views(env, tree, flushed, &built, &tried);
     if installed.is_err() && flushed.is_some() {
-        publish_state(tree, &store.files.versions.lock(), flushed, |now| now);
+        publish_state(tree, &env.files.versions.lock(), flushed, |now| now);
     }
     installed
 }
@@ -182,21 +186,21 @@ fn write_view(files: &StoreFiles, view: Arc<SortedView>) -> Arc<StoredView> {
 /// Names the files of `built` in the manifest, if the tree still uses them, and publishes the views and `flushed`.
 /// The views of `tried` do not serve as bases any more.
 fn install_views(
-    store: &StoreInner,
+    env: ViewEnvironment<'_>,
     tree: &Arc<Tree>,
     flushed: Option<FlushedMemtables<'_>>,
     built: &[Arc<StoredView>],
     tried: &[&Arc<StoredView>],
 ) -> Result<()> {
     if built.iter().any(|view| view.meta().number > 0) {
-        store.files.sync_dir()?;
+        env.files.sync_dir()?;
     }
     let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
-    let mut versions = store.files.versions.lock();
+    let mut versions = env.files.versions.lock();
     // The views may be of sstables that a pending flush has removed from the manifest; its publication rebuilds
     // them.
     if flushed.is_none() && tree.publication_pending.load(Ordering::Acquire) {
-        discard_views(&store.files, built);
+        discard_views(env.files, built);
         return Ok(());
     }
     let named = versions.views(tree.id);
@@ -215,7 +219,7 @@ fn install_views(
     for view in built.iter().filter(|view| view.meta().number > 0) {
         match uses(view.meta().number) {
             true => edit.push(EditOperation::AddView { tree: tree.id, view: view.meta().clone() }),
-            false => store.files.discard(FileName::View(view.meta().number)),
+            false => env.files.discard(FileName::View(view.meta().number)),
         }
     }
     for view in named.iter().filter(|view| !uses(view.meta().number)) {
@@ -223,16 +227,16 @@ fn install_views(
     }
     if !edit.is_empty() {
         if versions.current(tree.id).is_none() {
-            discard_views(&store.files, built);
+            discard_views(env.files, built);
             return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
         }
-        apply_edit(&mut versions, edit, &store.health, &store.reserve).inspect_err(|error| {
+        apply_edit(&mut versions, edit, env.stop.health, env.reserve).inspect_err(|error| {
             if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
-                discard_views(&store.files, built);
+                discard_views(env.files, built);
             }
         })?;
         let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
-        store.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
+        env.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     // The same views, but as the objects of the version set, which tracks when a file may be removed.
     let named = versions.views(tree.id);
@@ -262,19 +266,23 @@ fn discard_views(files: &StoreFiles, built: &[Arc<StoredView>]) {
 }
 
 /// Schedules the trees with outdated views, if files were found damaged or missing since the last call.
-pub(in crate::store) fn add_failed_views(store: &StoreInner, work: &mut WorkState) {
-    let failures = store.files.tables.view_failures.count();
+pub(in crate::store) fn add_failed_views(files: &StoreFiles, trees: &TreeDirectory, work: &mut WorkState) {
+    let failures = files.tables.view_failures.count();
     if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
-        let trees = store.trees.load();
+        let trees = trees.load();
         let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
         work.add_views_due(behind.map(|tree| tree.id));
     }
 }
 
 /// Has all outdated views rebuilt without waiting for idle writes.
-pub(in crate::store) fn demand_outdated_views(store: &StoreInner, work: &mut WorkState) {
-    add_failed_views(store, work);
-    for tree in work.views_due.keys().filter_map(|tree| store.trees.get(*tree).ok()) {
+pub(in crate::store) fn demand_outdated_views(
+    files: &StoreFiles,
+    trees: &TreeDirectory,
+    work: &mut WorkState,
+) {
+    add_failed_views(files, trees, work);
+    for tree in work.views_due.keys().filter_map(|tree| trees.get(*tree).ok()) {
         tree.state_guard().views.demand();
     }
 }
@@ -292,8 +300,8 @@ fn view_of(partition: &ViewedPartition, options: &RemixOptions) -> Result<Arc<So
     let runs: Result<Vec<_>> = runs.map(|run| known(run).map_or_else(|| ViewRun::of(run), Ok)).collect();
     let runs = runs?;
     let remix = match old {
-        Some(old) => Remix::rebuild(old, &runs, options)?.0,
-        None => Remix::build(&runs, options)?,
+        Some(old) if Technique::ViewRebuilds.is_on() => Remix::rebuild(old, &runs, options)?.0,
+        _ => Remix::build(&runs, options)?,
     };
     SortedView::new(remix, runs)
 }

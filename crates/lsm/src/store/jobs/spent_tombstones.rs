@@ -8,44 +8,55 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
+use parking_lot::Mutex;
 
 use crate::range_tombstones::RangeTombstone;
+use crate::store::Store;
+use crate::store::jobs::environment::InstallEnvironment;
 use crate::store::jobs::install::install;
+use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::{Tree, TreeState};
-use crate::store::{Store, StoreInner};
 use crate::version::VersionEdit;
 
 /// Removes spent range tombstones. Called after background work. An error is not lost: like any failed manifest
 /// write it poisons the store, or the tombstones remain.
-pub(in crate::store) fn remove_spent_tombstones(store: &StoreInner) {
+pub(in crate::store) fn remove_spent_tombstones(
+    removal: &Mutex<()>,
+    trees: &TreeDirectory,
+    env: InstallEnvironment<'_>,
+) {
     // One thread at a time, and not while the published state differs from the manifest: a removed tombstone would
     // be found spent, and removed twice.
-    let _locked = store.tombstone_removal.lock();
-    let trees: Vec<_> = store.trees.load().values().cloned().collect();
-    for tree in trees {
+    let _locked = removal.lock();
+    let all: Vec<_> = trees.load().values().cloned().collect();
+    for tree in all {
         if !tree.state_guard().version.range_tombstones().is_empty() {
-            let _ = remove_spent_tombstones_of(store, &tree);
+            let _ = remove_spent_tombstones_of(trees, env, &tree);
         }
     }
 }
 
-fn remove_spent_tombstones_of(store: &StoreInner, tree: &Arc<Tree>) -> Result<()> {
-    store.health.check()?;
+fn remove_spent_tombstones_of(
+    trees: &TreeDirectory,
+    env: InstallEnvironment<'_>,
+    tree: &Arc<Tree>,
+) -> Result<()> {
+    env.health.check()?;
     // The published state may have tombstones that the manifest has not. The pending flush calls this again at its
     // end.
     if tree.publication_pending.load(Ordering::Acquire) {
         return Ok(());
     }
-    let oldest = store.snapshots.oldest();
+    let oldest = env.snapshots.oldest();
     let state = tree.state();
     let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
     for dependent in tree.dependents.read().iter() {
-        if let Ok(dependent) = store.trees.get(*dependent) {
+        if let Ok(dependent) = trees.get(*dependent) {
             let state = dependent.state();
             let clear_through = dependent.backend().clear_through();
             // An external tree that is not set yet may have older entries.
             let is_unset =
-                clear_through.is_none() && store.files.versions.lock().external_root(dependent.id).is_some();
+                clear_through.is_none() && env.files.versions.lock().external_root(dependent.id).is_some();
             spent.retain(|tombstone| match clear_through {
                 Some(clear_through) => tombstone.sequence <= clear_through,
                 None => !is_unset && is_clear_of(&state, tombstone),
@@ -59,7 +70,7 @@ fn remove_spent_tombstones_of(store: &StoreInner, tree: &Arc<Tree>) -> Result<()
     for tombstone in spent {
         edit.remove_range_tombstone(tree.id, tombstone);
     }
-    install(store, tree, edit, &[])
+    install(env, tree, edit, &[])
 }
 
 /// All entries of `state` at or below this number are in sstables.

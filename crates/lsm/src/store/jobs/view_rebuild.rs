@@ -4,24 +4,28 @@ use std::sync::Arc;
 
 use bolide_base::Result;
 
-use crate::store::StoreInner;
+use crate::store::jobs::environment::ViewEnvironment;
 use crate::store::jobs::idle::IdleDetector;
-use crate::store::jobs::job::BackgroundJob;
+use crate::store::jobs::job::{BackgroundJob, PickedJob};
 use crate::store::jobs::sorted_view::{add_failed_views, rebuild_views};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
+use crate::store::tree::directory::TreeDirectory;
 
 /// A rebuild of the sorted views of a tree.
-struct ViewRebuildJob(Arc<Tree>);
+struct ViewRebuildJob<'s> {
+    env: ViewEnvironment<'s>,
+    tree: Arc<Tree>,
+}
 
-impl BackgroundJob for ViewRebuildJob {
+impl BackgroundJob for ViewRebuildJob<'_> {
     fn begin(&self, work: &mut WorkState) {
-        work.views_due.remove(&self.0.id);
+        work.views_due.remove(&self.tree.id);
         work.running_rebuilds += 1;
     }
 
-    fn run(&self, store: &StoreInner) -> Result<()> {
-        rebuild_views(store, &self.0)
+    fn run(&self) -> Result<()> {
+        rebuild_views(self.env, &self.tree)
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -37,18 +41,19 @@ fn is_rebuild_due(tree: &Tree, idle: &mut IdleDetector, now_micros: u64) -> bool
 }
 
 /// Picks a tree whose sorted views are outdated, once they are demanded or its writes are idle.
-pub(in crate::store) fn pick_view_rebuild(
-    store: &StoreInner,
+pub(in crate::store) fn pick_view_rebuild<'s>(
+    env: ViewEnvironment<'s>,
+    trees: &TreeDirectory,
+    now_micros: u64,
     work: &mut WorkState,
-) -> Option<Box<dyn BackgroundJob>> {
-    add_failed_views(store, work);
-    let trees = store.trees.load();
+) -> PickedJob<'s> {
+    add_failed_views(env.files, trees, work);
+    let trees = trees.load();
     work.views_due.retain(|tree, _| trees.contains_key(tree));
-    let now = store.runtime.now_micros();
-    let at_once = store.options.background_threads == 0;
+    let at_once = env.options.background_threads == 0;
     let due = work.views_due.iter_mut().filter_map(|(tree, idle)| Some((trees.get(tree)?, idle)));
     let mut ready =
-        due.filter_map(|(tree, idle)| (at_once || is_rebuild_due(tree, idle, now)).then_some(tree));
+        due.filter_map(|(tree, idle)| (at_once || is_rebuild_due(tree, idle, now_micros)).then_some(tree));
     let tree = ready.next()?;
-    Some(Box::new(ViewRebuildJob(tree.clone())))
+    Some(Box::new(ViewRebuildJob { env, tree: tree.clone() }))
 }

@@ -1,7 +1,6 @@
 //! The queue of background work: what runs, what is reserved, what is due, and the signal of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::idle::IdleDetector;
 use crate::compaction::CompactionPlan;
-use crate::store::StoreInner;
+use crate::store::health::WaitingThreads;
+use crate::store::jobs::shared_tasks::SharedTasks;
 
 /// The state of the background work, and the signal for its changes.
 pub(in crate::store) struct WorkQueue {
@@ -49,13 +49,10 @@ impl WorkQueue {
     }
 }
 
-/// The tasks of a running job, which idle threads share.
-pub(in crate::store) trait SharedTasks: Send + Sync + fmt::Debug {
-    /// True while tasks wait.
-    fn has_tasks(&self) -> bool;
-
-    /// Runs tasks until none waits. The thread that runs the job receives their errors.
-    fn run_tasks(&self, store: &StoreInner);
+impl WaitingThreads for WorkQueue {
+    fn wake_all(&self) {
+        self.wake();
+    }
 }
 
 /// State of the background work.

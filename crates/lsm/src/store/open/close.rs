@@ -33,7 +33,7 @@ impl Store {
         if !inner.log.lock().is_open() {
             return Ok(());
         }
-        let checkpointed = checkpoint_before_close(inner);
+        let checkpointed = checkpoint_before_close(inner.flush_environment().checkpoints());
         let mut log = inner.log.lock();
         inner.health.check()?;
         inner.log.sync_and_check(&mut log, &inner.health)?;

@@ -94,7 +94,7 @@ impl Store {
             start_log(&inner)?;
             remove_unknown_files(&inner)?;
             inner.reserve.allocate(&inner.health);
-            add_outdated_views(&inner);
+            add_outdated_views(&inner.files, &inner.trees, &inner.work);
         }
         inner.memtables.update();
         inner.pressure.update(&inner.trees, false);

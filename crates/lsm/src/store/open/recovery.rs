@@ -79,7 +79,7 @@ fn begin_segment(store: &StoreInner, replayed: &mut Vec<u64>, number: u64) -> Re
             store.files.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
         if may_flush && tree.state_guard().active.first_log().is_some() {
             tree.replace_state(|state| state.rotated(store.options.memtable_bytes));
-            match flush_to_first_level(store, &tree) {
+            match flush_to_first_level(&store.flush_environment(), &tree) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {}
                 flushed => flushed?,
             }

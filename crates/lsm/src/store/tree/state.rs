@@ -191,6 +191,7 @@ impl TreeState {
         since: SequenceNumber,
         seen_at: SequenceNumber,
     ) -> Result<Vec<ComponentCursor>> {
+        self.views.note_read();
         let is_recent = |largest: SequenceNumber| largest >= since;
         let memtables =
             self.memtables().filter(|logged| logged.memtable.largest_sequence().is_some_and(is_recent));
