@@ -10,6 +10,7 @@ pub mod error;
 pub mod internal_key;
 pub mod key_bits;
 pub mod limits;
+pub mod position_text;
 pub mod technique;
 
 pub use checksum::FileIdentity;

@@ -1,14 +1,12 @@
 //! Cursor tokens: the position where a query stopped, as text, from which a later query continues.
 //!
 //! ```text
-//! token    hexadecimal digits of:
-//!          version       1 byte    1
+//! token    text (see `bolide_base::position_text`) of version 1, of:
 //!          query         8 bytes   fingerprint of predicates, order and limit per value, little-endian
 //!          snapshot      varint    0: the latest state; else 1 + the snapshot's sequence number, or 1 + the number of the
 //!                                  transaction with bit 62
 //!          sequence      varint    of the last answer
 //!          value         n bytes   encoded value of the last answer in a value order; else empty
-//!          checksum      4 bytes   of all preceding bytes, little-endian
 //! ```
 //!
 //! # Guarantees
@@ -32,12 +30,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bolide_base::checksum::hash_key;
 use bolide_base::coding::{Decoder, put_varint};
-use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, position_text};
 
 const VERSION: u8 = 1;
-const CHECKSUM_BYTES: usize = 4;
 /// The flag of the number of a transaction, in the place of the number of a snapshot.
 const TRANSACTION: u64 = 1 << 62;
 
@@ -109,13 +105,12 @@ impl CursorToken {
 
 impl fmt::Display for CursorToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = vec![VERSION];
+        let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.query.to_le_bytes());
         put_varint(&mut bytes, self.snapshot.map_or(0, |sequence| sequence + 1));
         put_varint(&mut bytes, self.sequence);
         bytes.extend_from_slice(&self.value);
-        bytes.extend_from_slice(&checksum(&bytes));
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        position_text::write(f, VERSION, &bytes)
     }
 }
 
@@ -123,33 +118,17 @@ impl FromStr for CursorToken {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        decode(text.trim()).ok_or_else(|| Error::invalid_input("this is not a complete cursor token"))
+        decode(text).ok_or_else(|| {
+            let message =
+                "this is not a complete cursor token: pass it as it was returned, or start without a token";
+            Error::invalid_input(message)
+        })
     }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    (hash_key(bytes) as u32).to_le_bytes()
 }
 
 fn decode(text: &str) -> Option<CursorToken> {
-    let digits = text.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let bytes = digits.chunks_exact(2).map(|pair| match pair {
-        [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
-        _ => None,
-    });
-    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
-    let (covered, stored) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
-    if checksum(covered) != *stored {
-        return None;
-    }
-    let mut decoder = Decoder::new(covered);
-    if decoder.u8()? != VERSION {
-        return None;
-    }
+    let content = position_text::read(text, VERSION)?;
+    let mut decoder = Decoder::new(&content);
     let (query, snapshot, sequence) = (decoder.u64()?, decoder.varint()?, decoder.varint()?);
     let snapshot = snapshot.checked_sub(1);
     let is_number = |number: u64| number <= MAX_SEQUENCE || number & !(TRANSACTION - 1) == TRANSACTION;

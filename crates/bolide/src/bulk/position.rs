@@ -1,14 +1,12 @@
 //! The position of an update or delete between two batches, and its text form.
 //!
 //! ```text
-//! position  hexadecimal digits of:
-//!           version      1 byte    1
+//! position  text (see `bolide_base::position_text`) of version 1, of:
 //!           collection   8 bytes   fingerprint of the name and the tree of the collection, little-endian
 //!           query        8 bytes   fingerprint of the query, little-endian
 //!           until        varint    the sequence number at which the operation began
 //!           kind         1 byte    0: after a key; 1, 2, 3: after an answer, oldest first, newest first, by value
 //!           last record  n bytes   the key, or the text of the cursor token
-//!           checksum     4 bytes   of all preceding bytes, little-endian
 //! ```
 
 use std::fmt;
@@ -16,13 +14,12 @@ use std::str::FromStr;
 
 use bolide_base::checksum::hash_key;
 use bolide_base::coding::{Decoder, put_varint};
-use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, position_text};
 use bolide_index::{CursorToken, Order, Query};
 
 use crate::handle::Collection;
 
 const VERSION: u8 = 1;
-const CHECKSUM_BYTES: usize = 4;
 /// The orders in which answers are read, by their kind in the text form less 1.
 const ORDERS: [Order; 3] = [Order::Oldest, Order::Newest, Order::Value];
 
@@ -106,7 +103,7 @@ fn fingerprint(collection: &Collection) -> u64 {
 
 impl fmt::Display for BulkPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = vec![VERSION];
+        let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.collection.to_le_bytes());
         bytes.extend_from_slice(&self.query.to_le_bytes());
         put_varint(&mut bytes, self.until);
@@ -121,8 +118,7 @@ impl fmt::Display for BulkPosition {
                 bytes.extend_from_slice(token.to_string().as_bytes());
             }
         }
-        bytes.extend_from_slice(&checksum(&bytes));
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        position_text::write(f, VERSION, &bytes)
     }
 }
 
@@ -130,7 +126,7 @@ impl FromStr for BulkPosition {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        decode(text.trim()).ok_or_else(|| {
+        decode(text).ok_or_else(|| {
             Error::invalid_input(format!(
                 "`{text}` is not a complete position of an update or delete: copy it as it was returned"
             ))
@@ -138,28 +134,9 @@ impl FromStr for BulkPosition {
     }
 }
 
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    (hash_key(bytes) as u32).to_le_bytes()
-}
-
 fn decode(text: &str) -> Option<BulkPosition> {
-    if !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let bytes = text.as_bytes().chunks_exact(2).map(|pair| match pair {
-        [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
-        _ => None,
-    });
-    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
-    let (covered, stored) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
-    if checksum(covered) != *stored {
-        return None;
-    }
-    let mut decoder = Decoder::new(covered);
-    if decoder.u8()? != VERSION {
-        return None;
-    }
+    let content = position_text::read(text, VERSION)?;
+    let mut decoder = Decoder::new(&content);
     let (collection, query, until) = (decoder.u64()?, decoder.u64()?, decoder.varint()?);
     let kind = decoder.u8()?;
     let last_record = match usize::from(kind).checked_sub(1) {
