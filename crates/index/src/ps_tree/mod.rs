@@ -102,6 +102,9 @@ const SPARE_SKEY_SLOT: usize = 4;
 /// "PSTree" in the format word, above version (1 byte) and options (1 byte).
 const MAGIC: u64 = u64::from_le_bytes(*b"\0\0PSTree");
 const FORMAT_VERSION: u64 = 2;
+/// What to do with a region of version 1.
+const LAST_WITH_VERSION_1: &str = ": build the index again from the records (`bolide index rebuild`); commit 2b84e50 is \
+                                   the last one whose program reads version 1";
 
 /// The structure of the SKey layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -172,8 +175,13 @@ impl PsTreeOptions {
         };
         let version = word >> 8 & 0xff;
         if version != FORMAT_VERSION {
-            let what =
-                format!("format version {version} of the PS-Tree; this program reads {FORMAT_VERSION}");
+            let advice = match version {
+                1 => LAST_WITH_VERSION_1,
+                _ => "",
+            };
+            let what = format!(
+                "format version {version} of the PS-Tree; this program reads {FORMAT_VERSION}{advice}"
+            );
             return Err(Error::unsupported("index region", what));
         }
         let page_bytes = (word & 0x1f) as usize * PAGE_UNIT_BYTES;

@@ -409,6 +409,8 @@ fn another_format_version_is_refused() {
     let error = PsTree::open(region).unwrap_err();
     assert_eq!(error.kind(), bolide_base::ErrorKind::Unsupported);
     assert!(error.to_string().contains("format version 1 of the PS-Tree"), "{error}");
+    assert!(error.to_string().contains("bolide index rebuild"), "{error}");
+    assert!(error.to_string().contains("commit 2b84e50"), "{error}");
 }
 
 /// Moving keys, as for times of change: each write replaces an entry of an old key by one of a new key.

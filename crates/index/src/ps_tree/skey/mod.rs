@@ -8,6 +8,7 @@
 
 pub(crate) mod btree;
 pub(crate) mod heap;
+mod node_access;
 mod ordered_stores;
 pub(crate) mod record;
 #[cfg(all(test, not(bolide_shuttle)))]

@@ -18,13 +18,12 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 use self::node::{BTreeNodeView, BTreeSlot, NODE_BYTES, NewBTreeNode, NodeLookup, SearchTarget, slots_of};
 use self::node_writer::BTreeNodeWriter;
 use super::heap::KeyHeap;
+use super::node_access::NodeLocks;
 use super::record;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
-/// Number of locks: about as many nodes can be changed at a time.
-const LOCKS: usize = 128;
 /// Upper bound of the levels: a deeper tree is damaged.
 const MAX_LEVEL: u32 = 32;
 
@@ -35,7 +34,7 @@ pub(crate) struct BTree {
     slot: usize,
     open_count: u64,
     separators: KeyHeap,
-    locks: Box<[Mutex<()>]>,
+    locks: NodeLocks,
     root_lock: Mutex<()>,
 }
 
@@ -80,14 +79,13 @@ impl BTree {
             slot,
             open_count: region.open_count() & u64::from(u32::MAX),
             separators: KeyHeap::new(),
-            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            locks: NodeLocks::new(),
             root_lock: Mutex::new(()),
         }
     }
 
     fn lock(&self, node: Place) -> MutexGuard<'_, ()> {
-        let index = (node / 256).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
-        self.locks[index as usize % LOCKS].lock()
+        self.locks.lock(node)
     }
 
     fn read<T>(

@@ -38,10 +38,10 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
 
+use super::super::node_access::read_unchanged;
 use super::super::record;
 use super::leaf_slot::{LeafPrefix, LeafSlot};
 use crate::ps_tree::pkey::damage;
-use crate::ps_tree::sync::{self, fence};
 
 /// Bytes of a node.
 pub(super) const NODE_BYTES: usize = 1024;
@@ -152,22 +152,12 @@ pub(super) fn read<T>(
     let words = words_of(region, node)?;
     // Fetches all cache lines of the node at once, not one after the other.
     Region::prefetch_words(words);
-    let mut spins = 0;
-    loop {
-        let version = words[VERSION].acquire();
-        if version & 1 != 0 && version >> 32 == open_count {
-            sync::wait(&mut spins);
-            continue;
-        }
-        let found = look(&BTreeNodeView { region, words, torn: version & 1 != 0 });
-        fence(sync::Ordering::Acquire);
-        if words[VERSION].get() == version {
-            if words[LEVEL].get() >> 32 != MAGIC {
-                return Err(damage(node, "a node of the B+-tree"));
-            }
-            return found;
-        }
+    let found =
+        read_unchanged(&words[VERSION], open_count, |torn| look(&BTreeNodeView { region, words, torn }));
+    if words[LEVEL].get() >> 32 != MAGIC {
+        return Err(damage(node, "a node of the B+-tree"));
     }
+    found
 }
 
 impl<'r> BTreeNodeView<'r> {

@@ -3,6 +3,7 @@
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
+use super::super::node_access::{begin_change, end_change};
 use super::super::ordered_stores::OrderedStores;
 use super::super::record;
 use super::leaf_slot::{LeafPrefix, LeafSlot};
@@ -11,7 +12,6 @@ use super::node::{
     PREFIX, SIBLING, SearchTarget, VERSION, slot_at, word_at, words_of,
 };
 use crate::ps_tree::pkey::damage;
-use crate::ps_tree::sync::{self, fence};
 
 /// A node that the holder of its lock changes. It is not torn.
 #[derive(Debug)]
@@ -45,17 +45,12 @@ impl<'w, 'r> BTreeNodeWriter<'w, 'r> {
 
     /// Makes the version odd: readers wait.
     fn begin(&mut self) -> Result<()> {
-        let changes = self.view.word(VERSION) as u32 | 1;
-        self.stores.store(self.node, self.open_count << 32 | u64::from(changes))?;
-        fence(sync::Ordering::Release);
-        Ok(())
+        begin_change(&mut self.stores, self.node, self.view.word(VERSION), self.open_count)
     }
 
     fn end(&mut self, count: usize) -> Result<()> {
         self.stores.store(word_at(self.node, COUNT), count as u64)?;
-        let changes = (self.view.word(VERSION) as u32).wrapping_add(1);
-        self.stores.store_release(self.node, self.open_count << 32 | u64::from(changes))?;
-        self.stores.flush()
+        end_change(&mut self.stores, self.node, self.view.word(VERSION), self.open_count)
     }
 
     /// Sets the pointer of a slot of an inner node, or the whole slot of a leaf: 0, or the slot before.

@@ -20,13 +20,12 @@ use self::node::{
     ENTRIES, LAYER, LONGER, NODE_BYTES, NewTrieNode, Slice, TrieEntry, TrieNodeView, TrieNodeWriter,
 };
 use super::heap::KeyHeap;
+use super::node_access::NodeLocks;
 use super::record;
 use super::{Direction, ScanStart, SkeyInserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
 use crate::ps_tree::sync::{Mutex, MutexGuard};
 
-/// Number of locks: about as many nodes can be changed at a time.
-const LOCKS: usize = 128;
 /// Upper bound of the levels of a layer: a deeper one is damaged.
 const MAX_LEVEL: u8 = 64;
 /// The low end of the first node of a level.
@@ -38,7 +37,7 @@ pub(crate) struct Trie {
     /// The region's root slot with the root of the first layer.
     slot: usize,
     open_count: u64,
-    locks: Box<[Mutex<()>]>,
+    locks: NodeLocks,
     /// Locked while a layer gets a new root.
     growth: Mutex<()>,
 }
@@ -118,14 +117,13 @@ impl Trie {
         Self {
             slot,
             open_count: region.open_count() & u64::from(u32::MAX),
-            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            locks: NodeLocks::new(),
             growth: Mutex::new(()),
         }
     }
 
     fn lock(&self, node: Place) -> MutexGuard<'_, ()> {
-        let index = (node / 256).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
-        self.locks[index as usize % LOCKS].lock()
+        self.locks.lock(node)
     }
 
     fn read<T>(

@@ -28,9 +28,9 @@
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
 
+use super::super::node_access::{begin_change, end_change, read_unchanged};
 use super::super::ordered_stores::OrderedStores;
 use crate::ps_tree::pkey::damage;
-use crate::ps_tree::sync::{self, fence};
 
 /// Bytes of a node.
 pub(super) const NODE_BYTES: usize = 256;
@@ -111,21 +111,12 @@ pub(super) fn read<T>(
     let words = region.words(node, NODE_BYTES)?;
     // Fetches the four cache lines at once.
     std::hint::black_box(words.iter().step_by(8).fold(0, |all, word| all ^ word.get()));
-    let mut spins = 0;
-    loop {
-        let version = words[VERSION].acquire();
-        if version & 1 != 0 && version >> 32 == open_count {
-            sync::wait(&mut spins);
-            continue;
-        }
+    let (view, found) = read_unchanged(&words[VERSION], open_count, |_| {
         let view = TrieNodeView::new(region, words);
-        let found = look(&view);
-        fence(sync::Ordering::Acquire);
-        if words[VERSION].get() == version {
-            view.verify(node)?;
-            return found;
-        }
-    }
+        (view, look(&view))
+    });
+    view.verify(node)?;
+    found
 }
 
 impl<'r> TrieNodeView<'r> {
@@ -319,16 +310,13 @@ impl<'w, 'r> TrieNodeWriter<'w, 'r> {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let changes = self.version() as u32 | 1;
-        self.stores.store(self.node, self.open_count << 32 | u64::from(changes))?;
-        fence(sync::Ordering::Release);
-        Ok(())
+        let version = self.version();
+        begin_change(&mut self.stores, self.node, version, self.open_count)
     }
 
     fn end(&mut self) -> Result<()> {
-        let changes = (self.version() as u32).wrapping_add(1);
-        self.stores.store_release(self.node, self.open_count << 32 | u64::from(changes))?;
-        self.stores.flush()
+        let version = self.version();
+        end_change(&mut self.stores, self.node, version, self.open_count)
     }
 
     fn set_count(&mut self, count: usize) -> Result<()> {
