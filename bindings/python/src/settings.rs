@@ -23,8 +23,7 @@ pub(crate) fn optional_sync_mode(name: Option<&str>) -> PyResult<Option<SyncMode
 }
 
 pub(crate) fn layout(name: &str) -> PyResult<Layout> {
-    let layouts = [Layout::Leveled, Layout::Tiered, Layout::Fragmented, Layout::Partitioned];
-    named("layout", name, &layouts.map(|layout| (layout.name(), layout)))
+    named("layout", name, &Layout::ALL.map(|layout| (layout.name(), layout)))
 }
 
 pub(crate) fn compression(name: &str) -> PyResult<Compression> {

@@ -4,6 +4,8 @@
 //! (Bolide, RocksDB, fjall) runs them directly; a transactional store (LMDB, redb, SQLite) runs each batch in a
 //! transaction. The batch sizes are such that a transaction has about 100 writes.
 
+pub use bolide::Layout;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -27,28 +29,31 @@ pub enum Access {
     Write,
 }
 
-/// The layout of Bolide's sorted runs. The peers have no such setting here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub enum Layout {
-    /// Few runs, higher write amplification.
-    Leveled,
-    /// More runs, lower write amplification.
-    Tiered,
-    /// Levels of partitions.
-    Fragmented,
-    /// One level of partitions, which flushes write to directly.
-    Partitioned,
+/// A parser of the names of layouts.
+pub fn layouts() -> impl TypedValueParser<Value = Layout> {
+    let names = Layout::ALL.map(|layout| PossibleValue::new(layout.name()).help(layout.summary()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layout>())
 }
 
-impl Layout {
-    /// The layout as an option of Bolide.
-    pub fn of_bolide(self) -> bolide::Layout {
-        match self {
-            Self::Leveled => bolide::Layout::Leveled,
-            Self::Tiered => bolide::Layout::Tiered,
-            Self::Fragmented => bolide::Layout::Fragmented,
-            Self::Partitioned => bolide::Layout::Partitioned,
-        }
+/// The names of layouts in files.
+pub mod layout_name {
+    use bolide::Layout;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// Writes the name.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(layout: &Layout, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(layout.name())
+    }
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// Those of the deserializer; an unknown name.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Layout, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -78,6 +83,7 @@ impl Views {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrangement {
     /// The layout of its sorted runs.
+    #[serde(with = "layout_name")]
     pub layout: Layout,
     /// The layouts with sorted views.
     pub views: Views,

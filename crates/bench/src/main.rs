@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use bolide_base::technique::Technique;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use engine::{Arrangement, Layout, Views};
+use engine::{Arrangement, Layout, Views, layouts};
 use error::Result;
 use pairs::Side;
 use workloads::index::IndexPlan;
@@ -252,7 +252,7 @@ struct Common {
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// The layout of Bolide's sorted runs
-    #[arg(long, value_enum, default_value = "leveled")]
+    #[arg(long, value_parser = layouts(), default_value = "leveled")]
     layout: Layout,
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
@@ -508,7 +508,7 @@ fn summarise(
         workload: workload.to_owned(),
         records: n,
         runs: results.iter().map(Vec::len).max().unwrap_or(0),
-        layout: format!("{:?}", common.layout).to_lowercase(),
+        layout: common.layout.name().to_owned(),
         cold_mib: jobs.iter().find_map(|(_, _, plan)| plan.cold_mib()),
         machine: report::machine(),
         engines: measured

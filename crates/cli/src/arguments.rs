@@ -6,6 +6,8 @@ mod memory_size;
 
 use std::path::PathBuf;
 
+use bolide::Layout;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use bulk::{BulkArguments, Update};
@@ -118,8 +120,8 @@ pub(crate) struct Import {
     #[arg(long = "type", value_name = "FIELD=TYPE", value_parser = parse_type)]
     pub(crate) types: Vec<(String, CellType)>,
     /// Layout of the sorted runs of a new collection
-    #[arg(long, value_enum)]
-    pub(crate) layout: Option<LayoutName>,
+    #[arg(long, value_parser = layouts())]
+    pub(crate) layout: Option<Layout>,
     /// When writes are safe from a power cut: not before the end, within a short time, or each batch at once
     #[arg(long, value_enum, default_value_t = SyncName::Batch)]
     pub(crate) sync: SyncName,
@@ -134,16 +136,10 @@ pub(crate) struct Import {
     pub(crate) acknowledge: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LayoutName {
-    /// Each level one sorted run: the best reads
-    Leveled,
-    /// Several runs a level: half the writes
-    Tiered,
-    /// Partitions within levels, rarely rewritten
-    Fragmented,
-    /// One level of partitions: the fewest writes if they are near each other
-    Partitioned,
+/// A parser of the names of layouts.
+fn layouts() -> impl TypedValueParser<Value = Layout> {
+    let names = Layout::ALL.map(|layout| PossibleValue::new(layout.name()).help(layout.summary()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layout>())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -455,8 +451,8 @@ pub(crate) struct ChangeLayout {
     /// Collection
     pub(crate) collection: String,
     /// New layout
-    #[arg(value_enum)]
-    pub(crate) layout: LayoutName,
+    #[arg(value_parser = layouts())]
+    pub(crate) layout: Layout,
 }
 
 /// Show the content of one file of a database

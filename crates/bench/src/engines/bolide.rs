@@ -20,7 +20,7 @@ const RECORDS: &str = "records";
 const ATTRIBUTE: &str = "secondary";
 
 fn collection_options(layout: Layout) -> CollectionOptions {
-    CollectionOptions::bytes().layout(layout.of_bolide()).compression(Compression::None)
+    CollectionOptions::bytes().layout(layout).compression(Compression::None)
 }
 
 struct Store {

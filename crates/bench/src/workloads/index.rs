@@ -41,6 +41,7 @@ pub struct IndexPlan {
     /// Updates after that.
     pub updates: u64,
     /// Bolide's layout.
+    #[serde(with = "crate::engine::layout_name")]
     pub layout: Layout,
     /// Seed of all random choices.
     pub seed: u64,

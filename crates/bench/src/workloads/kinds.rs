@@ -48,6 +48,7 @@ pub struct KindsPlan {
     /// Updates after that.
     pub updates: u64,
     /// Bolide's layout.
+    #[serde(with = "crate::engine::layout_name")]
     pub layout: Layout,
     /// Seed of all random choices.
     pub seed: u64,
@@ -111,7 +112,7 @@ pub fn run(plan: &KindsPlan, path: &Path) -> Result<Vec<RowFigures>> {
     let options =
         Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
     let db = Db::open(path, options)?;
-    let layout = plan.layout.of_bolide();
+    let layout = plan.layout;
     let mut collection = CollectionOptions::json().layout(layout).compression(Compression::None);
     let subject = SUBJECTS.iter().find(|(name, _)| *name == plan.engine);
     let (_, spec) = subject.ok_or_else(|| format!("there is no kind `{}`", plan.engine))?;

@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bolide::{Collection, CollectionOptions, IndexInfo, IndexSpec, SyncMode};
+use bolide::{Collection, CollectionOptions, IndexInfo, IndexSpec, Layout, SyncMode};
 
 use super::database;
-use super::layout::layout_of;
 use super::load::{LoadOptions, Tally, load};
 use super::new_database::with_collection;
-use crate::arguments::{Import, LayoutName, SyncName};
+use crate::arguments::{Import, SyncName};
 use crate::failure::Failure;
 use crate::input::{InputOptions, Source};
 use crate::output::{Fields, Format, figures, print_objects, report};
@@ -18,7 +17,7 @@ use crate::row::RowShape;
 pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let mut options = database::json_collection();
     if let Some(layout) = arguments.layout {
-        options = options.layout(layout_of(layout));
+        options = options.layout(layout);
     }
     let specs =
         arguments.indexes.iter().map(|text| database::parse_spec(text)).collect::<Result<Vec<_>, _>>()?;
@@ -55,7 +54,7 @@ fn load_options(arguments: &Import) -> LoadOptions {
 fn prepare(
     collection: &Collection,
     specs: Vec<IndexSpec>,
-    layout: Option<LayoutName>,
+    layout: Option<Layout>,
 ) -> Result<Vec<String>, Failure> {
     let name = collection.name();
     if layout.is_some() {

@@ -31,6 +31,10 @@ impl LayoutStrategy for FragmentedLayout {
         "fragmented"
     }
 
+    fn summary(&self) -> &'static str {
+        "Partitions within levels, rarely rewritten"
+    }
+
     fn code(&self) -> u8 {
         2
     }

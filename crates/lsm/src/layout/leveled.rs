@@ -39,6 +39,10 @@ impl LayoutStrategy for LeveledLayout {
         "leveled"
     }
 
+    fn summary(&self) -> &'static str {
+        "Each level one sorted run: the best reads"
+    }
+
     fn code(&self) -> u8 {
         0
     }

@@ -1,6 +1,6 @@
 //! Layouts: the arrangements of the sorted runs of a tree.
 //!
-//! A layout is a `LayoutStrategy` in a file of its own, registered in [`Layout`]. Other files use the strategy of a tree and
+//! A layout is a `LayoutStrategy` in a file of its own, registered by one line of [`Layout`]. Other files use the strategy of a tree and
 //! name no layout. A strategy decides:
 //!
 //! | decision | type |
@@ -19,47 +19,95 @@ pub mod partitioned;
 pub mod policy;
 pub mod tiered;
 
+use std::fmt;
+use std::str::FromStr;
+
+use bolide_base::{Error, ErrorKind, Result};
+
 use self::policy::CompactionPolicy;
 
-/// The arrangement and compaction of the sorted runs of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Layout {
+/// Declares [`Layout`]: one line for each strategy.
+macro_rules! layouts {
+    ($($(#[$attribute:meta])* $layout:ident = $strategy:expr,)*) => {
+        /// The arrangement and compaction of the sorted runs of a tree. As text it is its [name](Self::name).
+        ///
+        /// ```
+        /// use bolide_lsm::Layout;
+        /// assert_eq!("tiered".parse::<Layout>()?, Layout::Tiered);
+        /// assert!("flat".parse::<Layout>().is_err());
+        /// # Ok::<(), bolide_base::Error>(())
+        /// ```
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub enum Layout {
+            $($(#[$attribute])* $layout,)*
+        }
+
+        impl Layout {
+            /// All layouts.
+            pub const ALL: [Self; [$(Self::$layout),*].len()] = [$(Self::$layout),*];
+
+            /// The strategy of the layout.
+            pub(crate) fn strategy(self) -> &'static dyn LayoutStrategy {
+                match self {
+                    $(Self::$layout => &$strategy,)*
+                }
+            }
+        }
+    };
+}
+
+// The registration of the strategies.
+layouts! {
     /// One sorted run per level, each about ten times the one above: fast reads.
     #[default]
-    Leveled,
+    Leveled = leveled::LeveledLayout,
     /// Runs of similar size are merged together: fewer bytes written, more runs to read.
-    Tiered,
+    Tiered = tiered::TieredLayout,
     /// Levels of partitions. A compaction adds a level's entries to the partitions of the next one, which are not rewritten
     /// except in the last level (PebblesDB's guards).
-    Fragmented,
+    Fragmented = fragmented::FragmentedLayout,
     /// One level of partitions that full memtables are flushed into: the fewest bytes written for writes with locality
     /// (REMIX §4.2).
-    Partitioned,
+    Partitioned = partitioned::PartitionedLayout,
 }
 
 impl Layout {
-    /// All layouts.
-    pub const ALL: [Self; 4] = [Self::Leveled, Self::Tiered, Self::Fragmented, Self::Partitioned];
-
     /// The name used in options and on the command line.
     pub fn name(self) -> &'static str {
         self.strategy().name()
     }
 
-    /// The strategy of the layout: the registration.
-    pub(crate) fn strategy(self) -> &'static dyn LayoutStrategy {
-        match self {
-            Self::Leveled => &leveled::LeveledLayout,
-            Self::Tiered => &tiered::TieredLayout,
-            Self::Fragmented => &fragmented::FragmentedLayout,
-            Self::Partitioned => &partitioned::PartitionedLayout,
-        }
+    /// Its use in a few words, for a list of choices.
+    pub fn summary(self) -> &'static str {
+        self.strategy().summary()
     }
 
     /// The layout with this code; `None` if there is none.
     pub(crate) fn of_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|layout| layout.strategy().code() == code)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    /// The layout with this name.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the names of all layouts.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| {
+            let message =
+                format!("layout `{name}`: the layouts are {}", Self::ALL.map(Self::name).join(", "));
+            Error::new(ErrorKind::InvalidInput, message)
+        })
     }
 }
 
@@ -87,6 +135,9 @@ pub(crate) enum ViewRule {
 pub(crate) trait LayoutStrategy: Sync {
     /// The name used in options and on the command line.
     fn name(&self) -> &'static str;
+
+    /// Its use in a few words.
+    fn summary(&self) -> &'static str;
 
     /// The code in the manifest, which never changes.
     fn code(&self) -> u8;
@@ -117,7 +168,10 @@ mod tests {
         for layout in Layout::ALL {
             assert_eq!(Layout::of_code(layout.strategy().code()), Some(layout));
             assert_eq!(Layout::ALL.iter().filter(|other| other.name() == layout.name()).count(), 1);
+            assert_eq!(layout.name().parse::<Layout>().unwrap(), layout);
         }
         assert_eq!(Layout::of_code(Layout::ALL.len() as u8), None);
+        let error = "Leveled".parse::<Layout>().unwrap_err().to_string();
+        assert!(error.contains("leveled, tiered, fragmented, partitioned"), "{error}");
     }
 }

@@ -22,6 +22,10 @@ impl LayoutStrategy for PartitionedLayout {
         "partitioned"
     }
 
+    fn summary(&self) -> &'static str {
+        "One level of partitions: the fewest writes if they are near each other"
+    }
+
     fn code(&self) -> u8 {
         3
     }

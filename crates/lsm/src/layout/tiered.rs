@@ -34,6 +34,10 @@ impl LayoutStrategy for TieredLayout {
         "tiered"
     }
 
+    fn summary(&self) -> &'static str {
+        "Several runs a level: half the writes"
+    }
+
     fn code(&self) -> u8 {
         1
     }
