@@ -70,11 +70,11 @@ impl<'b> OwnOperation<'b> {
 
 /// A check of a batch inside its commit.
 pub(crate) trait BatchCheck: std::fmt::Debug + Send + Sync {
-    /// Checks `batch` against the state at its commit.
+    /// Checks `batch`, which writes to the collections of `parts`, against the state at its commit.
     ///
     /// # Errors
     /// An error fails the batch: nothing of it is written.
-    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch) -> Result<()>;
+    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch, parts: &[BatchPart]) -> Result<()>;
 }
 
 /// The checks of a batch inside its commit, without the batch.
@@ -106,7 +106,7 @@ impl BatchChecks {
             };
             expectation::check(&self.expectations, collection_of, state, batch)?;
         }
-        self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch))
+        self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch, parts))
     }
 }
 
@@ -316,6 +316,12 @@ impl WriteBatch {
                 Operation::RangeDelete { start, end } => OwnOperation::DeleteRange(collection, start, end),
             })
         })
+    }
+
+    /// The batch with these writes to the collections of `parts`, without checks.
+    pub(crate) fn of_parts(store: StoreBatch, parts: Vec<BatchPart>) -> Self {
+        let writes = store.operations().filter(|placed| !placed.derived).count();
+        Self { store, parts, writes, ..Self::default() }
     }
 
     /// Adds a check inside the commit, in place of an earlier one.

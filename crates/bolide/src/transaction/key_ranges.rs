@@ -46,6 +46,11 @@ impl KeyRanges {
         (&behind[..] >= start).then(|| (first.clone(), behind.clone()))
     }
 
+    /// The ranges, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.ends.iter().map(|(start, end)| (&start[..], &end[..]))
+    }
+
     /// The range that contains `key`.
     pub(super) fn around(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
         let (first, end) =

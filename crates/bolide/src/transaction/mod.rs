@@ -19,6 +19,7 @@ mod prepared;
 mod read_set;
 mod retries;
 mod validation;
+mod written;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -515,6 +516,7 @@ impl Transaction {
             writes: state.own,
             validated: AtomicU64::new(view.view().sequence()),
             locked: Default::default(),
+            again: Mutex::default(),
             flaw: handle.engine.components.transaction_flaw,
             snapshot: view,
             handle,

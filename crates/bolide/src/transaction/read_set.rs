@@ -39,6 +39,11 @@ impl CollectionReads {
         (start < end).then(keys)?.next().map(|key| &key[..])
     }
 
+    /// Whether a write of another commit may have to be compared with records, not only with keys.
+    pub(super) fn needs_records(&self) -> bool {
+        !(self.conditions.is_empty() && self.ranges.is_empty())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()
             && self.absent.is_empty()
@@ -113,7 +118,7 @@ impl ReadSet {
 
     /// Whether a write of another commit may have to be compared with records, not only with keys.
     pub(super) fn needs_records(&self) -> bool {
-        self.collections.values().any(|reads| !(reads.conditions.is_empty() && reads.ranges.is_empty()))
+        self.collections.values().any(CollectionReads::needs_records)
     }
 
     /// A collection that was read and is dropped.

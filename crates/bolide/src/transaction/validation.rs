@@ -4,8 +4,9 @@
 //! 1. Before the commit enters the pipeline, the commits in `(snapshot, min(last recorded, last published)]` are validated,
 //!    in rounds: until few are left that were published meanwhile.
 //! 2. Inside the commit, under the lock of the log, those from there up to the last applied one are.
-//! 3. A commit is validated write by write against the keys and ranges that were read. Written keys of a collection with
-//!    queries are collected, and each is evaluated once for all queries: its record now, then its record at the snapshot.
+//! 3. A commit is validated write by write against the keys that were read, and its keys against scanned ranges. Written keys
+//!    of a collection with queries are collected, and each is evaluated once for all queries: its record now, then its record
+//!    at the snapshot. Deleted ranges are collected too, so that the records of overlapping ones are read once.
 //!
 //! # Bound
 //! Other writers wait for step 2, so its [`Work`] is bounded. A commit that would need more writes nothing and starts again at
@@ -26,16 +27,18 @@ use bolide_lsm::{
     Bounds, BudgetedCursor, CommitState, ReadView, RecentCommit, RecentWrite, StepBudget, StoreBatch,
     SyncMode, TransactionView, VisibleCursor,
 };
+use parking_lot::Mutex;
 
 use super::flaw::TransactionFlaw;
 use super::options::Isolation;
 use super::own_writes::OwnWrites;
 use super::read_set::{CollectionReads, ReadSet};
+use super::written::{RangesDeletedByOthers, WrittenByOthers};
 use crate::expectation::place_of;
 use crate::handle::Handle;
 use crate::index_set::IndexSet;
 use crate::schema::OpenCollection;
-use crate::write_batch::{BatchCheck, WriteBatch};
+use crate::write_batch::{BatchCheck, BatchPart, WriteBatch};
 
 /// Attempts of a commit whose validation inside the pipeline needs too much work.
 const MAX_ATTEMPTS: usize = 8;
@@ -75,8 +78,11 @@ impl LockedWork {
         if is_limited { Work(StepBudget::new(limit)) } else { Work::unlimited() }
     }
 
-    fn end(&self, work: &Work) {
-        self.exhausted.store(work.0.is_exhausted(), Ordering::Relaxed);
+    /// Whether `work`, the validation, needed more than it may do.
+    fn end(&self, work: &Work) -> bool {
+        let is_exhausted = work.0.is_exhausted();
+        self.exhausted.store(is_exhausted, Ordering::Relaxed);
+        is_exhausted
     }
 
     /// Doubles the limit if the last validation needed more, and returns whether it did.
@@ -134,14 +140,13 @@ pub(super) struct Validation {
     /// Commits up to this number are validated.
     pub(super) validated: AtomicU64,
     pub(super) locked: LockedWork,
+    /// The writes of an attempt whose validation needed too much work.
+    pub(super) again: Mutex<Option<WriteBatch>>,
     pub(super) flaw: Option<TransactionFlaw>,
 }
 
-/// Keys that were written in collections with queries.
-type ChangedKeys<'c> = BTreeMap<TreeId, BTreeSet<&'c [u8]>>;
-
 impl BatchCheck for Validation {
-    fn check(&self, state: &CommitState<'_>, _: &StoreBatch) -> Result<()> {
+    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch, parts: &[BatchPart]) -> Result<()> {
         let published = || self.handle.engine.store.published_sequence();
         let (after, through) = match self.flaw {
             Some(TransactionFlaw::ValidatesPublished) => (self.validated(), published()),
@@ -150,7 +155,9 @@ impl BatchCheck for Validation {
         };
         let work = self.locked.start(self.reads.needs_records());
         let result = self.validate(after, through, state.view, &work);
-        self.locked.end(&work);
+        if self.locked.end(&work) {
+            *self.again.lock() = Some(WriteBatch::of_parts(batch.clone(), parts.to_vec()));
+        }
         work.finish(result)
     }
 }
@@ -177,12 +184,12 @@ impl Validation {
         let validation = Arc::new(self);
         let attempts = if validation.reads.needs_records() { MAX_ATTEMPTS } else { 1 };
         for _ in 1..attempts {
-            let again = batch.clone();
             let result = validation.attempt(batch, sync);
-            if !validation.locked.double_if_exhausted() {
-                return result;
+            let again = validation.again.lock().take();
+            match again.filter(|_| validation.locked.double_if_exhausted()) {
+                Some(again) => batch = again,
+                None => return result,
             }
-            batch = again;
         }
         validation.attempt(batch, sync)
     }
@@ -232,14 +239,19 @@ impl Validation {
             Err(_) if self.flaw == Some(TransactionFlaw::IgnoresRemoved) => return Ok(()),
             commits => commits?,
         };
-        let mut changed = ChangedKeys::new();
+        let mut written = WrittenByOthers::default();
         for commit in &commits {
-            self.validate_commit(commit, &mut changed, work)?;
+            self.validate_commit(commit, &mut written, work)?;
+        }
+        for (tree, deleted) in &written.deleted {
+            if let Some(reads) = self.reads.get(*tree) {
+                self.validate_deleted(reads, deleted, work)?;
+            }
         }
         if self.flaw == Some(TransactionFlaw::SkipsPredicates) {
             return Ok(());
         }
-        for (tree, keys) in changed {
+        for (tree, keys) in written.keys {
             if let Some(reads) = self.reads.get(tree) {
                 self.validate_queries(reads, &keys, now, work)?;
             }
@@ -250,7 +262,7 @@ impl Validation {
     fn validate_commit<'c>(
         &self,
         commit: &'c RecentCommit,
-        changed: &mut ChangedKeys<'c>,
+        written: &mut WrittenByOthers<'c>,
         work: &Work,
     ) -> Result<()> {
         if self.flaw == Some(TransactionFlaw::SkipsSingleWrites) && commit.writes().count() == 1 {
@@ -259,9 +271,9 @@ impl Validation {
         for write in commit.writes() {
             work.spend(WRITE_WORK)?;
             match write {
-                RecentWrite::Key { tree, key } => self.validate_key(tree, key, commit.last(), changed)?,
+                RecentWrite::Key { tree, key } => self.validate_key(tree, key, commit.last(), written)?,
                 RecentWrite::Range { tree, start, end } => {
-                    self.validate_range((tree, start, end), commit.last(), work)?;
+                    self.validate_range((tree, start, end), commit.last(), written)?;
                 }
                 RecentWrite::Tree { tree } => self.validate_drop(tree)?,
             }
@@ -275,7 +287,7 @@ impl Validation {
         tree: TreeId,
         key: &'c [u8],
         sequence: SequenceNumber,
-        changed: &mut ChangedKeys<'c>,
+        written: &mut WrittenByOthers<'c>,
     ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
             let was_read = self.flaw != Some(TransactionFlaw::SkipsKeys) && reads.has_key(key);
@@ -284,7 +296,7 @@ impl Validation {
                 return Err(conflict(&reads.collection, key, sequence));
             }
             if !reads.conditions.is_empty() {
-                changed.entry(tree).or_default().insert(key);
+                written.keys.entry(tree).or_default().insert(key);
             }
         }
         match self.first_committer_wins(tree) {
@@ -293,12 +305,12 @@ impl Validation {
         }
     }
 
-    /// Validates the delete of the keys of a tree in `start..end`.
-    fn validate_range(
+    /// Validates the delete of the keys of a tree in `start..end` against single keys.
+    fn validate_range<'c>(
         &self,
-        (tree, start, end): (TreeId, &[u8], &[u8]),
+        (tree, start, end): (TreeId, &'c [u8], &'c [u8]),
         sequence: SequenceNumber,
-        work: &Work,
+        written: &mut WrittenByOthers<'c>,
     ) -> Result<()> {
         if let Some(reads) = self.reads.get(tree) {
             if self.flaw != Some(TransactionFlaw::SkipsKeys)
@@ -306,25 +318,42 @@ impl Validation {
             {
                 return Err(conflict(&reads.collection, key, sequence));
             }
+            if reads.needs_records() {
+                written.deleted.entry(tree).or_default().insert(start, end, sequence);
+            }
+        }
+        let Some(writes) = self.first_committer_wins(tree) else { return Ok(()) };
+        let own = writes.own.written(start, end).next().map(|(key, _)| key);
+        let common = || writes.own.deleted().common(start, end).next().map(|(start, _)| start);
+        match own.or_else(common) {
+            Some(key) => Err(conflict(&writes.collection, key, sequence)),
+            None => Ok(()),
+        }
+    }
+
+    /// Validates deleted ranges against scanned ranges and queries: whether records of the snapshot were deleted that one of
+    /// these returned.
+    fn validate_deleted(
+        &self,
+        reads: &CollectionReads,
+        deleted: &RangesDeletedByOthers<'_>,
+        work: &Work,
+    ) -> Result<()> {
+        let tree = reads.collection.tree;
+        for (start, end) in deleted.ranges() {
             if self.flaw != Some(TransactionFlaw::SkipsRanges) {
                 for (start, end) in reads.ranges.common(start, end) {
                     work.spend(READ_WORK)?;
                     if let Some(key) = self.first_at_snapshot(tree, start, end, work)? {
-                        return Err(conflict(&reads.collection, &key, sequence));
+                        return Err(conflict(&reads.collection, &key, deleted.commit_of(&key)));
                     }
                 }
             }
             if self.flaw != Some(TransactionFlaw::SkipsPredicates) {
-                self.validate_queries_in_range(reads, (start, end), sequence, work)?;
+                self.validate_queries_in_range(reads, (start, end), deleted, work)?;
             }
         }
-        let Some(writes) = self.first_committer_wins(tree) else { return Ok(()) };
-        let written = writes.own.written(start, end).next().map(|(key, _)| key);
-        let common = || writes.own.deleted().common(start, end).next().map(|(start, _)| start);
-        match written.or_else(common) {
-            Some(key) => Err(conflict(&writes.collection, key, sequence)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Validates the drop of a collection. One that is only written is not found.
@@ -393,7 +422,7 @@ impl Validation {
         &self,
         reads: &CollectionReads,
         (start, end): (&[u8], &[u8]),
-        sequence: SequenceNumber,
+        deleted: &RangesDeletedByOthers<'_>,
         work: &Work,
     ) -> Result<()> {
         if reads.conditions.is_empty() {
@@ -406,7 +435,7 @@ impl Validation {
         records.seek_to_first()?;
         while records.valid() {
             if reads.satisfies(&mut queries, records.value(), work)? {
-                return Err(conflict(&reads.collection, records.key(), sequence));
+                return Err(conflict(&reads.collection, records.key(), deleted.commit_of(records.key())));
             }
             records.next()?;
         }
