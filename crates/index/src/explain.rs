@@ -9,6 +9,7 @@ use crate::costs::{CostCounters, IndexCosts};
 use crate::cursor_token::CursorToken;
 use crate::explain_json::{ReadCounterFields, costs_by_kind, optional_text};
 use crate::fetch::FetchCosts;
+use crate::query::Order;
 
 /// An alternative of the planner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,6 +67,9 @@ pub struct Explain {
     pub filtered: Vec<String>,
     /// Whether answers were streamed in the order of the index, without collecting and sorting.
     pub streamed: bool,
+    /// The order in which the candidates come; `None` if they have none. A query in this order is streamed.
+    #[serde(skip)]
+    pub candidate_order: Option<Order>,
     /// Passes over the index: more than one if the candidates exceeded the memory budget.
     pub passes: u64,
     /// Candidates that the index proposed, or records that the scan read.

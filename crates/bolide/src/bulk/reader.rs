@@ -57,22 +57,30 @@ impl OrderedAnswers {
             }
             None => {}
         }
-        let mut collected = None;
-        for order in [Order::Oldest, Order::Newest, Order::Value] {
-            let mut answers = answers(query.clone(), order)?;
-            let outcome = answers.outcome();
-            let explain = outcome.explain();
-            if explain.is_full_scan() {
-                // A query that is known to have no answers is no scan.
-                let is_empty = collection.estimate(query)?.is_exact;
-                return Ok(is_empty.then_some(Self { answers, order, until }));
-            }
-            if explain.streamed {
+        let order = Order::Oldest;
+        let mut oldest = answers(query.clone(), order)?;
+        let outcome = oldest.outcome();
+        let explain = outcome.explain();
+        if explain.is_full_scan() {
+            // A query that is known to have no answers is no scan.
+            let is_empty = collection.estimate(query)?.is_exact;
+            return Ok(is_empty.then_some(Self { answers: oldest, order, until }));
+        }
+        // Candidates in another order are read in that one: by the same index, which is not planned again.
+        if !explain.streamed
+            && let Some(order @ (Order::Newest | Order::Value)) = explain.candidate_order
+        {
+            let is_one = explain.intersected.is_empty() && explain.united.is_empty();
+            let again = match explain.index.as_deref().filter(|_| is_one) {
+                Some(index) => query.clone().using_index(index),
+                None => query.clone(),
+            };
+            let mut answers = answers(again, order)?;
+            if answers.outcome().explain().streamed {
                 return Ok(Some(Self { answers, order, until }));
             }
-            collected = collected.or(Some(answers));
         }
-        Ok(collected.map(|answers| Self { answers, order: Order::Oldest, until }))
+        Ok(Some(Self { answers: oldest, order, until }))
     }
 }
 

@@ -109,6 +109,7 @@ impl<S: ReadSource> PlannedLookup<'_, S> {
         };
         if self.has_candidates() {
             let order = rows.open_candidates()?;
+            rows.execution.explain.candidate_order = order;
             if rows.execution.streams(order) {
                 rows.execution.explain.streamed = true;
                 rows.stage = RowStage::Stream;
