@@ -83,6 +83,10 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// `NoSpace` or `LimitExceeded`: the batch is rejected, and nothing of it is written.
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()>;
 
+    /// Starts to load the memory that the write of `key` will read, into the processor's caches. Called after
+    /// [`reserve`](Self::reserve) and before the write is logged, so that the memory arrives meanwhile. Changes nothing.
+    fn prefetch(&self, _key: &[u8]) {}
+
     /// Applies one write. Writes arrive in the order of the log, those of one sequence number by key. `oldest_in_use` returns
     /// the smallest sequence number at which readers may read.
     ///

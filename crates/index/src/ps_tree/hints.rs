@@ -112,6 +112,14 @@ impl KeyHints {
         }
     }
 
+    /// Prefetches the line of `key`.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        if let Some(line) = self.line(hash_key(key)) {
+            bolide_memory::prefetch(line, 1);
+        }
+    }
+
     /// The record of `key`: from a hint, or from `search`, whose result is then stored as a hint. Calls `on_eviction` if
     /// that replaces a valid hint. The caller pins the region.
     ///

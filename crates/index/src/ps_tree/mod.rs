@@ -356,6 +356,11 @@ impl PsTree {
         Ok(keys.saturating_mul(entries.max(all)) / all.max(1))
     }
 
+    /// Prefetches the memory that an insert of an entry of `key` reads first.
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        self.hints.prefetch(key);
+    }
+
     /// The record of `key`; see [`hints`]. The caller pins the region.
     #[inline]
     fn record_of(&self, key: &[u8]) -> Result<Option<Place>> {

@@ -338,6 +338,15 @@ impl ExternalTree for PsTreeBackend {
         self.region.writer().reserve_with_memory(most as u64, likely as u64)
     }
 
+    fn prefetch(&self, key: &[u8]) {
+        if let Some(primary_key) = marked_key(key) {
+            self.versions.prefetch_write(primary_key);
+        } else if let Some(entry) = self.layout.parse(key, 0) {
+            self.tree.prefetch(entry.secondary_key);
+            self.versions.prefetch_write(entry.primary_key);
+        }
+    }
+
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
         // Skips repeated writes, and the deletes of absent keys that mark the end of a build.

@@ -24,6 +24,20 @@ impl VersionTable {
         Ok(false)
     }
 
+    /// Prefetches the bits of the key.
+    pub(super) fn prefetch_known(&self, hash: u128) {
+        if self.options.every_key {
+            return;
+        }
+        for layer in 0..=novelty_filter::layer_of(self.known_keys.load(Ordering::Acquire)) {
+            let bits = KeyBits::of(hash, layer);
+            let piece = self.pieces.get((novelty_filter::pieces(layer).0 + bits.piece) as usize);
+            if piece != 0 {
+                bits.prefetch(&self.region, piece);
+            }
+        }
+    }
+
     /// Adds a key to the filter; false if the filter contained it, or seemed to.
     pub(super) fn add_known(&self, writer: &RegionWriter<'_>, hash: u128) -> Result<bool> {
         if self.options.every_key {

@@ -68,6 +68,11 @@ impl KeyBits {
         Ok(words.iter().zip(self.bits).all(|(word, bit)| word.get() & bit != 0))
     }
 
+    /// Prefetches the block in the piece at `piece`.
+    pub(super) fn prefetch(&self, region: &Region, piece: Place) {
+        region.prefetch(piece + self.at, 1);
+    }
+
     /// Sets all bits in the piece at `piece`.
     pub(super) fn set(&self, writer: &RegionWriter<'_>, piece: Place) -> Result<()> {
         for (word, bit) in self.bits.iter().enumerate() {

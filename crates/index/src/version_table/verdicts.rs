@@ -53,6 +53,16 @@ impl VersionTable {
         }
     }
 
+    /// Prefetches the memory that [`note_entry`](Self::note_entry) and [`note_absence`](Self::note_absence) of `key` read first.
+    pub fn prefetch_write(&self, key: &[u8]) {
+        let hash = hash_key_wide(self.options.seed, key);
+        let located = self.locate(hash);
+        if located.first != 0 {
+            self.region.prefetch(located.first, 1);
+        }
+        self.prefetch_known(hash);
+    }
+
     /// The current stamp of the table. The sequence number of the query is published already.
     #[inline]
     pub fn stamp(&self) -> TableStamp {

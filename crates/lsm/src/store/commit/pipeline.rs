@@ -22,7 +22,7 @@ use super::queue::{CommitQueue, CommitRequest};
 use super::recent::RecentCommits;
 use super::targets::ActiveBytes;
 use super::writes::PendingWrites;
-use crate::batch::PlacedOperation;
+use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
 use crate::options::SyncMode;
 use crate::store::health::Health;
 use crate::store::read::read_view::ReadView;
@@ -111,7 +111,7 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
                 return Err(Error::internal("a staged batch took further sequence numbers"));
             }
         }
-        let mut syncs_first = false;
+        let (mut syncs_first, mut has_external) = (false, false);
         for id in request.batch.trees() {
             let tree = &log.targets.get(*id, |id| self.env.tree(id))?.tree;
             let new = request.batch.range_deletes(*id);
@@ -120,9 +120,27 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
             }
             // Usually more than the share of this tree; a reservation has no cost.
             syncs_first |= tree.backend().reserve(request.batch.len(), request.batch.len_bytes())?;
+            has_external |= !tree.backend().is_lsm();
         }
         request.batch.seal();
+        if has_external {
+            self.prefetch(log, &request.batch)?;
+        }
         Ok(syncs_first)
+    }
+
+    /// Prefetches what the external trees of a sealed batch will read.
+    fn prefetch(&self, log: &mut LogState, batch: &StoreBatch) -> Result<()> {
+        for placed in BatchReader::new(batch.sealed_bytes())? {
+            let placed = placed?;
+            let target = log.targets.get(placed.tree, |id| self.env.tree(id))?;
+            if let (Some(external), Operation::Entry { key, .. }) =
+                (target.tree.backend().external(), placed.operation)
+            {
+                external.prefetch(key);
+            }
+        }
+        Ok(())
     }
 
     /// Appends prepared writes to the log and applies them; `last` is the last of their sequence numbers. A failure
