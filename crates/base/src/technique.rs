@@ -51,6 +51,8 @@ pub enum Technique {
     SinglePuts,
     /// The hash slot of a put's key is prefetched while its log record is written.
     PutPrefetch,
+    /// What a write of a `ps-tree` index reads is prefetched while the write is logged.
+    IndexWritePrefetch,
     /// Memory is advised to consist of large pages.
     LargePages,
     /// Large pages are touched ahead of the writer.
@@ -69,7 +71,7 @@ static OFF: AtomicU64 = AtomicU64::new(0);
 
 impl Technique {
     /// All techniques.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::VersionJumps,
         Self::PointIndex,
         Self::MemtableScanPrefetch,
@@ -90,6 +92,7 @@ impl Technique {
         Self::ReadsByLocation,
         Self::SinglePuts,
         Self::PutPrefetch,
+        Self::IndexWritePrefetch,
         Self::LargePages,
         Self::PagesAhead,
         Self::ViewRebuilds,
@@ -125,6 +128,7 @@ impl Technique {
             Self::ReadsByLocation => "reads-by-location",
             Self::SinglePuts => "single-puts",
             Self::PutPrefetch => "put-prefetch",
+            Self::IndexWritePrefetch => "index-write-prefetch",
             Self::LargePages => "large-pages",
             Self::PagesAhead => "pages-ahead",
             Self::ViewRebuilds => "view-rebuilds",

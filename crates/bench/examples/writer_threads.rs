@@ -85,7 +85,9 @@ fn main() -> Result<()> {
         }
     }
     let _ = std::fs::remove_dir_all(dir);
-    println!("| index | threads | thousand puts a second (lowest, highest) | CPU µs a put |\n|---|---:|---:|---:|");
+    println!(
+        "| index | threads | thousand puts a second (lowest, highest) | CPU µs a put |\n|---|---:|---:|---:|"
+    );
     for ((name, threads), mut figures) in rows {
         figures.sort_by(|one, other| one.0.total_cmp(&other.0));
         let (low, middle, high) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use bolide_base::technique::Technique;
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
 
 use super::CommitState;
@@ -123,7 +124,7 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
             has_external |= !tree.backend().is_lsm();
         }
         request.batch.seal();
-        if has_external {
+        if has_external && Technique::IndexWritePrefetch.is_on() {
             self.prefetch(log, &request.batch)?;
         }
         Ok(syncs_first)
