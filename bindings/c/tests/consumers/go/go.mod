@@ -1,0 +1,3 @@
+module bolidetest
+
+go 1.19
