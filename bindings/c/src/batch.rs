@@ -107,8 +107,8 @@ pub unsafe extern "C" fn bolide_batch_delete_range(
     })
 }
 
-/// Makes the write of the batch depend on the record under a key: otherwise it fails with `BOLIDE_CONFLICT`. `sequence` is used by
-/// `BOLIDE_EXPECT_SEQUENCE` only.
+/// Makes the write of the batch depend on the record under a key, as the writes before in the batch leave it: otherwise it fails with
+/// `BOLIDE_CONFLICT`. `sequence` is used by `BOLIDE_EXPECT_SEQUENCE` only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_batch_expect(
     batch: *mut bolide_batch,

@@ -96,7 +96,10 @@ static inline void check_record(bolide_collection *collection, const char *key, 
     CHECK(found.data == NULL && found.size == 0);
   } else {
     OK(bolide_get(collection, BOLIDE_TEXT(key), NULL, &found, NULL, &error));
-    CHECK(bytes_are(found, record));
+    if (!bytes_are(found, record)) {
+      fprintf(stderr, "the record of %s is %.*s, not %s\n", key, (int)found.size, found.data, record);
+      exit(1);
+    }
   }
   bolide_bytes_free(&found);
 }

@@ -42,11 +42,13 @@ static void batches(bolide_db *db, bolide_collection *notes) {
   bolide_bytes record;
   bolide_range range = {0};
   OK(bolide_batch_new(db, &batch, &error));
+  OK(bolide_batch_expect(batch, notes, BOLIDE_TEXT("a"), BOLIDE_EXPECT_PRESENT, 0, &error));
+  OK(bolide_batch_expect(batch, notes, BOLIDE_TEXT("k1"), BOLIDE_EXPECT_ABSENT, 0, &error));
   OK(bolide_batch_put(batch, notes, BOLIDE_TEXT("k1"), BOLIDE_TEXT("{}"), &error));
   OK(bolide_batch_put(batch, notes, BOLIDE_TEXT("k2"), BOLIDE_TEXT("{}"), &error));
   OK(bolide_batch_delete(batch, notes, BOLIDE_TEXT("a"), &error));
-  OK(bolide_batch_expect(batch, notes, BOLIDE_TEXT("a"), BOLIDE_EXPECT_PRESENT, 0, &error));
-  OK(bolide_batch_expect(batch, notes, BOLIDE_TEXT("k1"), BOLIDE_EXPECT_ABSENT, 0, &error));
+  /* After the writes before. */
+  OK(bolide_batch_expect(batch, notes, BOLIDE_TEXT("a"), BOLIDE_EXPECT_ABSENT, 0, &error));
   CHECK(bolide_batch_count(batch) == 3);
   OK(bolide_batch_write(batch, BOLIDE_SYNC_DEFAULT, &sequence, &error));
   CHECK(sequence > 0 && bolide_batch_count(batch) == 0);

@@ -49,13 +49,17 @@ func expect(condition bool, message string) {
 	}
 }
 
-// text returns a Go string as two parameters.
-func text(value string) (*C.char, C.size_t) {
-	return (*C.char)(unsafe.Pointer(unsafe.StringData(value))), C.size_t(len(value))
+// bytes returns the bytes of a string as two parameters.
+func bytes(value string) (unsafe.Pointer, C.size_t) {
+	if value == "" {
+		return nil, 0
+	}
+	return unsafe.Pointer(&[]byte(value)[0]), C.size_t(len(value))
 }
 
-func bytes(value string) (unsafe.Pointer, C.size_t) {
-	return unsafe.Pointer(unsafe.StringData(value)), C.size_t(len(value))
+func text(value string) (*C.char, C.size_t) {
+	data, size := bytes(value)
+	return (*C.char)(data), size
 }
 
 func put(collection *C.bolide_collection, key, record string) error {
