@@ -161,7 +161,7 @@ typedef struct bolide_transaction bolide_transaction;
 typedef int32_t bolide_code;
 
 /**
- * Bytes that belong to the caller, who frees them by `bolide_bytes_free`. Without NUL at the end. A function that takes a pointer to
+ * Bytes that belong to the caller, and that `bolide_bytes_free` frees. Without NUL at the end. A function that takes a pointer to
  * these overwrites them without freeing what was there.
  */
 typedef struct {

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 
 use bolide::BulkOptions;
 
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::error::{bolide_code, bolide_error};
+use crate::error::bolide_error;
 use crate::guard::call;
 use crate::handle;
 use crate::input::{bolide_sync, sync_mode, text};

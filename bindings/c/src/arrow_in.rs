@@ -8,8 +8,10 @@ use bolide::key::{self, KeyFormat};
 use bolide::{Collection, Db, WriteBatch, WriteOptions};
 use bolide_arrow::{EncodedKey, RecordEncoder};
 
+use crate::code::bolide_code;
 use crate::collection::{bolide_collection, write_options};
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::guard::{call, caught};
 use crate::handle;
 use crate::input::{bolide_sync, text};

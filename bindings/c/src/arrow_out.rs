@@ -10,8 +10,10 @@ use bolide::key::KeyFormat;
 use bolide_arrow::{BatchLimits, RecordDecoder};
 
 use crate::arrow_schema::{bolide_column, columns_of, with_record_key};
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::fork;
 use crate::guard::{call, caught};
 use crate::handle;

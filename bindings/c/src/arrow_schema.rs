@@ -7,7 +7,7 @@ use bolide::key::{self, KeyFormat, PrimaryKey};
 use bolide::{Collection, IterOptions};
 use bolide_arrow::{Column, ColumnSource, InferenceLimits, RecordKey, SchemaInference};
 
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::input::text;
 
 /// Records of the sample that types are inferred from.

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use bolide::{Expected, WriteBatch};
 
+use crate::code::bolide_code;
 use crate::collection::{bolide_collection, write_options};
-use crate::db::bolide_db;
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
 use crate::exclusive::Exclusive;
+use crate::failure::Failure;
 use crate::guard::call;
 use crate::handle::{self, object};
 use crate::input::{self, bolide_sync, choice};
 use crate::output::{self, Out};
 use crate::range::{self, bolide_range};
 use crate::session::Member;
+use crate::session::bolide_db;
 
 /// Writes over any collections of one database that take effect together or not at all. One thread at a time uses it.
 pub struct bolide_batch {

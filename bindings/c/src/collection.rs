@@ -4,7 +4,9 @@ use std::ffi::c_void;
 
 use bolide::{Collection, ValueRef, WriteBatch, WriteOptions};
 
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::code::bolide_code;
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::guard::{Presence, call, find};
 use crate::handle::{self, object};
 use crate::input::{self, bolide_sync, sync_mode};

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bolide::{Collection, Cursor, IterOptions};
 
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
 use crate::exclusive::Exclusive;
+use crate::failure::Failure;
 use crate::guard::{Presence, call, find};
 use crate::handle::{self, object};
 use crate::input;

@@ -6,23 +6,18 @@ use std::sync::Arc;
 
 use bolide::{CollectionOptions, Components, Db, ErrorKind};
 
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::fork;
 use crate::guard::call;
-use crate::handle::{self, object};
+use crate::handle;
 use crate::input::text;
 use crate::options::{bolide_collection_options, bolide_options};
 use crate::output::{self, Out, bolide_bytes};
 use crate::report;
-use crate::session::{Member, Session};
-
-/// An open database. May be used by many threads.
-pub struct bolide_db {
-    _opaque: [u8; 0],
-}
-
-object!(bolide_db, Arc<Session>, "the database");
+use crate::session::{Member, Session, bolide_db};
 
 /// The path of a database in memory.
 const MEMORY: &str = ":memory:";

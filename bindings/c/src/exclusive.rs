@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::Failure;
+use crate::failure::Failure;
 
 /// A value with one user at a time. A second one is refused and does not wait: the slices that the first one lends
 /// would end in its call.

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bolide::Error;
 
-use crate::error::{BOLIDE_ABSENT, BOLIDE_OK, Failure, bolide_code, bolide_error};
+use crate::code::{BOLIDE_ABSENT, BOLIDE_OK, bolide_code};
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::handle;
 
 /// Whether a successful call found something.
@@ -65,9 +67,8 @@ mod tests {
     use std::ptr::null_mut;
 
     use super::*;
-    use crate::error::{
-        BOLIDE_INTERNAL, BOLIDE_INVALID_INPUT, bolide_error_advice, bolide_error_free, bolide_error_message,
-    };
+    use crate::code::{BOLIDE_INTERNAL, BOLIDE_INVALID_INPUT};
+    use crate::error::{bolide_error_advice, bolide_error_free, bolide_error_message};
 
     fn message_of(error: *const bolide_error) -> String {
         // SAFETY: an error of this test.

@@ -15,7 +15,7 @@ use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::fork;
 
 /// The tag of an object that was freed.

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use bolide::advisor::Workload;
 use bolide::{AttributePath, BuildOptions, BuildProgress, IndexBuild, IndexSpec, IndexState};
 
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::error::{bolide_code, bolide_error};
+use crate::error::bolide_error;
 use crate::guard::{Presence, call, find};
 use crate::handle::{self, object};
 use crate::input::text;

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use bolide::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use bolide::{Error, Isolation, SyncMode};
 
-use crate::error::Failure;
+use crate::failure::Failure;
 
 /// Longest text of an argument, in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 16 << 20;

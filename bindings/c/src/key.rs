@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_void};
 use bolide::ValueRef;
 use bolide::key::{self, PrimaryKey};
 
-use crate::error::{bolide_code, bolide_error};
+use crate::code::bolide_code;
+use crate::error::bolide_error;
 use crate::guard::call;
 use crate::input;
 use crate::output::{self, Out, bolide_bytes};

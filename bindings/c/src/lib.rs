@@ -2,7 +2,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`error`], [`guard`] | codes and error objects; panics, which never leave a function |
+//! | [`code`], [`failure`], [`error`], [`guard`] | codes and error objects; panics, which never leave a function |
 //! | [`handle`], [`fork`], [`session`] | objects behind opaque pointers; child processes; an open database |
 //! | [`input`], [`range`], [`output`], [`exclusive`] | arguments and results; objects that one thread uses at a time |
 //! | [`version`], [`key`], [`options`], [`value`] | the version; keys, settings and values |
@@ -32,11 +32,13 @@ pub mod arrow_in;
 pub mod arrow_out;
 mod arrow_schema;
 pub mod batch;
+pub mod code;
 pub mod collection;
 pub mod cursor;
 pub mod db;
 pub mod error;
 mod exclusive;
+mod failure;
 mod fork;
 mod guard;
 mod handle;
@@ -48,7 +50,7 @@ pub mod output;
 pub mod query;
 pub mod range;
 mod report;
-mod session;
+pub mod session;
 pub mod snapshot;
 pub mod transaction;
 pub mod value;

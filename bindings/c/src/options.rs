@@ -6,8 +6,10 @@ use std::time::Duration;
 use bolide::key::KeyFormat;
 use bolide::{CollectionOptions, Compression, IndexSpec, Layout, Options, RecordKind};
 
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::code::bolide_code;
+use crate::error::bolide_error;
 use crate::exclusive::Exclusive;
+use crate::failure::Failure;
 use crate::guard::call;
 use crate::handle::{self, object};
 use crate::input::{choice, size, sync_mode, text};

@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null, null_mut};
 
 use bolide::ValueRef;
 
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::handle::{self, object};
 
 /// Bytes that an object lends: valid until the next call with that object. Without NUL at the end.
@@ -20,7 +20,7 @@ pub struct bolide_slice {
     pub size: usize,
 }
 
-/// Bytes that belong to the caller, who frees them by `bolide_bytes_free`. Without NUL at the end. A function that takes a pointer to
+/// Bytes that belong to the caller, and that `bolide_bytes_free` frees. Without NUL at the end. A function that takes a pointer to
 /// these overwrites them without freeing what was there.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

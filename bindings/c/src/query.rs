@@ -8,7 +8,9 @@ use bolide::{
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::code::bolide_code;
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::guard::call;
 use crate::handle::{self, object};
 use crate::input::{choice, size, text};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bolide::IterOptions;
 
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::input;
 
 /// A range of keys, for example `{.prefix = "user/", .prefix_size = 5}`. With all fields NULL and 0: all keys.

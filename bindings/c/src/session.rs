@@ -5,6 +5,15 @@ use std::sync::Arc;
 
 use bolide::Db;
 
+use crate::handle::object;
+
+/// An open database. May be used by many threads.
+pub struct bolide_db {
+    _opaque: [u8; 0],
+}
+
+object!(bolide_db, Arc<Session>, "the database");
+
 /// An open database.
 pub(crate) struct Session {
     pub(crate) db: Db,

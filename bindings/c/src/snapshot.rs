@@ -2,12 +2,13 @@
 
 use bolide::Snapshot;
 
-use crate::db::bolide_db;
-use crate::error::{bolide_code, bolide_error};
+use crate::code::bolide_code;
+use crate::error::bolide_error;
 use crate::guard::call;
 use crate::handle::{self, object};
 use crate::output;
 use crate::session::Member;
+use crate::session::bolide_db;
 
 /// All collections as they were at one moment. May be used by many threads. Compactions retain its versions until it is freed.
 pub struct bolide_snapshot {

@@ -10,9 +10,10 @@ use bolide::{
 };
 use parking_lot::Mutex;
 
+use crate::code::bolide_code;
 use crate::collection::bolide_collection;
-use crate::db::bolide_db;
-use crate::error::{Failure, bolide_code, bolide_error};
+use crate::error::bolide_error;
+use crate::failure::Failure;
 use crate::guard::{Presence, call, find};
 use crate::handle::{self, object};
 use crate::input::{self, bolide_isolation, bolide_sync, isolation, size, sync_mode};
@@ -20,6 +21,7 @@ use crate::output::{self, Out, bolide_bytes};
 use crate::query::bolide_query;
 use crate::range::{self, bolide_range};
 use crate::session::Member;
+use crate::session::bolide_db;
 
 /// Reads at one state and writes that are committed together, if what they depend on is unchanged. May be used by many threads.
 pub struct bolide_transaction {

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use bolide::Value;
 
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::input;
 
 /// The kind of a value.

@@ -6,6 +6,7 @@ use std::{fs, io};
 /// The sources with exported items, in the order of the header.
 const SOURCES: &[&str] = &[
     "version",
+    "code",
     "error",
     "output",
     "input",
@@ -13,6 +14,7 @@ const SOURCES: &[&str] = &[
     "value",
     "key",
     "options",
+    "session",
     "db",
     "collection",
     "batch",
