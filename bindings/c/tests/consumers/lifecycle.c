@@ -1,8 +1,5 @@
 /* Opening, closing, copying, checking: a database in the directory of the argument. */
-#define _POSIX_C_SOURCE 200809L
 #include "check.h"
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char path[4096], copy[4096], repaired[4096];
 
@@ -111,41 +108,6 @@ static void repairs(void) {
   OK(bolide_close(db, &error));
 }
 
-/* In a child process nothing is usable, and freeing does nothing. */
-static void forks(void) {
-  bolide_db *db = open_memory();
-  bolide_collection *notes = create(db, "notes", NULL);
-  bolide_cursor *cursor = NULL;
-  pid_t child;
-  int status = 0;
-  put(notes, "a", "{}");
-  OK(bolide_cursor_open(notes, NULL, NULL, &cursor, &error));
-  child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    bolide_bytes found;
-    FAILS(BOLIDE_FORKED, "parent", bolide_put(notes, BOLIDE_TEXT("b"), BOLIDE_TEXT("{}"), &error));
-    FAILS(BOLIDE_FORKED, "parent", bolide_get(notes, BOLIDE_TEXT("a"), NULL, &found, NULL, &error));
-    FAILS(BOLIDE_FORKED, "parent", bolide_cursor_first(cursor, NULL, &error));
-    FAILS(BOLIDE_FORKED, "parent", bolide_close(db, &error));
-    bolide_cursor_free(cursor);
-    bolide_collection_free(notes);
-    bolide_db_free(db);
-    /* A database of its own works. */
-    db = open_memory();
-    notes = create(db, "notes", NULL);
-    put(notes, "a", "{}");
-    bolide_collection_free(notes);
-    OK(bolide_close(db, &error));
-    _exit(0);
-  }
-  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  OK(bolide_cursor_first(cursor, NULL, &error));
-  bolide_cursor_free(cursor);
-  bolide_collection_free(notes);
-  OK(bolide_close(db, &error));
-}
-
 int main(int count, char **arguments) {
   CHECK(count == 2);
   CHECK(bolide_abi_version() == BOLIDE_ABI_VERSION && strchr(bolide_version(), '.') != NULL);
@@ -156,6 +118,5 @@ int main(int count, char **arguments) {
   first_use();
   second_use();
   repairs();
-  forks();
   return 0;
 }
