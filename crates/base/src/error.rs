@@ -44,6 +44,8 @@ pub enum ErrorKind {
     Expired,
     /// The database is closed or closing.
     Closed,
+    /// The caller interrupted a read; see [`interruptible`](crate::interruption::interruptible).
+    Interrupted,
     /// An invariant of Bolide itself is broken: report a bug.
     Internal,
 }
@@ -69,6 +71,7 @@ impl ErrorKind {
             Self::Poisoned => "reopen the database",
             Self::Expired => "start the query again",
             Self::Closed => "open the database again",
+            Self::Interrupted => "call it again",
             Self::Internal => "report this as a bug of Bolide",
         }
     }

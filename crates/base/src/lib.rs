@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod coding;
 pub mod error;
 pub mod internal_key;
+pub mod interruption;
 pub mod key_bits;
 pub mod limits;
 pub mod position_text;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_index::{CheckedTable, IndexCheck, JsonExtractor};
 use bolide_lsm::Bounds;
@@ -97,6 +98,9 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
         problems.push(error.to_string());
         damages.push(error);
     });
+    if let Some(interrupted) = damages.iter().find(|error| error.kind() == ErrorKind::Interrupted) {
+        return Err(interrupted.clone());
+    }
     report.problems = problems;
     let collections: Vec<Arc<OpenCollection>> = engine.schema.read().values().cloned().collect();
     for collection in &collections {
@@ -128,9 +132,10 @@ fn check_records(engine: &Engine, collection: &OpenCollection, report: &mut Chec
 
 fn find_malformed(engine: &Engine, collection: &OpenCollection, report: &mut CheckReport) -> Result<()> {
     let mut records = engine.read_view().cursor(collection.tree, Bounds::all())?;
-    let mut found = 0;
+    let (mut found, mut steps) = (0, InterruptionSteps::default());
     records.seek_to_first()?;
     while records.valid() {
+        steps.step()?;
         if let Err(error) = JsonExtractor.validate(records.value()) {
             found += 1;
             if found <= MAX_NAMED_RECORDS {

@@ -129,6 +129,7 @@ mod transaction;
 mod write;
 mod write_batch;
 
+pub use bolide_base::interruption::interruptible;
 pub use bolide_base::limits;
 pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 /// Advice on which index suits an attribute.

@@ -1,5 +1,6 @@
 //! The scan of a table without an index: every record is evaluated.
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
@@ -20,6 +21,7 @@ pub(crate) struct ScanCursor<'q, C> {
     values: AttributeValues,
     order_value: OrderValueBuffer,
     started: bool,
+    steps: InterruptionSteps,
     proposed: u64,
     mismatched: u64,
     malformed: u64,
@@ -33,7 +35,19 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
     ) -> Self {
         let (values, order_value) = Default::default();
         let (started, proposed, mismatched, malformed) = Default::default();
-        Self { records, query, extractor, values, order_value, started, proposed, mismatched, malformed }
+        let steps = InterruptionSteps::default();
+        Self {
+            records,
+            query,
+            extractor,
+            values,
+            order_value,
+            started,
+            steps,
+            proposed,
+            mismatched,
+            malformed,
+        }
     }
 
     fn matches(&mut self) -> Result<bool> {
@@ -52,6 +66,7 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
 impl<C: EntryCursor + Send> CandidateCursor for ScanCursor<'_, C> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
+            self.steps.step()?;
             if std::mem::replace(&mut self.started, true) {
                 self.records.next()?;
             } else {

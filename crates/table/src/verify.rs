@@ -1,6 +1,7 @@
 //! Verification of an sstable: reads every byte and checks the consistency of all parts.
 
 use bolide_base::checksum::hash_key;
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber, Trailer};
 
 use crate::block::Block;
@@ -99,6 +100,7 @@ struct TableWalk<'a> {
     last_sequence: SequenceNumber,
     key: Vec<u8>,
     counted: TableProperties,
+    steps: InterruptionSteps,
 }
 
 impl<'a> TableWalk<'a> {
@@ -110,6 +112,7 @@ impl<'a> TableWalk<'a> {
             last_sequence: 0,
             key: Vec::new(),
             counted: TableProperties::default(),
+            steps: InterruptionSteps::default(),
         }
     }
 
@@ -120,6 +123,7 @@ impl<'a> TableWalk<'a> {
         separator: Option<(Vec<u8>, Option<SequenceNumber>)>,
     ) -> Result<()> {
         for child in 0..leaf.len() {
+            self.steps.step()?;
             let handle = self.table.child_handle(leaf, child)?;
             self.table.expect_at(self.at, handle)?;
             let payload = self.table.read_raw(handle, MAX_BLOCK_BYTES)?;

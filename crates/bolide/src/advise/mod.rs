@@ -10,6 +10,7 @@ mod trial;
 use std::collections::{HashMap, HashSet};
 
 use bolide_base::Result;
+use bolide_base::interruption::InterruptionSteps;
 use bolide_index::advisor::prediction::{KindPrediction, Surroundings};
 use bolide_index::advisor::sample::{SampledRecord, Sampler, Samples};
 use bolide_index::advisor::trial::{GroupTrials, ScaledFigures, TreeTrials, WholeFigures};
@@ -100,8 +101,10 @@ impl Measurement<'_> {
         let view = self.collection.handle.engine.read_view();
         let mut records = view.cursor(self.collection.state.tree, Bounds::all())?;
         let mut values = AttributeValues::new();
+        let mut steps = InterruptionSteps::default();
         records.seek_to_first()?;
         while records.valid() {
+            steps.step()?;
             // A malformed record has no values.
             extractor.extract_stored(records.value(), &plan, &mut values)?;
             let record =

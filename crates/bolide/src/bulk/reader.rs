@@ -9,6 +9,7 @@
 
 use std::ops::Bound;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::{Order, Projection, Query, RecordQuery};
 
@@ -112,6 +113,7 @@ pub(super) struct KeyScan<'q> {
     until: SequenceNumber,
     with_records: bool,
     is_positioned: bool,
+    steps: InterruptionSteps,
 }
 
 impl<'q> KeyScan<'q> {
@@ -131,13 +133,15 @@ impl<'q> KeyScan<'q> {
         let options = IterOptions::default().snapshot(snapshot).range((low, Bound::Unbounded));
         let records = collection.cursor(&options)?;
         let with_records = query.projection() == Projection::Records;
-        Ok(Self { records, on_records, until, with_records, is_positioned: false })
+        let steps = InterruptionSteps::default();
+        Ok(Self { records, on_records, until, with_records, is_positioned: false, steps })
     }
 }
 
 impl FoundRecords for KeyScan<'_> {
     fn next(&mut self) -> Result<Option<FoundRecord>> {
         loop {
+            self.steps.step()?;
             if std::mem::replace(&mut self.is_positioned, true) {
                 self.records.next()?;
             } else {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{EntryKind, Result};
 use bolide_lsm::ReadView;
 use bolide_lsm::cursor::InternalCursor;
@@ -52,7 +53,7 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
     let mut values = AttributeValues::new();
     let mut entries = sstable.entries()?;
     entries.seek_to_first()?;
-    let mut block = 0;
+    let (mut block, mut steps) = (0, InterruptionSteps::default());
     while let Some(position) = entries.position() {
         if position.block != block {
             collector.finish_block(BlockHandle::default());
@@ -77,6 +78,7 @@ fn check_table(index: &SstableIndexBase, sstable: &TableComponent, report: &mut 
                 }
             });
         }
+        steps.step()?;
         entries.next()?;
     }
     collector.finish_block(BlockHandle::default());

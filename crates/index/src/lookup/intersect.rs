@@ -15,6 +15,7 @@
 
 use std::collections::HashSet;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::candidate::{Candidate, CandidateCursor, CandidateOrigin};
@@ -52,8 +53,9 @@ impl SequenceSet {
         reads: &mut SetReads,
     ) -> Result<Option<Self>> {
         let max_numbers = bytes / SET_ENTRY_BYTES;
-        let mut set = Self::default();
+        let (mut set, mut steps) = (Self::default(), InterruptionSteps::default());
         while let Some(candidate) = cursor.next()? {
+            steps.step()?;
             reads.candidates += 1;
             let sequence = candidate.sequence;
             if within.is_some_and(|within| !within.numbers.contains(&sequence)) {
@@ -80,17 +82,19 @@ pub(super) struct FilteredCursor<'c> {
     driving: Box<dyn CandidateCursor + 'c>,
     set: &'c SequenceSet,
     current: CandidateBuffer,
+    steps: InterruptionSteps,
 }
 
 impl<'c> FilteredCursor<'c> {
     pub(super) fn new(driving: Box<dyn CandidateCursor + 'c>, set: &'c SequenceSet) -> Self {
-        Self { driving, set, current: CandidateBuffer::default() }
+        Self { driving, set, current: CandidateBuffer::default(), steps: InterruptionSteps::default() }
     }
 }
 
 impl CandidateCursor for FilteredCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         while let Some(candidate) = self.driving.next()? {
+            self.steps.step()?;
             if self.set.numbers.contains(&candidate.sequence) {
                 self.current.copy(&candidate);
                 return Ok(Some(self.current.candidate()));
@@ -124,6 +128,7 @@ pub(super) struct MergeCursor<'c> {
     started: bool,
     current: CandidateBuffer,
     ended: bool,
+    steps: InterruptionSteps,
 }
 
 impl<'c> MergeCursor<'c> {
@@ -132,7 +137,8 @@ impl<'c> MergeCursor<'c> {
         filtering: impl IntoIterator<Item = Box<dyn CandidateCursor + 'c>>,
     ) -> Self {
         let filtering = filtering.into_iter().map(|cursor| (cursor, None)).collect();
-        Self { driving, filtering, started: false, current: CandidateBuffer::default(), ended: false }
+        let (current, steps) = Default::default();
+        Self { driving, filtering, started: false, current, ended: false, steps }
     }
 
     /// Advances the filtering cursors to `target` or below. Returns the largest number that all of them may share; `None` at
@@ -141,6 +147,7 @@ impl<'c> MergeCursor<'c> {
         let mut smallest = target;
         for (cursor, at) in &mut self.filtering {
             while at.is_none_or(|at| at > smallest) {
+                self.steps.step()?;
                 let Some(candidate) = cursor.next()? else {
                     return Ok(None);
                 };

@@ -17,6 +17,7 @@
 
 use std::ops::ControlFlow;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::candidate::{Candidate, CandidateCursor};
@@ -47,6 +48,7 @@ pub struct RowCursor<'p, S: ReadSource> {
     /// The collected candidates, if their order is not that of the query.
     top: Option<TopK>,
     stage: RowStage,
+    steps: InterruptionSteps,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +108,7 @@ impl<S: ReadSource> PlannedLookup<'_, S> {
             in_place: false,
             top: None,
             stage: RowStage::End,
+            steps: InterruptionSteps::default(),
         };
         if self.has_candidates() {
             let order = rows.open_candidates()?;
@@ -207,11 +210,12 @@ impl<S: ReadSource> RowCursor<'_, S> {
         &mut self,
         each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
     ) -> Result<Option<R>> {
-        let Self { execution, candidates: Some(candidates), window, .. } = self else {
+        let Self { execution, candidates: Some(candidates), window, steps, .. } = self else {
             self.stage = RowStage::End;
             return Ok(None);
         };
         loop {
+            steps.step()?;
             let start = execution.now();
             let candidate = candidates.next()?;
             execution.explain.candidates_nanos += execution.now() - start;
@@ -249,12 +253,13 @@ impl<S: ReadSource> RowCursor<'_, S> {
 
     /// Collects candidates until enough of them cannot be preceded by others.
     fn collect(&mut self, mut bound: SequenceNumber) -> Result<()> {
-        let Self { execution, candidates: Some(candidates), window, top: Some(top), .. } = self else {
+        let Self { execution, candidates: Some(candidates), window, top: Some(top), steps, .. } = self else {
             self.stage = RowStage::End;
             return Ok(());
         };
         let order = execution.query.order;
         loop {
+            steps.step()?;
             let start = execution.now();
             let candidate = candidates.next()?;
             execution.explain.candidates_nanos += execution.now() - start;
@@ -294,12 +299,13 @@ impl<S: ReadSource> RowCursor<'_, S> {
         mut drain: Drain,
         each: &mut impl FnMut(Row<'_, RecordRef<S>>) -> ControlFlow<R>,
     ) -> Result<Option<R>> {
-        let Self { execution, window, top: Some(top), .. } = self else {
+        let Self { execution, window, top: Some(top), steps, .. } = self else {
             self.stage = RowStage::End;
             return Ok(None);
         };
         while let Some(candidate) = top.candidate(drain.position).filter(|_| drain.position < drain.count) {
             drain.position += 1;
+            steps.step()?;
             let result = match execution.offer(&candidate, window, each)? {
                 Offered::Break(result) => Some(result),
                 Offered::Full => {

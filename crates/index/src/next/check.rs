@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{EntryKind, Result};
 use bolide_lsm::cursor::InternalCursor;
 use bolide_lsm::store::{MemtableComponent, TableComponent};
@@ -50,7 +51,7 @@ fn check_sstable(index: &SstableIndexBase, sstable: &TableComponent, report: &mu
     let mut collector = TableCollectors::new(Arc::clone(extractor), [member]).collector();
     let mut entries = sstable.entries()?;
     entries.seek_to_first()?;
-    let mut block = 0;
+    let (mut block, mut steps) = (0, InterruptionSteps::default());
     while let Some(position) = entries.position() {
         if position.block != block {
             collector.finish_block(BlockHandle::default());
@@ -58,6 +59,7 @@ fn check_sstable(index: &SstableIndexBase, sstable: &TableComponent, report: &mu
         }
         report.records += u64::from(entries.trailer().kind() == Some(EntryKind::Put));
         collector.add(entries.key(), entries.trailer(), entries.value(), block);
+        steps.step()?;
         entries.next()?;
     }
     if sstable.data_blocks()? > 0 {

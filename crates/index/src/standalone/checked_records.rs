@@ -1,5 +1,6 @@
 //! The records of a table with the attributes of an index, for the check of that index.
 
+use bolide_base::interruption::InterruptionSteps;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::{AttributePlan, AttributeValues, ValueSlot};
@@ -14,6 +15,7 @@ pub struct CheckedRecords<'c> {
     plan: AttributePlan,
     slots: Vec<ValueSlot>,
     values: AttributeValues,
+    steps: InterruptionSteps,
 }
 
 impl<'c> CheckedRecords<'c> {
@@ -24,7 +26,8 @@ impl<'c> CheckedRecords<'c> {
     pub fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
         let plan = AttributePlan::new(spec.paths().cloned());
         let slots = slots_of(spec, &plan)?;
-        Ok(Self { table, plan, slots, values: AttributeValues::new() })
+        let (values, steps) = (AttributeValues::new(), InterruptionSteps::default());
+        Ok(Self { table, plan, slots, values, steps })
     }
 
     /// Calls `visit` with every record of `view`.
@@ -55,6 +58,7 @@ impl<'c> CheckedRecords<'c> {
         sequence: SequenceNumber,
         record: &[u8],
     ) -> Result<IndexedRecord<'r>> {
+        self.steps.step()?;
         self.table.extractor.extract_stored(record, &self.plan, &mut self.values)?;
         Ok(IndexedRecord { primary_key, sequence: Some(sequence), values: &self.values, slots: &self.slots })
     }
