@@ -55,6 +55,20 @@ impl Values {
             },
         }
     }
+
+    /// As [`of`](Self::of), with the space of `self`: batches of one stream are about equal.
+    fn emptied(&self, column_type: ColumnType) -> Self {
+        match self {
+            Self::Bool(values) => Self::Bool(Vec::with_capacity(values.len())),
+            Self::Int(values) => Self::Int(Vec::with_capacity(values.len())),
+            Self::Float(values) => Self::Float(Vec::with_capacity(values.len())),
+            Self::Days(values) => Self::Days(Vec::with_capacity(values.len())),
+            Self::Text(ends, bytes) => {
+                Self::Text(Vec::with_capacity(ends.len()), Vec::with_capacity(bytes.len() + bytes.len() / 8))
+            }
+            Self::List(..) => Self::of(column_type),
+        }
+    }
 }
 
 impl ColumnBuilder {
@@ -243,7 +257,8 @@ impl ColumnBuilder {
     pub(crate) fn finish(&mut self, data_type: &DataType) -> Result<ArrayRef> {
         let validity = std::mem::take(&mut self.validity);
         let nulls = (!validity.is_empty()).then(|| NullBuffer::new(BooleanBuffer::from(validity)));
-        let values = std::mem::replace(&mut self.values, Values::of(self.column_type));
+        let emptied = self.values.emptied(self.column_type);
+        let values = std::mem::replace(&mut self.values, emptied);
         Ok(match values {
             Values::Bool(values) => Arc::new(BooleanArray::new(BooleanBuffer::from(values), nulls)),
             Values::Int(values) => int_array(self.column_type, values.into(), nulls),

@@ -5,6 +5,7 @@
 //! | [`RecordDecoder`] | JSON records to batches, in one pass over each record, for the projected columns alone |
 //! | [`RecordEncoder`] | batches to JSON records with their keys |
 //! | [`SchemaInference`] | columns and types from a sample of records |
+//! | [`PartStream`] | parts that several threads read, in order |
 //! | [`Column`], [`ColumnType`], [`ColumnPath`] | the declaration of a column |
 //!
 //! # Rules of reading
@@ -26,6 +27,7 @@ mod inference;
 mod json_number;
 mod json_scan;
 mod json_text;
+mod part_stream;
 mod projection;
 mod time_text;
 
@@ -37,6 +39,7 @@ pub use decoder::{BatchLimits, RecordDecoder, RecordKey};
 pub use encoder::{EncodedKey, RecordEncoder};
 pub use inference::{InferenceLimits, SchemaInference};
 pub use json_text::write_string as write_json_string;
+pub use part_stream::PartStream;
 
 /// The result of a conversion.
 pub type Result<T> = std::result::Result<T, ConversionError>;

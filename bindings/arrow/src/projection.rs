@@ -40,9 +40,38 @@ struct ProjectedObject {
 /// A name with its quotes and its colon.
 struct KnownName {
     token: Vec<u8>,
+    /// The first bytes of the token, and which bits of a word of the record they are compared with.
+    head: u128,
+    mask: u128,
     target: FieldTarget,
     /// The name that followed last.
     next: u32,
+}
+
+/// Bytes of a token that are compared at once.
+const HEAD_BYTES: usize = size_of::<u128>();
+
+impl KnownName {
+    fn new(token: &[u8], target: FieldTarget, next: u32) -> Self {
+        let (mut head, mut mask) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
+        for ((byte, bits), of_token) in head.iter_mut().zip(&mut mask).zip(token) {
+            (*byte, *bits) = (*of_token, 0xff);
+        }
+        let (head, mask) = (u128::from_le_bytes(head), u128::from_le_bytes(mask));
+        Self { token: token.to_vec(), head, mask, target, next }
+    }
+
+    /// Whether `rest` starts with the token.
+    #[inline]
+    fn starts(&self, rest: &[u8]) -> bool {
+        match rest.first_chunk::<HEAD_BYTES>() {
+            Some(word) => {
+                (u128::from_le_bytes(*word) ^ self.head) & self.mask == 0
+                    && (self.token.len() <= HEAD_BYTES || rest.starts_with(&self.token))
+            }
+            None => rest.starts_with(&self.token),
+        }
+    }
 }
 
 /// A position in the order of the names of an object.
@@ -91,7 +120,7 @@ impl Projection {
         rest: &[u8],
     ) -> Option<(FieldTarget, usize)> {
         let node = self.objects.get_mut(object as usize)?;
-        let is_at = |known: &KnownName| rest.starts_with(&known.token);
+        let is_at = |known: &KnownName| known.starts(rest);
         let found = match node.known.get(position.predicted as usize) {
             Some(known) if is_at(known) => position.predicted,
             _ => {
@@ -126,11 +155,35 @@ impl Projection {
                 {
                     previous.next = added;
                 }
-                node.known.push(KnownName { token: token.to_vec(), target, next: added + 1 });
+                node.known.push(KnownName::new(token, target, added + 1));
                 *position = NamePosition { previous: added + 1, predicted: added + 1 };
             }
             None => *position = NamePosition::default(),
         }
         target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_compared_as_a_whole() {
+        for len in 1..40 {
+            let name: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
+            let token = [b"\"", &name[..], b"\":"].concat();
+            let known = KnownName::new(&token, FieldTarget::default(), 0);
+            for behind in [&b""[..], b"1", b"\"a long value, longer than the word\""] {
+                let rest = [&token[..], behind].concat();
+                assert!(known.starts(&rest));
+                for at in 0..token.len() {
+                    let mut other = rest.clone();
+                    other[at] ^= 0x20;
+                    assert!(!known.starts(&other), "{len} {at}");
+                    assert!(!known.starts(&rest[..at]));
+                }
+            }
+        }
     }
 }
