@@ -16,7 +16,7 @@ use crate::filter::value_object;
 use crate::json_reader::read_record;
 use crate::keys::key_object;
 use crate::records::warn_about_open;
-use crate::session::Exclusive;
+use crate::session::{Exclusive, Released};
 
 /// Answers that a cursor pulls at once.
 const READ_AHEAD: usize = 256;
@@ -115,7 +115,7 @@ fn list_of<'py>(py: Python<'py>, values: &[Value]) -> PyResult<Bound<'py, PyList
 /// >>> explain.index, explain.is_full_scan
 /// ('state', False)
 #[pyclass(frozen, name = "Explain", module = "bolide")]
-pub(crate) struct PyExplain(Explain);
+pub(crate) struct PyExplain(pub(crate) Explain);
 
 #[pymethods]
 impl PyExplain {
@@ -162,7 +162,7 @@ enum AnswerSource {
     /// All were found at once.
     Complete(Box<Outcome>),
     /// A cursor pulls them.
-    Cursor(Exclusive<AnswerCursor>),
+    Cursor(Released<Exclusive<AnswerCursor>>),
 }
 
 /// The answers to a query: an iterator, read once, in order.
@@ -186,6 +186,12 @@ struct ReadAnswers {
     has_ended: bool,
 }
 
+impl PyAnswer {
+    pub(crate) fn new(shape: Arc<AnswerShape>, answer: Answer) -> Self {
+        Self { shape, answer, record: PyOnceLock::new() }
+    }
+}
+
 impl PyAnswers {
     pub(crate) fn complete(shape: AnswerShape, answers: Vec<Answer>, outcome: Outcome) -> Self {
         Self {
@@ -201,7 +207,7 @@ impl PyAnswers {
         shape: AnswerShape,
         cursor: Exclusive<AnswerCursor>,
     ) -> PyResult<Self> {
-        let source = AnswerSource::Cursor(cursor);
+        let source = AnswerSource::Cursor(Released::new(cursor));
         let answers = Self { shape: Arc::new(shape), source, read: Mutex::default() };
         answers.pull(py)?;
         Ok(answers)
@@ -212,8 +218,7 @@ impl PyAnswers {
             {
                 let mut read = self.read.lock();
                 if let Some(answer) = read.answers.pop_front() {
-                    let (shape, record) = (self.shape.clone(), PyOnceLock::new());
-                    return Ok(Some(PyAnswer { shape, answer, record }));
+                    return Ok(Some(PyAnswer::new(self.shape.clone(), answer)));
                 }
                 if read.has_ended {
                     return Ok(None);
@@ -225,6 +230,7 @@ impl PyAnswers {
 
     fn pull(&self, py: Python<'_>) -> PyResult<()> {
         let AnswerSource::Cursor(cursor) = &self.source else { return Ok(()) };
+        cursor.check_unused()?;
         let pulled = cursor.with_open(py, |cursor| {
             // The lock of the cursor orders the threads that pull.
             let mut pulled = VecDeque::new();
@@ -249,7 +255,15 @@ impl PyAnswers {
                 read.has_ended = has_ended;
             }
             Ok(())
-        })?;
+        });
+        let pulled = match pulled {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                // The cursor has no further answers, but its answers are not complete.
+                cursor.close(py)?;
+                return Err(error);
+            }
+        };
         // The same, before this thread came to use the cursor.
         if pulled.is_none() && !self.read.lock().has_ended {
             return Err(errors::closed_error());
@@ -309,11 +323,15 @@ impl PyAnswers {
     }
 
     /// Ends the iteration and releases its snapshot. Does nothing the second time.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let AnswerSource::Cursor(cursor) = &self.source {
+            cursor.check_unused()?;
+        }
         *self.read.lock() = ReadAnswers { answers: VecDeque::new(), has_ended: true };
         if let AnswerSource::Cursor(cursor) = &self.source {
-            cursor.close(py);
+            cursor.close(py)?;
         }
+        Ok(())
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -321,8 +339,8 @@ impl PyAnswers {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: Vec<Bound<'_, PyAny>>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.close(py)
     }
 }
 

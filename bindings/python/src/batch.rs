@@ -9,7 +9,7 @@ use crate::errors::{self, attached, detached};
 use crate::json_writer::with_record;
 use crate::keys::with_key;
 use crate::records::key_range;
-use crate::session::Session;
+use crate::session::{Released, Session};
 use crate::settings;
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use std::sync::Arc;
 /// (True, False)
 #[pyclass(frozen, name = "Batch", module = "bolide")]
 pub(crate) struct PyBatch {
-    session: Arc<Session>,
+    session: Released<Arc<Session>>,
     options: WriteOptions,
     batch: Mutex<WriteBatch>,
 }
 
 impl PyBatch {
     pub(crate) fn new(session: &Arc<Session>, options: WriteOptions) -> Self {
-        Self { session: session.clone(), options, batch: Mutex::default() }
+        Self { session: Released::new(session.clone()), options, batch: Mutex::default() }
     }
 }
 

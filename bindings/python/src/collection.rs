@@ -11,7 +11,8 @@ use crate::errors::{self, attached, detached};
 use crate::json_reader::read_record;
 use crate::keys::{key_bytes, with_key};
 use crate::records::{PyRecords, RecordPart, RecordShape, key_range};
-use crate::session::{Session, Shared, SharedUse};
+use crate::session::{Released, Session, Shared, SharedUse};
+use crate::signals::interruptible;
 use crate::snapshot::{PySnapshot, optional};
 
 /// A collection of records under keys, with indexes; made by ``Db.create_collection`` and ``Db.collection``.
@@ -26,12 +27,12 @@ use crate::snapshot::{PySnapshot, optional};
 /// False
 #[pyclass(frozen, name = "Collection", module = "bolide")]
 pub(crate) struct PyCollection {
-    collection: Shared<Collection>,
+    collection: Released<Shared<Collection>>,
 }
 
 impl PyCollection {
     pub(crate) fn new(collection: Shared<Collection>) -> Self {
-        Self { collection }
+        Self { collection: Released::new(collection) }
     }
 
     pub(crate) fn read(&self) -> PyResult<SharedUse<'_, Collection>> {
@@ -39,7 +40,7 @@ impl PyCollection {
     }
 
     pub(crate) fn handle(&self) -> Shared<Collection> {
-        self.collection.clone()
+        Shared::clone(&self.collection)
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -72,6 +73,17 @@ impl PyCollection {
         let collection = self.read()?;
         let collection: &Collection = &collection;
         detached(py, || work(collection))
+    }
+
+    /// As [`run`](Self::run), for a read that signals end.
+    pub(crate) fn run_reading<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Collection) -> bolide::Result<T> + Send,
+    ) -> PyResult<T> {
+        let collection = self.read()?;
+        let collection: &Collection = &collection;
+        interruptible(py, || work(collection))
     }
 
     /// Calls `then` with the record under a key.

@@ -8,7 +8,7 @@ use crate::collection::PyCollection;
 use crate::errors::{detached, from_engine};
 use crate::index::{PyIndex, PyIndexBuild, build_options, spec_of};
 use crate::reports::{PyAdvice, PyCheckReport};
-use crate::session::Shared;
+use crate::session::{Released, Shared};
 use crate::settings;
 
 #[pymethods]
@@ -45,7 +45,8 @@ impl PyCollection {
         self.wait_for(py, build, background)
     }
 
-    /// Builds an index again from the records, and replaces the one of this name, which queries use until then.
+    /// Builds an index again from the records, and replaces the one of this name, which queries use until then. After an
+    /// interrupt the build goes on in the background.
     #[pyo3(signature = (name, *, background=false, records_per_second=None, bytes_per_second=None))]
     fn rebuild_index<'py>(
         &self,
@@ -56,12 +57,11 @@ impl PyCollection {
         bytes_per_second: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = build_options(records_per_second, bytes_per_second);
+        let build = self.begin_build(py, |collection| collection.rebuild_index_background(name, &options))?;
         if background {
-            let build =
-                self.begin_build(py, |collection| collection.rebuild_index_background(name, &options))?;
-            return self.wait_for(py, build, true);
+            return Ok(Bound::new(py, build)?.into_any());
         }
-        self.run(py, |collection| collection.rebuild_index(name, &options))?;
+        build.wait(py, None)?;
         Ok(Bound::new(py, self.index(name)?)?.into_any())
     }
 
@@ -93,23 +93,23 @@ impl PyCollection {
         workload.limit = (limit > 0).then_some(limit);
         workload.space_is_scarce = space_is_scarce;
         workload.keys_only = keys_only;
-        self.run(py, |collection| collection.advise(&attribute, &workload)).map(PyAdvice)
+        self.run_reading(py, |collection| collection.advise(&attribute, &workload)).map(PyAdvice)
     }
 
     /// Compares all indexes with the records.
     fn check_indexes(&self, py: Python<'_>) -> PyResult<PyCheckReport> {
-        self.run(py, Collection::check_indexes).map(PyCheckReport)
+        self.run_reading(py, Collection::check_indexes).map(PyCheckReport)
     }
 
     /// Merges all sorted runs of the collection and its indexes.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, Collection::compact)
+        self.handle().run_in_background(py, Collection::compact)
     }
 
     /// Changes the layout, by compactions in the background.
     fn set_layout(&self, py: Python<'_>, layout: &str) -> PyResult<()> {
         let layout = settings::layout(layout)?;
-        self.run(py, |collection| collection.set_layout(layout))
+        self.handle().run_in_background(py, move |collection| collection.set_layout(layout))
     }
 }
 
@@ -122,7 +122,7 @@ impl PyCollection {
         let used = self.read()?;
         let collection: &Collection = &used;
         let build = detached(py, || begin(collection))?;
-        Ok(PyIndexBuild { build: Shared::new(self.session(), build)? })
+        Ok(PyIndexBuild { build: Released::new(Shared::new(self.session(), build)?) })
     }
 
     /// The build itself, or its index after it has ended.

@@ -8,11 +8,13 @@ use pyo3::types::PyDict;
 
 use crate::answers::PyAnswers;
 use crate::collection::PyCollection;
-use crate::errors::{self, detached};
+use crate::errors::detached;
 use crate::filter::value_object;
-use crate::query::{QuerySettings, plain_query, query_of};
+use crate::prepared::PyPreparedQuery;
+use crate::query::{QuerySettings, plain_query, query_from, query_of};
 use crate::reports::{PyEstimate, PySummary};
-use crate::session::Exclusive;
+use crate::session::{Exclusive, Released, Shared};
+use crate::signals::interruptible;
 use crate::snapshot::{PySnapshot, optional};
 use crate::table::{self, PyArrowTable, TableSettings};
 
@@ -34,7 +36,7 @@ impl PyCollection {
     /// ``filter`` is a ``Filter`` or its text. ``order`` is ``"newest"``, ``"oldest"``, ``"value"`` or ``"value-desc"``;
     /// ``sort`` is ``"PATH"``, ``"PATH:desc"`` or a list of these. ``limit_per_value`` limits the answers for each value of the
     /// first range. ``after`` is the token of a page before. ``select`` returns values of attributes instead of records,
-    /// ``keys_only`` neither. ``at`` reads a snapshot, ``index`` names the index to use, ``measure`` measures times for
+    /// ``parts`` the parts of records at these paths, a ``dict`` by path, ``keys_only`` neither. ``at`` reads a snapshot, ``index`` names the index to use, ``measure`` measures times for
     /// ``explain``.
     ///
     /// >>> [answer.key for answer in orders.find(state="open", limit=10)]
@@ -47,7 +49,7 @@ impl PyCollection {
     /// ([20], None)
     #[pyo3(signature = (
         filter=None, /, *, order=None, sort=None, limit=None, limit_per_value=None, after=None, index=None, select=None,
-        keys_only=false, at=None, measure=false, **equal
+        parts=None, keys_only=false, at=None, measure=false, **equal
     ))]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
     fn find(
@@ -61,13 +63,15 @@ impl PyCollection {
         after: Option<&str>,
         index: Option<&str>,
         select: Option<Vec<String>>,
+        parts: Option<Vec<String>>,
         keys_only: bool,
         at: Option<&Bound<'_, PySnapshot>>,
         measure: bool,
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyAnswers> {
-        let select = select.as_deref();
-        let settings = QuerySettings { order, sort, limit, limit_per_value, after, index, select, keys_only };
+        let (select, parts) = (select.as_deref(), parts.as_deref());
+        let settings =
+            QuerySettings { order, sort, limit, limit_per_value, after, index, select, parts, keys_only };
         let query = query_of(filter, equal, &settings)?;
         let used = self.read()?;
         let collection: &Collection = &used;
@@ -75,7 +79,7 @@ impl PyCollection {
         let shape = Self::answer_shape(collection, select, at.is_some());
         if limit.is_some_and(|limit| limit <= MAX_ANSWERS_AT_ONCE) {
             let mut found = Vec::new();
-            let outcome = detached(py, || {
+            let outcome = interruptible(py, || {
                 collection.visit(&query, &options, |answer| {
                     found.push(answer.to_answer());
                     Ok(ControlFlow::Continue(()))
@@ -83,11 +87,57 @@ impl PyCollection {
             })?;
             return Ok(PyAnswers::complete(shape, found, outcome));
         }
-        let cursor = detached(py, || collection.answers(&query, &options))?;
+        let cursor = interruptible(py, || collection.answers(&query, &options))?;
         let cursor = Exclusive::new(self.session(), cursor)?;
         // Pulling handles signals: their handlers may close the database.
         drop(used);
         PyAnswers::pulled(py, shape, cursor)
+    }
+
+    /// A query that runs for many values of the attribute at ``path``; see ``PreparedQuery``. The other arguments are those of
+    /// :meth:`find`.
+    ///
+    /// >>> newest = orders.prepare("state", limit=1)
+    /// >>> [[answer.key for answer in newest.find(state)] for state in ("open", "done", "none")]
+    /// [['o3'], ['o2'], []]
+    #[pyo3(signature = (
+        path, filter=None, /, *, order=None, sort=None, limit=None, limit_per_value=None, index=None, select=None,
+        parts=None, keys_only=false, **equal
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        filter: Option<&Bound<'_, PyAny>>,
+        order: Option<&str>,
+        sort: Option<&Bound<'_, PyAny>>,
+        limit: Option<usize>,
+        limit_per_value: Option<usize>,
+        index: Option<&str>,
+        select: Option<Vec<String>>,
+        parts: Option<Vec<String>>,
+        keys_only: bool,
+        equal: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyPreparedQuery> {
+        let (select, parts) = (select.as_deref(), parts.as_deref());
+        let settings = QuerySettings {
+            order,
+            sort,
+            limit,
+            limit_per_value,
+            after: None,
+            index,
+            select,
+            parts,
+            keys_only,
+        };
+        let query = query_from(Query::new().eq(path, 0), filter, equal, &settings)?;
+        let used = self.read()?;
+        let collection: &Collection = &used;
+        let shape = Self::answer_shape(collection, select, false);
+        let prepared = detached(py, || collection.prepare(query, FindOptions::default()))?;
+        Ok(PyPreparedQuery::new(shape, Exclusive::new(self.session(), prepared)?))
     }
 
     /// How many records satisfy a filter and all equalities; without any, the number of records.
@@ -107,15 +157,10 @@ impl PyCollection {
         let query = query_of(filter, equal, &settings)?.count();
         let _use = self.read()?;
         let options = find_options(optional(at)?, false);
-        let outcome =
-            self.run(py, |collection| collection.visit(&query, &options, |_| Ok(ControlFlow::Continue(()))))?;
+        let outcome = self.run_reading(py, |collection| {
+            collection.visit(&query, &options, |_| Ok(ControlFlow::Continue(())))
+        })?;
         Ok(outcome.count())
-    }
-
-    /// The number of records. Reads all keys.
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let count = self.run(py, |collection| Ok(collection.find(&Query::new().count())?.count()))?;
-        usize::try_from(count).map_err(|_| errors::runtime("more records than the platform can count"))
     }
 
     fn __bool__(&self) -> bool {
@@ -134,7 +179,7 @@ impl PyCollection {
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyEstimate> {
         let query = plain_query(filter, equal)?;
-        self.run(py, |collection| collection.estimate(&query)).map(PyEstimate)
+        self.run_reading(py, |collection| collection.estimate(&query)).map(PyEstimate)
     }
 
     /// Number, sum, smallest and largest value of the attribute at ``path``, over a filter and all equalities.
@@ -147,7 +192,7 @@ impl PyCollection {
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PySummary> {
         let query = plain_query(filter, equal)?;
-        self.run(py, |collection| collection.summarize(&query, path)).map(PySummary)
+        self.run_reading(py, |collection| collection.summarize(&query, path)).map(PySummary)
     }
 
     /// The distinct values of the attribute at ``path``, each with its number of records. More than ``max`` are an error.
@@ -164,7 +209,7 @@ impl PyCollection {
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
         let query = plain_query(filter, equal)?;
-        let found = self.run(py, |collection| collection.distinct(&query, path, max))?;
+        let found = self.run_reading(py, |collection| collection.distinct(&query, path, max))?;
         found.iter().map(|(value, count)| Ok((value_object(py, value)?, *count))).collect()
     }
 
@@ -178,7 +223,7 @@ impl PyCollection {
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let query = plain_query(filter, equal)?;
-        let found = self.run(py, |collection| collection.smallest(&query, path))?;
+        let found = self.run_reading(py, |collection| collection.smallest(&query, path))?;
         found.as_ref().map(|value| value_object(py, value)).transpose()
     }
 
@@ -195,12 +240,14 @@ impl PyCollection {
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let query = plain_query(filter, equal)?;
-        let found = self.run(py, |collection| collection.largest(&query, path))?;
+        let found = self.run_reading(py, |collection| collection.largest(&query, path))?;
         found.as_ref().map(|value| value_object(py, value)).transpose()
     }
 
     /// The records that satisfy a filter and all equalities as an Arrow stream: an object with ``__arrow_c_stream__``, which
-    /// pandas, polars, pyarrow and duckdb read. It is lazy: each stream is a new query, in bounded batches.
+    /// pandas, polars, pyarrow and duckdb read. It is lazy: each stream is a new query, in bounded batches. All records of a
+    /// collection are read by ``threads`` threads, by default as many as there are cores, up to 8; their order is that of the
+    /// keys.
     ///
     /// ``columns`` maps names to types: ``int64``, ``float64``, ``string``, ``bool``, ``date``, ``timestamp`` (ISO text),
     /// ``timestamp[ms]`` (integers), ``json``, ``list<…>`` of these; a name is a path as ``user.id``, or ``_key``,
@@ -214,7 +261,8 @@ impl PyCollection {
     /// >>> pyarrow.table(table).to_pydict()
     /// {'_key': ['o3', 'o1'], 'total': [20.0, 12.5]}
     #[pyo3(signature = (
-        filter=None, /, *, columns=None, order=None, sort=None, limit=None, index=None, at=None, batch_rows=8192, **equal
+        filter=None, /, *, columns=None, order=None, sort=None, limit=None, index=None, at=None, batch_rows=8192, threads=None,
+        **equal
     ))]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
     fn arrow(
@@ -228,6 +276,7 @@ impl PyCollection {
         index: Option<&str>,
         at: Option<&Bound<'_, PySnapshot>>,
         batch_rows: usize,
+        threads: Option<usize>,
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyArrowTable> {
         let settings = QuerySettings { order, sort, limit, index, ..QuerySettings::default() };
@@ -239,9 +288,11 @@ impl PyCollection {
             && limit.is_none()
             && index.is_none();
         let used = self.read()?;
-        let columns = table::columns_of(py, &used, columns)?;
-        let settings =
-            TableSettings { query, is_whole, snapshot: at.map(|at| at.get().snapshot.clone()), batch_rows };
+        let columns = table::columns_of(py, &used, columns, optional(at)?)?;
+        let snapshot = at.map(|at| Released::new(Shared::clone(&at.get().snapshot)));
+        let threads =
+            threads.map_or_else(table::default_threads, |threads| threads.clamp(1, table::MAX_THREADS));
+        let settings = TableSettings { query, is_whole, snapshot, batch_rows, threads };
         Ok(PyArrowTable::new(self.handle(), columns, settings))
     }
 }

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use bolide::{BulkChange, BulkOptions, Collection, RecordKind, WriteBatch};
+use bolide::{BulkChange, BulkOptions, BulkProgress, Collection, RecordKind, WriteBatch};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyBool, PyDict, PyMapping};
 
 use crate::batch::write_options;
 use crate::collection::{PyCollection, record_object};
@@ -154,45 +154,62 @@ impl PyCollection {
 
     /// Deletes the records that satisfy a filter and all equalities, in atomic batches of ``batch`` records.
     ///
-    /// >>> orders.delete_where(state="open").changed
-    /// 2
-    #[pyo3(signature = (filter=None, /, *, batch=1000, **equal))]
+    /// ``progress`` is called with a ``BulkProgress`` after each batch, and stops the operation by returning ``False``. Its
+    /// ``position`` is a text with which ``resume`` continues, with the same filter, also in another process. ``dry_run``
+    /// counts without deleting.
+    ///
+    /// >>> first = orders.delete_where("total >= 0", batch=2, progress=lambda done: False)
+    /// >>> first.changed, orders.delete_where("total >= 0", resume=first.position).changed
+    /// (2, 1)
+    #[pyo3(signature = (filter=None, /, *, batch=1000, resume=None, dry_run=false, progress=None, **equal))]
+    #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
     fn delete_where(
         &self,
         py: Python<'_>,
         filter: Option<&Bound<'_, PyAny>>,
         batch: usize,
+        resume: Option<&str>,
+        dry_run: bool,
+        progress: Option<Py<PyAny>>,
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyBulkProgress> {
         let query = plain_query(filter, equal)?;
-        let options = BulkOptions::default().batch(batch);
+        let options = bulk_options(batch, resume, dry_run)?;
         let mut failure = None;
-        let done = self
-            .run(py, |collection| collection.delete_where(&query, &options, |_| interrupted(&mut failure)))?;
-        failure.map_or(Ok(PyBulkProgress(done)), Err)
+        let done = self.run_reading(py, |collection| {
+            collection.delete_where(&query, &options, |done| report(done, progress.as_ref(), &mut failure))
+        });
+        match failure {
+            Some(error) => Err(error),
+            None => done.map(PyBulkProgress),
+        }
     }
 
     /// Changes the records that satisfy a filter and all equalities, in atomic batches of ``batch`` records.
     ///
     /// ``function`` is called with key and record, and returns the new record, ``None`` to leave it unchanged, or
-    /// ``bolide.DELETE``. Records that another thread writes meanwhile are skipped.
+    /// ``bolide.DELETE``. Records that another thread writes meanwhile are skipped. ``resume``, ``dry_run`` and ``progress``
+    /// are as for :meth:`delete_where`.
     ///
     /// >>> orders.update_where(lambda key, record: {**record, "state": "late"}, "total < 15").changed
     /// 2
-    #[pyo3(signature = (function, filter=None, /, *, batch=1000, **equal))]
+    #[pyo3(signature = (function, filter=None, /, *, batch=1000, resume=None, dry_run=false, progress=None, **equal))]
+    #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
     fn update_where(
         &self,
         py: Python<'_>,
-        function: &Bound<'_, PyAny>,
+        function: Py<PyAny>,
         filter: Option<&Bound<'_, PyAny>>,
         batch: usize,
+        resume: Option<&str>,
+        dry_run: bool,
+        progress: Option<Py<PyAny>>,
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyBulkProgress> {
         let query = plain_query(filter, equal)?;
-        let options = BulkOptions::default().batch(batch);
-        let function = function.clone().unbind();
+        let options = bulk_options(batch, resume, dry_run)?;
         let (mut failure, mut interrupt) = (None, None);
-        let done = self.run(py, |collection| {
+        let done = self.run_reading(py, |collection| {
             let (format, kind) = (collection.key_format(), collection.records());
             let change = |key: &[u8], record: &[u8]| {
                 Python::attach(|py| {
@@ -208,7 +225,8 @@ impl PyCollection {
                     })
                 })
             };
-            collection.update_where(&query, &options, change, |_| interrupted(&mut interrupt))
+            let progress = |done: &BulkProgress| report(done, progress.as_ref(), &mut interrupt);
+            collection.update_where(&query, &options, change, progress)
         });
         match failure.or(interrupt) {
             Some(error) => Err(error),
@@ -249,10 +267,25 @@ fn change_of(changed: &Bound<'_, PyAny>, kind: RecordKind) -> PyResult<BulkChang
     with_record(changed, kind, |record| Ok(BulkChange::Put(record.to_vec())))
 }
 
-/// Ends an operation of many records after a signal.
-fn interrupted(failure: &mut Option<PyErr>) -> ControlFlow<()> {
-    match Python::attach(|py| py.check_signals()) {
-        Ok(()) => ControlFlow::Continue(()),
+fn bulk_options(batch: usize, resume: Option<&str>, dry_run: bool) -> PyResult<BulkOptions> {
+    let options = BulkOptions::default().batch(batch).dry_run(dry_run);
+    Ok(match resume {
+        Some(position) => options.resume(attached(|| position.parse())?),
+        None => options,
+    })
+}
+
+/// Reports a batch to the caller. Ends the operation if the caller wants no more, and after a signal.
+fn report(done: &BulkProgress, progress: Option<&Py<PyAny>>, failure: &mut Option<PyErr>) -> ControlFlow<()> {
+    let goes_on = Python::attach(|py| {
+        py.check_signals()?;
+        let Some(progress) = progress else { return Ok(true) };
+        let answer = progress.bind(py).call1((PyBulkProgress(done.clone()),))?;
+        Ok(!answer.cast::<PyBool>().is_ok_and(|answer| !answer.is_true()))
+    });
+    match goes_on {
+        Ok(true) => ControlFlow::Continue(()),
+        Ok(false) => ControlFlow::Break(()),
         Err(error) => {
             *failure = Some(error);
             ControlFlow::Break(())

@@ -9,11 +9,12 @@ use pyo3::types::PyDict;
 
 use crate::batch::{PyBatch, write_options};
 use crate::collection::PyCollection;
-use crate::errors::{detached, from_engine, not_found};
+use crate::errors::{detached, from_engine, invalid_input, not_found};
 use crate::index::spec_of;
 use crate::reports::{PyCheckReport, stats_object};
-use crate::session::{Session, Shared};
+use crate::session::{Released, Session, Shared};
 use crate::settings;
+use crate::signals::interruptible;
 use crate::snapshot::PySnapshot;
 use crate::transaction::{self, options_of};
 
@@ -25,7 +26,7 @@ const MEMORY: &str = ":memory:";
 /// All methods may be called from many threads. In a ``with`` statement it is closed at the end.
 #[pyclass(frozen, name = "Db", module = "bolide", weakref)]
 pub(crate) struct PyDb {
-    session: Arc<Session>,
+    session: Released<Arc<Session>>,
     path: String,
     read_only: bool,
 }
@@ -158,7 +159,7 @@ impl PyDb {
     fn snapshot(&self) -> PyResult<PySnapshot> {
         let db = self.session.db()?;
         let snapshot = db.snapshot();
-        Ok(PySnapshot { snapshot: Shared::new(&self.session, snapshot)? })
+        Ok(PySnapshot { snapshot: Released::new(Shared::new(&self.session, snapshot)?) })
     }
 
     /// Syncs all writes so far: a power cut cannot lose them.
@@ -170,30 +171,23 @@ impl PyDb {
 
     /// Writes all memtables to sstables.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let db = self.session.db()?;
-        let db: &Db = &db;
-        detached(py, || db.flush())
+        self.session.run_in_background(py, Db::flush)
     }
 
-    /// Merges all sorted runs of all collections and indexes.
+    /// Merges all sorted runs of all collections and indexes. After an interrupt, as by Ctrl-C, the merge goes on in the
+    /// background, as do ``flush``, ``checkpoint`` and the others that only wait for the work of the engine.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        let db = self.session.db()?;
-        let db: &Db = &db;
-        detached(py, || db.compact())
+        self.session.run_in_background(py, Db::compact)
     }
 
     /// Waits until no flush or compaction is due.
     fn wait_until_settled(&self, py: Python<'_>) -> PyResult<()> {
-        let db = self.session.db()?;
-        let db: &Db = &db;
-        detached(py, || db.wait_until_settled())
+        self.session.run_in_background(py, Db::wait_until_settled)
     }
 
     /// Copies the database as it is now to a new directory.
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let db = self.session.db()?;
-        let db: &Db = &db;
-        detached(py, || db.checkpoint(path))
+        self.session.run_in_background(py, move |db| db.checkpoint(path))
     }
 
     /// Reads all files and verifies their checksums; with ``deep`` also compares all indexes with their records.
@@ -201,7 +195,7 @@ impl PyDb {
     fn check(&self, py: Python<'_>, deep: bool) -> PyResult<PyCheckReport> {
         let db = self.session.db()?;
         let db: &Db = &db;
-        detached(py, || db.check(deep)).map(PyCheckReport)
+        interruptible(py, || db.check(deep)).map(PyCheckReport)
     }
 
     /// Sizes and counters, as a ``dict``.
@@ -257,8 +251,8 @@ impl PyDb {
 /// Opens the database in the directory ``path``, or an empty one in memory for ``":memory:"``.
 ///
 /// Without ``create`` a missing database is an error. With ``read_only`` no byte is changed and no lock is taken: there must
-/// be no writer. ``sync`` is ``"batch"`` (one sync serves many writes; a power cut may lose the last moments), ``"always"``
-/// or ``"none"``. Sizes are in bytes; their defaults follow the memory of the machine.
+/// be no writer. A database in memory cannot be read-only. ``sync`` is ``"batch"`` (one sync serves many writes; a power cut
+/// may lose the last moments), ``"always"`` or ``"none"``. Sizes are in bytes; their defaults follow the memory of the machine.
 ///
 /// >>> with bolide.open(":memory:") as db:
 /// ...     db.create_collection("notes").name
@@ -294,6 +288,11 @@ fn open(
     options = set(options, memtable_bytes, Options::memtable_bytes);
     options = set(options, background_threads, Options::background_threads);
     options = set(options, max_open_files, Options::max_open_files);
+    if read_only && path.as_os_str() == MEMORY {
+        return Err(invalid_input(
+            "a database in memory is new and empty: it cannot be opened with read_only=True",
+        ));
+    }
     let db = detached(py, || {
         if path.as_os_str() == MEMORY {
             Db::open_with("db", options, Components::in_memory())
@@ -303,7 +302,8 @@ fn open(
             Db::open(&path, options)
         }
     })?;
-    Ok(PyDb { session: Session::new(db), path: path.to_string_lossy().into_owned(), read_only })
+    let session = Released::new(Session::new(db));
+    Ok(PyDb { session, path: path.to_string_lossy().into_owned(), read_only })
 }
 
 /// Whether a database is open for writing now, in this process or another one.

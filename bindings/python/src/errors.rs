@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bolide::{Error, ErrorKind};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -26,43 +25,55 @@ fn raise(name: &str, message: &str, advice: &str) -> PyErr {
     Python::attach(|py| exception(py, name, message, advice).unwrap_or_else(|error| error))
 }
 
-fn class_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::InvalidInput => "InvalidInput",
-        ErrorKind::LimitExceeded => "LimitExceeded",
-        ErrorKind::NotFound => "NotFound",
-        ErrorKind::Conflict => "Conflict",
-        ErrorKind::Locked => "Locked",
-        ErrorKind::Corruption => "Corruption",
-        ErrorKind::Unsupported => "Unsupported",
-        ErrorKind::NoSpace => "NoSpace",
-        ErrorKind::Io => "IoError",
-        ErrorKind::ReadOnly => "ReadOnly",
-        ErrorKind::Poisoned => "Poisoned",
-        ErrorKind::Expired => "Expired",
-        ErrorKind::Closed => "Closed",
-        ErrorKind::Internal => "InternalError",
-        _ => "Error",
-    }
+/// The kinds of errors with the names of their classes.
+const CLASS_NAMES: [(ErrorKind, &str); 15] = [
+    (ErrorKind::InvalidInput, "InvalidInput"),
+    (ErrorKind::LimitExceeded, "LimitExceeded"),
+    (ErrorKind::NotFound, "NotFound"),
+    (ErrorKind::Conflict, "Conflict"),
+    (ErrorKind::Locked, "Locked"),
+    (ErrorKind::Corruption, "Corruption"),
+    (ErrorKind::Unsupported, "Unsupported"),
+    (ErrorKind::NoSpace, "NoSpace"),
+    (ErrorKind::Io, "IoError"),
+    (ErrorKind::ReadOnly, "ReadOnly"),
+    (ErrorKind::Poisoned, "Poisoned"),
+    (ErrorKind::Expired, "Expired"),
+    (ErrorKind::Closed, "Closed"),
+    (ErrorKind::Interrupted, "Interrupted"),
+    (ErrorKind::Internal, "InternalError"),
+];
+
+pub(crate) fn class_name(kind: ErrorKind) -> &'static str {
+    CLASS_NAMES.iter().find(|(named, _)| *named == kind).map_or("Error", |(_, name)| *name)
+}
+
+pub(crate) fn kind_of_class(name: &str) -> Option<ErrorKind> {
+    CLASS_NAMES.iter().find(|(_, class)| *class == name).map(|(kind, _)| *kind)
+}
+
+/// The exception of a kind of errors.
+pub(crate) fn raise_kind(kind: ErrorKind, message: &str) -> PyErr {
+    raise(class_name(kind), message, kind.advice())
 }
 
 /// The exception of an error: its message, and its advice as an attribute.
 pub(crate) fn from_engine(error: &Error) -> PyErr {
-    raise(class_name(error.kind()), error.message(), error.kind().advice())
+    raise_kind(error.kind(), error.message())
 }
 
 /// An [`ErrorKind::InvalidInput`] of the binding.
 pub(crate) fn invalid_input(message: impl AsRef<str>) -> PyErr {
-    raise("InvalidInput", message.as_ref(), ErrorKind::InvalidInput.advice())
+    raise_kind(ErrorKind::InvalidInput, message.as_ref())
 }
 
 /// A missing key or collection.
 pub(crate) fn not_found(message: &str) -> PyErr {
-    raise("NotFound", message, ErrorKind::NotFound.advice())
+    raise_kind(ErrorKind::NotFound, message)
 }
 
 pub(crate) fn closed_error() -> PyErr {
-    raise("Closed", "the database or this object of it is closed", ErrorKind::Closed.advice())
+    raise_kind(ErrorKind::Closed, "the database or this object of it is closed")
 }
 
 /// The end of an object within a call that uses it, in a callback or a signal handler.
@@ -84,7 +95,7 @@ pub(crate) fn fork_error() -> PyErr {
 }
 
 /// The error of a panic that was caught.
-fn from_panic(panic: &(dyn std::any::Any + Send)) -> PyErr {
+pub(crate) fn from_panic(panic: &(dyn std::any::Any + Send)) -> PyErr {
     from_engine(&Error::panicked("the operation", panic))
 }
 
@@ -116,10 +127,5 @@ pub(crate) fn into_engine(error: &PyErr) -> Error {
 /// An error of a conversion.
 pub(crate) fn from_conversion(error: &bolide_arrow::ConversionError) -> PyErr {
     let kind = if error.is_limit() { ErrorKind::LimitExceeded } else { ErrorKind::InvalidInput };
-    raise(class_name(kind), &error.to_string(), kind.advice())
-}
-
-/// An error that no input of a caller causes.
-pub(crate) fn runtime(message: &str) -> PyErr {
-    PyRuntimeError::new_err(message.to_owned())
+    raise_kind(kind, &error.to_string())
 }

@@ -2,17 +2,24 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use arrow_array::RecordBatch;
 use bolide::key::{self, KeyFormat};
 use bolide::{Collection, Db, WriteBatch, WriteOptions};
 use bolide_arrow::{ConversionError, EncodedKey, RecordEncoder};
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
 
+use crate::arrow_errors::from_stream;
 use crate::errors::{detached, from_conversion, invalid_input};
+use crate::keys::check_bytes;
 use crate::session::Shared;
 
 /// Bytes of a batch of writes, about.
 const BATCH_BYTES: usize = 4 << 20;
+/// Bytes of the arrays that are written between two tests for signals, about.
+const PART_BYTES: usize = 4 << 20;
+/// Most rows between two tests for signals.
+const MAX_PART_ROWS: usize = 16_384;
 
 /// An error of a conversion or of the engine.
 enum ImportError {
@@ -65,33 +72,54 @@ pub(crate) fn import(
     let mut rows = 0;
     let mut writes = WriteBatch::new();
     loop {
-        // The stream may be a generator of Python, and handlers of signals run after a batch: without a use of the database.
+        // The stream may be a generator of Python, and handlers of signals run after a part: without a use of the database.
         let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
         let next = next.map_err(|_| unread_slice())?.transpose();
-        let next = next.map_err(|error| invalid_input(format!("the Arrow stream failed: {error}")))?;
-        let (used_db, used) = (collection.session().db()?, collection.read()?);
-        let (db, collection): (&Db, &Collection) = (&used_db, &used);
-        let Some(batch) = next else {
-            if !writes.is_empty() {
-                detached(py, || db.write_with(writes, options))?;
-            }
-            return Ok(rows);
-        };
-        let written: bolide::Result<()> = detached(py, || {
-            let write = |key: EncodedKey<'_>, record: &[u8]| -> Result<(), ImportError> {
-                put(&mut writes, collection, key, record)?;
-                if writes.len_bytes() >= BATCH_BYTES {
-                    db.write_with(std::mem::take(&mut writes), options).map_err(ImportError::Engine)?;
-                }
-                Ok(())
-            };
-            Ok(encoder.encode(&batch, write).map_err(bolide::Error::from))
-        })?;
-        written.map_err(|error| crate::errors::from_engine(&error))?;
+        let Some(batch) = next.map_err(|error| from_stream(&error))? else { break };
+        for part in parts(&batch) {
+            write_part(py, collection, &mut encoder, &part, &mut writes, options)?;
+            py.check_signals()?;
+        }
         rows += batch.num_rows() as u64;
-        drop((used, used_db));
-        py.check_signals()?;
     }
+    if !writes.is_empty() {
+        let used_db = collection.session().db()?;
+        let db: &Db = &used_db;
+        detached(py, || db.write_with(writes, options))?;
+    }
+    Ok(rows)
+}
+
+/// Consecutive rows of `batch`, of at least one row and about [`PART_BYTES`] bytes.
+fn parts(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
+    let (rows, bytes) = (batch.num_rows(), batch.get_array_memory_size());
+    let rows_of_part =
+        (rows as u128 * PART_BYTES as u128 / (bytes as u128).max(1)).clamp(1, MAX_PART_ROWS as u128);
+    let rows_of_part = rows_of_part as usize;
+    (0..rows).step_by(rows_of_part).map(move |start| batch.slice(start, rows_of_part.min(rows - start)))
+}
+
+/// Adds the rows of a part to `writes`, and writes those that are full.
+fn write_part(
+    py: Python<'_>,
+    collection: &Shared<Collection>,
+    encoder: &mut RecordEncoder,
+    part: &RecordBatch,
+    writes: &mut WriteBatch,
+    options: &WriteOptions,
+) -> PyResult<()> {
+    let (used_db, used) = (collection.session().db()?, collection.read()?);
+    let (db, collection): (&Db, &Collection) = (&used_db, &used);
+    detached(py, || {
+        let write = |key: EncodedKey<'_>, record: &[u8]| -> Result<(), ImportError> {
+            put(writes, collection, key, record)?;
+            if writes.len_bytes() >= BATCH_BYTES {
+                db.write_with(std::mem::take(writes), options).map_err(ImportError::Engine)?;
+            }
+            Ok(())
+        };
+        encoder.encode(part, write).map_err(bolide::Error::from)
+    })
 }
 
 fn put(
@@ -102,7 +130,10 @@ fn put(
 ) -> Result<(), ImportError> {
     let encoded;
     let key = match (key, collection.key_format()) {
-        (EncodedKey::Bytes(bytes), _) => bytes,
+        (EncodedKey::Bytes(bytes), format) => {
+            check_bytes(bytes, format).map_err(ImportError::Engine)?;
+            bytes
+        }
         (EncodedKey::Text(text), KeyFormat::Bytes) => text.as_bytes(),
         (EncodedKey::Text(text), _) => {
             encoded = key::encode_string(text);

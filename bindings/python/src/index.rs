@@ -6,7 +6,7 @@ use bolide::{BuildOptions, BuildProgress, IndexBuild, IndexInfo};
 use pyo3::prelude::*;
 
 use crate::errors::{detached, from_engine};
-use crate::session::Shared;
+use crate::session::{Released, Shared};
 
 /// The longest time without a look at signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
@@ -148,7 +148,7 @@ impl PyBuildProgress {
 /// 1.0
 #[pyclass(frozen, name = "IndexBuild", module = "bolide")]
 pub(crate) struct PyIndexBuild {
-    pub(crate) build: Shared<IndexBuild>,
+    pub(crate) build: Released<Shared<IndexBuild>>,
 }
 
 #[pymethods]

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::errors;
+use crate::{errors, name_cache};
 
 /// The object of a record.
 ///
@@ -101,7 +101,7 @@ impl<'de, 'py> Visitor<'de> for JsonValue<'py> {
     }
 }
 
-/// A name of a field: interned, since records have the same names.
+/// A name of a field.
 #[derive(Clone, Copy)]
 struct FieldName<'py>(Python<'py>);
 
@@ -121,6 +121,6 @@ impl<'py> Visitor<'_> for FieldName<'py> {
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(if name.len() <= 32 { PyString::intern(self.0, name) } else { PyString::new(self.0, name) })
+        Ok(name_cache::string(self.0, name))
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn text_of<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
 
 /// Calls `then` with the bytes of a key.
 ///
-/// Collections of typed keys take `str`, `int` and, as they are, `bytes`; others take `bytes`, and `str` as UTF-8.
+/// Collections of typed keys take `str` and `int`, and bytes that are neither; others take `bytes`, and `str` as UTF-8.
 #[inline]
 pub(crate) fn with_key<T>(
     key: &Bound<'_, PyAny>,
@@ -22,7 +22,9 @@ pub(crate) fn with_key<T>(
     then: impl FnOnce(&[u8]) -> PyResult<T>,
 ) -> PyResult<T> {
     if let Ok(bytes) = key.cast::<PyBytes>() {
-        return then(bytes.as_bytes());
+        let bytes = bytes.as_bytes();
+        check_bytes(bytes, format).map_err(|error| errors::from_engine(&error))?;
+        return then(bytes);
     }
     if let Ok(text) = key.cast::<PyString>() {
         let text = text_of(text)?;
@@ -38,6 +40,24 @@ pub(crate) fn with_key<T>(
     Err(PyTypeError::new_err(format!(
         "a key of this collection is {expected}, not {}",
         key.get_type().name()?
+    )))
+}
+
+/// Refuses the bytes of a typed key: such a key would be read as `str` or `int`, and replace the record under it.
+pub(crate) fn check_bytes(bytes: &[u8], format: KeyFormat) -> bolide::Result<()> {
+    let is_control = bytes.first().is_none_or(|first| *first < b' ');
+    if format != KeyFormat::Typed || !is_control {
+        return Ok(());
+    }
+    let (of, value) = match key::decode(bytes) {
+        PrimaryKey::Bytes(_) => return Ok(()),
+        PrimaryKey::String(text) => ("str", format!("{text:?}")),
+        other => ("int", other.to_string()),
+    };
+    Err(bolide::Error::invalid_input(format!(
+        "the bytes \"{}\" are the encoded form of the {of} {value}: pass the {of} as the key, or create the collection with \
+         keys=\"bytes\"",
+        bytes.escape_ascii()
     )))
 }
 

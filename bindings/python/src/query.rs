@@ -19,6 +19,7 @@ pub(crate) struct QuerySettings<'a, 'py> {
     pub(crate) after: Option<&'a str>,
     pub(crate) index: Option<&'a str>,
     pub(crate) select: Option<&'a [String]>,
+    pub(crate) parts: Option<&'a [String]>,
     pub(crate) keys_only: bool,
 }
 
@@ -27,7 +28,14 @@ pub(crate) fn plain_query(
     filter: Option<&Bound<'_, PyAny>>,
     equal: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Query> {
-    let mut query = Query::new();
+    with_conditions(Query::new(), filter, equal)
+}
+
+fn with_conditions(
+    mut query: Query,
+    filter: Option<&Bound<'_, PyAny>>,
+    equal: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Query> {
     if let Some(filter) = filter.filter(|filter| !filter.is_none()) {
         query = query.filter(filter_of(filter)?);
     }
@@ -45,7 +53,17 @@ pub(crate) fn query_of(
     equal: Option<&Bound<'_, PyDict>>,
     settings: &QuerySettings<'_, '_>,
 ) -> PyResult<Query> {
-    let mut query = plain_query(filter, equal)?;
+    query_from(Query::new(), filter, equal, settings)
+}
+
+/// As [`query_of`], with the conditions of `query` before the others.
+pub(crate) fn query_from(
+    query: Query,
+    filter: Option<&Bound<'_, PyAny>>,
+    equal: Option<&Bound<'_, PyDict>>,
+    settings: &QuerySettings<'_, '_>,
+) -> PyResult<Query> {
+    let mut query = with_conditions(query, filter, equal)?;
     if let Some(order) = settings.order {
         query = query.order(attached(|| Order::parse(order))?);
     }
@@ -75,11 +93,15 @@ pub(crate) fn query_of(
     if let Some(paths) = settings.select {
         query = query.select(paths.iter().map(String::as_str));
     }
+    if let Some(paths) = settings.parts {
+        query = query.select_parts(paths.iter().map(String::as_str));
+    }
     if settings.keys_only {
-        if settings.select.is_some() {
-            return Err(errors::invalid_input("select and keys_only exclude each other"));
-        }
         query = query.keys_only();
+    }
+    let chosen = [settings.select.is_some(), settings.parts.is_some(), settings.keys_only];
+    if chosen.iter().filter(|is_chosen| **is_chosen).count() > 1 {
+        return Err(errors::invalid_input("select, parts and keys_only exclude each other"));
     }
     attached(|| query.check())?;
     Ok(query)

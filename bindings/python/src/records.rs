@@ -14,7 +14,7 @@ use pyo3::types::PyBytes;
 
 use crate::json_reader::read_record;
 use crate::keys::{key_bytes, key_object};
-use crate::session::{Exclusive, Session, Shared};
+use crate::session::{Exclusive, Released, Session, Shared};
 
 /// Records that are read at once.
 const READ_AHEAD: usize = 256;
@@ -77,9 +77,9 @@ type KeyRecord = (Vec<u8>, Vec<u8>);
 
 /// Where records come from.
 enum RecordSource {
-    Cursor(Exclusive<PositionedCursor>),
+    Cursor(Released<Exclusive<PositionedCursor>>),
     /// A transaction, and the collection that is read.
-    Transaction(Shared<Transaction>, Shared<bolide::Collection>),
+    Transaction(Released<Shared<Transaction>>, Released<Shared<bolide::Collection>>),
 }
 
 /// A cursor at the next record.
@@ -123,7 +123,7 @@ impl PyRecords {
         )?;
         let rest = IterOptions::default();
         let read = Mutex::new(ReadRecords { records: VecDeque::new(), has_ended: false, rest });
-        Ok(Self { shape, is_reverse, source: RecordSource::Cursor(cursor), read })
+        Ok(Self { shape, is_reverse, source: RecordSource::Cursor(Released::new(cursor)), read })
     }
 
     pub(crate) fn of_transaction(
@@ -134,7 +134,8 @@ impl PyRecords {
         is_reverse: bool,
     ) -> Self {
         let read = Mutex::new(ReadRecords { records: VecDeque::new(), has_ended: false, rest: range });
-        Self { shape, is_reverse, source: RecordSource::Transaction(transaction, collection), read }
+        let source = RecordSource::Transaction(Released::new(transaction), Released::new(collection));
+        Self { shape, is_reverse, source, read }
     }
 
     fn pull(&self, py: Python<'_>) -> PyResult<()> {
@@ -237,7 +238,7 @@ impl PyRecords {
             match found {
                 Some(record) => return self.object(py, &record).map(Some),
                 None if has_ended => {
-                    self.close(py);
+                    self.close(py)?;
                     return Ok(None);
                 }
                 None => self.pull(py)?,
@@ -246,15 +247,19 @@ impl PyRecords {
     }
 
     /// Ends the iteration and releases its snapshot. Does nothing the second time.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let RecordSource::Cursor(cursor) = &self.source {
+            cursor.check_unused()?;
+        }
         {
             let mut read = self.read.lock();
             read.records.clear();
             read.has_ended = true;
         }
         if let RecordSource::Cursor(cursor) = &self.source {
-            cursor.close(py);
+            cursor.close(py)?;
         }
+        Ok(())
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -262,8 +267,8 @@ impl PyRecords {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: Vec<Bound<'_, PyAny>>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.close(py)
     }
 }
 

@@ -199,7 +199,7 @@ impl PyBulkProgress {
         self.0.found
     }
 
-    /// Records that were changed.
+    /// Records that were changed; in a dry run those that would be.
     #[getter]
     fn changed(&self) -> u64 {
         self.0.changed
@@ -209,6 +209,12 @@ impl PyBulkProgress {
     #[getter]
     fn skipped(&self) -> u64 {
         self.0.skipped
+    }
+
+    /// A text with which ``resume`` continues the operation; ``None`` if it is complete.
+    #[getter]
+    fn position(&self) -> Option<String> {
+        self.0.position.as_ref().map(ToString::to_string)
     }
 
     fn __repr__(&self) -> String {

@@ -9,11 +9,12 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use bolide::Db;
+use bolide::{Collection, Db, Error, ErrorKind, IndexBuild, Snapshot, Transaction};
 use parking_lot::{Condvar, MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use pyo3::prelude::*;
 
 use crate::errors::{self, detached};
+use crate::signals::{in_background, interruptible};
 
 /// The number of forks that led to this process since the module was imported.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -138,6 +139,17 @@ impl Session {
         self.database.read()
     }
 
+    /// Runs `work`, which the engine cannot interrupt; see [`in_background`]. Closing waits for it.
+    pub(crate) fn run_in_background(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Db) -> bolide::Result<()> + Send + 'static,
+    ) -> PyResult<()> {
+        let _used = self.db()?;
+        let database = self.database.clone();
+        in_background(py, move || work(&*database.try_use().ok_or_else(closed)?))
+    }
+
     /// Adds an object that was made of another one, which its maker still uses: so closing, which waits for the use, waits
     /// for an object that was not added too.
     fn add_member(&self, member: Weak<dyn Member>) -> PyResult<()> {
@@ -179,6 +191,10 @@ impl Session {
             db.map_or(Ok(()), Db::close)
         })
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database or this object of it is closed")
 }
 
 /// A slot of an object that several threads use at once.
@@ -224,12 +240,15 @@ impl Drop for NotedUse {
 }
 
 impl<T> SharedSlot<T> {
-    /// Does not wait: only closing takes the lock for itself.
+    /// The object, if it is not closed. Does not wait: only closing takes the lock for itself.
+    fn try_use(&self) -> Option<SharedUse<'_, T>> {
+        let guard = self.value.try_read()?;
+        let guard = RwLockReadGuard::try_map(guard, Option::as_ref).ok()?;
+        Some(SharedUse { guard, _noted: NotedUse::new(self.session, self.address()) })
+    }
+
     fn read(&self) -> PyResult<SharedUse<'_, T>> {
-        let guard = self.value.try_read().ok_or_else(errors::closed_error)?;
-        let mapped = RwLockReadGuard::try_map(guard, Option::as_ref);
-        let guard = mapped.map_err(|_| errors::closed_error())?;
-        Ok(SharedUse { guard, _noted: NotedUse::new(self.session, self.address()) })
+        self.try_use().ok_or_else(errors::closed_error)
     }
 
     fn address(&self) -> usize {
@@ -290,6 +309,17 @@ impl<T: Send + Sync + 'static> Shared<T> {
         Ok(SharedUse { guard: MappedRwLockReadGuard::map(guard, |held| &held.value), _noted })
     }
 
+    /// As [`Session::run_in_background`].
+    pub(crate) fn run_in_background(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&T) -> bolide::Result<()> + Send + 'static,
+    ) -> PyResult<()> {
+        let _used = self.read()?;
+        let slot = self.slot.clone();
+        in_background(py, move || work(&slot.try_use().ok_or_else(closed)?.value))
+    }
+
     /// Takes the object, after calls that use it have ended; `None` if it was taken before. Fails inside a call of this
     /// thread that uses it.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Option<Held<T>>> {
@@ -306,6 +336,12 @@ impl<T: Send + Sync + 'static> Shared<T> {
 struct ExclusiveSlot<T> {
     value: Mutex<Option<T>>,
     forks: u64,
+}
+
+impl<T> ExclusiveSlot<T> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 impl<T> Drop for ExclusiveSlot<T> {
@@ -340,6 +376,8 @@ impl<T: Send + 'static> Exclusive<T> {
     }
 
     /// Uses the object without the lock of the interpreter, after other threads. `work` must not request that lock.
+    /// Handlers of signals run during it, and an exception of one ends it. Fails inside a call of this thread that uses the
+    /// object.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -355,7 +393,12 @@ impl<T: Send + 'static> Exclusive<T> {
         work: impl FnOnce(&mut T) -> bolide::Result<R> + Send,
     ) -> PyResult<Option<R>> {
         self.session.check()?;
-        detached(py, || self.slot.value.lock().as_mut().map(|held| work(&mut held.value)).transpose())
+        self.check_unused()?;
+        interruptible(py, || {
+            let mut value = self.slot.value.lock();
+            let _noted = NotedUse::new(self.session.id, self.slot.address());
+            value.as_mut().map(|held| work(&mut held.value)).transpose()
+        })
     }
 
     /// As [`with`](Self::with), from a thread that may have no interpreter. `None` if the object was closed.
@@ -366,11 +409,23 @@ impl<T: Send + 'static> Exclusive<T> {
         self.slot.value.lock().as_mut().map(|held| work(&mut held.value))
     }
 
-    /// Drops the object. Does nothing in a child process.
-    pub(crate) fn close(&self, py: Python<'_>) {
-        if self.session.forks == FORKS.load(Ordering::Relaxed) {
-            py.detach(|| self.slot.close());
+    /// Fails inside a call of this thread that uses the object, in a handler of a signal: to wait for it would not end.
+    pub(crate) fn check_unused(&self) -> PyResult<()> {
+        let noted = (self.session.id, self.slot.address());
+        if USES.with_borrow(|uses| uses.contains(&noted)) {
+            return Err(errors::inside_call("this object was used inside a call that uses it"));
         }
+        Ok(())
+    }
+
+    /// Drops the object. Does nothing in a child process. Fails inside a call of this thread that uses the object.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.session.forks != FORKS.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.check_unused()?;
+        py.detach(|| self.slot.close());
+        Ok(())
     }
 
     /// Whether the object exists and no thread uses it. Makes no exception, since another one may be on its way.
@@ -378,5 +433,79 @@ impl<T: Send + 'static> Exclusive<T> {
         !self.session.is_closed()
             && self.session.forks == FORKS.load(Ordering::Relaxed)
             && self.slot.value.try_lock().is_some_and(|value| value.is_some())
+    }
+}
+
+/// The type of an engine object.
+pub(crate) trait EngineObject {
+    /// Whether the end of an object may read a file or wait, while the database is open.
+    const END_WAITS: bool;
+}
+
+impl EngineObject for Collection {
+    const END_WAITS: bool = false;
+}
+
+impl EngineObject for IndexBuild {
+    const END_WAITS: bool = false;
+}
+
+impl EngineObject for Snapshot {
+    const END_WAITS: bool = true;
+}
+
+impl EngineObject for Transaction {
+    const END_WAITS: bool = true;
+}
+
+/// What an object of Python refers to.
+pub(crate) trait Reference: Send {
+    /// Whether the end of this reference may read a file or wait.
+    fn end_waits(&self) -> bool;
+}
+
+impl Reference for Arc<Session> {
+    fn end_waits(&self) -> bool {
+        // The end of the last one closes the database.
+        Arc::strong_count(self) == 1
+    }
+}
+
+impl<T: EngineObject + Send + Sync> Reference for Shared<T> {
+    fn end_waits(&self) -> bool {
+        self.session.end_waits() || (T::END_WAITS && Arc::strong_count(&self.slot) == 1)
+    }
+}
+
+impl<T: Send> Reference for Exclusive<T> {
+    fn end_waits(&self) -> bool {
+        self.session.end_waits() || self.slot.value.try_lock().is_none_or(|value| value.is_some())
+    }
+}
+
+/// A reference of an object of Python: its end releases the lock of the interpreter if it may wait.
+pub(crate) struct Released<R: Reference>(Option<R>);
+
+impl<R: Reference> Released<R> {
+    pub(crate) fn new(reference: R) -> Self {
+        Self(Some(reference))
+    }
+}
+
+impl<R: Reference> Deref for Released<R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<R: Reference> Drop for Released<R> {
+    fn drop(&mut self) {
+        let mut reference = self.0.take();
+        if reference.as_ref().is_some_and(Reference::end_waits) {
+            // Objects of Python are dropped by threads that are attached. At the exit of the interpreter none is.
+            Python::try_attach(|py| py.detach(|| drop(reference.take())));
+        }
     }
 }

@@ -4,7 +4,7 @@ use bolide::Snapshot;
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::session::Shared;
+use crate::session::{Released, Shared};
 
 /// All collections as they were at one moment.
 ///
@@ -14,7 +14,7 @@ use crate::session::Shared;
 /// ('open', 'done')
 #[pyclass(frozen, name = "Snapshot", module = "bolide")]
 pub(crate) struct PySnapshot {
-    pub(crate) snapshot: Shared<Snapshot>,
+    pub(crate) snapshot: Released<Shared<Snapshot>>,
 }
 
 impl PySnapshot {

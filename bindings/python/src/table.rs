@@ -1,12 +1,9 @@
 //! Records as Arrow streams.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, SchemaRef};
-use bolide::key::{self, KeyFormat, PrimaryKey};
-use bolide::{AnswerCursor, Collection, Cursor, FindOptions, IterOptions, Query, Snapshot};
+use arrow_schema::SchemaRef;
+use bolide::{Collection, Db, FindOptions, IterOptions, Query, Snapshot};
 use bolide_arrow::{
     BatchLimits, Column, ColumnSource, InferenceLimits, RecordDecoder, RecordKey, SchemaInference,
 };
@@ -15,8 +12,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 
-use crate::errors::{self, detached, from_conversion};
-use crate::session::{Exclusive, Shared};
+use crate::errors::{self, from_conversion};
+use crate::session::{Exclusive, Released, Shared};
+use crate::signals::interruptible;
+use crate::table_scan::{BatchShape, TableReader, TableScan, with_record_key};
 
 /// Records of the sample that types are inferred from.
 const SAMPLE_RECORDS: usize = 10_000;
@@ -25,13 +24,26 @@ const SAMPLE_RANGES: usize = 50;
 /// Bytes of the sample, about.
 const SAMPLE_BYTES: usize = 64 << 20;
 
+/// Most threads of a scan, unless the caller wants more.
+const MAX_DEFAULT_THREADS: usize = 8;
+
+/// Most threads of a scan.
+pub(crate) const MAX_THREADS: usize = 64;
+
+/// Threads of a scan by default: the cores.
+pub(crate) fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_DEFAULT_THREADS)
+}
+
 /// What a table reads.
 pub(crate) struct TableSettings {
     pub(crate) query: Query,
     /// Whether the query is for all records in any order.
     pub(crate) is_whole: bool,
-    pub(crate) snapshot: Option<Shared<Snapshot>>,
+    pub(crate) snapshot: Option<Released<Shared<Snapshot>>>,
     pub(crate) batch_rows: usize,
+    /// Threads that decode a scan of all records.
+    pub(crate) threads: usize,
 }
 
 /// Records as an Arrow stream: an object with ``__arrow_c_stream__``; made by ``Collection.arrow``.
@@ -39,46 +51,48 @@ pub(crate) struct TableSettings {
 /// Each stream runs the query again.
 #[pyclass(frozen, name = "ArrowTable", module = "bolide")]
 pub(crate) struct PyArrowTable {
-    collection: Shared<Collection>,
+    collection: Released<Shared<Collection>>,
     columns: Vec<Column>,
     settings: TableSettings,
 }
 
 impl PyArrowTable {
     pub(crate) fn new(collection: Shared<Collection>, columns: Vec<Column>, settings: TableSettings) -> Self {
-        Self { collection, columns, settings }
+        Self { collection: Released::new(collection), columns, settings }
     }
 
-    fn decoder(&self) -> PyResult<RecordDecoder> {
-        let limits = BatchLimits::default().with_rows(self.settings.batch_rows);
-        RecordDecoder::new(self.columns.clone(), limits).map_err(|error| from_conversion(&error))
+    fn limits(&self) -> BatchLimits {
+        BatchLimits::default().with_rows(self.settings.batch_rows)
+    }
+
+    fn schema(&self) -> PyResult<SchemaRef> {
+        let decoder = RecordDecoder::new(self.columns.clone(), self.limits());
+        Ok(decoder.map_err(|error| from_conversion(&error))?.schema().clone())
     }
 
     fn reader(&self, py: Python<'_>) -> PyResult<TableReader> {
-        let decoder = self.decoder()?;
-        let schema = decoder.schema().clone();
-        let used = self.collection.read()?;
-        let collection: &Collection = &used;
+        let schema = self.schema()?;
+        let (used_db, used) = (self.collection.session().db()?, self.collection.read()?);
+        let (db, collection): (&Db, &Collection) = (&used_db, &used);
         let snapshot =
             self.settings.snapshot.as_ref().map(|snapshot| Ok::<_, PyErr>(snapshot.read()?.clone()));
         let snapshot = snapshot.transpose()?;
-        let rows = detached(py, || {
+        let shape = BatchShape {
+            columns: self.columns.clone(),
+            limits: self.limits(),
+            keys: collection.key_format(),
+        };
+        let scan = interruptible(py, || {
             if self.settings.is_whole {
-                let mut options = IterOptions::default();
-                options.snapshot = snapshot;
-                let mut cursor = collection.cursor(&options)?;
-                cursor.seek_to_first()?;
-                return Ok(ScannedRows::All(Box::new(cursor)));
+                let snapshot = snapshot.unwrap_or_else(|| db.snapshot());
+                return TableScan::of_records(collection, snapshot, &shape, self.settings.threads);
             }
             let mut options = FindOptions::default();
             options.snapshot = snapshot;
-            collection
-                .answers(&self.settings.query, &options)
-                .map(|cursor| ScannedRows::Answers(Box::new(cursor)))
+            TableScan::of_answers(collection.answers(&self.settings.query, &options)?, &shape)
         })?;
-        let scan = TableScan { rows, decoder, keys: collection.key_format() };
         let scan = Exclusive::new(self.collection.session(), scan)?;
-        Ok(TableReader { schema, scan, has_ended: false })
+        Ok(TableReader::new(schema, scan))
     }
 }
 
@@ -97,7 +111,7 @@ impl PyArrowTable {
 
     /// The schema, as a capsule.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let schema = PySchema::new(self.decoder()?.schema().clone());
+        let schema = PySchema::new(self.schema()?);
         Bound::new(py, schema)?.call_method0("__arrow_c_schema__")
     }
 
@@ -118,111 +132,12 @@ impl PyArrowTable {
     }
 }
 
-/// A scan and the batch that it fills.
-struct TableScan {
-    rows: ScannedRows,
-    decoder: RecordDecoder,
-    keys: KeyFormat,
-}
-
-enum ScannedRows {
-    /// At the next record.
-    All(Box<Cursor>),
-    Answers(Box<AnswerCursor>),
-}
-
-/// Calls `then` with the key as a column has it.
-fn with_record_key<T>(key: &[u8], format: KeyFormat, then: impl FnOnce(RecordKey<'_>) -> T) -> T {
-    if format != KeyFormat::Typed {
-        return then(RecordKey::Bytes(key));
-    }
-    // Without a copy of the text: most keys are texts, with one byte before.
-    if let Some(text) = key.strip_prefix(&TEXT_KEY[..]).and_then(|text| std::str::from_utf8(text).ok()) {
-        return then(RecordKey::Text(text));
-    }
-    match key::decode(key) {
-        PrimaryKey::Int(value) => then(RecordKey::Int(value)),
-        PrimaryKey::Uint(value) => then(RecordKey::Uint(value)),
-        PrimaryKey::String(text) => then(RecordKey::Text(&text)),
-        PrimaryKey::Bytes(bytes) => then(RecordKey::Bytes(&bytes)),
-    }
-}
-
-/// The first byte of typed keys that are texts.
-const TEXT_KEY: [u8; 1] = [0x1c];
-
-impl TableScan {
-    /// The next batch; `None` at the end.
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
-        while !self.decoder.is_full() {
-            let decoder = &mut self.decoder;
-            let mut push = |key: &[u8], sequence: u64, record: &[u8]| {
-                with_record_key(key, self.keys, |key| decoder.push(key, sequence, record)).map_err(external)
-            };
-            match &mut self.rows {
-                ScannedRows::All(cursor) => {
-                    if !cursor.valid() {
-                        break;
-                    }
-                    push(cursor.key(), cursor.sequence(), cursor.value())?;
-                    cursor.next().map_err(external)?;
-                }
-                ScannedRows::Answers(cursor) => match cursor.next().map_err(external)? {
-                    Some(answer) => push(answer.key, answer.sequence, answer.record.unwrap_or_default())?,
-                    None => break,
-                },
-            }
-        }
-        if self.decoder.rows() == 0 {
-            return Ok(None);
-        }
-        self.decoder.finish().map(Some).map_err(external)
-    }
-}
-
-fn external(error: impl std::error::Error + Send + Sync + 'static) -> ArrowError {
-    ArrowError::ExternalError(Box::new(error))
-}
-
-/// The batches of a stream. Consumers read it from any thread, with or without the lock of the interpreter, which it never
-/// requests.
-struct TableReader {
-    schema: SchemaRef,
-    scan: Exclusive<TableScan>,
-    has_ended: bool,
-}
-
-impl Iterator for TableReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.has_ended {
-            return None;
-        }
-        let read = catch_unwind(AssertUnwindSafe(|| self.scan.with_detached(TableScan::next_batch)));
-        let next = match read {
-            Ok(Some(batch)) => batch.transpose(),
-            Ok(None) => Some(Err(ArrowError::ExternalError(
-                "the database was closed, or this is a child process".into(),
-            ))),
-            Err(panic) => Some(Err(external(bolide::Error::panicked("the stream", &*panic)))),
-        };
-        self.has_ended = !matches!(next, Some(Ok(_)));
-        next
-    }
-}
-
-impl RecordBatchReader for TableReader {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-}
-
 /// The declared columns: a `dict` of types, a list of names, or all of a sample.
 pub(crate) fn columns_of(
     py: Python<'_>,
     collection: &Collection,
     declared: Option<&Bound<'_, PyAny>>,
+    snapshot: Option<Snapshot>,
 ) -> PyResult<Vec<Column>> {
     let parse = |name: &str, of: &str| Column::parse(name, of).map_err(|error| from_conversion(&error));
     if let Some(types) = declared.and_then(|declared| declared.cast::<PyDict>().ok()) {
@@ -238,7 +153,7 @@ pub(crate) fn columns_of(
             return Err(PyTypeError::new_err("columns is a dict of names and types, or a list of names"));
         }
     };
-    let Sample { columns, key } = detached(py, || Sample::read(collection))?;
+    let Sample { columns, key } = interruptible(py, || Sample::read(collection, snapshot.as_ref()))?;
     let Some(names) = names else {
         let key = Column::new(bolide_arrow::KEY_COLUMN, key);
         return Ok(std::iter::once(key).chain(columns).collect());
@@ -266,15 +181,17 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads the first records of key ranges with about equal bytes.
-    fn read(collection: &Collection) -> bolide::Result<Self> {
+    /// Reads the first records of key ranges with about equal bytes, at `snapshot` or now.
+    fn read(collection: &Collection, snapshot: Option<&Snapshot>) -> bolide::Result<Self> {
         let mut inference = SchemaInference::new(InferenceLimits::default());
         let (mut has_texts, mut has_ints, mut has_bytes) = (false, false, false);
         let ranges = collection.split(SAMPLE_RANGES)?;
         let per_range = SAMPLE_RECORDS / ranges.len().max(1);
         let mut bytes = 0;
         for range in &ranges {
-            let mut cursor = collection.cursor(&IterOptions::default().range(range.clone()))?;
+            let mut options = IterOptions::default().range(range.clone());
+            options.snapshot = snapshot.cloned();
+            let mut cursor = collection.cursor(&options)?;
             cursor.seek_to_first()?;
             for _ in 0..per_range {
                 if !cursor.valid() || bytes > SAMPLE_BYTES {

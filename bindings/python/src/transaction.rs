@@ -15,8 +15,9 @@ use crate::json_writer::with_record;
 use crate::keys::{key_bytes, with_key};
 use crate::query::{QuerySettings, plain_query, query_of};
 use crate::records::{PyRecords, RecordPart, key_range};
-use crate::session::{Session, Shared};
+use crate::session::{Released, Session, Shared};
 use crate::settings;
+use crate::signals::interruptible;
 
 /// The longest pause before a repetition, in microseconds.
 const MAX_PAUSE_MICROS: u64 = 10_000;
@@ -33,7 +34,7 @@ const MAX_PAUSE_MICROS: u64 = 10_000;
 /// 'paid'
 #[pyclass(frozen, name = "Transaction", module = "bolide")]
 pub(crate) struct PyTransaction {
-    transaction: Shared<Transaction>,
+    transaction: Released<Shared<Transaction>>,
 }
 
 /// A position among the writes of a transaction.
@@ -65,7 +66,7 @@ pub(crate) fn begin(
     let db = session.db()?;
     let db: &bolide::Db = &db;
     let transaction = detached(py, || db.begin(options.clone()))?;
-    Ok(PyTransaction { transaction: Shared::new(session, transaction)? })
+    Ok(PyTransaction { transaction: Released::new(Shared::new(session, transaction)?) })
 }
 
 /// Runs `work` in a transaction and commits it; after a conflict, again in a new one.
@@ -212,7 +213,7 @@ impl PyTransaction {
     /// The records that satisfy a filter and all equalities, with the writes of this transaction; see ``Collection.find``.
     #[pyo3(signature = (
         collection, filter=None, /, *, order=None, sort=None, limit=None, limit_per_value=None, after=None, index=None,
-        select=None, keys_only=false, **equal
+        select=None, parts=None, keys_only=false, **equal
     ))]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of Python")]
     fn find(
@@ -227,16 +228,18 @@ impl PyTransaction {
         after: Option<&str>,
         index: Option<&str>,
         select: Option<Vec<String>>,
+        parts: Option<Vec<String>>,
         keys_only: bool,
         equal: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyAnswers> {
-        let select = select.as_deref();
-        let settings = QuerySettings { order, sort, limit, limit_per_value, after, index, select, keys_only };
+        let (select, parts) = (select.as_deref(), parts.as_deref());
+        let settings =
+            QuerySettings { order, sort, limit, limit_per_value, after, index, select, parts, keys_only };
         let query = query_of(filter, equal, &settings)?;
         let (transaction, collection) = (self.transaction.read()?, collection.get().read()?);
         let shape = PyCollection::answer_shape(&collection, select, true);
         let (transaction, collection): (&Transaction, &bolide::Collection) = (&transaction, &collection);
-        let (answers, outcome) = detached(py, || {
+        let (answers, outcome) = interruptible(py, || {
             let mut cursor = transaction.answers(collection, &query, &bolide::FindOptions::default())?;
             let mut answers = Vec::new();
             while let Some(answer) = cursor.next()? {
@@ -259,7 +262,7 @@ impl PyTransaction {
         let query = plain_query(filter, equal)?;
         let (transaction, collection) = (self.transaction.read()?, collection.get().read()?);
         let (transaction, collection): (&Transaction, &bolide::Collection) = (&transaction, &collection);
-        detached(py, || transaction.count(collection, &query))
+        interruptible(py, || transaction.count(collection, &query))
     }
 
     /// Keys and records in key order, with the writes of this transaction; see ``Collection.items``.
@@ -279,7 +282,7 @@ impl PyTransaction {
         let range = key_range(used.key_format(), prefix, start, end)?;
         let shape = PyCollection::record_shape(&used, raw, RecordPart::Items);
         drop(used);
-        Ok(PyRecords::of_transaction(self.transaction.clone(), handle, shape, range, reverse))
+        Ok(PyRecords::of_transaction(Shared::clone(&self.transaction), handle, shape, range, reverse))
     }
 
     /// The present position among the writes.

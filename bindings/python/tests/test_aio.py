@@ -52,6 +52,8 @@ def test_everything(path) -> None:
             assert await orders.check_indexes() and orders.index("state").state == "ready"
             assert (await orders.smallest("total"), await orders.largest("total", state="open")) == (12.5, 20)
             assert (await orders.estimate(state="open")).records == 2
+            async with await orders.prepare("state", limit=1) as by_state:
+                assert [answer.key for answer in await by_state.find("open")] == ["o3"]
             async with db.begin() as tx:
                 tx.put(orders, "q", {"state": "q"})
                 assert await tx.get(orders, "q") == {"state": "q"}

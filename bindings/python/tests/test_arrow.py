@@ -85,8 +85,92 @@ def test_keys_of_all_types(db: bolide.Db) -> None:
     c = db.create_collection("bytes", keys="bytes")
     c["é"] = {}
     assert pl.DataFrame(c.arrow())["_key"].to_list() == ["é"]
-    with pytest.raises(Exception, match="declare another type"):
-        pa.table(db["['a']"].arrow(columns={"_key": "int64"}))
+    wrong = db["['a']"].arrow(columns={"_key": "int64"})
+    with pytest.raises(pa.ArrowInvalid, match="bolide.InvalidInput: .*declare another type") as caught:
+        pa.table(wrong)
+    assert type(bolide.error_of(caught.value)) is bolide.InvalidInput
+    connection = duckdb.connect()
+    for consume in (
+        lambda: pl.DataFrame(wrong),
+        lambda: connection.register("w", wrong).execute("select * from w").fetchall(),
+    ):
+        with pytest.raises(Exception) as other:
+            consume()
+        assert type(bolide.error_of(other.value)) is bolide.InvalidInput, other.value
+
+
+def test_an_import_of_a_failed_stream_raises_its_error(db: bolide.Db, tmp_path) -> None:
+    other = bolide.open(tmp_path / "other")
+    source = other.create_collection("source")
+    source.put_many((n, {"n": n}) for n in range(20_000))
+    c = db.create_collection("c")
+
+    def closing():
+        reader = pa.RecordBatchReader.from_stream(source.arrow(columns={"_key": "int64", "n": "int64"}))
+        yield reader.read_next_batch()
+        other.close()
+        yield from reader
+
+    schema = pa.schema([pa.field("_key", pa.int64(), False), ("n", pa.int64())])
+    with pytest.raises(bolide.Closed, match="the database was closed"):
+        c.import_arrow(pa.RecordBatchReader.from_batches(schema, closing()), key="_key")
+    with pytest.raises(bolide.InvalidInput, match="the Arrow stream failed: .*division"):
+        c.import_arrow(pa.RecordBatchReader.from_batches(schema, (1 / 0 for _ in range(1))), key="_key")
+
+
+def test_the_schema_of_a_snapshot_is_that_of_its_records(db: bolide.Db) -> None:
+    c = db.create_collection("c")
+    c["a"] = {"old": 1}
+    with db.snapshot() as snap:
+        c.delete_range()
+        c[5] = {"new": "x"}
+        assert c.arrow(at=snap).columns == {"_key": "string", "old": "int64"}
+        assert pa.table(c.arrow(at=snap)).to_pylist() == [{"_key": "a", "old": 1}]
+        assert c.arrow(columns=["old"], at=snap).columns == {"old": "int64"}
+        assert c.arrow().columns == {"_key": "int64", "new": "string"}
+
+
+def test_threads_read_in_the_order_of_the_keys(db: bolide.Db, tmp_path) -> None:
+    for layout in ("leveled", "partitioned"):
+        c = db.create_collection(layout, layout=layout)
+        c.put_many((n, {"n": n, "t": "x" * (n % 50), "l": [n]}) for n in range(250_000))
+        c.delete_range(1_000, 3_000)
+        db.flush()
+        c[-1] = {"n": -1}
+        columns = {"_key": "int64", "n": "int64", "t": "string", "l": "list<int64>"}
+        expected = pa.table(c.arrow(columns=columns, threads=1))
+        assert expected.num_rows == 248_001
+        for threads in (2, 3, 7):
+            found = pa.table(c.arrow(columns=columns, threads=threads))
+            assert found.equals(expected)
+        # A stream that is not read to its end ends its threads, also by closing.
+        reader = pa.RecordBatchReader.from_stream(c.arrow(columns=columns, threads=3))
+        assert reader.read_next_batch().num_rows > 0
+        with db.snapshot() as snap:
+            c.delete_range()
+            del reader
+            assert pa.table(c.arrow(columns=columns, threads=3, at=snap)).equals(expected)
+            rest = pa.RecordBatchReader.from_stream(c.arrow(columns=columns, threads=3, at=snap))
+            rest.read_next_batch()
+            # An error of one part ends the stream.
+            with pytest.raises(pa.ArrowInvalid, match="declare another type"):
+                pa.table(c.arrow(columns={"_key": "binary", "n": "int64"}, threads=2, at=snap))
+    db.close()
+    with pytest.raises(pa.ArrowInvalid, match="closed"):
+        rest.read_all()
+
+
+def test_parts_of_a_batch_are_imported_as_the_whole(db: bolide.Db) -> None:
+    c = db.create_collection("c")
+    count = 50_000
+    batch = pa.record_batch(
+        {"id": range(count), "d": pa.array([f"v{n % 9}" for n in range(count)]).dictionary_encode(), "l": [[n] for n in range(count)]}
+    )
+    assert c.import_arrow(batch, key="id") == count
+    assert [record["l"][0] for record in c.values()] == list(range(count)) and c.count(d="v3") == len(range(3, count, 9))
+    wrong = pa.record_batch({"id": range(40_000), "x": [0.5] * 39_999 + [float("nan")]})
+    with pytest.raises(bolide.InvalidInput, match="row 39999"):
+        c.import_arrow(wrong, key="id")
 
 
 def test_queries_and_snapshots(db: bolide.Db) -> None:
@@ -142,8 +226,11 @@ def test_a_stream_of_a_closed_database_fails(path) -> None:
     reader = pa.RecordBatchReader.from_stream(c.arrow(columns={"n": "int64"}))
     assert reader.read_next_batch().num_rows == 8_192
     db.close()
-    with pytest.raises(Exception, match="closed"):
+    with pytest.raises(Exception, match="bolide.Closed: the database was closed") as caught:
         reader.read_all()
+    error = bolide.error_of(caught.value)
+    assert type(error) is bolide.Closed and error.advice == "open the database again"
+    assert str(error).startswith("the database was closed") and bolide.error_of(ValueError("bolide.None: x")) is None
 
 
 def test_streams_are_read_by_several_threads(db: bolide.Db) -> None:
@@ -255,7 +342,7 @@ def test_what_cannot_be_imported(db: bolide.Db) -> None:
         with pytest.raises(bolide.InvalidInput) as caught:
             c.import_arrow(table, key="id")
         assert part in str(caught.value)
-    assert len(c) == 0
+    assert c.count() == 0
     with pytest.raises(bolide.InvalidInput, match="convert the column"):
         db.create_collection("b", keys="bytes").import_arrow(pa.table({"id": [1]}), key="id")
     with pytest.raises(Exception):

@@ -83,6 +83,11 @@ def test_opening_fails(path: Path, tmp_path: Path) -> None:
         bolide.open(tmp_path / "file")
 
 
+def test_a_database_in_memory_is_not_read_only() -> None:
+    with pytest.raises(bolide.InvalidInput, match="in memory"):
+        bolide.open(":memory:", read_only=True)
+
+
 def test_read_only(path: Path) -> None:
     with bolide.open(path) as db:
         make_orders(db)
@@ -278,7 +283,7 @@ def test_long_iterations_in_transactions(db: bolide.Db) -> None:
 def test_snapshots(db: bolide.Db, orders: bolide.Collection) -> None:
     with db.snapshot() as before:
         orders.delete_range()
-        assert len(orders) == 0 and orders.count(at=before) == 3
+        assert orders.count() == 0 and orders.count(at=before) == 3
         assert orders.get("o1", at=before) == RECORDS["o1"]
         assert [key for key, _ in orders.items(at=before)] == ["o1", "o2", "o3"]
         assert [answer.key for answer in orders.find(state="open", at=before)] == ["o3", "o1"]

@@ -1,5 +1,9 @@
-"""A state machine: a database against a dict, with indexes, snapshots, transactions and reopening."""
+"""A state machine: a database against a dict, with indexes, snapshots, transactions and reopening.
 
+BOLIDE_EXAMPLES is the number of histories.
+"""
+
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -150,5 +154,5 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=int(os.environ.get("BOLIDE_EXAMPLES", "40")), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -266,3 +266,78 @@ def test_bulk_changes(orders: bolide.Collection) -> None:
     with pytest.raises(TypeError, match="a dict"):
         orders.update_where(lambda key, record: 5)
     assert orders.delete_where("total > 0", state="late").changed == 1
+
+
+def test_parts_of_records(db: bolide.Db) -> None:
+    c = db.create_collection("c", indexes=["g"])
+    c["a"] = {"g": 1, "user": {"id": 7, "name": "ann", "tags": ["x", {"y": 1}]}, "rest": "r"}
+    c["b"] = {"g": 1, "user": 5}
+    found = {answer.key: answer.record for answer in c.find(g=1, parts=["user.id", "user.tags", "none"], limit=10)}
+    assert found == {"a": {"user.id": 7, "user.tags": ["x", {"y": 1}]}, "b": {}}
+    assert next(c.find(parts=["g"], limit=1)).raw == b'{"g":1}'
+    with db.transaction() as tx:
+        tx.put(c, "c", {"g": 2, "user": {"id": 8}})
+        assert [answer.record for answer in tx.find(c, g=2, parts=["user"])] == [{"user": {"id": 8}}]
+    for wrong in ({"select": ["g"], "parts": ["g"]}, {"parts": ["g"], "keys_only": True}, {"parts": ["a..b"]}):
+        with pytest.raises(bolide.InvalidInput):
+            c.find(**wrong)
+
+
+def test_prepared_queries(db: bolide.Db) -> None:
+    for kind in ("composite", "ps-tree", "lazy"):
+        c = db.create_collection(kind, indexes=[f"g:{kind}"])
+        c.put_many((n, {"g": n % 10, "n": n}) for n in range(1_000))
+        prepared = c.prepare("g", limit=3)
+        assert prepared.explain is None
+        with db.snapshot() as snap:
+            c[1_000] = {"g": 3, "n": 1_000}
+            for g in (3, 4, 99, "3", None):
+                assert [answer.key for answer in prepared.find(g)] == [answer.key for answer in c.find(g=g, limit=3)]
+            assert [answer.record["n"] for answer in prepared.find(3, at=snap)] == [993, 983, 973]
+            assert [answer.key for answer in prepared.find(3)] == [1_000, 993, 983]
+            assert prepared.explain is not None and prepared.explain.answers == 3
+        with c.prepare("g", "n > 500", keys_only=True, order="oldest") as others:
+            assert [answer.key for answer in others.find(7)] == list(range(507, 1_000, 10))
+            assert [answer.record for answer in others.find(7)][0] is None
+        with pytest.raises(bolide.Closed):
+            others.find(7)
+        with pytest.raises(TypeError):
+            prepared.find([])  # type: ignore[arg-type]
+        with c.prepare("g", select=["n"], limit=1) as selected:
+            assert selected.find(3)[0]["n"] == 1_000
+    with pytest.raises(bolide.InvalidInput):
+        c.prepare("a..b")
+    db.close()
+    with pytest.raises(bolide.Closed):
+        prepared.find(1)
+
+
+def test_updates_and_deletes_are_resumed(path) -> None:
+    with bolide.open(path) as db:
+        c = db.create_collection("c")
+        c.put_many((n, {"g": n % 2}) for n in range(1_000))
+        dry = c.delete_where(g=1, dry_run=True)
+        assert (dry.changed, dry.position, c.count()) == (500, None, 1_000)
+        reports = []
+
+        def first_two(done: bolide.BulkProgress) -> bool:
+            reports.append((done.found, done.changed, done.position is None))
+            return len(reports) < 2
+
+        stopped = c.update_where(lambda key, record: {"g": 1, "seen": 1}, g=1, batch=100, progress=first_two)
+        assert reports == [(100, 100, False), (200, 200, False)] and stopped.changed == 200
+        position = stopped.position
+        assert position is not None
+    with bolide.open(path) as db:
+        c = db["c"]
+        rest = c.update_where(lambda key, record: {**record, "seen": 2}, g=1, batch=100, resume=position)
+        assert (rest.changed, rest.position) == (300, None)
+        assert c.distinct("seen") == [(1, 200), (2, 300)]
+        with pytest.raises(bolide.InvalidInput, match="another query"):
+            c.delete_where(g=0, resume=position)
+        with pytest.raises(bolide.InvalidInput, match="position"):
+            c.delete_where(g=1, resume="abc")
+        with pytest.raises(ZeroDivisionError):
+            c.delete_where(g=1, progress=lambda done: 1 / 0)
+        # An object that is false is not False: only that stops.
+        assert c.delete_where(g=0, batch=100, progress=lambda done: None).changed == 500

@@ -30,6 +30,7 @@ from bolide._bolide import (
     Filter,
     Index,
     IndexBuild,
+    PreparedQuery,
     Records,
     Savepoint,
     Snapshot,
@@ -43,6 +44,7 @@ from bolide._bolide import (
     attribute,
     between,
     eq,
+    error_of,
     exists,
     ge,
     gt,
@@ -67,6 +69,7 @@ from bolide._errors import (
     Expired,
     ForkError,
     InternalError,
+    Interrupted,
     InvalidInput,
     IoError,
     LimitExceeded,
@@ -77,8 +80,12 @@ from bolide._errors import (
     ReadOnly,
     Unsupported,
 )
-from bolide._sql import sql
-from bolide._types import Condition, Key, Record
+
+# Read by type checkers; at run time these are imported when they are used, since `typing` and `re` take longer than all else.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bolide._sql import sql
+    from bolide._types import Condition, Key, Record
 
 __all__ = [
     "Advice",
@@ -107,6 +114,7 @@ __all__ = [
     "Index",
     "IndexBuild",
     "InternalError",
+    "Interrupted",
     "InvalidInput",
     "IoError",
     "Key",
@@ -115,6 +123,7 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "Poisoned",
+    "PreparedQuery",
     "ReadOnly",
     "Record",
     "Records",
@@ -130,6 +139,7 @@ __all__ = [
     "attribute",
     "between",
     "eq",
+    "error_of",
     "exists",
     "ge",
     "gt",
@@ -147,6 +157,23 @@ __all__ = [
     "where",
     "within",
 ]
+
+_MODULES = {"sql": "bolide._sql", "Condition": "bolide._types", "Key": "bolide._types", "Record": "bolide._types"}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 # Handles of the parent are invalid in a child process: its threads do not exist there.
 if hasattr(_os, "register_at_fork"):

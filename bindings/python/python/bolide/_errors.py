@@ -64,6 +64,10 @@ class Closed(Error):
     """The database, or the object of it, is closed."""
 
 
+class Interrupted(Error):
+    """A handler of a signal interrupted a read."""
+
+
 class ForkError(Error):
     """The handle belongs to the parent process."""
 

@@ -28,7 +28,7 @@ from typing import Any, AsyncIterator, Callable, Generic, Iterable, TypeVar
 
 import bolide
 
-__all__ = ["Collection", "Db", "Iteration", "Transaction", "has_writer", "open", "repair"]
+__all__ = ["Collection", "Db", "Iteration", "PreparedQuery", "Transaction", "has_writer", "open", "repair"]
 
 T = TypeVar("T")
 
@@ -227,6 +227,12 @@ class Collection:
         """See :meth:`bolide.Collection.find`."""
         return Iteration(partial(self.sync.find, filter, **settings))
 
+    async def prepare(
+        self, path: str, filter: bolide.Condition = None, /, **settings: Any
+    ) -> PreparedQuery:
+        """See :meth:`bolide.Collection.prepare`."""
+        return PreparedQuery(await _run(self.sync.prepare, path, filter, **settings))
+
     async def count(self, filter: bolide.Condition = None, /, **settings: Any) -> int:
         """See :meth:`bolide.Collection.count`."""
         return await _run(self.sync.count, filter, **settings)
@@ -305,6 +311,30 @@ class Collection:
     async def import_arrow(self, data: Any, *, key: str, sync: str | None = None) -> int:
         """See :meth:`bolide.Collection.import_arrow`."""
         return await _run(self.sync.import_arrow, data, key=key, sync=sync)
+
+
+class PreparedQuery:
+    """A prepared query; see :class:`bolide.PreparedQuery`. Several tasks may run it, one after the other."""
+
+    def __init__(self, prepared: bolide.PreparedQuery) -> None:
+        #: The prepared query without ``await``.
+        self.sync = prepared
+
+    async def find(self, value: Any, *, at: bolide.Snapshot | None = None) -> list[bolide.Answer]:
+        """See :meth:`bolide.PreparedQuery.find`."""
+        return await _run(self.sync.find, value, at=at)
+
+    async def close(self) -> None:
+        """See :meth:`bolide.PreparedQuery.close`."""
+        await _run(self.sync.close)
+
+    async def __aenter__(self) -> PreparedQuery:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class Transaction:
