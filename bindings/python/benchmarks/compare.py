@@ -187,7 +187,9 @@ def main() -> None:
         "load": os.getloadavg(), "python": platform.python_version(), "system": platform.platform(),
         "versions": {name: version_of(module) for name, module in modules.items()},
         "missing": {**missing, **failures}, "measured": measured,
-        "import_of_module": {name: import_seconds(module, arguments.rounds) for name, module in modules.items()},
+        "import_of_module": {
+            store.name: import_seconds(store.imported or store.module, arguments.rounds) for store in stores
+        },
         "installed_bytes": {name: installed_bytes(module) for name, module in modules.items()},
         "wheel_bytes": wheel_bytes(),
     }  # fmt: skip

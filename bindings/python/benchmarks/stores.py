@@ -33,6 +33,9 @@ class Store:
     """Operations that a store does not have are not measured: they are None."""
 
     name = ""
+    #: The package, and the module that a program imports.
+    module = ""
+    imported: str | None = None
     arrow_three: Callable[[], int] | None = None
     arrow_all: Callable[[], int] | None = None
 
@@ -129,7 +132,7 @@ class Sqlite(Store):
             """
             pragma journal_mode = wal; pragma synchronous = off; pragma cache_size = -262144;
             create table posts (key text not null unique, record text not null);
-            create index by_author on posts (json_extract(record, '$.author'), rowid);
+            create index by_author on posts (json_extract(record, '$.author'));
             """
         )
 
@@ -364,6 +367,7 @@ class Slatedb(HandIndexed):
 
     name = "slatedb"
     module = "slatedb"
+    imported = "slatedb.uniffi"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -371,15 +375,15 @@ class Slatedb(HandIndexed):
 
         self.api = uniffi
         self.loop = asyncio.new_event_loop()
-        store = uniffi.ObjectStore.resolve(f"file://{path}")
-        self.db = self.loop.run_until_complete(uniffi.DbBuilder("db", store).build())
+        store = uniffi.ObjectStore.resolve("file:///")
+        folder = str((path / "db").resolve()).lstrip("/")
+        self.db = self.loop.run_until_complete(uniffi.DbBuilder(folder, store).build())
 
     def write(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         batch = self.api.WriteBatch()
         for key, value in entries:
             batch.put(key, value)
-        options = self.api.WriteOptions(await_durable=False)
-        self.loop.run_until_complete(self.db.write_with_options(batch, options))
+        self.loop.run_until_complete(self.db.write(batch))
 
     def find(self, key: bytes) -> bytes:
         return self.loop.run_until_complete(self.db.get(key))

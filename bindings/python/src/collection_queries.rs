@@ -34,10 +34,10 @@ impl PyCollection {
     /// The records that satisfy a filter and all equalities, newest first.
     ///
     /// ``filter`` is a ``Filter`` or its text. ``order`` is ``"newest"``, ``"oldest"``, ``"value"`` or ``"value-desc"``;
-    /// ``sort`` is ``"PATH"``, ``"PATH:desc"`` or a list of these. ``limit_per_value`` limits the answers for each value of the
-    /// first range. ``after`` is the token of a page before. ``select`` returns values of attributes instead of records,
-    /// ``parts`` the parts of records at these paths, a ``dict`` by path, ``keys_only`` neither. ``at`` reads a snapshot, ``index`` names the index to use, ``measure`` measures times for
-    /// ``explain``.
+    /// ``sort`` is ``"PATH"``, ``"PATH:desc"`` or a list of these. ``limit_per_value`` limits the answers for each value of
+    /// the first range. ``after`` is the token of a page before. ``select`` returns values of attributes instead of records,
+    /// ``parts`` the parts of records at these paths, a ``dict`` by path, ``keys_only`` neither. ``at`` reads a snapshot,
+    /// ``index`` names the index to use, ``measure`` measures times for ``explain``.
     ///
     /// >>> [answer.key for answer in orders.find(state="open", limit=10)]
     /// ['o3', 'o1']
