@@ -7,6 +7,7 @@
 //! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
 //! cargo run --release -p bolide-bench -- transactions [--n 1000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- advisor [--n 300000]
+//! cargo run --release -p bolide-bench -- opening [--n 10000000]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- pairs --against OTHER_BUILD -- store --n 1000000 --threads 1
 //! cargo run --release -p bolide-bench --features switches -- pairs --without point-index -- store --n 1000000 --threads 1
@@ -48,6 +49,7 @@ use pairs::Side;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::next::{self, NextPlan};
+use workloads::opening::{self, OpeningPlan, OpeningStep};
 use workloads::rows::Ranks;
 use workloads::rows::Row;
 use workloads::sorted_view::SortedViewPlan;
@@ -163,6 +165,37 @@ enum Command {
         /// The directory of the databases (default: the system's temporary one)
         #[arg(long)]
         directory: Option<PathBuf>,
+    },
+    /// The time and the memory of an opening and of the first operation after it, with and without indexes
+    Opening {
+        /// Records of each database
+        #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+        n: u64,
+        /// Records that are updated before each crash
+        #[arg(long, default_value_t = 200_000)]
+        unclosed: u64,
+        /// Measurements of each step to take the median of
+        #[arg(long, default_value_t = 3)]
+        runs: usize,
+        /// The kind of the two indexes
+        #[arg(long, default_value = "ps-tree")]
+        kind: String,
+        /// Parent directory of the databases (default: the system's directory for temporary files)
+        #[arg(long)]
+        directory: Option<PathBuf>,
+    },
+    /// Runs one step of `opening` in a process of its own; used by the bench
+    #[command(hide = true)]
+    OpeningStep {
+        #[arg(value_enum)]
+        step: OpeningStep,
+        path: PathBuf,
+        #[arg(long)]
+        records: u64,
+        #[arg(long)]
+        unclosed: u64,
+        #[arg(long)]
+        kind: Option<String>,
     },
     /// Sorted views against merging iterators, on sstables alone
     SortedView {
@@ -334,6 +367,12 @@ fn run(command: Command) -> Result<()> {
             measure_all("transactions", n, &jobs, &common)
         }
         Command::Advisor { n, seed, directory } => workloads::advisor::run(n, seed, directory.as_deref()),
+        Command::Opening { n: records, unclosed, runs, kind, directory } => {
+            opening::run(&OpeningPlan { records, unclosed, runs, kind, directory })
+        }
+        Command::OpeningStep { step, path, records, unclosed, kind } => {
+            opening::serve(step, &path, records, unclosed, kind.as_deref())
+        }
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
             if mib == 0 || operations == 0 || runs.contains(&0) {
                 return Err("--runs, --mib and --operations must be at least 1".into());

@@ -39,6 +39,7 @@ use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::IndexSpec;
+use bolide_lsm::TreeOptions;
 
 pub use crate::index_state::IndexState;
 use crate::key::KeyFormat;
@@ -421,6 +422,30 @@ pub fn index_spec_of_descriptor(bytes: &[u8]) -> Result<Option<IndexSpec>> {
         Descriptor::Index(found) => found.spec.parse().map(Some),
         Descriptor::Collection(_) | Descriptor::KeyIndex(_) => Ok(None),
     }
+}
+
+/// The settings and the descriptor of the tree of an index over the collection in tree `owner`, which has the settings
+/// `options`.
+pub(crate) fn index_tree(
+    mut options: TreeOptions,
+    owner: TreeId,
+    spec: &IndexSpec,
+    life: IndexLife,
+) -> (TreeOptions, Vec<u8>) {
+    // No lookup is for whole keys of it.
+    options.bloom_bits_per_key = 0;
+    (options, index_descriptor(owner, spec, life))
+}
+
+/// The descriptor of the tree of an index over the collection in tree `owner`.
+pub(crate) fn index_descriptor(owner: TreeId, spec: &IndexSpec, life: IndexLife) -> Vec<u8> {
+    let (name, spec) = (spec.name().to_owned(), spec.to_string());
+    IndexDescriptor { owner, name, spec, life }.encode()
+}
+
+/// The descriptor of the tree of the key index of the collection in tree `owner`.
+pub(crate) fn key_index_descriptor(owner: TreeId, state: IndexState) -> Vec<u8> {
+    KeyIndexDescriptor { owner, life: IndexLife::begins(state) }.encode()
 }
 
 /// Checks the name of a collection or an index.

@@ -6,21 +6,19 @@ use std::sync::Arc;
 
 use bolide_base::limits::MAX_COLLECTIONS;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::Store;
 
-use crate::catalog::{CollectionDescriptor, CollectionLifecycle as Life, IndexLife, IndexState, check_name};
+use crate::catalog::{CollectionDescriptor, CollectionLifecycle as Life, check_name};
 use crate::check::{self, CheckReport};
 use crate::collection_options::CollectionOptions;
+use crate::collection_trees;
 use crate::components::Components;
 use crate::handle::{Collection, Engine, Handle};
-use crate::index_build;
-use crate::index_set::{Index, IndexSet};
 use crate::open;
 use crate::options::{Options, WriteOptions};
-use crate::progress::Progress;
 use crate::schema::OpenCollection;
 use crate::snapshot::Snapshot;
+use crate::stale_removal;
 use crate::stats::{self, DbStats};
 use crate::trace::Trace;
 use crate::write_batch::WriteBatch;
@@ -161,9 +159,11 @@ impl Db {
                 return Err(Error::limit_exceeded("the number of collections", count as u64, limit));
             }
         }
-        let state = Arc::new(create_trees(engine, name, &options)?);
+        let state = Arc::new(collection_trees::create_collection(engine, name, &options)?);
         engine.schema.write().insert(name.to_owned(), state.clone());
-        crate::stale_removal::start(&self.handle)?;
+        if stale_removal::has_repairs(&state) {
+            stale_removal::start(&self.handle)?;
+        }
         Ok(Collection { handle: self.handle.clone(), state })
     }
 
@@ -484,76 +484,6 @@ impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Db").field("path", &self.path()).finish_non_exhaustive()
     }
-}
-
-/// Creates the trees of a collection and its first indexes. After a failure none of them is visible; leftovers are
-/// dropped, by the next open if not now.
-fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Result<OpenCollection> {
-    let own_extractor = engine.components.extractors.get(name).cloned();
-    let set = IndexSet::new(options.records, own_extractor, Vec::new())?;
-    check_indexes(options, &set)?;
-    let mut descriptor = CollectionDescriptor {
-        name: name.to_owned(),
-        state: if options.indexes.is_empty() { Life::Live } else { Life::Creating },
-        records: options.records,
-        keys: options.keys,
-    };
-    let tree = engine.store.create_tree(options.tree_options(), &descriptor.encode())?;
-    let collection = OpenCollection::new(engine.id, tree, descriptor.clone(), set, engine.trace.as_deref());
-    if options.indexes.is_empty() {
-        return Ok(collection);
-    }
-    let indexes = create_indexes(engine, &collection, options).and_then(|indexes| {
-        descriptor.state = Life::Live;
-        engine.store.set_descriptor(tree, &descriptor.encode())?;
-        indexes.install_collectors(&engine.store, tree, &engine.repairs)?;
-        Ok(indexes)
-    });
-    match indexes {
-        Ok(indexes) => collection.replace_indexes(indexes),
-        Err(error) => {
-            let _ = engine.drop_tree(tree);
-            return Err(error);
-        }
-    }
-    Ok(collection)
-}
-
-fn create_indexes(
-    engine: &Engine,
-    collection: &OpenCollection,
-    options: &CollectionOptions,
-) -> Result<IndexSet> {
-    let needs_key_index = |spec: &IndexSpec| spec.validation() == ValidationStrategy::KeyIndex;
-    let keys = options.indexes.iter().any(needs_key_index);
-    let keys = keys.then(|| index_build::new_key_index(engine, collection, IndexState::Ready)).transpose()?;
-    let create = |spec: &IndexSpec| {
-        let tree = index_build::new_tree(engine, collection, spec, IndexLife::begins(IndexState::Ready))?;
-        let (progress, owner) =
-            (Progress::complete_since(0), collection.indexes_guard().owner(collection.tree));
-        let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
-        let index = engine.components.wrap(index, collection.tree);
-        index.hooks.install(&engine.store, collection.tree)?;
-        engine.attach_external_tree(collection, &index)?;
-        Ok(Arc::new(index))
-    };
-    let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;
-    Ok(collection.indexes().with_indexes(indexes)?.with_key_index(keys))
-}
-
-/// Checks the indexes of a new collection.
-fn check_indexes(options: &CollectionOptions, set: &IndexSet) -> Result<()> {
-    index_build::check_count(options.indexes.len())?;
-    if !options.indexes.is_empty() {
-        set.extractor()?;
-    }
-    for (position, spec) in options.indexes.iter().enumerate() {
-        index_build::check_spec(spec)?;
-        if options.indexes.iter().take(position).any(|other| other.name() == spec.name()) {
-            return Err(Error::invalid_input(format!("two indexes have the name {:?}", spec.name())));
-        }
-    }
-    Ok(())
 }
 
 fn descriptor(collection: &OpenCollection, state: Life) -> CollectionDescriptor {

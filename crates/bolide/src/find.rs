@@ -460,6 +460,7 @@ impl Collection {
         lookup_options.collect_bytes = options.collect_bytes;
         lookup_options.is_snapshot = options.snapshot.is_some();
         lookup_options.fetch = self.handle.engine.fetching.options(options.fetch_settings());
+        lookup_options.memory = Some(self.handle.engine.store.memory_budget());
         lookup_options.clock = options.measure.then_some(clock);
         lookup_options
     }

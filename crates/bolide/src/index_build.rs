@@ -76,7 +76,8 @@ use self::conditions::{check_in_use, check_wanted};
 use self::fill::{Fill, caught};
 use self::options::BuildOptions;
 use crate::catalog::{
-    IndexDescriptor, IndexLife, IndexState, KeyIndexDescriptor, MAX_SPEC_BYTES, check_name,
+    IndexLife, IndexState, KeyIndexDescriptor, MAX_SPEC_BYTES, check_name, index_descriptor, index_tree,
+    key_index_descriptor,
 };
 use crate::handle::{Engine, Handle};
 use crate::index_set::{Index, IndexSet, check_available};
@@ -487,10 +488,8 @@ pub(crate) fn new_tree(
     spec: &IndexSpec,
     life: IndexLife,
 ) -> Result<TreeId> {
-    let mut options = table_options(engine, collection)?;
-    // No lookup is for whole keys of it.
-    options.bloom_bits_per_key = 0;
-    engine.store.create_tree(options, &descriptor(collection, spec, life).encode())
+    let (options, descriptor) = index_tree(table_options(engine, collection)?, collection.tree, spec, life);
+    engine.store.create_tree(options, &descriptor)
 }
 
 /// Creates the tree of a key index.
@@ -499,23 +498,14 @@ pub(crate) fn new_key_index(
     collection: &OpenCollection,
     state: IndexState,
 ) -> Result<Arc<Index>> {
-    let life = IndexLife::begins(state);
-    let progress = Progress::of(&life);
-    let descriptor = KeyIndexDescriptor { owner: collection.tree, life };
-    let tree = engine.store.create_tree(table_options(engine, collection)?, &descriptor.encode())?;
-    Index::of_keys(tree, progress).map(Arc::new)
+    let descriptor = key_index_descriptor(collection.tree, state);
+    let tree = engine.store.create_tree(table_options(engine, collection)?, &descriptor)?;
+    Index::of_keys(tree, Progress::of(&IndexLife::begins(state))).map(Arc::new)
 }
 
 /// The options of index trees: layout and compression of their table.
 pub(crate) fn table_options(engine: &Engine, collection: &OpenCollection) -> Result<TreeOptions> {
-    let trees = engine.store.trees();
-    let owner = trees.into_iter().find(|tree| tree.id == collection.tree);
-    owner.map(|tree| tree.options).ok_or_else(|| Error::internal("a collection has no tree"))
-}
-
-fn descriptor(collection: &OpenCollection, spec: &IndexSpec, life: IndexLife) -> IndexDescriptor {
-    let (name, spec) = (spec.name().to_owned(), spec.to_string());
-    IndexDescriptor { owner: collection.tree, name, spec, life }
+    engine.store.tree_options(collection.tree).map_err(|_| Error::internal("a collection has no tree"))
 }
 
 /// The descriptor of `index`, or of the key index, in this state.
@@ -523,7 +513,7 @@ pub(crate) fn encode_life(collection: &OpenCollection, index: &Index, life: Inde
     if index.is_key_index {
         return KeyIndexDescriptor { owner: collection.tree, life }.encode();
     }
-    descriptor(collection, index.spec(), life).encode()
+    index_descriptor(collection.tree, index.spec(), life)
 }
 
 /// Lets writers derive entries for `index`, and for its key index if that is new.

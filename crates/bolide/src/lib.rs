@@ -90,6 +90,7 @@ mod catch_panic;
 mod check;
 mod collection;
 mod collection_options;
+mod collection_trees;
 mod components;
 mod damaged;
 mod db;

@@ -328,13 +328,22 @@ impl Catalog {
         if names.len() > MAX_COLLECTIONS {
             return damaged(format!("there are {} collections", names.len()));
         }
-        for tree in self.collections.keys() {
-            let count = self.indexes.values().filter(|index| index.owner == *tree).count();
-            if count > MAX_INDEXES_PER_COLLECTION {
-                return damaged(format!("the collection in tree {tree} has {count} indexes"));
+        let over_limit = |(_, of_one): &(TreeId, Vec<_>)| of_one.len() > MAX_INDEXES_PER_COLLECTION;
+        match self.indexes_by_owner().into_iter().find(over_limit) {
+            Some((tree, of_one)) => {
+                damaged(format!("the collection in tree {tree} has {} indexes", of_one.len()))
             }
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// The indexes of each collection that has some, with their trees, ascending.
+    fn indexes_by_owner(&self) -> BTreeMap<TreeId, Vec<(TreeId, &IndexDescriptor)>> {
+        let mut by_owner: BTreeMap<TreeId, Vec<(TreeId, &IndexDescriptor)>> = BTreeMap::new();
+        for (&tree, index) in &self.indexes {
+            by_owner.entry(index.owner).or_default().push((tree, index));
+        }
+        by_owner
     }
 }
 
@@ -347,15 +356,20 @@ fn build_schema(
 ) -> Result<(Schema, Vec<Job>)> {
     let mut schema = Schema::new();
     let mut unfinished = Vec::new();
+    let mut by_owner = catalog.indexes_by_owner();
+    let key_trees: BTreeMap<TreeId, TreeId> =
+        catalog.key_indexes.iter().map(|(&tree, keys)| (keys.owner, tree)).collect();
     for (&tree, found) in &catalog.collections {
         let mut key_index = None;
-        for (&key_tree, descriptor) in catalog.key_indexes.iter().filter(|(_, keys)| keys.owner == tree) {
-            key_index = Some(Arc::new(Index::of_keys(key_tree, Progress::of(&descriptor.life))?));
+        if let Some(key_tree) = key_trees.get(&tree)
+            && let Some(descriptor) = catalog.key_indexes.get(key_tree)
+        {
+            key_index = Some(Arc::new(Index::of_keys(*key_tree, Progress::of(&descriptor.life))?));
         }
         let mut indexes = Vec::new();
         let extractor = components.extractors.get(&found.name).cloned();
         let owner = Owner::new(tree, found.records, extractor.clone());
-        for (&index_tree, descriptor) in catalog.indexes.iter().filter(|(_, index)| index.owner == tree) {
+        for (index_tree, descriptor) in by_owner.remove(&tree).unwrap_or_default() {
             let index = open_index(index_tree, &owner, descriptor, key_index.as_deref())?;
             indexes.push(Arc::new(components.wrap(index, tree)));
         }

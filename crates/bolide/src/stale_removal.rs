@@ -12,6 +12,7 @@ use bolide_lsm::{CommitStage, ReadView, StoreBatch, SyncMode};
 
 use crate::handle::{Engine, Handle};
 use crate::index_writes::StagedWrites;
+use crate::schema::OpenCollection;
 use crate::stale_deletions::{Stale, repairs};
 
 /// The interval at which the thread checks whether the database is being closed.
@@ -123,11 +124,7 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
     if engine.read_only || !engine.builds_in_background {
         return Ok(());
     }
-    let wanted = engine
-        .schema
-        .read()
-        .values()
-        .any(|collection| collection.indexes().all().iter().any(|index| repairs(index.spec())));
+    let wanted = engine.schema.read().values().any(|collection| has_repairs(collection));
     if !wanted || engine.repairs.has_thread.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
@@ -136,6 +133,11 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
     let thread = runtime.spawn("bolide-repair", Box::new(move || run(&engine)))?;
     handle.builders.lock().push(thread);
     Ok(())
+}
+
+/// Whether compactions of `collection` report stale entries of an index.
+pub(crate) fn has_repairs(collection: &OpenCollection) -> bool {
+    collection.indexes_guard().all().iter().any(|index| repairs(index.spec()))
 }
 
 fn run(engine: &Engine) {

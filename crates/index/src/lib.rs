@@ -43,6 +43,7 @@ pub mod predicate;
 pub mod ps_tree;
 pub mod ps_tree_index;
 pub mod query;
+mod query_memory;
 mod recent_scan;
 mod record_check;
 mod record_parts;

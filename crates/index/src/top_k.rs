@@ -7,6 +7,9 @@
 //! Records that come with candidates are retained while they take at most half of the memory; others must be fetched
 //! again.
 //!
+//! The memory counts against the budget of the database. If the budget refuses more, the memory stays as it is: the query takes
+//! more passes.
+//!
 //! The rank of a candidate is its value, then its sequence number. Of candidates with equal rank one is retained, as
 //! they are one write; in [`Order::Newest`] and [`Order::Oldest`] the rank is the sequence number only.
 
@@ -18,10 +21,10 @@ use bolide_base::SequenceNumber;
 
 use crate::candidate::{Candidate, CandidateOrigin};
 use crate::query::Order;
+use crate::query_memory::{QueryMemory, UNCOUNTED_BYTES};
 
 /// Candidates in the order of a query; see the [module](self).
-#[derive(Debug)]
-pub(crate) struct TopK {
+pub(crate) struct TopK<'b> {
     order: Order,
     /// Number of candidates that a shrink retains. At twice as many it shrinks.
     capacity: usize,
@@ -41,6 +44,9 @@ pub(crate) struct TopK {
     after: Option<(Vec<u8>, SequenceNumber)>,
     /// Candidates at or after this one are dropped.
     first_dropped_rank: Option<(Vec<u8>, SequenceNumber)>,
+    memory: QueryMemory<'b>,
+    /// Bytes that are counted, or need not be; `usize::MAX` once the budget refused more, and the capacities were reduced.
+    granted_bytes: usize,
 }
 
 /// A candidate whose bytes are in [`TopK::bytes`]: the value, the key, the included attributes, then the record.
@@ -133,9 +139,9 @@ pub(crate) fn compare(
     }
 }
 
-impl TopK {
-    /// Retains about `capacity` candidates in `order`, and uses at most about `capacity_bytes` of memory.
-    pub(crate) fn new(order: Order, capacity: usize, capacity_bytes: usize) -> Self {
+impl<'b> TopK<'b> {
+    /// Retains about `capacity` candidates in `order`, and uses at most about `capacity_bytes` of `memory`.
+    pub(crate) fn new(order: Order, capacity: usize, capacity_bytes: usize, memory: QueryMemory<'b>) -> Self {
         let max_candidates = capacity_bytes / (2 * size_of::<RankedCandidate>());
         Self {
             order,
@@ -151,6 +157,8 @@ impl TopK {
             enough_bytes: capacity_bytes / 2,
             after: None,
             first_dropped_rank: None,
+            memory,
+            granted_bytes: UNCOUNTED_BYTES,
         }
     }
 
@@ -194,9 +202,31 @@ impl TopK {
         self.bytes.extend_from_slice(record.unwrap_or_default());
         self.note_newest(candidate.sequence);
         self.sorted = false;
+        if self.memory_bytes() > self.granted_bytes {
+            self.request_memory();
+        }
         if self.collected.len() >= 2 * self.capacity || self.bytes.len() > self.capacity_bytes {
             self.shrink();
         }
+    }
+
+    /// Bytes of the candidates.
+    fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.collected.len() * size_of::<RankedCandidate>()
+    }
+
+    /// Doubles the counted memory. If the budget refuses it, the present candidates remain the most.
+    #[cold]
+    fn request_memory(&mut self) {
+        let wanted = 2 * self.memory_bytes();
+        if self.memory.request(wanted) {
+            self.granted_bytes = wanted;
+            return;
+        }
+        self.granted_bytes = usize::MAX;
+        // Half for bytes, half for candidates.
+        self.capacity_bytes = (self.memory_bytes() / 2).clamp(1, self.capacity_bytes);
+        self.capacity = (self.collected.len() / 2).clamp(1, self.capacity);
     }
 
     /// Whether enough candidates at or above `bound` are present for a drain: all `wanted` in [`Order::Newest`], and for a
@@ -325,13 +355,18 @@ impl TopK {
 
 #[cfg(test)]
 mod tests {
+    use bolide_memory::MemoryBudget;
     use proptest::prelude::*;
 
     use super::*;
 
     /// Repeats passes over `input` until `limit` candidates have left.
     fn run(order: Order, capacity: usize, bytes: usize, limit: usize, input: &[(u8, u64)]) -> Vec<(u8, u64)> {
-        let mut top = TopK::new(order, capacity, bytes);
+        run_within(TopK::new(order, capacity, bytes, QueryMemory::default()), limit, input)
+    }
+
+    fn run_within(mut top: TopK<'_>, limit: usize, input: &[(u8, u64)]) -> Vec<(u8, u64)> {
+        let order = top.order;
         let mut out = Vec::new();
         loop {
             for (value, sequence) in input {
@@ -394,8 +429,44 @@ mod tests {
     }
 
     #[test]
+    fn a_sort_takes_more_passes_if_the_budget_refuses_memory() {
+        let input: Vec<(u8, u64)> = (0..60_000_u64).map(|number| (0, number * 7_919 % 60_000 + 1)).collect();
+        let budget = MemoryBudget::new(1 << 20);
+        let memory = || QueryMemory::new(Some(&budget));
+        let mut top = TopK::new(Order::Oldest, 60_000, 32 << 20, memory());
+        let (mut largest, mut passes) = (0, 0);
+        loop {
+            passes += 1;
+            for (_, sequence) in &input {
+                top.push(&Candidate {
+                    primary_key: &sequence.to_be_bytes(),
+                    sequence: *sequence,
+                    order_value: &[],
+                    repeated: false,
+                    included: &[],
+                    origin: CandidateOrigin::default(),
+                });
+                largest = largest.max(top.memory_bytes());
+            }
+            let count = top.begin_drain(0);
+            top.end_drain(count);
+            if !top.dropped() {
+                break;
+            }
+            top.restart();
+        }
+        assert!(passes > 1 && budget.refused_requests() > 0, "{passes}");
+        assert!(largest <= (1 << 20) + (64 << 10) && budget.reserved_bytes() > 256 << 10, "{largest}");
+        drop(top);
+        assert_eq!(budget.reserved_bytes(), 0);
+        let top = TopK::new(Order::Oldest, 60_000, 32 << 20, memory());
+        let answers = run_within(top, usize::MAX, &input);
+        assert!(answers.iter().map(|(_, sequence)| *sequence).eq(1..=60_000));
+    }
+
+    #[test]
     fn candidates_above_the_bound_leave_early() {
-        let mut top = TopK::new(Order::Newest, 10, 1 << 20);
+        let mut top = TopK::new(Order::Newest, 10, 1 << 20, QueryMemory::default());
         let push = |top: &mut TopK, sequence: u64| {
             top.push(&Candidate {
                 primary_key: b"k",

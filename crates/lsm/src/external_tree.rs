@@ -173,6 +173,12 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// The memory and disk space in use. May wait for a file operation.
     fn stats(&self) -> ExternalTreeStats;
 
+    /// Bytes of memory that count against no holder of its own, for the report of the store to the memory budget. Never waits,
+    /// and must not call the budget.
+    fn uncounted_bytes(&self) -> usize {
+        0
+    }
+
     /// The number of entries. Never waits for a file operation: the scheduler reads it while it holds its lock.
     fn entries(&self) -> u64 {
         self.stats().entries

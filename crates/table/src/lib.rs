@@ -58,6 +58,7 @@ pub use pinned_block::{NumberedBlocks, PinnedBlock, PinnedEntry};
 pub use point_read::{PointRead, read_many};
 pub use properties::TableProperties;
 pub use read_counters::ReadCounters;
+pub use readahead::MAX_CURSOR_BYTES;
 pub use salvage::{SalvageCursor, SkippedBlock, TableSalvage};
 pub use stored_block::BlockHandle;
 pub use table_builder::TableBuilder;

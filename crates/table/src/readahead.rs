@@ -15,6 +15,9 @@ const FIRST_BYTES: u64 = 16 << 10;
 /// Maximum size of a readahead.
 const MAX_BYTES: u64 = 256 << 10;
 
+/// The approximate memory of a cursor that reads an sstable from its beginning to its end: the readahead and a block.
+pub const MAX_CURSOR_BYTES: u64 = MAX_BYTES + (64 << 10);
+
 /// The source of a cursor's blocks: the cache, the readahead buffer, or the file.
 #[derive(Debug)]
 pub(crate) struct Readahead {

@@ -17,7 +17,7 @@
 //! | [`every_kind`] | replaces the kind of all indexes |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
 //! | [`transactions`] | runs transactions by many threads, with power cuts; not repeatable by its seed |
-//! | [`soak`] | writes for a long time, on a real disk |
+//! | [`soak`], [`memory_soak`] | write for a long time, and within a memory budget, on a real disk |
 //!
 //! [`conformance`] is the suite of index kinds, and [`flawed`] has planted bugs that it must detect.
 //!
@@ -42,6 +42,7 @@ pub mod history;
 pub mod kinds;
 pub mod kinds_soak;
 pub mod memory;
+pub mod memory_soak;
 pub mod metamorphic;
 pub mod model;
 pub mod model_query;

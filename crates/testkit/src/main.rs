@@ -17,6 +17,7 @@ use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
 use bolide_testkit::memory::{self, MemoryOptions};
+use bolide_testkit::memory_soak::{self, MemorySoakOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
@@ -50,11 +51,13 @@ pauses       puts while an index is built         --directory PATH (/tmp)  --rec
              per second  --seconds N (5, without a build)
 soak         uniform writes into partitions        --directory PATH (/tmp)  --records N (400000)  --rate N (10000)
              per second  --seconds N (60)  --memtable-kib N (4096)
+memory-soak  threads within a memory budget       --directory PATH (/tmp)  --memory-mib N (64)  --records N (60000;
+             per writer)  --seconds N (10; per layout)
 kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --records N (2000)  --seconds N (60)
 steps        prints the steps of a crash history  --steps N (60)
 
 crashes, faults, panics, flips, forks, repair and steps take --kind NAME: only indexes of this kind, with all its options.
-crashes, faults, panics, workloads, flips, repair, metamorphic, kinds and conformance take --layout NAME: all collections
+crashes, faults, panics, workloads, flips, repair, metamorphic, kinds, memory-soak and conformance take --layout NAME: all collections
 in this layout.
 The seeds A..B are A to B - 1; default 0..10. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
     let Range { start, end } = arguments.seeds;
     match result {
         Ok(counts)
-            if ["conformance", "pauses", "soak", "kinds-soak", "workloads", "planted"]
+            if ["conformance", "pauses", "soak", "memory-soak", "kinds-soak", "workloads", "planted"]
                 .contains(&check.as_str()) =>
         {
             println!("{check}: held in {seconds:.1} s: {counts}");
@@ -116,6 +119,7 @@ fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
         "conformance" => check_conformance(arguments),
         "pauses" => measure_pauses(arguments),
         "soak" => check_soak(arguments),
+        "memory-soak" => check_memory_soak(arguments),
         "kinds-soak" => check_kinds_soak(arguments),
         "steps" => print_steps(arguments, &run),
         _ => None,
@@ -304,6 +308,19 @@ fn check_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
         seed: arguments.seeds.start,
     };
     Some(soak::check(&arguments.directory(), soak))
+}
+
+fn check_memory_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
+    arguments.allow_only(&["directory", "memory-mib", "records", "seconds", "layout"])?;
+    let defaults = MemorySoakOptions::default();
+    let soak = MemorySoakOptions {
+        budget_bytes: arguments.number("memory-mib", defaults.budget_bytes >> 20)? << 20,
+        records: arguments.number("records", defaults.records)?,
+        seconds: arguments.number("seconds", defaults.seconds)?,
+        layout: arguments.layout()?,
+        seed: arguments.seeds.start,
+    };
+    Some(memory_soak::check(&arguments.directory(), soak))
 }
 
 fn check_kinds_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {

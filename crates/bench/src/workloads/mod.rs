@@ -10,6 +10,7 @@ pub mod kinds;
 pub mod meter;
 pub mod next;
 pub mod next_windows;
+pub mod opening;
 pub mod rows;
 pub mod sorted_view;
 pub mod store;

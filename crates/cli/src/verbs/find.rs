@@ -234,5 +234,5 @@ fn known_indexes(collection: &Collection, arguments: &Find, error: bolide::Error
     let names: Vec<String> = collection.indexes().iter().map(|index| index.name().to_owned()).collect();
     let existing =
         if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-    Failure::operation(format!("{}; {existing}", error.message()), error.kind().advice())
+    Failure::operation(format!("{}; {existing}", error.message()), error.advice())
 }

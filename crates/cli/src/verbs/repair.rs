@@ -90,7 +90,7 @@ fn refused(error: bolide::Error) -> Failure {
     let advice = match error.kind() {
         ErrorKind::Conflict => "choose another directory with --to NEW, or remove the one that is named",
         ErrorKind::NotFound => "check the path",
-        kind => kind.advice(),
+        _ => error.advice(),
     };
     Failure::operation(error.message(), advice)
 }

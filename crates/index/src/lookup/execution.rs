@@ -11,6 +11,7 @@ use crate::compiled_query::{CompiledQuery, OrderValueBuffer};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::{Order, Projection};
+use crate::query_memory::QueryMemory;
 use crate::source::ReadSource;
 use crate::top_k::TopK;
 use crate::validation::Validator;
@@ -70,6 +71,8 @@ pub(super) struct Execution<'r, S: ReadSource> {
     pub(super) parts: Vec<u8>,
     pub(super) progress: AnswerProgress,
     pub(super) explain: Explain,
+    /// The memory of the window, with its records, and of the answered writes.
+    pub(super) memory: QueryMemory<'r>,
 }
 
 impl<'r, S: ReadSource> Execution<'r, S> {
@@ -107,6 +110,7 @@ impl<'r, S: ReadSource> Execution<'r, S> {
             parts: Vec::new(),
             progress: AnswerProgress::new(query.limit),
             explain: Explain::default(),
+            memory: QueryMemory::new(lookup.options.memory),
         }
     }
 
@@ -166,9 +170,9 @@ impl<'r, S: ReadSource> Execution<'r, S> {
     }
 
     /// A collection of candidates for an order that the cursor does not return.
-    pub(super) fn new_top(&self) -> TopK {
+    pub(super) fn new_top(&self) -> TopK<'r> {
         let capacity = self.query.limit.saturating_mul(2).max(MIN_CAPACITY);
-        let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
+        let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes, self.new_memory());
         // A limit per value includes the answers before the token.
         if let (Some(token), None) = (self.query.after, &self.per_value) {
             top.start_after(&token.value, token.sequence);
@@ -176,12 +180,16 @@ impl<'r, S: ReadSource> Execution<'r, S> {
         top
     }
 
+    fn new_memory(&self) -> QueryMemory<'r> {
+        QueryMemory::new(self.options.memory)
+    }
+
     /// Collects a candidate under its value.
     pub(super) fn collect_one(
         &mut self,
         candidate: &Candidate<'_>,
         window: &mut CandidateWindow<RecordRef<S>>,
-        top: &mut TopK,
+        top: &mut TopK<'_>,
     ) -> Result<()> {
         let entry_check = self.covered.check(candidate.included);
         if entry_check == EntryCheck::Mismatch {

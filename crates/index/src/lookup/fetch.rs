@@ -12,8 +12,11 @@
 //! Both can be turned off, and neither changes an answer. A fetch validates too, so several threads also share the
 //! validation.
 
-use bolide_base::Result;
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::store::KnownWrite;
+use bolide_memory::MemoryBudget;
 use bolide_table::ReadCounters;
 
 use super::RecordRef;
@@ -31,6 +34,10 @@ const MAX_PINNED_BYTES: usize = 16 << 20;
 /// Small enough to be reached in tests.
 #[cfg(test)]
 const MAX_PINNED_BYTES: usize = 1 << 20;
+/// A query buffers at most this part (1/`BUDGET_DIVISOR`) of the memory budget.
+const BUDGET_DIVISOR: u64 = 16;
+/// Approximate bytes of an answered write that may be found again.
+const ANSWERED_BYTES: usize = size_of::<SequenceNumber>() + 1;
 /// If records are read from files, the threshold for several threads is divided by this.
 const IO_FACTOR: usize = 128;
 
@@ -55,8 +62,16 @@ impl<S: ReadSource> Execution<'_, S> {
         } else {
             self.fetch_at(window, &order, FetchMode::ByKey, &mut pinned)?;
         }
+        self.memory.set(pinned + window.memory_bytes() + self.answered.capacity() * ANSWERED_BYTES);
         self.explain.fetch_nanos += self.now() - start;
         Ok(())
+    }
+
+    /// The bytes of records that are buffered at most: a small part of a small budget.
+    fn max_pinned_bytes(&self) -> usize {
+        let share = |budget: &Arc<MemoryBudget>| budget.limit_bytes() / BUDGET_DIVISOR;
+        let share = self.options.memory.map_or(u64::MAX, share);
+        usize::try_from(share).unwrap_or(usize::MAX).min(MAX_PINNED_BYTES)
     }
 
     /// Validates candidates as far as that needs no I/O, and sets the state of the obsolete ones. Returns the positions of
@@ -110,7 +125,8 @@ impl<S: ReadSource> Execution<'_, S> {
         let may_share = self.options.fetch.pool.is_some() && self.options.fetch.threads > 1;
         let from = self.options.fetch.shared_from.max(2);
         let mut is_reading = false;
-        while done < positions.len() && *pinned <= MAX_PINNED_BYTES {
+        let max_pinned = self.max_pinned_bytes();
+        while done < positions.len() && *pinned <= max_pinned {
             let rest = positions.get(done..).unwrap_or_default();
             let threshold = if is_reading { from.div_ceil(IO_FACTOR).max(2) } else { from };
             if let Some(pool) = self.options.fetch.pool.filter(|_| may_share && rest.len() >= threshold) {
@@ -147,7 +163,7 @@ impl<S: ReadSource> Execution<'_, S> {
     ) -> Result<()> {
         let writes: Vec<KnownWrite<'_>> = positions.iter().map(|&position| window.write(position)).collect();
         let threads = self.options.fetch.threads;
-        let max_pinned = MAX_PINNED_BYTES.saturating_sub(*pinned);
+        let max_pinned = self.max_pinned_bytes().saturating_sub(*pinned);
         let outcome = task_queue::fetch(pool, threads, self.table, mode, &writes, max_pinned)?;
         *pinned += outcome.pinned_bytes;
         let costs = &mut self.explain.fetch;

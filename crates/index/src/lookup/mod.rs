@@ -42,8 +42,10 @@ mod unused;
 mod window;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
+use bolide_memory::MemoryBudget;
 use bolide_table::ReadCounters;
 
 use crate::explain::Explain;
@@ -75,6 +77,8 @@ pub struct LookupOptions<'a> {
     pub is_snapshot: bool,
     /// How records are fetched.
     pub fetch: FetchOptions<'a>,
+    /// The budget of the memory for sorts and fetched records. Default: none.
+    pub memory: Option<&'a Arc<MemoryBudget>>,
     /// A clock in nanoseconds to measure the stages. Default: none.
     pub clock: Option<&'a (dyn Fn() -> u64 + Sync)>,
     /// The plan to use regardless of its cost.
@@ -89,6 +93,7 @@ impl Default for LookupOptions<'_> {
             recheck: true,
             is_snapshot: false,
             fetch: FetchOptions::default(),
+            memory: None,
             clock: None,
             #[cfg(test)]
             forced_plan: plan::ForcedPlan::default(),

@@ -163,7 +163,7 @@ impl<S: ReadSource> Execution<'_, S> {
         &mut self,
         candidate: &Candidate<'_>,
         window: &mut CandidateWindow<RecordRef<S>>,
-        top: &mut TopK,
+        top: &mut TopK<'_>,
     ) -> Result<()> {
         let flags = CandidateFlags { needs_record: true, has_order_value: false, is_multi_valued: false };
         window.push(candidate, flags);
@@ -174,7 +174,7 @@ impl<S: ReadSource> Execution<'_, S> {
     pub(super) fn collect_window(
         &mut self,
         window: &mut CandidateWindow<RecordRef<S>>,
-        top: &mut TopK,
+        top: &mut TopK<'_>,
     ) -> Result<()> {
         self.resolve(window)?;
         while let Some((position, state)) = window.take_next() {

@@ -46,7 +46,7 @@ pub struct RowCursor<'p, S: ReadSource> {
     /// two reads of the current version moves records.
     in_place: bool,
     /// The collected candidates, if their order is not that of the query.
-    top: Option<TopK>,
+    top: Option<TopK<'p>>,
     stage: RowStage,
     steps: InterruptionSteps,
 }

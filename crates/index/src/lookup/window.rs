@@ -102,6 +102,13 @@ impl<V> CandidateWindow<V> {
         });
     }
 
+    /// Bytes of the candidates, without their fetched records.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.candidates.capacity() * size_of::<WindowCandidate>()
+            + self.states.capacity() * size_of::<CandidateState<V>>()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.candidates.is_empty()
     }

@@ -97,6 +97,11 @@ impl KeyHints {
         lines.get(hash as usize & (lines.len() - 1))
     }
 
+    /// Bytes of all tables.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.tables.iter().filter_map(OnceLock::get).map(|lines| size_of_val(&**lines)).sum()
+    }
+
     /// Whether a larger table suits `keys` keys better.
     #[inline]
     pub(crate) fn should_grow(&self, keys: u64) -> bool {

@@ -368,6 +368,11 @@ impl PsTree {
         self.hints.find(&self.region, key, search, || self.grow_hints())
     }
 
+    /// Bytes of the key hints, which are not in the region.
+    pub(crate) fn hint_bytes(&self) -> usize {
+        self.hints.memory_bytes()
+    }
+
     /// Number of keys that hints should cover: 0 if most keys have one entry, since few of them are read again.
     fn hinted_keys(&self) -> u64 {
         let (keys, entries) = self.counts();

@@ -448,6 +448,11 @@ impl ExternalTree for PsTreeBackend {
         self.tree.counts().1
     }
 
+    /// The key hints, and the filter of the version table.
+    fn uncounted_bytes(&self) -> usize {
+        self.tree.hint_bytes() + self.versions.stats().filter_bytes as usize
+    }
+
     fn stats(&self) -> ExternalTreeStats {
         let figures = self.figures();
         ExternalTreeStats {

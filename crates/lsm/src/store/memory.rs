@@ -50,6 +50,7 @@ impl ReclaimableMemory for TreeMemory {
             let state = tree.state_guard();
             views += state.views.memory_bytes();
             attached += state.version.attachments().memory_bytes();
+            attached += tree.backend().external().map_or(0, |external| external.uncounted_bytes());
             attached += state.memtables().map(|logged| logged.attachments.memory_bytes()).sum::<usize>();
             for table in state.version.tables() {
                 tables += table.opened_reader().map_or(0, |reader| reader.memory_bytes());

@@ -212,19 +212,39 @@ impl Store {
     /// # Errors
     /// `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
     pub fn create_tree(&self, options: TreeOptions, descriptor: &[u8]) -> Result<TreeId> {
+        let trees = self.create_trees(|_| vec![(options, descriptor.to_vec())])?;
+        trees.first().copied().ok_or_else(|| Error::internal("no tree was created"))
+    }
+
+    /// Creates several empty trees, all or none, with one edit of the manifest. `declare` is passed the id of the first tree,
+    /// which the ids of the others follow, and returns their settings and descriptors. Returns the ids. Durable when it
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`create_tree`](Self::create_tree).
+    pub fn create_trees(
+        &self,
+        declare: impl FnOnce(TreeId) -> Vec<(TreeOptions, Vec<u8>)>,
+    ) -> Result<Vec<TreeId>> {
         let inner = &*self.inner;
         inner.health.check()?;
         let mut versions = inner.files.versions.lock();
-        let id = versions.next_tree_id();
+        let first = versions.next_tree_id();
+        let declared: Vec<_> = (first..).zip(declare(first)).collect();
         let mut edit = VersionEdit::new();
-        edit.create_tree(id, options.encode(), descriptor.to_vec());
+        for (id, (options, descriptor)) in &declared {
+            edit.create_tree(*id, options.encode(), descriptor.clone());
+        }
         apply_edit(&mut versions, edit, &inner.health, &inner.reserve)?;
-        let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
         let budget_bytes = inner.options.memtable_bytes;
-        let tree =
-            Arc::new(Tree::new(id, options, descriptor.into(), version, budget_bytes, inner.files.pages()));
-        inner.trees.insert(&tree);
-        Ok(id)
+        let create = |(id, (options, descriptor)): (TreeId, (TreeOptions, Vec<u8>))| {
+            let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
+            let descriptor = descriptor.into();
+            Ok(Arc::new(Tree::new(id, options, descriptor, version, budget_bytes, inner.files.pages())))
+        };
+        let trees = declared.into_iter().map(create).collect::<Result<Vec<_>>>()?;
+        inner.trees.insert(&trees);
+        Ok(trees.iter().map(|tree| tree.id).collect())
     }
 
     /// Drops a tree. Its files are removed when the last view that reads them is dropped.
@@ -332,7 +352,15 @@ impl Store {
         Ok(())
     }
 
-    /// All trees, by number.
+    /// The settings of a tree.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn tree_options(&self, tree: TreeId) -> Result<TreeOptions> {
+        self.inner.trees.get(tree).map(|tree| TreeOptions::clone(&tree.options()))
+    }
+
+    /// All trees, by number. Cost: copies the settings of each.
     pub fn trees(&self) -> Vec<TreeInfo> {
         let trees = self.inner.trees.load();
         let info = |tree: &Arc<Tree>| TreeInfo {

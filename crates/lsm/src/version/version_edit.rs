@@ -424,6 +424,11 @@ impl VersionEdit {
         Self::default()
     }
 
+    /// Adds the operations of `other`: all of them apply together, or none.
+    pub fn append(&mut self, mut other: Self) {
+        self.operations.append(&mut other.operations);
+    }
+
     /// Creates `tree`, whose id was never used before. Options and descriptor have at most 1 MiB each.
     pub fn create_tree(&mut self, tree: TreeId, options: Vec<u8>, descriptor: Vec<u8>) {
         self.push(EditOperation::CreateTree { tree, options, descriptor });

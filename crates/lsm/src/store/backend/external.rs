@@ -17,7 +17,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, Trailer, TreeId};
 use parking_lot::Mutex;
@@ -31,15 +30,21 @@ use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
 use crate::store::files::StoreFiles;
 use crate::store::files::apply_edit;
-use crate::store::jobs::environment::{CheckpointEnvironment, GarbageEnvironment, InstallEnvironment};
-use crate::store::jobs::install::install;
-use crate::store::jobs::obsolete_files::{log_floor_without, remove_obsolete_files};
+use crate::store::jobs::environment::{
+    CheckpointEnvironment, FlushEnvironment, GarbageEnvironment, InstallEnvironment,
+};
+use crate::store::jobs::flush_install::{FlushOutput, WrittenFlush, install_flushes};
+use crate::store::jobs::install::{install, was_not_written};
+use crate::store::jobs::obsolete_files::remove_obsolete_files;
 use crate::store::read::read_view::ReadView;
 use crate::store::read::snapshots::Snapshots;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::store::{Store, StoreInner};
 use crate::version::VersionEdit;
+
+/// The checkpoints that a close installs together at most.
+const MAX_CLOSING_CHECKPOINTS: usize = 256;
 
 /// The oldest writes of a tree above a position, as many as fit into memory.
 struct OldestWrites {
@@ -113,20 +118,19 @@ fn hand_over(
     }
 }
 
-/// Writes a checkpoint of the external tree of `tree`, and releases the log that was retained for it.
-pub(in crate::store) fn flush_external(
+/// Writes a checkpoint of the external tree of `tree`, which releases the log that was retained for it; `None` if it retains none.
+pub(in crate::store) fn write_external_flush<'t>(
     env: CheckpointEnvironment<'_>,
-    tree: &Arc<Tree>,
-    external_tree: &Arc<dyn ExternalTree>,
-) -> Result<()> {
-    let state = tree.state();
-    let flushed = state.immutables.clone();
+    tree: &'t Arc<Tree>,
+    external_tree: &'t Arc<dyn ExternalTree>,
+) -> Result<Option<WrittenFlush<'t>>> {
+    let flushed = tree.state().immutables.clone();
     if flushed.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     env.install.health.check()?;
     external_tree.collect_garbage(&|| env.install.snapshots.oldest())?;
-    checkpoint_external(env, tree, external_tree, &flushed)
+    write_checkpoint(env, tree, external_tree, flushed).map(Some)
 }
 
 /// Has the external tree of `tree` collect garbage while writes are idle, until a flush is due or the store closes.
@@ -147,32 +151,49 @@ pub(in crate::store) fn collect_external_garbage(
 /// Writes checkpoints of the external trees that changed, at the end of a clean close, so that the next opening
 /// replays nothing for them. After a failure the log is retained instead. Returns the first failure other than a
 /// full disk.
-pub(in crate::store) fn checkpoint_before_close(env: CheckpointEnvironment<'_>) -> Result<()> {
-    let InstallEnvironment { files, health, log, .. } = env.install;
+pub(in crate::store) fn checkpoint_before_close(env: &FlushEnvironment<'_>) -> Result<()> {
+    let InstallEnvironment { files, health, log, .. } = env.tables.install;
     let mut result = Ok(());
-    let trees: Vec<_> = env.trees.load().values().cloned().collect();
-    for tree in trees {
+    let trees: Vec<_> = env.backlog.trees.load().values().cloned().collect();
+    let mut written = Vec::new();
+    for tree in &trees {
         let Some(external_tree) = tree.backend().external() else { continue };
         let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
         let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
         if has_changed && external_tree.is_closing_checkpoint_due() && health.check().is_ok() {
-            match checkpoint_external(env, &tree, external_tree, &memtables) {
-                Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
-                checkpoint => result = result.and(checkpoint),
+            match write_checkpoint(env.checkpoints(), tree, external_tree, memtables) {
+                Ok(checkpoint) => written.push(checkpoint),
+                Err(error) if has_no_space(&error) => {}
+                Err(error) => result = result.and(Err(error)),
             }
         }
+        if written.len() >= MAX_CLOSING_CHECKPOINTS {
+            result = result.and(install_closing(env, std::mem::take(&mut written)));
+        }
     }
+    result = result.and(install_closing(env, written));
     remove_obsolete_files(files, health, log);
     result
 }
 
-/// Writes a checkpoint that contains all of `flushed`, and names its root in the manifest.
-fn checkpoint_external(
+fn has_no_space(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded)
+}
+
+fn install_closing(env: &FlushEnvironment<'_>, written: Vec<WrittenFlush<'_>>) -> Result<()> {
+    match install_flushes(env, written) {
+        Err(error) if has_no_space(&error) => Ok(()),
+        installed => installed,
+    }
+}
+
+/// Writes a checkpoint that contains all of `flushed`.
+fn write_checkpoint<'t>(
     env: CheckpointEnvironment<'_>,
-    tree: &Arc<Tree>,
-    external_tree: &Arc<dyn ExternalTree>,
-    flushed: &[Arc<LoggedMemtable>],
-) -> Result<()> {
+    tree: &'t Arc<Tree>,
+    external_tree: &'t Arc<dyn ExternalTree>,
+    flushed: Vec<Arc<LoggedMemtable>>,
+) -> Result<WrittenFlush<'t>> {
     let mut checkpoint = {
         // No write is applied meanwhile, so the state is that of one sequence number.
         let log = env.install.log.lock();
@@ -181,24 +202,15 @@ fn checkpoint_external(
     let created = Mutex::new(Vec::new());
     let name = || new_external_file(env.install.files, &created);
     let files = external_files(env.install.files, env.dir, &name);
-    let root = checkpoint.write(&files);
-    let written = checkpoint.written_bytes();
-    let installed =
-        root.and_then(|root| install_checkpoint(env, tree, &**external_tree, flushed, root, written));
-    match installed {
-        Ok(()) => {
-            tree.written_bytes.fetch_add(written, Ordering::Relaxed);
-            checkpoint.installed();
-            Ok(())
+    let root = checkpoint.write(&files).inspect_err(|error| {
+        if was_not_written(error) || env.install.health.check().is_ok() {
+            created.lock().drain(..).for_each(|name| env.install.files.discard(name));
         }
-        Err(error) => {
-            let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-            if not_written.contains(&error.kind()) || env.install.health.check().is_ok() {
-                created.lock().drain(..).for_each(|name| env.install.files.discard(name));
-            }
-            Err(error)
-        }
-    }
+    })?;
+    let written_bytes = checkpoint.written_bytes();
+    let edit = checkpoint_edit(tree, &**external_tree, &flushed, root, written_bytes);
+    let (files, output) = (created.into_inner(), FlushOutput::Checkpoint(checkpoint));
+    Ok(WrittenFlush { tree, flushed, edit, files, written_bytes, output })
 }
 
 pub(in crate::store) fn external_files<'s>(
@@ -216,28 +228,25 @@ fn new_external_file(files: &StoreFiles, created: &Mutex<Vec<FileName>>) -> (Fil
     (files.new_identity(number), files.path(name))
 }
 
-/// Names the root of a checkpoint in the manifest.
-fn install_checkpoint(
-    env: CheckpointEnvironment<'_>,
-    tree: &Arc<Tree>,
+/// The edit that names the root of a checkpoint. The checkpoint contains all writes applied before it: the log is synced before
+/// the edit is written.
+fn checkpoint_edit(
+    tree: &Tree,
     external_tree: &dyn ExternalTree,
     flushed: &[Arc<LoggedMemtable>],
     root: ExternalRoot,
-    written: u64,
-) -> Result<()> {
-    // The checkpoint contains all writes applied before it: they must be in the log too.
-    env.install.log.sync(env.install.health)?;
+    written_bytes: u64,
+) -> VersionEdit {
     let mut edit = VersionEdit::new();
     edit.set_external_root(tree.id, root);
-    edit.note_written(tree.id, written);
+    edit.note_written(tree.id, written_bytes);
     // No spill runs meanwhile, and no compaction has them as inputs.
     for number in contained_tables(external_tree, &tree.state().version) {
         edit.remove_table(tree.id, number);
     }
     let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
     edit.set_tree_log_floor(tree.id, last_log + 1);
-    edit.set_wal_floor(log_floor_without(env.install.log, env.trees, tree, flushed));
-    install(env.install, tree, edit, flushed)
+    edit
 }
 
 impl Store {

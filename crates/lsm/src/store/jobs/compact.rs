@@ -19,7 +19,7 @@ use crate::store::jobs::environment::{MergeEnvironment, TableEnvironment};
 use crate::store::jobs::install::{install_outputs, install_placed};
 use crate::store::jobs::job::{BackgroundJob, PickedJob};
 use crate::store::jobs::sorted_view::refresh_views;
-use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::jobs::table_output::{FinishedOutput, TableOutput, input_memory};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
 use crate::store::tree::directory::TreeDirectory;
@@ -68,6 +68,8 @@ pub(in crate::store) fn pick_compaction<'s>(
             && tree.unreadable.get().is_none()
     };
     for tree in trees.values().filter(is_free) {
+        // Most trees have not changed since the last call.
+        let Some(replacements) = tree.uncompacted_state() else { continue };
         let state = tree.state_guard();
         if !tree.backend().merges_sstables(&state.version) {
             continue;
@@ -75,10 +77,13 @@ pub(in crate::store) fn pick_compaction<'s>(
         let shape = VersionShape::of(&state.version);
         let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
         let policy = tree.compaction_policy(env.merge.options.partition_tables);
-        if let Some(plan) = policy.pick(&shape, busy)
-            && best.as_ref().is_none_or(|best| plan.score > best.plan.score)
-        {
-            best = Some(CompactJob { env, tree: tree.clone(), plan });
+        match policy.pick(&shape, busy) {
+            Some(plan) if best.as_ref().is_none_or(|best| plan.score > best.plan.score) => {
+                best = Some(CompactJob { env, tree: tree.clone(), plan });
+            }
+            // A replacement since the first line changes the number.
+            None if busy.is_empty() => tree.note_compacted(replacements),
+            _ => {}
         }
     }
     best.map(|job| Box::new(job) as Box<dyn BackgroundJob + 's>)
@@ -134,6 +139,7 @@ fn merge_inputs(env: MergeEnvironment<'_>, tree: &Arc<Tree>, plan: &CompactionPl
     let in_use = env.snapshots.in_use();
     let state = tree.state();
     let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
+    let _memory = input_memory(env.files, sources.len());
     let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
     let ranges = state.merged_range_tombstones()?;
     let filter = tree.filter.read().clone();

@@ -125,11 +125,7 @@ pub(in crate::store) struct FlushEnvironment<'s> {
 impl<'s> FlushEnvironment<'s> {
     /// The parts that a checkpoint of an external tree uses.
     pub(in crate::store) fn checkpoints(&self) -> CheckpointEnvironment<'s> {
-        CheckpointEnvironment {
-            install: self.tables.install,
-            dir: &self.tables.merge.options.dir,
-            trees: self.backlog.trees,
-        }
+        CheckpointEnvironment { install: self.tables.install, dir: &self.tables.merge.options.dir }
     }
 }
 
@@ -139,8 +135,6 @@ pub(in crate::store) struct CheckpointEnvironment<'s> {
     pub(in crate::store) install: InstallEnvironment<'s>,
     /// The directory of new files.
     pub(in crate::store) dir: &'s Path,
-    /// The trees whose memtables need the log.
-    pub(in crate::store) trees: &'s TreeDirectory,
 }
 
 /// The parts that garbage collections use.

@@ -10,16 +10,16 @@ use bolide_base::{ErrorKind, Result};
 
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
+use crate::file_name::FileName;
 use crate::layout::FlushTarget;
 use crate::options::StoreOptions;
 use crate::store::backend::Backend;
-use crate::store::backend::external::flush_external;
-use crate::store::jobs::environment::{FlushEnvironment, MergeEnvironment, TableEnvironment};
-use crate::store::jobs::install::{install, install_outputs};
+use crate::store::backend::external::write_external_flush;
+use crate::store::jobs::environment::{FlushEnvironment, MergeEnvironment};
+use crate::store::jobs::flush_install::{FlushOutput, WrittenFlush, install_flushes};
 use crate::store::jobs::job::{BackgroundJob, PickedJob};
 use crate::store::jobs::partition_flush::flush_into_partitions;
 use crate::store::jobs::retained::note_flushed;
-use crate::store::jobs::sorted_view::refresh_views;
 use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
 use crate::store::jobs::work::WorkState;
 use crate::store::tree::Tree;
@@ -27,7 +27,7 @@ use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::{LAST_LEVEL, VersionEdit};
 
 /// The trees that one job flushes at most, and the bytes of the memtables or the entries of the external tree of each, if it flushes
-/// several: what a job costs in any case would be more than their flushes.
+/// several: what a job costs in any case, an edit of the manifest and the syncs, would be more than their flushes.
 const MAX_TREES: usize = 64;
 const MAX_SMALL_BYTES: usize = 256 << 10;
 const MAX_SMALL_ENTRIES: u64 = 1_000;
@@ -38,7 +38,7 @@ struct TreeFlush {
     target: FlushTarget,
 }
 
-/// Flushes of one tree, or of several with small memtables, one after the other.
+/// Flushes of one tree, or of several with small memtables. Their files are written one after the other and installed together.
 struct FlushJob<'s> {
     env: FlushEnvironment<'s>,
     flushes: Vec<TreeFlush>,
@@ -58,20 +58,12 @@ impl BackgroundJob for FlushJob<'_> {
 
     /// A tree whose flush fails is due again; it does not keep the other trees from being flushed.
     fn run(&self) -> Result<()> {
-        let mut failed = None;
-        for (number, flush) in self.flushes.iter().enumerate() {
-            if failed.is_none() {
-                self.running.store(number, Ordering::Relaxed);
+        let demanded: Vec<&Tree> = self.flushes.iter().filter_map(TreeFlush::demanded_tree).collect();
+        self.write_and_install().inspect_err(|_| {
+            for tree in demanded.iter().filter(|tree| !tree.state_guard().immutables.is_empty()) {
+                tree.flush_all.store(true, Ordering::Release);
             }
-            match flush.run(&self.env) {
-                Err(error) if self.env.tables.install.health.check().is_err() => return Err(error),
-                // The tree was dropped.
-                Err(error) if error.kind() == ErrorKind::Closed => {}
-                Err(error) => failed = failed.or(Some(error)),
-                Ok(()) => {}
-            }
-        }
-        failed.map_or(Ok(()), Err)
+        })
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -86,7 +78,36 @@ impl BackgroundJob for FlushJob<'_> {
     }
 }
 
+impl FlushJob<'_> {
+    fn write_and_install(&self) -> Result<()> {
+        let health = self.env.tables.install.health;
+        let (mut written, mut failed) = (Vec::with_capacity(self.flushes.len()), None);
+        for (number, flush) in self.flushes.iter().enumerate() {
+            if failed.is_none() {
+                self.running.store(number, Ordering::Relaxed);
+            }
+            match flush.write(&self.env) {
+                Ok(flush) => written.extend(flush),
+                Err(error) if health.check().is_err() => return Err(error),
+                // The tree was dropped.
+                Err(error) if error.kind() == ErrorKind::Closed => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let installed = match install_flushes(&self.env, written) {
+            Err(error) if error.kind() == ErrorKind::Closed && health.check().is_ok() => Ok(()),
+            installed => installed,
+        };
+        failed.map_or(installed, Err)
+    }
+}
+
 impl TreeFlush {
+    /// The tree, if a flush of all its full memtables is demanded.
+    fn demanded_tree(&self) -> Option<&Tree> {
+        self.tree.flush_all.load(Ordering::Acquire).then_some(&*self.tree)
+    }
+
     /// Whether the flush costs little: it may share a job with others.
     fn is_small(&self) -> bool {
         let entries = self.tree.backend().external().map_or(0, |external| external.entries());
@@ -97,17 +118,20 @@ impl TreeFlush {
             && memtables.sum::<usize>() <= MAX_SMALL_BYTES
     }
 
-    fn run(&self, env: &FlushEnvironment<'_>) -> Result<()> {
+    /// Writes the files of the flush. A flush into partitions installs them too.
+    fn write(&self, env: &FlushEnvironment<'_>) -> Result<Option<WrittenFlush<'_>>> {
         let tree = &self.tree;
+        // Before the state is read: the demand was made when the memtables were full, so the flush includes them.
         let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
-        let flushed = match (tree.backend(), self.target) {
-            (Backend::External(external_tree), _) => flush_external(env.checkpoints(), tree, external_tree),
-            (Backend::Lsm, FlushTarget::Partitions) => flush_into_partitions(env, tree, flush_all),
-            (Backend::Lsm, FlushTarget::FirstLevel) => flush_to_first_level(env, tree),
-        };
-        flushed.inspect_err(|_| {
-            tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
-        })
+        match (tree.backend(), self.target) {
+            (Backend::External(external_tree), _) => {
+                write_external_flush(env.checkpoints(), tree, external_tree)
+            }
+            (Backend::Lsm, FlushTarget::Partitions) => {
+                flush_into_partitions(env, tree, flush_all).map(|()| None)
+            }
+            (Backend::Lsm, FlushTarget::FirstLevel) => write_first_level(env, tree),
+        }
     }
 }
 
@@ -161,36 +185,38 @@ fn flush_target(
 
 /// Writes the full memtables of `tree`, an LSM tree, to an sstable of level 0 and installs it.
 pub(in crate::store) fn flush_to_first_level(env: &FlushEnvironment<'_>, tree: &Arc<Tree>) -> Result<()> {
+    install_flushes(env, write_first_level(env, tree)?.into_iter().collect())
+}
+
+/// Writes the full memtables of `tree`, an LSM tree, to an sstable of level 0. `None` if it has no full memtable.
+fn write_first_level<'t>(
+    env: &FlushEnvironment<'_>,
+    tree: &'t Arc<Tree>,
+) -> Result<Option<WrittenFlush<'t>>> {
     let state = tree.state();
     // In this order: the memtables of a tree that became external since the job was picked are the external tree's, and an
     // sstable without their entries would advance the floor of the log.
     if let Backend::External(external_tree) = tree.backend() {
-        return flush_external(env.checkpoints(), tree, external_tree);
+        return write_external_flush(env.checkpoints(), tree, external_tree);
     }
     let flushed = state.immutables.clone();
     if flushed.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let TableEnvironment { merge, install: installing, counters } = env.tables;
-    installing.health.check()?;
-    let is_replay = !installing.log.lock().is_open();
-    let FinishedOutput { tables, drops } = write_memtables(merge, tree, &flushed, is_replay)?;
-    let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
+    env.tables.install.health.check()?;
+    let is_replay = !env.tables.install.log.lock().is_open();
+    let FinishedOutput { tables, drops } = write_memtables(env.tables.merge, tree, &flushed, is_replay)?;
+    let files = tables.iter().map(|table| FileName::Table(table.number)).collect();
     let mut edit = VersionEdit::new();
-    let bytes = tables.iter().map(|table| table.file_bytes).sum();
+    let written_bytes = tables.iter().map(|table| table.file_bytes).sum();
     // The number of a run is that of its first file, so newer runs have larger numbers.
     if let Some(run) = tables.first().map(|table| table.number) {
         edit.add_tables(tree.id, 0, run, tables);
     }
-    edit.note_written(tree.id, bytes);
-    note_flushed(installing.log, env.backlog.trees, tree, &flushed, None, &mut edit);
-    install_outputs(installing, &written, || install(installing, tree, edit, &flushed))?;
-    if let Some(drops) = drops {
-        drops.installed();
-    }
-    counters.flushed(bytes);
-    tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-    refresh_views(env.tables.views(), tree)
+    edit.note_written(tree.id, written_bytes);
+    note_flushed(tree, &flushed, None, &mut edit);
+    let output = FlushOutput::Tables(drops);
+    Ok(Some(WrittenFlush { tree, flushed, edit, files, written_bytes, output }))
 }
 
 fn write_memtables(

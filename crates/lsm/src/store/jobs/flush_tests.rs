@@ -92,3 +92,37 @@ fn a_flush_to_the_first_level_of_a_tree_that_became_external_is_its_checkpoint()
     assert_eq!(external_tree.checkpoints.load(Ordering::Relaxed), 1);
     assert!(tree.state().immutables.is_empty());
 }
+
+/// A tree that is dropped while its files are written does not keep the flushes of other trees out of the manifest.
+#[test]
+fn a_dropped_tree_leaves_a_shared_installation() {
+    let mut options = StoreOptions::new("/db");
+    options.background_threads = 0;
+    options.start_paused = true;
+    let components = StoreComponents {
+        vfs: Arc::new(MemVfs::new()),
+        runtime: Arc::new(SystemRuntime::default()),
+        cache: BlockCache::new(1 << 20),
+    };
+    let store = Store::open(options, components).unwrap();
+    let ids = [(); 3].map(|()| store.create_tree(TreeOptions::default(), b"").unwrap());
+    for id in ids {
+        store.put(id, b"key", b"value", SyncMode::Always).unwrap();
+    }
+    let trees = ids.map(|id| store.inner.trees.get(id).unwrap());
+    trees.iter().for_each(|tree| tree.replace_state(|state| state.rotated(1 << 20)));
+    let written: Vec<_> = trees
+        .iter()
+        .map(|tree| write_first_level(&store.inner.flush_environment(), tree).unwrap().unwrap())
+        .collect();
+    let files: Vec<_> = written.iter().map(|flush| flush.files[0]).collect();
+    store.drop_tree(ids[1]).unwrap();
+    let error = install_flushes(&store.inner.flush_environment(), written).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert_eq!(store.inner.files.tables.obsolete.take(), [files[1]]);
+    for tree in &trees {
+        let is_dropped = tree.id == ids[1];
+        assert_eq!(tree.state().version.tables().count(), usize::from(!is_dropped));
+        assert_eq!(tree.state().immutables.is_empty(), !is_dropped);
+    }
+}

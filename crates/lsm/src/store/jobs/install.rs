@@ -26,13 +26,17 @@ pub(in crate::store) fn install_outputs(
     install: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     env.log.sync(env.health).and_then(|()| install()).inspect_err(|error| {
-        let not_written = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
-        if not_written.contains(&error.kind()) {
+        if was_not_written(error) {
             for number in written {
                 env.files.discard(FileName::Table(*number));
             }
         }
     })
+}
+
+/// Whether an edit that failed with `error` is certainly not in the manifest.
+pub(in crate::store) fn was_not_written(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded | ErrorKind::Closed)
 }
 
 /// Makes an edit durable and replaces the version of the tree, without the memtables in `flushed`.

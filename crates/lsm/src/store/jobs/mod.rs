@@ -9,7 +9,7 @@
 //! | `flush`, `compact`, `rewrite` | memtables to sstables, sstables to sstables, rewrites of single sstables |
 //! | `partition_flush`, `retained` | flushes into partitions, and the entries that they retain |
 //! | `memory_compaction` | compaction of full memtables in memory |
-//! | `table_output`, `install` | the sstables that a job writes, and their installation |
+//! | `table_output`, `install`, `flush_install` | the sstables that a job writes, and their installation; that of several flushes |
 //! | `publication`, `deferred_publication` | when readers see a flush |
 //! | `sorted_view`, `view_rebuild` | rebuilds of the sorted views of a tree |
 //! | `attach`, `spill` | opening of deferred external trees; their spills |
@@ -25,6 +25,7 @@ pub(super) mod compact;
 pub(super) mod deferred_publication;
 pub(super) mod environment;
 pub(super) mod flush;
+pub(super) mod flush_install;
 pub(super) mod garbage;
 pub(super) mod idle;
 pub(super) mod install;

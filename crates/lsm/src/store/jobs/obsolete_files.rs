@@ -3,7 +3,11 @@
 //! An sstable is removed when no version and no reader refers to it. A log segment is removed when no memtable of any
 //! tree has entries of it, and the manifest has a higher log floor.
 
-use bolide_base::{ErrorKind, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{ErrorKind, Result, TreeId};
 
 use crate::file_name::FileName;
 use crate::store::commit::log::Log;
@@ -13,8 +17,6 @@ use crate::store::tree::Tree;
 use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::version::CutTail;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Removes obsolete files. A file that cannot be removed now is tried again later, at the latest at the next
 /// opening.
@@ -68,20 +70,19 @@ pub(in crate::store) fn cut_tails(files: &StoreFiles, log: &Log) -> Vec<CutTail>
     files.versions.lock().cut_tails().values().copied().chain(found).collect()
 }
 
-/// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.
+/// The oldest log segment that recovery needs once the memtables `flushed`, by tree, are durable elsewhere. Cost: visits all
+/// trees.
 pub(in crate::store) fn log_floor_without(
     log: &Log,
     trees: &TreeDirectory,
-    tree: &Tree,
-    flushed: &[Arc<LoggedMemtable>],
+    flushed: &BTreeMap<TreeId, &[Arc<LoggedMemtable>]>,
 ) -> u64 {
     // Read first: a memtable that gets its first entry later gets it from this segment or a later one.
     let current = log.current.load(Ordering::Acquire);
-    let oldest = |other: &Arc<Tree>| {
-        let state = other.state_guard();
-        let remains = |logged: &&Arc<LoggedMemtable>| {
-            other.id != tree.id || !flushed.iter().any(|done| Arc::ptr_eq(done, logged))
-        };
+    let oldest = |tree: &Arc<Tree>| {
+        let state = tree.state_guard();
+        let flushed = flushed.get(&tree.id).copied().unwrap_or_default();
+        let remains = |logged: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, logged));
         state.memtables().filter(remains).filter_map(|logged| logged.first_log()).min()
     };
     trees.load().values().filter_map(oldest).min().unwrap_or(current).min(current)

@@ -37,9 +37,9 @@ use crate::store::jobs::deferred_publication::publish_flush;
 use crate::store::jobs::environment::{FlushEnvironment, MergeEnvironment};
 use crate::store::jobs::install::{apply_placed, install_outputs};
 use crate::store::jobs::publication::FlushedMemtables;
-use crate::store::jobs::retained::{PartitionRange, note_flushed, retain};
+use crate::store::jobs::retained::{PartitionRange, note_flushed, note_log_floor, retain};
 use crate::store::jobs::shared_tasks::{SharedTasks, TaskEnvironment};
-use crate::store::jobs::table_output::{FinishedOutput, TableOutput};
+use crate::store::jobs::table_output::{FinishedOutput, TableOutput, input_memory};
 use crate::store::stats::Counters;
 use crate::store::tree::directory::TreeDirectory;
 use crate::store::tree::logged_memtable::LoggedMemtable;
@@ -280,6 +280,7 @@ fn write_partition(
 ) -> Result<TaskOutput> {
     let tree = &flush.tree;
     let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
+    let _memory = input_memory(env.files, sources.len());
     let cursor =
         |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
     sources.splice(0..0, flush.flushed.iter().map(cursor));
@@ -326,7 +327,8 @@ fn install_partitions(
     for &number in &inputs {
         edit.remove_table(tree.id, number);
     }
-    note_flushed(install.log, env.backlog.trees, tree, &flush.flushed, retained.as_ref(), &mut edit);
+    note_flushed(tree, &flush.flushed, retained.as_ref(), &mut edit);
+    note_log_floor(install.log, env.backlog.trees, tree, &flush.flushed, retained.as_ref(), &mut edit);
     edit.note_written(tree.id, written.iter().map(TaskOutput::bytes).sum());
     let place = |version: &Version, edit: &mut VersionEdit| {
         for (task, written) in flush.tasks.iter().zip(written) {

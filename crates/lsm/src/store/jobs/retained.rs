@@ -9,6 +9,7 @@
 //! Their memtable is the oldest of the tree. It is flushed with the next flush, or on its own once it needs too many
 //! log segments. It does not count as pending.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -102,10 +103,8 @@ fn append_retained(env: &TableEnvironment<'_>, batches: &mut [StoreBatch]) -> Re
 }
 
 /// Adds the operations of a flush of `flushed`, apart from its sstables, to `edit`: range tombstones, the new log
-/// floors, and the location of retained entries.
+/// floor of the tree, and the location of retained entries.
 pub(in crate::store) fn note_flushed(
-    log: &Log,
-    trees: &TreeDirectory,
     tree: &Tree,
     flushed: &[Arc<LoggedMemtable>],
     retained: Option<&RetainedEntries>,
@@ -124,7 +123,18 @@ pub(in crate::store) fn note_flushed(
     if retained.is_some() || flushed.iter().any(|logged| logged.is_retained()) {
         edit.set_retained(tree.id, retained.map(|retained| retained.log));
     }
-    let floor = log_floor_without(log, trees, tree, flushed);
+}
+
+/// Adds the log floor of the store to `edit`, for a flush of `flushed` that retains `retained`.
+pub(in crate::store) fn note_log_floor(
+    log: &Log,
+    trees: &TreeDirectory,
+    tree: &Tree,
+    flushed: &[Arc<LoggedMemtable>],
+    retained: Option<&RetainedEntries>,
+    edit: &mut VersionEdit,
+) {
+    let floor = log_floor_without(log, trees, &BTreeMap::from([(tree.id, flushed)]));
     edit.set_wal_floor(retained.map_or(floor, |retained| floor.min(retained.log.segment)));
 }
 

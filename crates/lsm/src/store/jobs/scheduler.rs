@@ -177,15 +177,24 @@ impl StoreInner {
         job: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let mut work = self.work.lock();
+        work.reserving += 1;
         while !work.reserved.insert(tree) {
             self.work.wait(&mut work);
         }
         while work.running_compactions.contains_key(&tree) || work.flushing_partitions.contains(&tree) {
             self.work.wait(&mut work);
         }
+        work.reserving -= 1;
         drop(work);
-        let _reserved = TreeReservation { store: self, tree };
+        let _reserved = TreeReservation { store: self, tree, was_empty: self.has_no_work(tree) };
         job()
+    }
+
+    /// True if neither a flush nor a compaction of `tree` can be due: it has no full memtable and no sstable.
+    fn has_no_work(&self, tree: TreeId) -> bool {
+        let trees = self.trees.load();
+        let state = trees.get(&tree).map(|tree| tree.state_guard());
+        state.is_none_or(|state| state.immutables.is_empty() && state.version.runs().is_empty())
     }
 }
 
@@ -194,15 +203,25 @@ impl StoreInner {
 struct TreeReservation<'a> {
     store: &'a StoreInner,
     tree: TreeId,
+    /// Whether the tree could have no work at the beginning.
+    was_empty: bool,
 }
 
 impl Drop for TreeReservation<'_> {
     fn drop(&mut self) {
-        self.store.work.lock().reserved.remove(&self.tree);
-        if std::thread::panicking() {
+        let is_panicking = std::thread::panicking();
+        if is_panicking {
             self.store.health.poison(&Error::internal("a manual compaction panicked"));
         }
-        self.store.backlog().changed();
+        let mut work = self.store.work.lock();
+        work.reserved.remove(&self.tree);
+        // A wake-up visits all trees, which costs more than a new tree. The end of a job is one.
+        let wakes_later = work.flushing.contains(&self.tree);
+        let is_awaited = work.reserving > 0 || is_panicking;
+        drop(work);
+        if is_awaited || !(wakes_later || self.was_empty && self.store.has_no_work(self.tree)) {
+            self.store.backlog().changed();
+        }
     }
 }
 

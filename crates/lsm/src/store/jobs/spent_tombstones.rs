@@ -28,11 +28,9 @@ pub(in crate::store) fn remove_spent_tombstones(
     // One thread at a time, and not while the published state differs from the manifest: a removed tombstone would
     // be found spent, and removed twice.
     let _locked = removal.lock();
-    let all: Vec<_> = trees.load().values().cloned().collect();
-    for tree in all {
-        if !tree.state_guard().version.range_tombstones().is_empty() {
-            let _ = remove_spent_tombstones_of(trees, env, &tree);
-        }
+    let all = trees.load_full();
+    for tree in all.values().filter(|tree| !tree.state_guard().version.range_tombstones().is_empty()) {
+        let _ = remove_spent_tombstones_of(trees, env, tree);
     }
 }
 

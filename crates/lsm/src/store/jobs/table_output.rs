@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result, Trailer};
 use bolide_memory::{MemoryHolder, MemoryUse};
-use bolide_table::{TableBuilder, TableOptions, TableOwner};
+use bolide_table::{MAX_CURSOR_BYTES, TableBuilder, TableOptions, TableOwner};
 
 use crate::collectors::CollectorFactory;
 use crate::compaction::EntrySink;
@@ -15,6 +15,13 @@ use crate::store::files::StoreFiles;
 use crate::store::jobs::sorted_view::has_views;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
+
+/// Counts the memory in which a job reads the sstables behind `sources` cursors, until it is dropped.
+pub(in crate::store) fn input_memory(files: &StoreFiles, sources: usize) -> MemoryHolder {
+    let memory = files.tables.cache.memory_pool().budget().holder(MemoryUse::Compactions, None);
+    memory.set_and_release(sources as u64 * MAX_CURSOR_BYTES);
+    memory
+}
 
 /// Bytes of a file between two counts of the builder's memory.
 const COUNT_INTERVAL_BYTES: u64 = 4 << 20;

@@ -72,6 +72,8 @@ pub(in crate::store) struct WorkState {
     pub(in crate::store) running_compactions: BTreeMap<TreeId, usize>,
     /// Trees under exclusive access of a caller; see `with_reserved`.
     pub(in crate::store) reserved: BTreeSet<TreeId>,
+    /// Number of callers that wait for exclusive access.
+    pub(in crate::store) reserving: usize,
     /// The last failure that did not poison the store, until it is reported.
     pub(in crate::store) failure: Option<Error>,
     /// Trees with outdated sorted views.

@@ -41,11 +41,11 @@ impl TreeDirectory {
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {id} (any more)")))
     }
 
-    /// Adds a tree.
-    pub(in crate::store) fn insert(&self, tree: &Arc<Tree>) {
+    /// Adds trees. Cost: a copy of the directory.
+    pub(in crate::store) fn insert(&self, new: &[Arc<Tree>]) {
         self.trees.rcu(|trees| {
             let mut trees = TreeMap::clone(trees);
-            trees.insert(tree.id, tree.clone());
+            trees.extend(new.iter().map(|tree| (tree.id, tree.clone())));
             trees
         });
     }

@@ -46,6 +46,8 @@ pub(in crate::store) struct Tree {
     state_lock: Mutex<()>,
     /// Number of begun and ended replacements of the state: odd during a replacement.
     replacements: AtomicU64,
+    /// The number of replacements at which no compaction was due; odd if that is unknown. Guarded by the lock of the work.
+    compacted_at: AtomicU64,
     /// Drops entries of the layer above in compactions.
     pub(in crate::store) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Merges operands in flushes and compactions.
@@ -100,6 +102,7 @@ impl Tree {
             state: ArcSwap::from_pointee(state),
             state_lock: Mutex::new(()),
             replacements: AtomicU64::new(0),
+            compacted_at: AtomicU64::new(u64::MAX),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
             backend: BackendSlot::default(),
@@ -167,9 +170,22 @@ impl Tree {
         self.options.load()
     }
 
-    /// Replaces the settings.
+    /// Replaces the settings. The caller has exclusive access to the compactions of the tree.
     pub(in crate::store) fn set_options(&self, options: TreeOptions) {
         self.options.store(Arc::new(options));
+        self.compacted_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// The number of replacements of the state so far, for [`note_compacted`](Self::note_compacted); `None` if no compaction
+    /// was due at the present state, and none is running.
+    pub(in crate::store) fn uncompacted_state(&self) -> Option<u64> {
+        let replacements = self.replacements.load(Ordering::Acquire);
+        (replacements != self.compacted_at.load(Ordering::Relaxed)).then_some(replacements)
+    }
+
+    /// Records that no compaction is due at a state that was read after `replacements`.
+    pub(in crate::store) fn note_compacted(&self, replacements: u64) {
+        self.compacted_at.store(replacements, Ordering::Relaxed);
     }
 
     /// The current state, with a counted reference.

@@ -84,6 +84,11 @@ impl TreeState {
         Some(Self { immutables, ..self.clone() })
     }
 
+    /// Whether recovery needs the log for a memtable.
+    pub(in crate::store) fn needs_log(&self) -> bool {
+        self.memtables().any(|logged| logged.first_log().is_some())
+    }
+
     /// Number of full memtables that wait for a flush. Those of retained entries and of compactions in memory do not.
     pub(in crate::store) fn pending_flushes(&self) -> usize {
         self.immutables.iter().filter(|logged| logged.is_from_writers()).count()
