@@ -72,7 +72,7 @@ fn main() -> Result<()> {
     let puts = arguments.get(1).map_or(Ok(400_000), |puts| puts.parse()).map_err(|_| usage())?;
     let threads = arguments.get(2).map_or("1,2,4", String::as_str).split(',').map(str::parse);
     let threads: Vec<u64> = threads.collect::<std::result::Result<_, _>>().map_err(|_| usage())?;
-    std::fs::create_dir(dir).map_err(|error| Error::io(dir, error))?;
+    std::fs::create_dir(dir).map_err(|error| Error::io(dir.display(), error))?;
     let mut rows = BTreeMap::new();
     for round in 0..ROUNDS {
         for (name, index) in INDEXES {
