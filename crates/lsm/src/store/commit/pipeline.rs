@@ -32,6 +32,9 @@ use crate::store::reserve::Reserve;
 use crate::store::stats::Counters;
 use crate::store::tree::Tree;
 
+/// Operations of a batch that are prefetched: the memory of more would leave the caches before it is read.
+const MAX_PREFETCHED: usize = 256;
+
 /// What a commit needs of the store. Calls are resolved at compile time.
 pub(in crate::store) trait CommitEnv {
     /// The log, which is locked from the admission of a commit to its end.
@@ -130,9 +133,9 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
         Ok(syncs_first)
     }
 
-    /// Prefetches what the external trees of a sealed batch will read.
+    /// Prefetches what the external trees will read for the first operations of a sealed batch.
     fn prefetch(&self, log: &mut LogState, batch: &StoreBatch) -> Result<()> {
-        for placed in BatchReader::new(batch.sealed_bytes())? {
+        for placed in BatchReader::new(batch.sealed_bytes())?.take(MAX_PREFETCHED) {
             let placed = placed?;
             let target = log.targets.get(placed.tree, |id| self.env.tree(id))?;
             if let (Some(external), Operation::Entry { key, .. }) =
