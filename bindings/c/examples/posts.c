@@ -1,8 +1,9 @@
 /*
  * Loads posts, one JSON object a line with a field "id", into a database, and prints the newest of a subreddit.
  *
- *   cc examples/posts.c $(pkg-config --cflags --libs bolide) -o posts
- *   ./posts DATABASE POSTS.ndjson SUBREDDIT
+ *   cc bindings/c/examples/posts.c $(pkg-config --cflags --libs bolide) -o posts
+ *   zstd -dc crates/cli/data/posts.ndjson.zst > posts.ndjson
+ *   ./posts DATABASE posts.ndjson vim
  */
 #include <bolide.h>
 #include <stdio.h>
