@@ -8,7 +8,7 @@ use std::time::Instant;
 use bolide::Layout;
 use bolide_testkit::allocations::{self, AllocationOptions};
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
-use bolide_testkit::conformance;
+use bolide_testkit::conformance::{self, QueryShare, SuiteOptions};
 use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
@@ -346,9 +346,9 @@ fn print_steps(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> 
     }))
 }
 
-/// Runs the conformance suite with one kind.
+/// Runs the conformance suite with all queries and one kind.
 fn check_kind(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
-    layout.map_or_else(|| conformance::check(kind), |layout| conformance::check_in(kind, layout))
+    conformance::check(kind, SuiteOptions { layout, share: QueryShare::All })
 }
 
 /// Runs the conformance suite with all implemented and planned kinds.
@@ -426,7 +426,7 @@ impl Arguments {
     fn layout(&self) -> Option<Option<Layout>> {
         match self.text("layout") {
             None => Some(None),
-            Some(name) => Layout::ALL.into_iter().find(|layout| layout.name() == name).map(Some),
+            Some(name) => name.parse().ok().map(Some),
         }
     }
 

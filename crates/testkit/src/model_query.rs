@@ -1,7 +1,9 @@
 //! Queries on attributes, and their answers from the model by a full scan.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bolide_storage::SimRng;
@@ -11,7 +13,7 @@ use crate::rows::{ModelRow, ModelRows};
 use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
 /// One condition; several are joined by AND.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum QueryCondition {
     /// Some value at the path equals this one.
     Equals(String, Value),
@@ -252,9 +254,10 @@ impl ModelQuery {
     }
 
     /// The matching rows in order. Equal values come newest first in both orders by value.
-    pub fn answer<'a>(&self, rows: &'a ModelRows) -> Vec<(&'a [u8], &'a Arc<ModelRow>)> {
-        let mut found: Vec<Hit<'a>> = rows.iter().filter_map(|(key, row)| self.hit(key, row)).collect();
-        let newest_first = |left: &Hit<'_>, right: &Hit<'_>| right.row.order.cmp(&left.row.order);
+    pub fn answer<'a>(&self, rows: &'a Arc<ModelRows>) -> Vec<(&'a [u8], &'a Arc<ModelRow>)> {
+        let matching = MatchingRows::of(rows, self);
+        let mut found = matching.hits(rows);
+        let newest_first = |left: &Hit<'_, '_>, right: &Hit<'_, '_>| right.row.order.cmp(&left.row.order);
         found.sort_by(|left, right| match self.order {
             AnswerOrder::Newest => newest_first(left, right),
             AnswerOrder::Oldest => newest_first(right, left),
@@ -280,7 +283,7 @@ impl ModelQuery {
 
     /// Retains the first `limit` hits of each value. A record counts for one of its values: the largest in the descending
     /// order by value, else the smallest.
-    fn limit_each_value(&self, found: &mut Vec<Hit<'_>>, limit: usize) {
+    fn limit_each_value(&self, found: &mut Vec<Hit<'_, '_>>, limit: usize) {
         let mut counts: Vec<(Option<&Value>, usize)> = Vec::new();
         found.retain(|hit| {
             let value = match self.order {
@@ -298,7 +301,7 @@ impl ModelQuery {
     }
 
     /// The row if it meets all conditions.
-    fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<ModelRow>) -> Option<Hit<'a>> {
+    fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<ModelRow>) -> Option<Hit<'a, 'a>> {
         let mut hit = Hit { key, row, smallest: None, largest: None, distance: None };
         let mut ranges = 0;
         for condition in &self.conditions {
@@ -330,13 +333,62 @@ impl ModelQuery {
 }
 
 /// A row that meets all conditions, with its smallest and largest values in the first range.
-struct Hit<'a> {
+struct Hit<'a, 'v> {
     key: &'a [u8],
     row: &'a Arc<ModelRow>,
-    smallest: Option<&'a Value>,
-    largest: Option<&'a Value>,
+    smallest: Option<&'v Value>,
+    largest: Option<&'v Value>,
     /// The squared distance for [`AnswerOrder::Nearest`].
     distance: Option<f64>,
+}
+
+/// The rows that meet some conditions. A suite queries them in many orders and with many limits, one after the other.
+struct MatchingRows {
+    rows: Arc<ModelRows>,
+    conditions: Vec<QueryCondition>,
+    matches: Vec<Match>,
+}
+
+/// A matching row; see [`Hit`].
+struct Match {
+    key: Arc<[u8]>,
+    smallest: Option<Value>,
+    largest: Option<Value>,
+    distance: Option<f64>,
+}
+
+thread_local! {
+    /// The last result of [`MatchingRows::of`].
+    static LAST: RefCell<Option<Rc<MatchingRows>>> = const { RefCell::new(None) };
+}
+
+impl MatchingRows {
+    /// The rows that meet the conditions of `query`. Evaluates nothing if it is called for the same ones again.
+    fn of(rows: &Arc<ModelRows>, query: &ModelQuery) -> Rc<Self> {
+        let last = LAST.with_borrow(Clone::clone);
+        let is_same = |last: &Rc<Self>| Arc::ptr_eq(&last.rows, rows) && last.conditions == query.conditions;
+        if let Some(last) = last.filter(is_same) {
+            return last;
+        }
+        let of_hit = |(key, row): (&Arc<[u8]>, _)| {
+            let hit = query.hit(key, row)?;
+            let (smallest, largest) = (hit.smallest.cloned(), hit.largest.cloned());
+            Some(Match { key: key.clone(), smallest, largest, distance: hit.distance })
+        };
+        let matches = rows.iter().filter_map(of_hit).collect();
+        let found = Rc::new(Self { rows: rows.clone(), conditions: query.conditions.clone(), matches });
+        LAST.set(Some(found.clone()));
+        found
+    }
+
+    fn hits<'a, 'v>(&'v self, rows: &'a ModelRows) -> Vec<Hit<'a, 'v>> {
+        let hit = |found: &'v Match| {
+            let (key, row) = rows.get_key_value(&found.key)?;
+            let (smallest, largest) = (found.smallest.as_ref(), found.largest.as_ref());
+            Some(Hit { key, row, smallest, largest, distance: found.distance })
+        };
+        self.matches.iter().filter_map(hit).collect()
+    }
 }
 
 fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
@@ -424,7 +476,7 @@ impl fmt::Display for ModelQuery {
 }
 
 /// A tree of conditions. A condition holds if some value of the record meets it; its negation, if none does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ModelFilter {
     /// All of these hold.
     All(Vec<ModelFilter>),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide::Layout;
+use bolide_testkit::conformance::SuiteOptions;
 use bolide_testkit::kinds::{IMPLEMENTED, PLANNED};
 use bolide_testkit::seeds::Counts;
 use bolide_testkit::{conformance, hash_index};
@@ -13,7 +14,8 @@ fn counts_of(kinds: &[&'static str]) -> Vec<(&'static str, Counts)> {
     // The kinds take different times: a thread that is done takes the next one.
     let take = || kinds.get(next.fetch_add(1, Ordering::Relaxed)).copied();
     let check = |kind| {
-        let counts = conformance::check(kind).unwrap_or_else(|failure| panic!("{failure}"));
+        let counts =
+            conformance::check(kind, SuiteOptions::default()).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{kind}: {counts}");
         (kind, counts)
     };
@@ -40,8 +42,9 @@ fn planned_kinds_are_refused_or_answer_as_a_scan() {
 fn a_kind_outside_of_the_library_answers_as_a_scan_in_every_layout() {
     hash_index::register();
     let [kind, with_option] = hash_index::SPECIFICATIONS;
-    let in_layouts = Layout::ALL.iter().map(|layout| conformance::check_in(kind, *layout));
-    for counts in in_layouts.chain([conformance::check(with_option)]) {
+    let layouts = Layout::ALL.map(|layout| (kind, Some(layout)));
+    for (kind, layout) in layouts.into_iter().chain([(with_option, None)]) {
+        let counts = conformance::check(kind, SuiteOptions { layout, ..SuiteOptions::default() });
         let counts = counts.unwrap_or_else(|failure| panic!("{failure}"));
         assert!(counts.get("refused") == 0 && counts.get("answers") > 100_000, "{counts}");
     }

@@ -4,8 +4,9 @@
 //! attributes, and on spatial attributes if the kind supports them. It runs a table of [`cases`] with these indexes.
 //!
 //! Each case runs with indexes created before, amid and after the data, and with nothing, a flush, a compaction or a reopen
-//! after each write. At the end of a case all of these follow in turn. At each stage every index must answer all
-//! [`queries`] exactly as the model, at the latest state and at every snapshot, and the deep check must find no problem.
+//! after each write. At the end of a case all of these follow in turn. At each stage every index must answer [`queries`]
+//! exactly as the model, at the latest state and at every snapshot, and the deep check must find no problem. A third of the
+//! queries is due at a stage, another third at the next ([`QueryShare`]); the program of the test kit runs all.
 //! The pull cursor must return the same answers, also if it is dropped and continued. At the very end cursors stay open
 //! while every record is changed, the changes are flushed and compacted, and the indexes are dropped: their answers must not
 //! change.
@@ -21,6 +22,7 @@ use crate::flawed::{Flaw, QueryFlaw};
 use crate::history::{Durability, HistoryStep};
 use crate::kinds::{can_be_on, is_available};
 use crate::model::Model;
+use crate::model_query::ModelQuery;
 use crate::pulled_query::{PulledQuery, changes_of_all, check_cursor};
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -131,46 +133,72 @@ impl fmt::Display for RunVariant {
     }
 }
 
-/// Runs the suite with indexes of `kind`. Counts only `refused` if the library reports the kind as not available in this
-/// version.
-pub fn check(kind: &str) -> Outcome<Counts> {
-    check_with(kind, None, None)
+/// How many of the queries a check of the answers runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QueryShare {
+    /// One third, and another third at the next check. A run has up to six checks, and a case twelve runs.
+    #[default]
+    Third,
+    /// All.
+    All,
 }
 
-/// Runs the suite with all collections in `layout`.
-pub fn check_in(kind: &str, layout: Layout) -> Outcome<Counts> {
-    check_with(kind, None, Some(layout))
+impl QueryShare {
+    /// Whether check number `check` of a run has query number `query`.
+    fn has(self, query: usize, check: usize) -> bool {
+        self == Self::All || (query + check).is_multiple_of(3)
+    }
+}
+
+/// The settings of the suite.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SuiteOptions {
+    /// The layout of all collections; `None` for all layouts by turns.
+    pub layout: Option<Layout>,
+    /// The share of the queries.
+    pub share: QueryShare,
+}
+
+/// Runs the suite with indexes of `kind`. Counts only `refused` if the library reports the kind as not available in this
+/// version.
+pub fn check(kind: &str, options: SuiteOptions) -> Outcome<Counts> {
+    check_with(kind, None, options, None)
 }
 
 /// Runs the suite with indexes of `kind` that have this flaw, until the first failure.
 pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
-    check_with(kind, flaw, None)
+    check_with(kind, flaw, SuiteOptions::default(), flaw.and_then(Flaw::likely_case))
 }
 
 /// Runs the suite with indexes of `kind` and with this flaw in its queries, until the first failure.
 pub fn check_flawed_queries(kind: &str, flaw: QueryFlaw) -> Outcome<Counts> {
     let _planted = flaw.plant();
-    check_with(kind, None, None)
+    check_with(kind, None, SuiteOptions::default(), flaw.likely_case())
 }
 
-fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome<Counts> {
+/// Runs the suite; the case with the name `first` comes first.
+fn check_with(kind: &str, flaw: Option<Flaw>, options: SuiteOptions, first: Option<&str>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     if !is_available(&format!("i=v:{kind}")) {
         counts.add("refused");
         return Ok(counts);
     }
     let mut cases: Vec<(usize, Case)> = cases::all().into_iter().enumerate().collect();
-    // The case in which the flaw is likely to show comes first.
-    cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
+    // The case in which a flaw is likely to show.
+    cases.sort_by_key(|(_, case)| first.is_some_and(|first| first != case.name));
     for (turn, case) in &cases {
-        for variant in RunVariant::all(*turn, layout) {
+        for variant in RunVariant::all(*turn, options.layout) {
             let context = |what| format!("{kind}: {} ({variant}): {what}", case.name);
-            counts.merge(&run(kind, case, variant, flaw).map_err(context)?);
+            let mut run = CaseRun::new(kind, case, variant, flaw).map_err(context)?;
+            (run.share, run.checks) = (options.share, *turn);
+            run.run_steps().map_err(context)?;
+            run.counts.add("runs");
+            counts.merge(&run.counts);
         }
         counts.add("cases");
     }
     if flaw.is_none() {
-        counts.merge(&check_truth_table(kind, layout)?);
+        counts.merge(&check_truth_table(kind, options.layout)?);
     }
     counts.add("kinds");
     Ok(counts)
@@ -204,13 +232,6 @@ fn specs_of(kind: &str) -> Vec<Arc<str>> {
         .collect()
 }
 
-fn run(kind: &str, case: &Case, variant: RunVariant, flaw: Option<Flaw>) -> Outcome<Counts> {
-    let mut run = CaseRun::new(kind, case, variant, flaw)?;
-    run.run_steps()?;
-    run.counts.add("runs");
-    Ok(run.counts)
-}
-
 /// A run of one case.
 struct CaseRun<'c> {
     subject: Subject,
@@ -220,6 +241,9 @@ struct CaseRun<'c> {
     specs: Vec<Arc<str>>,
     /// Selects the queries that vary by turn.
     turn: usize,
+    share: QueryShare,
+    /// The number of the current check of the answers, from a number of the case on.
+    checks: usize,
     counts: Counts,
 }
 
@@ -229,7 +253,8 @@ impl<'c> CaseRun<'c> {
             Subject::open_flawed(Arc::new(MemVfs::new()), variant.setup(), 1, Model::default(), flaw)
                 .map_err(|error| format!("{error:?}"))?;
         let (turn, specs) = (variant.creation as usize, specs_of(kind));
-        Ok(Self { subject, case, variant, specs, turn, counts: Counts::default() })
+        let (share, counts) = Default::default();
+        Ok(Self { subject, case, variant, specs, turn, share, checks: 0, counts })
     }
 
     fn run_steps(&mut self) -> Outcome {
@@ -323,6 +348,7 @@ impl<'c> CaseRun<'c> {
     /// Checks every answer of every index, at the latest state and at every snapshot.
     fn check_answers(&mut self, stage: &str) -> Outcome {
         let count = self.check_all_answers().map_err(|failure| format!("{stage}: {failure}"))?;
+        self.checks += 1;
         self.counts.add_many("answers", count);
         Ok(())
     }
@@ -335,6 +361,8 @@ impl<'c> CaseRun<'c> {
         }
         let collection = db.collection(COLLECTION)?;
         let (mut count, records) = (0, self.case.records());
+        let (share, check) = (self.share, self.checks);
+        let is_due = |(number, _): &(usize, ModelQuery)| share.has(*number, check);
         // At most about eight pages.
         let page = (records.len() / 8).max(4);
         for (snapshot, model) in self.subject.read_points() {
@@ -343,22 +371,23 @@ impl<'c> CaseRun<'c> {
             for index in collection.indexes() {
                 let index_name = Some(index.name());
                 let target = QueryTarget { collection: &collection, snapshot, index: index_name };
-                for model_query in queries::paged(&index.spec().attributes_text(), &records) {
+                let paged = queries::paged(&index.spec().attributes_text(), &records);
+                for (_, model_query) in paged.into_iter().enumerate().filter(is_due) {
                     target.check_pages(model, &model_query, page)?;
                     count += 1;
                 }
                 let all = queries::all(&index.spec().attributes_text(), &records, self.turn);
-                for (position, model_query) in all.iter().enumerate() {
-                    target.check_answer(model, model_query)?;
+                for (position, (_, model_query)) in all.into_iter().enumerate().filter(is_due).enumerate() {
+                    target.check_answer(model, &model_query)?;
                     count += 1;
                     if (position + self.turn).is_multiple_of(CURSOR_SHARE) {
                         let pulled = 1 + position / CURSOR_SHARE % 4 * page / 2;
-                        check_cursor(&target, model_query, pulled)?;
+                        check_cursor(&target, &model_query, pulled)?;
                         self.counts.add("cursors");
                     }
                 }
             }
-            for model_query in queries::few(&records) {
+            for (_, model_query) in queries::few(&records).into_iter().enumerate().filter(is_due) {
                 QueryTarget { collection: &collection, snapshot, index: None }
                     .check_answer(model, &model_query)?;
                 count += 1;
@@ -376,7 +405,8 @@ impl<'c> CaseRun<'c> {
         for index in collection.indexes() {
             let target = QueryTarget { collection: &collection, snapshot: None, index: Some(index.name()) };
             let all = queries::all(&index.spec().attributes_text(), &records, self.turn);
-            for model_query in all.iter().skip(self.turn % CURSOR_SHARE).step_by(CURSOR_SHARE) {
+            let due = all.iter().enumerate().filter(|(number, _)| self.share.has(*number, self.checks));
+            for (_, model_query) in due.skip(self.turn % CURSOR_SHARE).step_by(CURSOR_SHARE) {
                 open.extend(PulledQuery::open(&target, &model, model_query)?);
             }
         }
@@ -390,5 +420,29 @@ impl<'c> CaseRun<'c> {
             self.subject.step(step)?;
         }
         open.into_iter().try_for_each(PulledQuery::finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn likely_cases_are_cases() {
+        let names: Vec<&str> = cases::all().iter().map(|case| case.name).collect();
+        let of_flaws = Flaw::EACH.into_iter().filter_map(Flaw::likely_case);
+        let of_queries = QueryFlaw::EACH.into_iter().filter_map(QueryFlaw::likely_case);
+        for name in of_flaws.chain(of_queries) {
+            assert!(names.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn three_checks_have_each_query_once() {
+        for query in 0..10 {
+            let checks = (4..7).filter(|check| QueryShare::Third.has(query, *check));
+            assert_eq!(checks.count(), 1);
+            assert!(QueryShare::All.has(query, 0));
+        }
     }
 }

@@ -135,9 +135,8 @@ impl Flaw {
             }
             Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
             Self::IgnoresDeletes => &[Rule::Exact],
-            // With a limit for each value, other records are excluded.
-            Self::WrongValue => &[Rule::Contents, Rule::Ordered, Rule::Complete],
-            Self::WrongIncluded => &[Rule::Contents, Rule::Ordered],
+            // In a wrong order, a limit excludes other records.
+            Self::WrongValue | Self::WrongIncluded => &[Rule::Contents, Rule::Ordered, Rule::Complete],
             Self::ForgetsBatchMates => &[Rule::Exact, Rule::Complete],
         }
     }

@@ -69,6 +69,15 @@ impl QueryFlaw {
         }
     }
 
+    /// The case of the suite that is likely to detect the flaw, if not the first.
+    pub(crate) fn likely_case(self) -> Option<&'static str> {
+        match self {
+            Self::NotWithinIndex | Self::AbsentIsNull => Some("update to absent and from absent"),
+            Self::InBeyondLimit => Some("one key takes values of all types"),
+            Self::UnionRepeats | Self::UnionConcatenates | Self::UnionStopsEarly => None,
+        }
+    }
+
     /// Plants the flaw in the queries of this thread.
     pub(crate) fn plant(self) -> PlantedQueryFlaw {
         FLAW.set(Some(self));
