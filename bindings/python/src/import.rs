@@ -7,9 +7,9 @@ use bolide::key::{self, KeyFormat};
 use bolide::{Collection, Db, WriteBatch, WriteOptions};
 use bolide_arrow::{ConversionError, EncodedKey, RecordEncoder};
 use pyo3::prelude::*;
-use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::arrow_errors::from_stream;
+use crate::capsules::reader_of;
 use crate::errors::{detached, from_conversion, invalid_input};
 use crate::keys::check_bytes;
 use crate::session::Shared;
@@ -65,8 +65,7 @@ pub(crate) fn import(
     key_column: &str,
     options: &WriteOptions,
 ) -> PyResult<u64> {
-    let data = read_arrow(|| data.extract::<AnyRecordBatch>())??;
-    let mut reader = data.into_reader()?;
+    let mut reader = read_arrow(|| reader_of(data))??;
     let encoder = RecordEncoder::new(reader.schema(), key_column).map_err(|error| from_conversion(&error))?;
     let mut encoder = encoder.max_record_bytes(bolide::limits::MAX_VALUE_BYTES);
     let mut rows = 0;

@@ -11,7 +11,7 @@
 //! | [`collection_writes`], [`collection_queries`], [`collection_indexes`] | the methods of a collection |
 //! | [`answers`], [`records`], [`prepared`] | iterators over answers and records; prepared queries |
 //! | [`index`], [`reports`] | indexes; checks, advice and statistics |
-//! | [`table`], [`table_scan`], [`import`], [`arrow_errors`] | Arrow streams out and in, and their errors |
+//! | [`table`], [`table_scan`], [`import`], [`arrow_errors`], [`capsules`] | Arrow streams out and in, their errors and capsules |
 //!
 //! # Locks
 //! An engine object is in a slot with a lock of its own, so that closing the database can take it. No thread waits for one of
@@ -22,11 +22,12 @@
 //! A callback or a signal handler may run while its thread uses an object. To close it there, or to use one that is used by
 //! one thread at a time, would wait for the own thread: [`session`] notes the uses of each thread, and refuses it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod answers;
 mod arrow_errors;
 mod batch;
+mod capsules;
 mod collection;
 mod collection_indexes;
 mod collection_queries;

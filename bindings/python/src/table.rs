@@ -9,9 +9,9 @@ use bolide_arrow::{
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
-use pyo3_arrow::{PyRecordBatchReader, PySchema};
+use pyo3::types::{PyCapsule, PyDict, PyString};
 
+use crate::capsules::{schema_capsule, stream_capsule};
 use crate::errors::{self, from_conversion};
 use crate::session::{Exclusive, Released, Shared};
 use crate::signals::interruptible;
@@ -104,15 +104,15 @@ impl PyArrowTable {
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let reader = PyRecordBatchReader::new(Box::new(self.reader(py)?));
-        Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A producer may ignore it: the columns have the declared types.
+        drop(requested_schema);
+        stream_capsule(py, Box::new(self.reader(py)?))
     }
 
     /// The schema, as a capsule.
-    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let schema = PySchema::new(self.schema()?);
-        Bound::new(py, schema)?.call_method0("__arrow_c_schema__")
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &*self.schema()?)
     }
 
     /// Names and types of the columns.

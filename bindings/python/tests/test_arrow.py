@@ -315,6 +315,40 @@ def test_import_of_all_types(db: bolide.Db) -> None:
         c.import_arrow(pa.table({"id": ["m1", "m2"], "list": many}), key="id")
 
 
+def test_capsules(db: bolide.Db, c: bolide.Collection) -> None:
+    class Once:
+        """An object whose capsules are the same at each call."""
+
+        def __init__(self, name: str, capsules: object) -> None:
+            setattr(self, name, lambda requested_schema=None: capsules)
+
+    target = db.create_collection("target")
+    batch = pa.record_batch({"id": [1, 2], "x": ["a", None]})
+    for name, source in (("__arrow_c_stream__", pa.table(batch)), ("__arrow_c_array__", batch)):
+        once = Once(name, getattr(source, name)())
+        assert target.import_arrow(once, key="id") == 2 and target[2] == {"id": 2}
+        # Its capsules were read.
+        with pytest.raises(bolide.InvalidInput, match="released|read before"):
+            target.import_arrow(once, key="id")
+    # An export that no one reads, and one that is read once.
+    table = c.arrow(columns={"i": "int64"})
+    table.__arrow_c_stream__(), table.__arrow_c_schema__()
+    assert target.import_arrow(Once("__arrow_c_stream__", c.arrow(columns={"_key": "string"}).__arrow_c_stream__()), key="_key") == 3
+    for wrong in (
+        Once("__arrow_c_stream__", table.__arrow_c_schema__()),
+        Once("__arrow_c_array__", (table.__arrow_c_schema__(), table.__arrow_c_stream__())),
+        Once("__arrow_c_array__", pa.array([1]).__arrow_c_array__()),
+        Once("__arrow_c_array__", pa.array([{"id": 1}, None]).__arrow_c_array__()),
+        Once("__arrow_c_stream__", 5),
+        Once("__arrow_c_array__", ()),
+        [1, 2],
+    ):
+        with pytest.raises((bolide.InvalidInput, TypeError, ValueError, IndexError)):
+            target.import_arrow(wrong, key="id")
+    with pytest.raises(TypeError, match="neither __arrow_c_stream__"):
+        target.import_arrow("text", key="id")
+
+
 def test_import_from_pandas_polars_and_duckdb(db: bolide.Db) -> None:
     rows = {"id": [1, 2], "name": ["a", None], "x": [0.5, float("nan")]}
     frames = {

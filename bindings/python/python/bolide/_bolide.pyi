@@ -86,8 +86,8 @@ def open(
     """Opens the database in the directory ``path``, or an empty one in memory for ``":memory:"``.
 
     Without ``create`` a missing database is an error. With ``read_only`` no byte is changed and no lock is taken: there must
-    be no writer. A database in memory cannot be read-only. ``sync`` is ``"batch"`` (one sync serves many writes; a power cut may lose the last moments), ``"always"``
-    or ``"none"``. Sizes are in bytes; their defaults follow the memory of the machine.
+    be no writer. A database in memory cannot be read-only. ``sync`` is ``"batch"`` (one sync serves many writes; a power cut
+    may lose the last moments), ``"always"`` or ``"none"``. Sizes are in bytes; their defaults follow the memory of the machine.
 
     >>> with bolide.open(":memory:") as db:
     ...     db.create_collection("notes").name
@@ -788,10 +788,10 @@ class Collection:
         """The records that satisfy a filter and all equalities, newest first.
 
         ``filter`` is a ``Filter`` or its text. ``order`` is ``"newest"``, ``"oldest"``, ``"value"`` or ``"value-desc"``;
-        ``sort`` is ``"PATH"``, ``"PATH:desc"`` or a list of these. ``limit_per_value`` limits the answers for each value of the
-        first range. ``after`` is the token of a page before. ``select`` returns values of attributes instead of records,
-        ``parts`` the parts of records at these paths, a ``dict`` by path, ``keys_only`` neither. ``at`` reads a snapshot, ``index`` names the index to use, ``measure`` measures times for
-        ``explain``.
+        ``sort`` is ``"PATH"``, ``"PATH:desc"`` or a list of these. ``limit_per_value`` limits the answers for each value of
+        the first range. ``after`` is the token of a page before. ``select`` returns values of attributes instead of records,
+        ``parts`` the parts of records at these paths, a ``dict`` by path, ``keys_only`` neither. ``at`` reads a snapshot,
+        ``index`` names the index to use, ``measure`` measures times for ``explain``.
 
         >>> [answer.key for answer in orders.find(state="open", limit=10)]
         ['o3', 'o1']
