@@ -1,6 +1,7 @@
 """Signals during long calls, and objects that end without the lock of the interpreter."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -132,61 +133,73 @@ def test_a_handler_cannot_use_the_iterator_that_it_interrupts() -> None:
 
 
 def test_an_interrupted_iteration_does_not_look_complete(db: bolide.Db) -> None:
-    import signal
-
     class Stop(Exception):
         pass
 
     def handler(*_: object) -> None:
         raise Stop
 
-    c = db.create_collection("c")
-    c.put_many((n, {"n": n, "t": "x" * 50}) for n in range(200_000))
+    # In the order of the index, after 256 answers of the first pull, a long way without any.
+    c = db.create_collection("c", indexes=["n:composite"])
+    c.put_many((n, {"n": n, "g": int(n < 256 or n == 149_999)}) for n in range(150_000))
     before = signal.signal(signal.SIGALRM, handler)
+    expected = [*range(256), 149_999]
+    outcomes = set()
     try:
-        interrupted = 0
-        for _ in range(20):
-            answers = c.find("n = 199999 or missing = 1", order="oldest")
-            signal.setitimer(signal.ITIMER_REAL, 0.06)
+        for _ in range(40):
+            answers = c.find(bolide.ge("n", 0), g=1, order="value", index="n")
+            found = [next(answers).key for _ in range(256)]
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
             try:
-                answers = c.find("n = 3 or n = 199999", order="oldest")
-                list(answers)
+                found += [answer.key for answer in answers]
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                outcomes.add("whole")
+                assert found == expected
             except Stop:
-                interrupted += 1
                 try:
-                    rest = list(answers)
+                    rest = [answer.key for answer in answers]
+                    # The signal came after the pull.
+                    assert found + rest in (expected, expected[:-1]), (found[-1], rest)
                 except bolide.Closed:
-                    continue
-                # It was interrupted before the first or after the last pull.
-                assert rest == [] or len(rest) <= 2
+                    outcomes.add("closed")
+                    break
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    assert "closed" in outcomes, outcomes
 
 
-def test_work_that_is_not_waited_for_goes_on(path: Path) -> None:
-    program = f"""
+GOES_ON = """
 import os, signal, sys, bolide
 class Stop(Exception): pass
 def handler(*_): raise Stop
 signal.signal(signal.SIGALRM, handler)
-db = bolide.open({str(path)!r})
+db = bolide.open(sys.argv[1])
 c = db.create_collection("c")
-c.put_many((n, {{"n": n, "t": os.urandom(200).hex()}}) for n in range(200_000))
-signal.setitimer(signal.ITIMER_REAL, 0.03)
-try:
-    db.compact()
-    print("compacted")
-except Stop:
-    print("stopped")
-signal.setitimer(signal.ITIMER_REAL, 0)
+outcomes = set()
+for round in range(30):
+    c.put_many((n, {"n": n, "r": round, "t": os.urandom(200).hex()}) for n in range(40_000))
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    try:
+        db.compact()
+        outcomes.add("compacted")
+    except Stop:
+        outcomes.add("stopped")
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if "stopped" in outcomes:
+        break
+# It waits for the compaction.
 db.close()
-with bolide.open({str(path)!r}) as db:
-    assert db.check(deep=True).is_sound and db["c"].count() == 200_000
+with bolide.open(sys.argv[1]) as db:
+    assert db.check(deep=True).is_sound and db["c"].count() == 40_000
+print("stopped" in outcomes)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, text=True)
-    assert done.stdout in ("stopped\n", "compacted\n") and done.returncode == 0, done.stderr
+
+
+def test_work_that_is_not_waited_for_goes_on(path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", GOES_ON, str(path)]
+    done = subprocess.run(command, capture_output=True, timeout=120, text=True)
+    assert done.stdout == "True\n" and done.returncode == 0, done.stderr
 
 
 @pytest.fixture
@@ -209,27 +222,23 @@ def test_objects_end_without_the_lock_of_the_interpreter(tmp_path: Path, no_swit
 
     thread = threading.Thread(target=count, daemon=True)
     thread.start()
-    during = {"db": 0, "stream": 0, "snapshot": 0}
+    during = 0
     for round in range(30):
         db = bolide.open(tmp_path / str(round))
         c = db.create_collection("c", indexes=["g"])
         c.put_many((n, {"g": 1, "t": "x" * 200}) for n in range(2_000))
-        snapshot = db.snapshot()
-        before = turns
-        del snapshot
-        during["snapshot"] += turns - before
         del c
         before = turns
         # The database was not closed: its end joins its threads.
         del db
-        during["db"] += turns - before
+        during += turns - before
     is_done = True
     thread.join(timeout=60)
     assert not thread.is_alive()
-    assert during["db"] > 0, during
+    assert during > 0
 
 
-def test_no_file_is_left_open_by_interrupted_calls(path: Path) -> None:
+def test_calls_in_threads_of_their_own_leave_no_file_open(path: Path) -> None:
     with bolide.open(path) as db:
         c = db.create_collection("c")
         c[1] = {"n": 1}
