@@ -266,6 +266,34 @@ with bolide.open({str(path)!r}) as db:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+def test_a_forked_child_opens_what_the_parent_has_closed(path: Path) -> None:
+    program = f"""
+import os, sys, bolide
+db = bolide.open({str(path)!r})
+db.create_collection("c")[1] = {{"n": 1}}
+closed, close = os.pipe()
+child = os.fork()
+if child == 0:
+    try:
+        bolide.open({str(path)!r})
+        sys.exit(2)
+    except bolide.Locked:
+        pass
+    os.read(closed, 1)
+    assert not bolide.has_writer({str(path)!r})
+    with bolide.open({str(path)!r}) as own:
+        own["c"][2] = {{"n": 2}}
+    os._exit(0)
+db.close()
+os.write(close, b"x")
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+with bolide.open({str(path)!r}) as db:
+    assert db["c"].count() == 2
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
+
+
 KILLED = """
 import sys, bolide, pyarrow as pa
 db = bolide.open(sys.argv[1], sync="always", memtable_bytes=1 << 20)

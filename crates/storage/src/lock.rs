@@ -15,8 +15,16 @@ use parking_lot::Mutex;
 use crate::io_error::describe;
 use crate::vfs::FileLock;
 
-/// Device and inode of each file that this process has locked.
-static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+/// A lock of a process: its number, and device and inode of the file. A forked child inherits the list, but no lock.
+type HeldLock = (u32, (u64, u64));
+
+/// The files that this process, or one that forked it, has locked.
+static HELD: Mutex<BTreeSet<HeldLock>> = Mutex::new(BTreeSet::new());
+
+/// The lock of a file by this process.
+fn of_this_process(identity: (u64, u64)) -> HeldLock {
+    (std::process::id(), identity)
+}
 
 /// A lock of a file on disk.
 #[derive(Debug)]
@@ -51,14 +59,14 @@ impl Drop for DiskLock {
     fn drop(&mut self) {
         // An error is harmless: closing the file releases the lock as well.
         let _ = self.file.unlock();
-        HELD.lock().remove(&self.identity);
+        HELD.lock().remove(&of_this_process(self.identity));
     }
 }
 
 /// Whether `file`, which was opened by `path`, is locked.
 pub(crate) fn is_file_locked(file: &fs::File, path: &Path) -> Result<bool> {
     let held = HELD.lock();
-    if held.contains(&identity_of(file, path)?) {
+    if held.contains(&of_this_process(identity_of(file, path)?)) {
         return Ok(true);
     }
     match file.try_lock_shared() {
@@ -79,12 +87,12 @@ pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>
     let identity = identity_of(&file, path)?;
     // Held until the end, so that two threads cannot both acquire the lock.
     let mut held = HELD.lock();
-    if held.contains(&identity) {
+    if held.contains(&of_this_process(identity)) {
         return Err(locked(path, "this process"));
     }
     match file.try_lock() {
         Ok(()) => {
-            held.insert(identity);
+            held.insert(of_this_process(identity));
             Ok(Box::new(DiskLock { file, identity, path: path.to_path_buf() }))
         }
         Err(fs::TryLockError::WouldBlock) => Err(locked(path, "another process")),
