@@ -4,6 +4,7 @@ mod bulk;
 mod index;
 mod memory_size;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bolide::Layout;
@@ -56,6 +57,7 @@ pub(crate) enum Verb {
     Layout(ChangeLayout),
     Dump(Dump),
     Demo(Demo),
+    Sql(Sql),
 }
 
 /// The text form of keys; part of the help of every verb that takes a KEY.
@@ -476,6 +478,22 @@ pub(crate) struct Demo {
     /// Directory of the demo's database; an earlier demo there is replaced, anything else is left unchanged
     #[arg(long, default_value = "./bolide-demo")]
     pub(crate) dir: PathBuf,
+}
+
+/// Run SQL statements, or a shell for them, by the program bolide-sql
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+#[command(after_help = "\
+Example:
+  bolide sql ./db 'SELECT author, count(*) FROM posts GROUP BY author'
+  bolide sql ./db
+  bolide sql --help
+
+The program bolide-sql is searched beside bolide and in PATH.")]
+pub(crate) struct Sql {
+    /// Arguments of bolide-sql: the database, then statements and options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod new_database;
 mod records;
 mod repair;
 mod scan;
+mod sql;
 mod stats;
 
 use std::path::Path;
@@ -39,6 +40,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     database::set_dax_dir(arguments.dax_dir)?;
     database::set_memory(arguments.memory);
     let verb = &arguments.verb;
+    if let Verb::Sql(sql) = verb {
+        return sql::run(sql, arguments.memory);
+    }
     let Some(path) = reads(verb) else { return run_verb(verb) };
     let mut done = run_verb(verb);
     for pause in RETRY_MILLIS.map(Duration::from_millis) {
@@ -106,5 +110,6 @@ fn run_verb(verb: &Verb) -> Result<(), Failure> {
         Verb::Layout(arguments) => layout::run(arguments),
         Verb::Dump(arguments) => dump::run(arguments),
         Verb::Demo(arguments) => demo::run(arguments),
+        Verb::Sql(arguments) => sql::run(arguments, None),
     }
 }

@@ -1,0 +1,90 @@
+//! Transactions and conflicts.
+
+use bolide_sql::{SessionOptions, SqlSession, SqlState};
+
+use crate::harness::{Harness, block_on, texts};
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_is_undone() {
+    block_on(async {
+        let mut harness = Harness::new();
+        harness.done("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT)").await;
+        harness.done("CREATE INDEX ON t (n)").await;
+        harness.done("INSERT INTO t VALUES ('a', 1)").await;
+        let mut other = SqlSession::new(harness.db.clone(), &SessionOptions::default()).unwrap();
+        harness.done("BEGIN").await;
+        harness.done("INSERT INTO t VALUES ('b', 2), ('c', 3)").await;
+        harness.done("UPDATE t SET n = n + 10 WHERE n < 3").await;
+        assert_eq!(harness.rows("SELECT id, n FROM t ORDER BY n").await, ["c|3", "a|11", "b|12"]);
+        assert_eq!(harness.rows("SELECT count(*) FROM t WHERE n > 10").await, ["2"]);
+        assert_eq!(texts(&other.query("SELECT id, n FROM t").await.unwrap()), ["a|1"]);
+        harness.done("SAVEPOINT s").await;
+        harness.done("DELETE FROM t WHERE id <> 'a'").await;
+        assert_eq!(harness.rows("SELECT id FROM t").await, ["a"]);
+        harness.done("ROLLBACK TO s").await;
+        // A failed statement has no effect, and the transaction goes on.
+        assert_eq!(
+            harness.error("INSERT INTO t VALUES ('d', 1), ('a', 1)").await.state(),
+            SqlState::UniqueViolation
+        );
+        assert_eq!(harness.rows("SELECT count(*) FROM t").await, ["3"]);
+        assert_eq!(harness.error("DROP TABLE t").await.state(), SqlState::ActiveTransaction);
+        assert_eq!(harness.error("BEGIN").await.state(), SqlState::ActiveTransaction);
+        assert_eq!(harness.error("ROLLBACK TO x").await.state(), SqlState::InvalidSavepoint);
+        harness.done("COMMIT").await;
+        assert_eq!(texts(&other.query("SELECT count(*) FROM t").await.unwrap()), ["3"]);
+        harness.done("BEGIN").await;
+        harness.done("DELETE FROM t").await;
+        harness.done("ROLLBACK").await;
+        assert_eq!(harness.rows("SELECT count(*) FROM t").await, ["3"]);
+        assert_eq!(harness.error("COMMIT").await.state(), SqlState::NoActiveTransaction);
+    });
+}
+
+#[test]
+fn conflicting_transactions_are_refused() {
+    block_on(async {
+        let mut harness = Harness::new();
+        harness.done("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT)").await;
+        harness.done("INSERT INTO t VALUES ('a', 1), ('b', 1)").await;
+        let mut other = SqlSession::new(harness.db.clone(), &SessionOptions::default()).unwrap();
+        harness.done("BEGIN").await;
+        // Both read the sum and write different rows: not serializable.
+        harness.done("UPDATE t SET n = (SELECT sum(n) FROM t) WHERE id = 'a'").await;
+        other.query("UPDATE t SET n = 5 WHERE id = 'b'").await.unwrap();
+        assert_eq!(harness.error("COMMIT").await.state(), SqlState::SerializationFailure);
+        assert!(!harness.session.is_in_transaction());
+        assert_eq!(harness.rows("SELECT id, n FROM t ORDER BY id").await, ["a|1", "b|5"]);
+    });
+}
+
+#[test]
+fn no_increment_is_lost() {
+    let mut harness = Harness::new();
+    block_on(async {
+        harness.done("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT)").await;
+        harness.done("INSERT INTO t VALUES ('a', 0)").await;
+    });
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let db = harness.db.clone();
+            std::thread::spawn(move || {
+                block_on(async {
+                    let mut session = SqlSession::new(db, &SessionOptions::default().partitions(1)).unwrap();
+                    for _ in 0..100 {
+                        loop {
+                            match session.query("UPDATE t SET n = n + 1 WHERE id = 'a'").await {
+                                Ok(_) => break,
+                                Err(error) => {
+                                    assert_eq!(error.state(), SqlState::SerializationFailure, "{error}")
+                                }
+                            }
+                        }
+                    }
+                });
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    block_on(async { assert_eq!(harness.rows("SELECT n FROM t").await, ["200"]) });
+}
