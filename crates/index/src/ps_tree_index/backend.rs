@@ -448,9 +448,9 @@ impl ExternalTree for PsTreeBackend {
         self.tree.counts().1
     }
 
-    /// The key hints, and the filter of the version table.
+    /// The key hints. The filter of the version table is in the region, which counts it.
     fn uncounted_bytes(&self) -> usize {
-        self.tree.hint_bytes() + self.versions.stats().filter_bytes as usize
+        self.tree.hint_bytes()
     }
 
     fn stats(&self) -> ExternalTreeStats {

@@ -139,7 +139,7 @@ fn merge_inputs(env: MergeEnvironment<'_>, tree: &Arc<Tree>, plan: &CompactionPl
     let in_use = env.snapshots.in_use();
     let state = tree.state();
     let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
-    let _memory = input_memory(env.files, sources.len());
+    let _memory = input_memory(env.files, sources.len(), bytes_read);
     let mut cursor: MergingCursor<ComponentCursor> = MergingCursor::new(sources);
     let ranges = state.merged_range_tombstones()?;
     let filter = tree.filter.read().clone();

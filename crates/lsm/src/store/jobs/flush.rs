@@ -58,12 +58,36 @@ impl BackgroundJob for FlushJob<'_> {
 
     /// A tree whose flush fails is due again; it does not keep the other trees from being flushed.
     fn run(&self) -> Result<()> {
-        let demanded: Vec<&Tree> = self.flushes.iter().filter_map(TreeFlush::demanded_tree).collect();
-        self.write_and_install().inspect_err(|_| {
-            for tree in demanded.iter().filter(|tree| !tree.state_guard().immutables.is_empty()) {
-                tree.flush_all.store(true, Ordering::Release);
+        let health = self.env.tables.install.health;
+        let (mut written, mut demanded, mut failed) = (Vec::new(), Vec::new(), None);
+        for (number, flush) in self.flushes.iter().enumerate() {
+            if failed.is_none() {
+                self.running.store(number, Ordering::Relaxed);
             }
-        })
+            // Before the state is read: the demand was made when the memtables were full, so the flush includes them.
+            let flush_all = flush.tree.flush_all.swap(false, Ordering::AcqRel);
+            match flush.write(&self.env, flush_all) {
+                Ok(flushed) => {
+                    written.extend(flushed);
+                    demanded.extend(flush_all.then_some(&flush.tree));
+                    continue;
+                }
+                Err(error) if health.check().is_err() => return Err(error),
+                // The tree was dropped.
+                Err(error) if error.kind() == ErrorKind::Closed => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+            flush.tree.flush_all.fetch_or(flush_all, Ordering::AcqRel);
+        }
+        let installed = match install_flushes(&self.env, written) {
+            Err(error) if error.kind() == ErrorKind::Closed && health.check().is_ok() => Ok(()),
+            Err(error) => {
+                demanded.iter().for_each(|tree| tree.flush_all.store(true, Ordering::Release));
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        };
+        failed.map_or(installed, Err)
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -78,36 +102,7 @@ impl BackgroundJob for FlushJob<'_> {
     }
 }
 
-impl FlushJob<'_> {
-    fn write_and_install(&self) -> Result<()> {
-        let health = self.env.tables.install.health;
-        let (mut written, mut failed) = (Vec::with_capacity(self.flushes.len()), None);
-        for (number, flush) in self.flushes.iter().enumerate() {
-            if failed.is_none() {
-                self.running.store(number, Ordering::Relaxed);
-            }
-            match flush.write(&self.env) {
-                Ok(flush) => written.extend(flush),
-                Err(error) if health.check().is_err() => return Err(error),
-                // The tree was dropped.
-                Err(error) if error.kind() == ErrorKind::Closed => {}
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        let installed = match install_flushes(&self.env, written) {
-            Err(error) if error.kind() == ErrorKind::Closed && health.check().is_ok() => Ok(()),
-            installed => installed,
-        };
-        failed.map_or(installed, Err)
-    }
-}
-
 impl TreeFlush {
-    /// The tree, if a flush of all its full memtables is demanded.
-    fn demanded_tree(&self) -> Option<&Tree> {
-        self.tree.flush_all.load(Ordering::Acquire).then_some(&*self.tree)
-    }
-
     /// Whether the flush costs little: it may share a job with others.
     fn is_small(&self) -> bool {
         let entries = self.tree.backend().external().map_or(0, |external| external.entries());
@@ -119,10 +114,8 @@ impl TreeFlush {
     }
 
     /// Writes the files of the flush. A flush into partitions installs them too.
-    fn write(&self, env: &FlushEnvironment<'_>) -> Result<Option<WrittenFlush<'_>>> {
+    fn write(&self, env: &FlushEnvironment<'_>, flush_all: bool) -> Result<Option<WrittenFlush<'_>>> {
         let tree = &self.tree;
-        // Before the state is read: the demand was made when the memtables were full, so the flush includes them.
-        let flush_all = tree.flush_all.swap(false, Ordering::AcqRel);
         match (tree.backend(), self.target) {
             (Backend::External(external_tree), _) => {
                 write_external_flush(env.checkpoints(), tree, external_tree)

@@ -77,7 +77,7 @@ impl WrittenFlush<'_> {
 /// [`install_outputs`](crate::store::jobs::install::install_outputs).
 ///
 /// # Errors
-/// Those of the log and the manifest; `Closed` for trees that were dropped. The first of several failures. Flushes that did not
+/// Those of the log and the manifest; `Closed` if trees were dropped and nothing else failed. The first of several failures. Flushes that did not
 /// fail are installed.
 pub(in crate::store) fn install_flushes(
     env: &FlushEnvironment<'_>,
@@ -101,7 +101,11 @@ pub(in crate::store) fn install_flushes(
         let alone = std::slice::from_ref(&flush);
         let installed = install_edit(env, alone).inspect_err(|error| discard_files(files, alone, error));
         if let Err(error) = installed.and_then(|()| flush.finish(env)) {
-            failed.get_or_insert(error);
+            // The drop of one tree must not hide a failure of another one.
+            match &failed {
+                Some(first) if Error::kind(first) != ErrorKind::Closed => {}
+                _ => failed = Some(error),
+            }
         }
     }
     failed.map_or(Ok(()), Err)

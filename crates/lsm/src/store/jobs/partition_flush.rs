@@ -280,7 +280,7 @@ fn write_partition(
 ) -> Result<TaskOutput> {
     let tree = &flush.tree;
     let (mut sources, bytes_read) = flush.state.input_sources(&task.inputs)?;
-    let _memory = input_memory(env.files, sources.len());
+    let _memory = input_memory(env.files, sources.len(), bytes_read);
     let cursor =
         |logged: &Arc<LoggedMemtable>| ComponentCursor::from(logged.memtable.cursor(flush.visibility));
     sources.splice(0..0, flush.flushed.iter().map(cursor));

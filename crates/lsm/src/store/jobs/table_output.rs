@@ -16,10 +16,10 @@ use crate::store::jobs::sorted_view::has_views;
 use crate::store::tree::Tree;
 use crate::version::TableMeta;
 
-/// Counts the memory in which a job reads the sstables behind `sources` cursors, until it is dropped.
-pub(in crate::store) fn input_memory(files: &StoreFiles, sources: usize) -> MemoryHolder {
+/// Counts the memory in which a job reads `bytes` bytes of sstables through `sources` cursors, until it is dropped.
+pub(in crate::store) fn input_memory(files: &StoreFiles, sources: usize, bytes: u64) -> MemoryHolder {
     let memory = files.tables.cache.memory_pool().budget().holder(MemoryUse::Compactions, None);
-    memory.set_and_release(sources as u64 * MAX_CURSOR_BYTES);
+    memory.set_and_release((sources as u64 * MAX_CURSOR_BYTES).min(bytes));
     memory
 }
 

@@ -8,8 +8,10 @@ use crate::store::backend::external::checkpoint_before_close;
 use crate::store::tree::Tree;
 use crate::store::{Store, StoreInner};
 
-/// Bytes of log that a close leaves to the replay of the next opening, which takes some milliseconds.
+/// Bytes of log that a close leaves to the replay of the next opening, which takes some milliseconds; once more for each
+/// [`TREES_OF_ONE_STEP`] trees with writes in it, since their flushes take longer.
 const MAX_REPLAYED_BYTES: u64 = 4 << 20;
+const TREES_OF_ONE_STEP: u64 = 16;
 
 /// Whether the memtables are flushed before a close. Not if that would open external trees that nothing needed so far.
 fn is_flush_due(store: &StoreInner) -> bool {
@@ -18,7 +20,10 @@ fn is_flush_due(store: &StoreInner) -> bool {
         && !store.work.lock().paused
         && store.health.check().is_ok();
     let is_unopened = |of: &Arc<Tree>| of.attaches_at_flush() && of.state_guard().needs_log();
-    can_flush && replayed_bytes(store) > MAX_REPLAYED_BYTES && !store.trees.load().values().any(is_unopened)
+    let trees = store.trees.load();
+    let written = trees.values().filter(|tree| tree.state_guard().needs_log()).count() as u64;
+    let limit = MAX_REPLAYED_BYTES * (1 + written / TREES_OF_ONE_STEP);
+    can_flush && replayed_bytes(store) > limit && !trees.values().any(is_unopened)
 }
 
 /// Bytes of log that an opening would read now.
