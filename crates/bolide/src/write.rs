@@ -155,6 +155,10 @@ impl CommitStage for BatchStage {
         if self.checks.is_empty() { Ok(()) } else { self.checks.run(state, batch, &self.parts) }
     }
 
+    fn refused(&mut self, batch: StoreBatch) {
+        self.checks.refused(batch, std::mem::take(&mut self.parts));
+    }
+
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         for part in self.parts.iter().filter(|part| part.indexes.needs_stage()) {
             let table = view.tree(part.collection.tree)?;

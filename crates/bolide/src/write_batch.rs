@@ -70,11 +70,16 @@ impl<'b> OwnOperation<'b> {
 
 /// A check of a batch inside its commit.
 pub(crate) trait BatchCheck: std::fmt::Debug + Send + Sync {
-    /// Checks `batch`, which writes to the collections of `parts`, against the state at its commit.
+    /// Checks `batch` against the state at its commit.
     ///
     /// # Errors
     /// An error fails the batch: nothing of it is written.
-    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch, parts: &[BatchPart]) -> Result<()>;
+    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch) -> Result<()>;
+
+    /// Receives the writes that were refused, with their collections. Other writers wait for it.
+    fn refused(&self, batch: StoreBatch, parts: Vec<BatchPart>) {
+        drop((batch, parts));
+    }
 }
 
 /// The checks of a batch inside its commit, without the batch.
@@ -106,7 +111,14 @@ impl BatchChecks {
             };
             expectation::check(&self.expectations, collection_of, state, batch)?;
         }
-        self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch, parts))
+        self.check.as_ref().map_or(Ok(()), |check| check.check(state, batch))
+    }
+
+    /// Passes on writes that were refused.
+    pub(crate) fn refused(&self, batch: StoreBatch, parts: Vec<BatchPart>) {
+        if let Some(check) = &self.check {
+            check.refused(batch, parts);
+        }
     }
 }
 

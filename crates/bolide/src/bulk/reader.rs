@@ -76,8 +76,10 @@ impl OrderedAnswers {
                 Some(index) => query.clone().using_index(index),
                 None => query.clone(),
             };
-            let mut answers = answers(again, order)?;
-            if answers.outcome().explain().streamed {
+            // The index may have been dropped meanwhile, or be refused memory: the answers that are open need no other plan.
+            if let Ok(mut answers) = answers(again, order)
+                && answers.outcome().explain().streamed
+            {
                 return Ok(Some(Self { answers, order, until }));
             }
         }

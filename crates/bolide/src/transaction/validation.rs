@@ -78,11 +78,8 @@ impl LockedWork {
         if is_limited { Work(StepBudget::new(limit)) } else { Work::unlimited() }
     }
 
-    /// Whether `work`, the validation, needed more than it may do.
-    fn end(&self, work: &Work) -> bool {
-        let is_exhausted = work.0.is_exhausted();
-        self.exhausted.store(is_exhausted, Ordering::Relaxed);
-        is_exhausted
+    fn end(&self, work: &Work) {
+        self.exhausted.store(work.0.is_exhausted(), Ordering::Relaxed);
     }
 
     /// Doubles the limit if the last validation needed more, and returns whether it did.
@@ -140,13 +137,13 @@ pub(super) struct Validation {
     /// Commits up to this number are validated.
     pub(super) validated: AtomicU64,
     pub(super) locked: LockedWork,
-    /// The writes of an attempt whose validation needed too much work.
-    pub(super) again: Mutex<Option<WriteBatch>>,
+    /// The writes of an attempt that was refused, and their collections.
+    pub(super) again: Mutex<Option<(StoreBatch, Vec<BatchPart>)>>,
     pub(super) flaw: Option<TransactionFlaw>,
 }
 
 impl BatchCheck for Validation {
-    fn check(&self, state: &CommitState<'_>, batch: &StoreBatch, parts: &[BatchPart]) -> Result<()> {
+    fn check(&self, state: &CommitState<'_>, _: &StoreBatch) -> Result<()> {
         let published = || self.handle.engine.store.published_sequence();
         let (after, through) = match self.flaw {
             Some(TransactionFlaw::ValidatesPublished) => (self.validated(), published()),
@@ -155,10 +152,12 @@ impl BatchCheck for Validation {
         };
         let work = self.locked.start(self.reads.needs_records());
         let result = self.validate(after, through, state.view, &work);
-        if self.locked.end(&work) {
-            *self.again.lock() = Some(WriteBatch::of_parts(batch.clone(), parts.to_vec()));
-        }
+        self.locked.end(&work);
         work.finish(result)
+    }
+
+    fn refused(&self, batch: StoreBatch, parts: Vec<BatchPart>) {
+        *self.again.lock() = Some((batch, parts));
     }
 }
 
@@ -187,7 +186,7 @@ impl Validation {
             let result = validation.attempt(batch, sync);
             let again = validation.again.lock().take();
             match again.filter(|_| validation.locked.double_if_exhausted()) {
-                Some(again) => batch = again,
+                Some((writes, parts)) => batch = WriteBatch::of_parts(writes, parts),
                 None => return result,
             }
         }

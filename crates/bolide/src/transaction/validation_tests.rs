@@ -49,7 +49,8 @@ fn the_work_under_the_lock_is_bounded_and_done_ahead_instead() {
     assert!(validation.locked.double_if_exhausted());
     validation.validate_ahead().unwrap();
     // The failed commit has kept its writes.
-    let again = validation.again.lock().take().unwrap();
+    let (writes, parts) = validation.again.lock().take().unwrap();
+    let again = WriteBatch::of_parts(writes, parts);
     assert_eq!((again.len(), again.is_checked()), (batch.len(), false));
     validation.attempt(again, None).unwrap();
     assert!(!validation.locked.double_if_exhausted() && validation.again.lock().is_none());

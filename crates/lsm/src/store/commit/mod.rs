@@ -83,6 +83,12 @@ pub trait CommitStage: Send {
         Ok(())
     }
 
+    /// Called by the leader after [`check`](Self::check) has returned an error, with the batch, which is not written. Other
+    /// writers wait for it.
+    fn refused(&mut self, batch: StoreBatch) {
+        drop(batch);
+    }
+
     /// Called once, by the leader, before the batch is appended to the log.
     ///
     /// `view` contains everything committed before `batch`, and nothing of `batch`. [`StoreBatch::first_sequence`] is

@@ -109,7 +109,11 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
         if let Some(mut stage) = request.stage.take() {
             let before = request.batch.sequence_count();
             let view = self.env.view_before(log.applied);
-            stage.check(&CommitState { view: &view, recent: self.env.recent() }, &request.batch)?;
+            let state = CommitState { view: &view, recent: self.env.recent() };
+            if let Err(error) = stage.check(&state, &request.batch) {
+                stage.refused(std::mem::take(&mut request.batch));
+                return Err(error);
+            }
             stage.stage(&view, &mut request.batch)?;
             if request.batch.sequence_count() != before {
                 return Err(Error::internal("a staged batch took further sequence numbers"));
