@@ -151,7 +151,41 @@ impl Pressure {
 
 #[cfg(test)]
 mod tests {
+    use bolide_storage::{MemVfs, SystemRuntime};
+    use bolide_table::BlockCache;
+
     use super::*;
+    use crate::options::{SyncMode, TreeOptions};
+    use crate::store::{Store, StoreComponents};
+
+    #[test]
+    fn writers_do_not_wait_for_work_on_a_dropped_tree() {
+        let mut options = StoreOptions::new("/db");
+        options.background_threads = 1;
+        options.memtable_bytes = 64 << 10;
+        options.max_immutable_memtables = 1;
+        // No memtable is flushed.
+        options.start_paused = true;
+        let components = StoreComponents {
+            vfs: Arc::new(MemVfs::new()),
+            runtime: Arc::new(SystemRuntime::new()),
+            cache: BlockCache::new(1 << 20),
+        };
+        let store = Store::open(options, components).unwrap();
+        let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+        let pressure = &store.inner.pressure;
+        for key in 0..1_000_u32 {
+            if pressure.throttles() {
+                break;
+            }
+            store.put(tree, &key.to_be_bytes(), &[7; 2_000], SyncMode::None).unwrap();
+        }
+        assert_eq!(pressure.nanos_per_byte.load(Ordering::Acquire), STOP);
+        store.drop_tree(tree).unwrap();
+        assert!(!pressure.throttles());
+        let other = store.create_tree(TreeOptions::default(), b"").unwrap();
+        store.put(other, b"key", b"value", SyncMode::None).unwrap();
+    }
 
     #[test]
     fn the_price_rises_smoothly_until_writers_wait() {
