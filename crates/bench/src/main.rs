@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
+//! cargo run --release -p bolide-bench -- index --beyond 10 [--n 1000000]
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
 //! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
 //! cargo run --release -p bolide-bench -- transactions [--n 1000000] [--peers] [--threads 1,2]
@@ -46,6 +47,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::{Arrangement, Layout, Views, layouts};
 use error::Result;
 use pairs::Side;
+use workloads::beyond::BeyondPlan;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::next::{self, NextPlan};
@@ -107,6 +109,9 @@ enum Command {
         /// again with caches of a quarter of that, memtables of an eighth at most
         #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..))]
         cold: Option<u64>,
+        /// Measure an index that is so many times as large as the bound of its memory, beside one that fits and `composite`, instead
+        #[arg(long, value_name = "FACTOR", conflicts_with = "cold", value_parser = clap::value_parser!(u64).range(1..))]
+        beyond: Option<u64>,
         #[command(flatten)]
         common: Common,
     },
@@ -346,7 +351,11 @@ fn run(command: Command) -> Result<()> {
             let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
             store(n, &threads, rows, (arrangement, ranks, cold), &common)
         }
-        Command::Index { n, updates, cold, common } => index(n, updates, cold, &common),
+        Command::Index { n, beyond: Some(factor), common, .. } => {
+            let plan = BeyondPlan { records: n, factor, seed: common.seed };
+            workloads::beyond::run(plan, common.directory.as_deref())
+        }
+        Command::Index { n, updates, cold, beyond: None, common } => index(n, updates, cold, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
         Command::Next { n, updates, rows, data, common } => next(n, updates, rows, data, &common),
         Command::Transactions { n, transactions, threads, common } => {

@@ -177,8 +177,8 @@ impl IndexSpec {
         self.settings.region
     }
 
-    /// Memory of an index of kind `ps-tree` in bytes, above which its oldest entries move to sstables; `None` if all of them stay
-    /// in memory.
+    /// Bound of the memory of an index of kind `ps-tree` in bytes: its oldest entries move to sstables before. `None` for a quarter of
+    /// the memory budget.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.settings.memory
     }

@@ -25,7 +25,8 @@
 //! A [`SpillingTree`] moves its oldest entries to sstables of its tree, up to a sequence number, the *cut*:
 //!
 //! ```text
-//! 1. SpillingTree::write_spill    entries through the new cut -> sstables
+//! 1. SpillingTree::choose_cut     the new cut
+//!    SpillingTree::write_spill    entries through the new cut -> sstables
 //! 2. log synced, one manifest edit adds the sstables; readers of the tree see them
 //! 3. SpillingTree::finish_spill   the cut is raised in memory; the entries are removed from memory
 //! 4. a later checkpoint           the root contains the cut
@@ -35,6 +36,10 @@
 //! restores the old cut: root and log contain the entries, and sstables wholly above the old cut are transferred and removed,
 //! like those from before the external tree was set. Entries of an sstable that straddles the cut may exist twice, with equal
 //! keys and numbers.
+//!
+//! When an external tree is set, its tree may have more writes than fit into its memory: an index was built, or its opening was
+//! refused for a while. Then its first cut is above the sequence number of its root: the older writes stay in their sstables, and
+//! only the newer ones are transferred.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -102,6 +107,12 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// Its spills; `None` if all its entries stay.
     fn spilling(&self) -> Option<&dyn SpillingTree> {
         None
+    }
+
+    /// True once each time the memory of a [`SpillingTree`] has grown so far that a spill is due, or by a further step since. Called
+    /// after each [`reserve`](Self::reserve): a few nanoseconds.
+    fn takes_notice_of_memory(&self) -> bool {
+        false
     }
 
     /// True if a write is durable when [`apply`](Self::apply) returns, without a checkpoint. Then the log is synced before a
@@ -185,13 +196,13 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     }
 }
 
-/// The readers that a spill must respect.
-#[derive(Debug, Clone, Copy)]
-pub struct SpillReaders {
-    /// The last published sequence number: the new cut is at or below it.
-    pub published: SequenceNumber,
-    /// The oldest sequence number of present and future readers.
-    pub oldest_in_use: SequenceNumber,
+/// The memory of an external tree that spills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpillMemory {
+    /// Bytes in use, when they were measured last.
+    pub used_bytes: u64,
+    /// The bound: writers wait for a spill that is due when it is reached.
+    pub limit_bytes: u64,
 }
 
 /// An external tree that moves its oldest entries to sstables of its tree; see the [module](self). One spill or checkpoint runs at
@@ -200,19 +211,33 @@ pub trait SpillingTree {
     /// The cut: the sstables have all entries at or below it that a reader may need. Never decreases.
     fn spilled_through(&self) -> SequenceNumber;
 
-    /// Whether memory is short. Fast: called repeatedly.
+    /// Its memory. Fast: called repeatedly.
+    fn memory(&self) -> SpillMemory;
+
+    /// Whether memory is short, and a spill would free some. Fast: called repeatedly.
     fn is_spill_due(&self) -> bool;
 
-    /// Selects a new cut and passes the entries above the present one and at or below the new one to `out`, in the order of their
-    /// keys, without those that are obsolete for all readers. Returns the new cut; the present one if nothing can be moved.
+    /// The bytes of memory that `writes` new writes with keys and values of `bytes` bytes take, approximately.
+    fn expected_bytes(&self, writes: u64, bytes: u64) -> u64;
+
+    /// A cut at or below `published`, the last published sequence number, that frees enough memory. The present one if nothing can be
+    /// moved.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    fn choose_cut(&self, published: SequenceNumber) -> Result<SequenceNumber>;
+
+    /// Passes the entries above the present cut and at or below `cut` to `out`, in the order of their keys, without those that are
+    /// obsolete for all present and future readers, of which `oldest_in_use` is the oldest sequence number.
     ///
     /// # Errors
     /// `Corruption`; those of `out`. Nothing has changed then.
     fn write_spill(
         &self,
-        readers: SpillReaders,
+        cut: SequenceNumber,
+        oldest_in_use: SequenceNumber,
         out: &mut dyn FnMut(ExternalWrite<'_>) -> Result<()>,
-    ) -> Result<SequenceNumber>;
+    ) -> Result<()>;
 
     /// The sstables are installed: raises the cut to `cut`, and removes the entries at or below it.
     ///

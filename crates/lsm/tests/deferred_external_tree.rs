@@ -13,7 +13,9 @@ use bolide_lsm::external_tree::{
 use bolide_lsm::store::{DeferredExternalTree, ExternalTreeOpener};
 use bolide_lsm::{ExternalTree, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_memory::{MemoryBudget, MemoryHolder, MemoryPool, MemoryUse};
-use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimRuntime, SimVfs, Vfs};
+use bolide_storage::{
+    CrashMode, DiskImage, Fault, FaultPlan, RecordImages, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs,
+};
 use bolide_table::BlockCache;
 use parking_lot::Mutex;
 
@@ -365,4 +367,128 @@ fn a_call_does_not_wait_for_another_attempt_of_a_refused_opening() {
     });
     assert_eq!(waited, Ok(Err(ErrorKind::NoSpace)));
     opened.check("at the end");
+}
+
+/// The external tree has every write when it is set, so a failure behind that does not undo it.
+#[test]
+fn a_full_disk_at_the_first_checkpoint_leaves_the_external_tree_usable() {
+    let mut failed = 0;
+    for nth in 1..20 {
+        let vfs = SimVfs::new(nth);
+        let opened = Opened::new(&vfs);
+        opened.opener.lacks_memory.store(true, Ordering::Relaxed);
+        (0..200).for_each(|number| opened.write(number));
+        // To sstables, which the first checkpoint removes.
+        opened.store.flush().unwrap();
+        opened.external_tree.attach().unwrap_err();
+        opened.opener.lacks_memory.store(false, Ordering::Relaxed);
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: nth, sticky: true }));
+        let attached = opened.external_tree.attach();
+        vfs.set_fault(None);
+        let context = format!("call {nth}: {attached:?}");
+        if attached.is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
+            continue;
+        }
+        failed += 1;
+        opened.check(&context);
+        (200..400).for_each(|number| opened.write(number));
+        opened.store.flush().unwrap();
+        opened.check(&context);
+        let levels = &opened.store.stats().trees[EXTERNAL as usize - 1].levels;
+        assert!(
+            levels.iter().all(|level| level.tables == 0),
+            "{context}: a later checkpoint removes the sstables"
+        );
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+/// Counts openings, and how many run at once. Each takes until two run, or a time has passed.
+#[derive(Debug, Default)]
+struct SlowOpener {
+    calls: AtomicUsize,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    /// An opening waits for it, if there is one.
+    pause: Mutex<Option<Arc<Barrier>>>,
+}
+
+impl ExternalTreeOpener for SlowOpener {
+    #[allow(clippy::disallowed_methods, reason = "a pause of the test")]
+    fn open(&self, _root: Option<&ExternalRoot>) -> Result<Arc<dyn ExternalTree>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        let pause = self.pause.lock().take();
+        if let Some(pause) = pause {
+            pause.wait();
+            pause.wait();
+        } else {
+            for _ in 0..100 {
+                if self.most.load(Ordering::SeqCst) < 2 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        Ok(Arc::new(WriteSet::default()))
+    }
+
+    fn verify(&self, _root: &ExternalRoot) -> Result<(u64, u64)> {
+        Ok((0, 0))
+    }
+
+    fn stats(&self, _root: &ExternalRoot) -> Result<ExternalTreeStats> {
+        Ok(ExternalTreeStats::default())
+    }
+}
+
+/// A store with trees whose openings are due.
+fn with_due_openings(threads: usize, opener: &Arc<SlowOpener>) -> Store {
+    let mut options = StoreOptions::new("/db");
+    options.background_threads = threads;
+    options.memtable_bytes = 16 << 10;
+    options.start_paused = true;
+    let (vfs, runtime) = (Arc::new(SimVfs::new(1)), Arc::new(SystemRuntime::default()));
+    let components = StoreComponents { vfs, runtime, cache: BlockCache::new(1 << 20) };
+    let store = Store::open(options, components).unwrap();
+    for _ in 0..8 {
+        let tree = store.create_tree(TreeOptions::default(), b"external").unwrap();
+        store.defer_external_tree(tree, opener.clone()).unwrap();
+    }
+    store.start();
+    // The second batch finds full memtables.
+    for key in [b"one", b"two"] {
+        let mut batch = StoreBatch::new();
+        store.trees().iter().for_each(|tree| batch.put(tree.id, key, &[7; 4_000]).unwrap());
+        store.commit(batch, None, SyncMode::None).unwrap();
+    }
+    store
+}
+
+#[test]
+fn threads_share_the_openings_at_a_flush() {
+    let opener = Arc::new(SlowOpener::default());
+    let store = with_due_openings(2, &opener);
+    store.flush().unwrap();
+    assert_eq!(opener.calls.load(Ordering::SeqCst), 8);
+    assert!(opener.most.load(Ordering::SeqCst) > 1, "one after the other");
+    store.close().unwrap();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "threads of the test")]
+fn no_opening_begins_while_the_store_closes() {
+    let opener = Arc::new(SlowOpener::default());
+    let pause = Arc::new(Barrier::new(2));
+    *opener.pause.lock() = Some(pause.clone());
+    let store = with_due_openings(1, &opener);
+    std::thread::scope(|scope| {
+        pause.wait();
+        let close = scope.spawn(move || store.close());
+        std::thread::sleep(Duration::from_millis(200));
+        pause.wait();
+        close.join().unwrap().unwrap();
+    });
+    assert_eq!(opener.calls.load(Ordering::SeqCst), 1);
 }

@@ -5,6 +5,7 @@
 //! engines, since the sequence of operations depends on the seed alone.
 
 pub mod advisor;
+pub mod beyond;
 pub mod index;
 pub mod kinds;
 pub mod meter;

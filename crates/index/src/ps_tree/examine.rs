@@ -5,15 +5,14 @@
 //! cost per insert does not depend on the length of the chain. A page that is more than half garbage is rewritten without
 //! it, together with the next pages if they fit.
 //!
-//! A spill unlinks the end of a chain as a whole: see `truncate`.
+//! A spill unlinks the end of a chain: see `truncate`.
 //!
 //! The page before the examined one is relinked by one store. The newest sealed page stores the position of the
 //! collection.
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::Result;
 use bolide_storage::pmem::Place;
 
-use super::pkey::chain::{MAX_EQUAL_GROUPS, newest_sequence};
 use super::pkey::damage;
 use super::pkey::group::{self, Group, group_bytes};
 use super::pkey::locks::OwnedPages;
@@ -126,7 +125,7 @@ impl Rewrite<'_, '_, '_> {
     }
 
     /// Links the sealed group at `at` to another older group, durably.
-    fn relink(&self, at: Place, image: &[u8], older: Place) -> Result<()> {
+    pub(super) fn relink(&self, at: Place, image: &[u8], older: Place) -> Result<()> {
         let group = parse(at, image)?;
         let link = image.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
         let rest = image.get(8..group_bytes(group.counts.entries, group.entries.len())).unwrap_or_default();
@@ -139,87 +138,4 @@ impl Rewrite<'_, '_, '_> {
 
 fn parse(at: Place, image: &[u8]) -> Result<Group<'_>> {
     group::parse_group(at, image).ok_or_else(|| damage(at, "a group"))
-}
-
-/// Checks the order of the groups of a chain: a damaged one may form a cycle.
-#[derive(Debug, Default)]
-struct GroupOrder {
-    newest: Option<SequenceNumber>,
-    equal: u32,
-}
-
-impl GroupOrder {
-    /// The next group, at `at`, with the newest sequence number `sequence`.
-    fn check(&mut self, at: Place, sequence: SequenceNumber) -> Result<()> {
-        let before = self.newest.replace(sequence);
-        self.equal = if before == Some(sequence) { self.equal + 1 } else { 0 };
-        if before.is_some_and(|before| before < sequence) || self.equal > MAX_EQUAL_GROUPS {
-            return Err(damage(at, "the links of sealed PKey pages"));
-        }
-        Ok(())
-    }
-}
-
-impl Rewrite<'_, '_, '_> {
-    /// Unlinks the sealed pages of a chain whose entries are all at or below `through`. The head page is owned.
-    pub(super) fn truncate_chain(&mut self, run: &mut KeyRun, through: SequenceNumber) -> Result<()> {
-        let region = &self.tree.region;
-        let (mut first, mut before, mut remaining) = (run.older, None, 0);
-        let mut order = GroupOrder::default();
-        while first != 0 {
-            let newest = newest_sequence(region, first)?;
-            order.check(first, newest)?;
-            if newest <= through {
-                break;
-            }
-            let (image, _) = self.read_sealed(first)?;
-            let group = group::parse_group(first, &image).ok_or_else(|| damage(first, "a group"))?;
-            let older = group.older;
-            before = Some((first, image));
-            remaining += 1;
-            first = older;
-        }
-        if first == 0 {
-            return Ok(());
-        }
-        // Entries removed from the head page stay pending.
-        let pending = std::mem::take(&mut self.removed);
-        let pages = self.gather_chain(first)?;
-        match before {
-            // The new head page lacks the link.
-            None => {
-                run.older = 0;
-                self.replaced.extend(pages);
-                self.removed.splice(0..0, pending);
-            }
-            Some((at, image)) => {
-                self.relink(at, &image, 0)?;
-                // The position of the collection of garbage may be in a page that is freed.
-                let note = ChainNote { examined: 0, pages: remaining };
-                page::store_note(self.writer, sealed_page_of(run.older), note)?;
-                self.release(&pages)?;
-                self.removed = pending;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds all entries from the sealed group at `first` on to `removed`. Returns their pages.
-    fn gather_chain(&mut self, first: Place) -> Result<Vec<(Place, usize)>> {
-        let mut pages: Vec<(Place, usize)> = Vec::new();
-        let (mut at, mut retained) = (first, KeyRun::default());
-        let mut order = GroupOrder::default();
-        while at != 0 {
-            let (image, bytes) = self.read_sealed(at)?;
-            let group = group::parse_group(at, &image).ok_or_else(|| damage(at, "a group"))?;
-            order.check(at, newest_sequence(&self.tree.region, at)?)?;
-            self.add_group(&group, &mut retained)?;
-            pages.push((sealed_page_of(at), bytes));
-            at = group.older;
-        }
-        if retained.count > 0 {
-            return Err(damage(first, "the order of a chain of PKey pages"));
-        }
-        Ok(pages)
-    }
 }

@@ -39,6 +39,8 @@ pub(super) struct KeyRun {
     pub(super) count: usize,
     /// The newest sealed group after them.
     pub(super) older: Place,
+    /// The oldest group in the head page.
+    pub(super) oldest_in_head: Place,
     /// Sealed groups were moved into `entries`.
     pub(super) unsealed: bool,
     /// The place where garbage collection in the sealed pages continues.
@@ -67,8 +69,6 @@ pub(super) struct Rewrite<'t, 'w, 'r> {
     oldest_in_use: SequenceNumber,
     /// Rewrites only if that frees space.
     only_if_useful: bool,
-    /// Removes the entries at or below this number; see `truncate`.
-    through: Option<SequenceNumber>,
     /// Replaced pages: place and bytes.
     pub(super) replaced: Vec<(Place, usize)>,
     pub(super) removed: Vec<RemovedEntry>,
@@ -92,7 +92,6 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             may_have_obsolete: obsolescence.may_have_obsolete(),
             oldest_in_use,
             only_if_useful: false,
-            through: None,
             replaced: Vec::new(),
             removed: Vec::new(),
             unused: Vec::new(),
@@ -103,12 +102,6 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     /// Rewrites the page only if that frees space.
     pub(super) fn only_if_useful(mut self) -> Self {
         self.only_if_useful = true;
-        self
-    }
-
-    /// Unlinks older pages without entries above `through`.
-    pub(super) fn truncating(mut self, through: SequenceNumber) -> Self {
-        self.through = Some(through);
         self
     }
 
@@ -125,9 +118,6 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 Ok(is_new) => added = is_new,
                 Err(PageChanged) => return Ok(None),
             }
-        }
-        if let Some(through) = self.through {
-            self.truncate_chain(&mut run, through)?;
         }
         while run.count == 0 && run.older != 0 {
             if let Err(PageChanged) = self.unseal(&mut run, &mut owned)? {
@@ -238,7 +228,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     }
 
     /// Step 2: the entries of a key in its head page.
-    fn gather(&mut self, record: Place, newest: GroupPointer) -> Result<KeyRun> {
+    pub(super) fn gather(&mut self, record: Place, newest: GroupPointer) -> Result<KeyRun> {
         let region = &self.tree.region;
         let (page, page_bytes) = (newest.page(), newest.page_bytes());
         let header = page::read_header(region, page)?;
@@ -259,6 +249,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             let bytes = image.get((at - page) as usize..).unwrap_or_default();
             let group = group::parse_group(at, bytes).ok_or_else(|| damage(at, "a group"))?;
             self.add_group(&group, &mut run)?;
+            run.oldest_in_head = at;
             // An older group may lie further up, if its writer allocated later and linked earlier. More groups than fit into a
             // page form a cycle.
             min_bytes += SHORT_HEADER_BYTES + HEADER_BYTES;

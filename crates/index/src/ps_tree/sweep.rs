@@ -18,6 +18,15 @@ const MIN_COMPACTED_NODES: u64 = 24;
 /// Bytes of nodes per key from which on the nodes are sparse.
 const BYTES_PER_KEY_OF_SPARSE_NODES: usize = 64;
 
+/// What a visit of a key leaves to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// Nothing.
+    Done,
+    /// The round pauses, and continues with this key.
+    Again,
+}
+
 impl PsTree {
     /// Sweeps about the next `keys` keys after the key in `position`: collects garbage, shortens pages, and moves single
     /// entries into records. Advances `position`, which is empty at the start and at the end of a
@@ -37,20 +46,21 @@ impl PsTree {
     ) -> Result<()> {
         self.visit_keys(position, keys, |key, found| {
             let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use).only_if_useful();
-            self.sweep_key(writer, key, found, rewrite)
+            self.sweep_key(writer, key, found, rewrite).map(|()| Visit::Done)
         })
+        .map(drop)
     }
 
     /// Calls `visit` with about the next `keys` keys after the key in `position`, and with their records, while the region is
-    /// pinned. Advances `position` to each of them; it is empty at the start and at the end of a round.
+    /// pinned. Advances `position` to each of them; it is empty at the start and at the end of a round. Returns true at the end.
     pub(super) fn visit_keys(
         &self,
         position: &mut Vec<u8>,
         keys: usize,
-        mut visit: impl FnMut(&[u8], Place) -> Result<()>,
-    ) -> Result<()> {
+        mut visit: impl FnMut(&[u8], Place) -> Result<Visit>,
+    ) -> Result<bool> {
         let _pin = self.region.pin();
-        let mut batch = Vec::new();
+        let (mut batch, mut key) = (Vec::new(), Vec::new());
         let mut visited = 0;
         while visited < keys {
             batch.clear();
@@ -58,16 +68,19 @@ impl PsTree {
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
             if batch.is_empty() {
                 position.clear();
-                return Ok(());
+                return Ok(true);
             }
             visited += batch.len();
             for &found in &batch {
-                position.clear();
-                record::read_key(&self.region, found, position)?;
-                visit(position, found)?;
+                key.clear();
+                record::read_key(&self.region, found, &mut key)?;
+                if visit(&key, found)? == Visit::Again {
+                    return Ok(false);
+                }
+                std::mem::swap(position, &mut key);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Collects garbage among the keys of the full leaf of `key`.

@@ -19,8 +19,7 @@ type Entries = BTreeMap<(Vec<u8>, SequenceNumber), Vec<u8>>;
 fn remove_through(tree: &PsTree, through: SequenceNumber, keys: usize) {
     let mut position = Vec::new();
     loop {
-        tree.remove_through(&tree.region().writer(), &mut position, keys, through).unwrap();
-        if position.is_empty() {
+        if tree.remove_through(&tree.region().writer(), &mut position, keys, through).unwrap() {
             return;
         }
     }
@@ -103,6 +102,48 @@ fn moved_entries_are_removed_and_no_others() {
 #[test]
 fn moved_entries_are_removed_from_a_trie_and_no_others() {
     (100..112).for_each(|seed| run(SkeyKind::Trie, seed));
+}
+
+/// Entries in one step: pages of 512 bytes, with entries of 16 bytes and more.
+const MAX_STEP_ENTRIES: u64 = (super::truncate::PAGES_PER_STEP * 512 / 16) as u64;
+
+/// A key with many entries is shortened in steps, between which writes and checkpoints proceed. Entries above the number are
+/// there after each step, whether its head page has some of them or not.
+#[test]
+fn a_long_chain_is_removed_in_bounded_steps() {
+    for newer in [0, 3, 5_000] {
+        let (tree, versions) = (new_tree(PsTreeOptions::new().page_bytes(512)), Versions::default());
+        let (mut entries, through) = (Entries::new(), 40_000_u64);
+        for sequence in 1..=through + newer {
+            let pkey = sequence.to_be_bytes();
+            tree.insert(&tree.region().writer(), b"hot", &pkey, sequence, b"", &versions, 0).unwrap();
+            entries.insert((b"hot".to_vec(), sequence), pkey.to_vec());
+        }
+        tree.insert(&tree.region().writer(), b"late", b"pkey", through + newer + 1, b"", &versions, 0)
+            .unwrap();
+        entries.insert((b"late".to_vec(), through + newer + 1), b"pkey".to_vec());
+        let (mut position, mut steps) = (Vec::new(), 0);
+        loop {
+            let before = tree.counts().1;
+            let is_complete =
+                tree.remove_through(&tree.region().writer(), &mut position, 100, through).unwrap();
+            let removed = before - tree.counts().1;
+            assert!(removed <= MAX_STEP_ENTRIES, "{newer} newer, step {steps}: {removed} entries");
+            let all = PsBounds::Range { low: b"", end: None };
+            let found = rows(tree.cursor(all, Order::Value, SequenceNumber::MAX).unwrap());
+            let above = found.iter().filter(|row| row.2 > through).count() as u64;
+            assert_eq!(above, newer + 1, "{newer} newer, step {steps}");
+            let check = tree.check().unwrap();
+            assert_eq!((check.problems, check.entries), (Vec::new(), tree.counts().1));
+            steps += 1;
+            if is_complete {
+                break;
+            }
+            tree.sweep(&tree.region().writer(), &mut Vec::new(), 1, &versions, 0).unwrap();
+        }
+        compare(&tree, &entries, through, &format!("{newer} newer"));
+        assert!(steps > 10, "{steps}");
+    }
 }
 
 /// The space of removed entries is used again: a tree of constant size does not grow.

@@ -66,7 +66,7 @@ pub struct PsTreeBackend {
     /// The newest applied sequence number.
     applied: AtomicU64,
     /// The region is durable through this sequence number.
-    durable: AtomicU64,
+    durable: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for PsTreeBackend {
@@ -113,8 +113,14 @@ impl PsTreeBackend {
         if let Durability::InPlace(_) = &durability {
             versions.recover(&region.writer())?;
         }
+        location.durable.store(opened_at, Ordering::Release);
         Ok(Self {
-            spill: SpillState::open(spec.memory_bytes(), &region)?,
+            spill: SpillState::open(
+                spec.memory_bytes(),
+                matches!(durability, Durability::InPlace(_)),
+                &location.memory.budget,
+                &region,
+            )?,
             region,
             tree: ps_tree,
             versions,
@@ -127,7 +133,7 @@ impl PsTreeBackend {
             clear_on_disk: AtomicU64::new(0),
             swept_through: AtomicU64::new(0),
             applied: AtomicU64::new(opened_at),
-            durable: AtomicU64::new(opened_at),
+            durable: location.durable.clone(),
         })
     }
 
@@ -168,6 +174,7 @@ impl PsTreeBackend {
             entries,
             region_bytes: region.reserved_bytes,
             allocated_bytes: region.allocated_bytes,
+            memory_limit_bytes: self.spill.memory().limit_bytes,
             free_bytes: region.free_bytes + region.deferred_bytes,
             version_keys: versions.keys,
             version_bytes: versions.table_bytes,
@@ -213,13 +220,13 @@ impl PsTreeBackend {
     /// Whether entries may be in sstables.
     #[inline]
     pub(super) fn spills(&self) -> bool {
-        self.spill.limit.is_some()
+        self.spill.is_bounded()
     }
 
     /// The cut: entries at or below it are in sstables.
     #[inline]
     pub(super) fn cut(&self) -> SequenceNumber {
-        self.spill.cut.load(Ordering::Acquire)
+        self.spill.cut().load(Ordering::Acquire)
     }
 
     /// The newest applied write.
@@ -335,7 +342,9 @@ impl ExternalTree for PsTreeBackend {
         let per_write = 3 * self.tree.max_page_bytes() + RESERVED_BYTES_PER_WRITE;
         let most = writes.saturating_mul(per_write).saturating_add(MIN_RESERVED_BYTES + 2 * bytes);
         let likely = writes.saturating_mul(LIKELY_BYTES_PER_WRITE).saturating_add(2 * bytes);
-        self.region.writer().reserve_with_memory(most as u64, likely as u64)
+        self.region.writer().reserve_with_memory(most as u64, likely as u64)?;
+        self.spill.note_reserved(likely as u64, &self.region);
+        Ok(())
     }
 
     fn prefetch(&self, key: &[u8]) {
@@ -377,6 +386,10 @@ impl ExternalTree for PsTreeBackend {
 
     fn spilling(&self) -> Option<&dyn SpillingTree> {
         self.spills().then_some(self)
+    }
+
+    fn takes_notice_of_memory(&self) -> bool {
+        self.spill.takes_notice()
     }
 
     fn is_durable_at_once(&self) -> bool {

@@ -72,26 +72,42 @@ impl<'v, S: ReadSource> PsCandidates<'v, S> {
         let resumed = access.resume.filter(|_| access.point && order == Order::Newest);
         let snapshot = resumed.unwrap_or(view.sequence()).min(view.sequence());
         let removals = backend.versions().removals();
-        let (entries, order) = if backend.spills() {
+        let is_tiered = || backend.spill_state().is_tiered();
+        let mut in_memory = None;
+        if !is_tiered() {
+            let cursor = Self::in_memory(backend, (access, order, by_value), snapshot)?;
+            // The cursor pins the region now: entries stay in it if there was no spill before.
+            in_memory = (!is_tiered()).then_some(cursor);
+        }
+        let (entries, order) = if let Some((cursor, order)) = in_memory {
+            (EntrySource::Memory(cursor), order)
+        } else {
             let bounds = TieredBounds::of(access, order, spec, snapshot);
             let order = bounds.order(by_value);
             let cursor = TieredCursor::new(backend, view, spec, tree, bounds)?;
             (EntrySource::Tiered(Box::new(cursor)), order)
-        } else {
-            let order = match order {
-                // Keys arrive in this order only if the last attribute is the order attribute.
-                Order::Value | Order::ValueDescending if !by_value => Order::Newest,
-                order => order,
-            };
-            let bounds = match access.point {
-                true => PsBounds::One(&access.low),
-                false => PsBounds::Range { low: &access.low, end: Some(&access.end) },
-            };
-            let cursor = backend.tree().cursor(bounds, order, snapshot)?;
-            (EntrySource::Memory(cursor), (order != Order::Nearest).then_some(order))
         };
         let (costs, primary_key, value, order_value) = Default::default();
         Ok(Self { backend, view, access, order, entries, removals, costs, primary_key, value, order_value })
+    }
+
+    /// A cursor over the region alone, and its order.
+    fn in_memory(
+        backend: &'v PsTreeBackend,
+        (access, order, by_value): (&'v Access, Order, bool),
+        snapshot: SequenceNumber,
+    ) -> Result<(PsCursor<'v>, Option<Order>)> {
+        let order = match order {
+            // Keys arrive in this order only if the last attribute is the order attribute.
+            Order::Value | Order::ValueDescending if !by_value => Order::Newest,
+            order => order,
+        };
+        let bounds = match access.point {
+            true => PsBounds::One(&access.low),
+            false => PsBounds::Range { low: &access.low, end: Some(&access.end) },
+        };
+        let cursor = backend.tree().cursor(bounds, order, snapshot)?;
+        Ok((cursor, (order != Order::Nearest).then_some(order)))
     }
 
     /// Reads the next entry into `primary_key`, `value` and `order_value`. Returns its sequence number and its place in the region.

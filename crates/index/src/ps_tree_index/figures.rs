@@ -15,6 +15,8 @@ pub struct PsTreeFigures {
     pub region_bytes: u64,
     /// Bytes of it in use.
     pub allocated_bytes: u64,
+    /// Bytes of memory at which writers wait for a spill; `u64::MAX` without a bound.
+    pub memory_limit_bytes: u64,
     /// Bytes of it that are free, or will be once readers unpin them.
     pub free_bytes: u64,
     /// Primary keys in the version table.

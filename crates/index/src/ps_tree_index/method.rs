@@ -10,6 +10,7 @@ use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
 
+use super::compaction_filter::SpilledEntryFilter;
 use super::deferred::{DeferredBackend, PsTreeOpener};
 use super::region_location::{RegionMemory, is_in_place};
 use super::{DeletedRanges, PsTreeBackend, PsTreeIndex, RegionLocation, file_in_place, is_file_in_place};
@@ -73,6 +74,7 @@ impl PsTreeIndex {
             read_only: store.options().read_only,
             deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
             memory,
+            durable: self.durable.clone(),
         })
     }
 
@@ -84,10 +86,11 @@ impl PsTreeIndex {
 impl IndexHooks for PsTreeIndex {
     /// The external tree collects garbage itself; tombstones of deleted ranges wait for that.
     fn install(&self, store: &Store, table: TreeId) -> Result<()> {
-        if self.declaration().memory_bytes().is_some() {
+        if self.declaration().region() != RegionPlace::Dax {
             // Only saves space: spilled entries are validated at the records.
-            let filter = stale_entry_filter(self.declaration(), store.tree_reader(table)?);
-            store.set_compaction_filter(self.tree, filter)?;
+            let entries = stale_entry_filter(self.declaration(), store.tree_reader(table)?);
+            let filter = SpilledEntryFilter { entries, durable: self.durable.clone() };
+            store.set_compaction_filter(self.tree, Arc::new(filter))?;
         }
         store.add_dependent(table, self.tree)
     }

@@ -6,7 +6,7 @@
 //! delete     a mark without entries, by the same path
 //! query      PsTree cursor → version table: current, obsolete (flagged and skipped), or unknown → the driver
 //! flush      changed pages of the region → page segments → manifest
-//! spill      with `memory=`: the oldest entries → sstables of the tree; see [`spill`]
+//! spill      when memory is short: the oldest entries → sstables of the tree; see [`spill`]
 //! open       nothing; the first query or flush reads the region from its segments, then applies what was logged since
 //! ```
 //!
@@ -30,6 +30,7 @@
 //! * An entry is flagged, or removed by a sweep, only if all present and future readers see the write that made it obsolete.
 
 mod backend;
+mod compaction_filter;
 mod costs;
 mod cursor;
 mod deferred;
@@ -49,6 +50,7 @@ mod tier_tests;
 mod tiered_cursor;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use bolide_base::technique::Technique;
@@ -87,6 +89,8 @@ pub struct PsTreeIndex {
     backend: OnceLock<Arc<PsTreeBackend>>,
     /// Opens the backend when it is needed.
     deferred: OnceLock<DeferredBackend>,
+    /// The backend is durable through this sequence number; 0 before it is opened.
+    durable: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for PsTreeIndex {
@@ -104,6 +108,7 @@ impl PsTreeIndex {
             validator: VersionTableValidator,
             backend: OnceLock::new(),
             deferred: OnceLock::new(),
+            durable: Arc::default(),
         }
     }
 

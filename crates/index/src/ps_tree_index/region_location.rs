@@ -65,6 +65,8 @@ pub struct RegionLocation {
     pub deleted: Arc<dyn DeletedRanges>,
     /// Counts the memory of a region that is not in place.
     pub memory: RegionMemory,
+    /// Receives the sequence number through which the region is durable.
+    pub durable: Arc<AtomicU64>,
 }
 
 /// The budget of the memory of an index, and the name of the index in it.

@@ -7,17 +7,19 @@
 //! * An entry at or below the cut is not read from the region. A reader reads the region, then the cut, then a view of the
 //!   sstables: what a spill has removed meanwhile is in that view.
 //! * Absence from the version table proves nothing for an entry at or below the cut. A reader compares an entry with the cut after
-//!   it got its verdict; keys leave the version table after the cut was raised.
+//!   it got its verdict; keys leave the version table after the cut was raised. The novelty filter forgets keys without entries above
+//!   the cut, by generations.
+//! * Before the first spill, cursors may read the region alone. The first spill waits until the pins of those that may be left are
+//!   gone, or moves nothing yet.
 //! * Spilled entries are validated at the records, which find deleted ranges too.
 //! * Moved entries are removed without a flag, and no count of the version table changes: its counts may only be too high. Counts
 //!   cover the entries above the cut: an entry at or below it that is flagged, or removed as obsolete, lowers none. Its key may have
 //!   left the table, and be in it again for later entries. The cut rises while no writer of the region is active, so a writer
 //!   compares an entry with it once.
 
-use std::sync::atomic::Ordering;
-
 use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer, TreeId};
-use bolide_lsm::external_tree::{ExternalWrite, SpillReaders, SpillingTree};
+use bolide_lsm::external_tree::{ExternalWrite, SpillMemory, SpillingTree};
+use bolide_storage::pmem::RegionWriter;
 
 use super::backend::PsTreeBackend;
 use super::spill_flaw::{SpillFlaw, is_planted};
@@ -37,17 +39,12 @@ const KEYS_PER_STEP: usize = 512;
 const CUT_STEPS: usize = 64;
 /// A spill frees at least this part (1/`SPILLED_DIVISOR`) of the memory.
 const SPILLED_DIVISOR: u64 = 4;
-/// No spill before the entries have grown by this part (1/`GROWTH_DIVISOR`) since the last one.
-const GROWTH_DIVISOR: u64 = 8;
+/// Memory that an entry is likely to take beside its key and value: that of a key with one entry, and a key of the version table.
+const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
 impl PsTreeBackend {
-    /// Bytes of memory, without the novelty filter, which a spill does not free.
-    fn spillable_bytes(&self) -> u64 {
-        self.region().stats().allocated_bytes.saturating_sub(self.versions().stats().filter_bytes)
-    }
-
-    /// The smallest cut that frees enough memory, at or below `through`.
-    fn choose_cut(&self, through: SequenceNumber) -> Result<SequenceNumber> {
+    /// The smallest cut above the present one that frees enough memory, at or below `through`.
+    fn cut_through(&self, through: SequenceNumber) -> Result<SequenceNumber> {
         let before = self.cut();
         let span = through - before;
         let mut counts = [0_u64; CUT_STEPS];
@@ -60,8 +57,10 @@ impl PsTreeBackend {
                 *count += 1;
             }
         }
-        let (used, limit) = (self.spillable_bytes().max(1), self.spill_state().limit.unwrap_or(0));
-        let freed = used.saturating_sub(limit - limit / SPILLED_DIVISOR).max(used / SPILLED_DIVISOR);
+        self.spill_state().measure(self.region());
+        let SpillMemory { used_bytes, limit_bytes } = self.spill_state().memory();
+        let used = used_bytes.max(1);
+        let freed = used.saturating_sub(limit_bytes / 2).max(used / SPILLED_DIVISOR);
         let total: u64 = counts.iter().sum();
         let wanted = (u128::from(total) * u128::from(freed)).div_ceil(u128::from(used));
         let mut moved = 0_u128;
@@ -103,6 +102,12 @@ impl PsTreeBackend {
         Ok(())
     }
 
+    /// The novelty filter needs no keys but those of entries above `cut`.
+    fn forget_known_keys(&self, writer: &RegionWriter<'_>, cut: SequenceNumber) -> Result<()> {
+        let cut = if is_planted(SpillFlaw::ForgetsKnown) { SequenceNumber::MAX } else { cut };
+        self.versions().forget_known_keys(writer, cut, self.applied_through())
+    }
+
     /// Removes the entries at or below `cut` from the region, and the keys that have no other from the version table.
     fn remove_moved(&self, cut: SequenceNumber) -> Result<()> {
         if is_planted(SpillFlaw::CountsMoved) {
@@ -112,8 +117,7 @@ impl PsTreeBackend {
         let mut position = Vec::new();
         loop {
             let writer = self.region().writer();
-            self.tree().remove_through(&writer, &mut position, KEYS_PER_STEP, cut)?;
-            if position.is_empty() {
+            if self.tree().remove_through(&writer, &mut position, KEYS_PER_STEP, cut)? {
                 self.tree().compact_keys(&writer)?;
                 return self.versions().remove_through(&writer, forgotten);
             }
@@ -165,10 +169,6 @@ impl PsTreeBackend {
         }
         Ok(())
     }
-
-    fn note_entries_left(&self) {
-        self.spill_state().entries_left.store(self.tree().counts().1, Ordering::Release);
-    }
 }
 
 impl SpillingTree for PsTreeBackend {
@@ -176,41 +176,53 @@ impl SpillingTree for PsTreeBackend {
         self.cut()
     }
 
+    fn memory(&self) -> SpillMemory {
+        self.spill_state().memory()
+    }
+
     fn is_spill_due(&self) -> bool {
-        let state = self.spill_state();
-        let Some(limit) = state.limit else { return false };
-        let (entries, left) = (self.tree().counts().1, state.entries_left.load(Ordering::Acquire));
-        entries > left + left / GROWTH_DIVISOR && self.spillable_bytes() > limit
+        self.spill_state().is_spill_due(self.tree().counts().1)
+    }
+
+    fn expected_bytes(&self, writes: u64, bytes: u64) -> u64 {
+        writes.saturating_mul(ENTRY_OVERHEAD_BYTES).saturating_add(bytes)
+    }
+
+    fn choose_cut(&self, published: SequenceNumber) -> Result<SequenceNumber> {
+        // Further entries of the last applied write may follow.
+        let through = match is_planted(SpillFlaw::SplitsWrites) {
+            true => self.applied_through(),
+            false => self.applied_through().saturating_sub(1).min(published),
+        };
+        if through <= self.cut() || !self.spill_state().begin_tiering(self.region()) {
+            self.spill_state().note_entries_left(self.tree().counts().1);
+            return Ok(self.cut());
+        }
+        self.cut_through(through)
     }
 
     fn write_spill(
         &self,
-        readers: SpillReaders,
+        cut: SequenceNumber,
+        oldest_in_use: SequenceNumber,
         out: &mut dyn FnMut(ExternalWrite<'_>) -> Result<()>,
-    ) -> Result<SequenceNumber> {
-        let before = self.cut();
-        // Further entries of the last applied write may follow.
-        let through = self.applied_through().saturating_sub(1).min(readers.published);
-        if through <= before {
-            self.note_entries_left();
-            return Ok(before);
-        }
-        let cut = self.choose_cut(through)?;
-        if cut <= before {
+    ) -> Result<()> {
+        if cut <= self.cut() {
             return Err(Error::internal("a spill that moves nothing"));
         }
-        self.write_entries(cut, readers.oldest_in_use, out)?;
-        Ok(cut)
+        self.write_entries(cut, oldest_in_use, out)
     }
 
     fn finish_spill(&self, cut: SequenceNumber) -> Result<()> {
-        let writer = self.region().writer();
-        writer.set_root(CUT_SLOT, cut)?;
-        writer.fence();
-        drop(writer);
-        self.region().with_writers_blocked(|| self.spill_state().cut.fetch_max(cut, Ordering::AcqRel));
+        self.region().with_only_writer(|writer| {
+            writer.set_root(CUT_SLOT, cut)?;
+            writer.fence();
+            self.spill_state().raise_cut(cut);
+            self.forget_known_keys(writer, cut)
+        })?;
         let removed = self.remove_moved(cut);
-        self.note_entries_left();
+        self.spill_state().note_entries_left(self.tree().counts().1);
+        self.spill_state().measure(self.region());
         removed
     }
 }

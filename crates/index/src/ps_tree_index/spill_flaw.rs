@@ -13,6 +13,10 @@ pub(super) enum SpillFlaw {
     TrustsSpilled,
     /// The fast path ends where the entries in memory end.
     EndsInMemory,
+    /// A cut divides the entries of one write of which more follow.
+    SplitsWrites,
+    /// The novelty filter forgets keys with entries above the cut.
+    ForgetsKnown,
 }
 
 /// Whether `flaw` is planted.
@@ -46,7 +50,14 @@ mod planted {
     }
 
     impl SpillFlaw {
-        pub(in super::super) const EACH: [Self; 5] =
-            [Self::CountsMoved, Self::ForgetsKeys, Self::KeepsView, Self::TrustsSpilled, Self::EndsInMemory];
+        pub(in super::super) const EACH: [Self; 7] = [
+            Self::CountsMoved,
+            Self::ForgetsKeys,
+            Self::KeepsView,
+            Self::TrustsSpilled,
+            Self::EndsInMemory,
+            Self::SplitsWrites,
+            Self::ForgetsKnown,
+        ];
     }
 }

@@ -234,7 +234,7 @@ pub(crate) struct Settings {
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayerKind,
     pub(crate) region: RegionPlace,
-    /// Memory of a ps-tree in bytes, above which its oldest entries move to sstables; `None` for no limit.
+    /// Bound of the memory of a ps-tree in bytes; `None` for a share of the memory budget.
     pub(crate) memory: Option<u64>,
     /// Options that only the kind has, with their text.
     pub(crate) own: Vec<(&'static str, String)>,

@@ -7,7 +7,7 @@
 //! ```text
 //! write of a key   in the table           its newest write and its counts change
 //!                  absent, written before the key is inserted: its older entries are obsolete now
-//!                  absent, new            nothing; the novelty_filter filter records the key
+//!                  absent, new            nothing; the novelty filter records the key
 //! query            in the table           current if it is the newest write, else obsolete or too new for the view
 //!                  absent                 current
 //! entry flagged    the count of obsolete entries falls; at zero the key is removed
@@ -60,7 +60,7 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
 use bucket::{BUCKET_BYTES, KeyState, LockedChain, SLOTS};
-use novelty_filter::PIECE_BYTES;
+use known_keys::KnownKeys;
 use place_list::PlaceList;
 use presence::Presence;
 pub use verdicts::{LocatedKey, TableStamp};
@@ -70,15 +70,15 @@ const FORMAT_SLOT: usize = 16;
 const SEED_SLOT: usize = 17;
 const BUCKETS_SLOT: usize = 18;
 const KEYS_SLOT: usize = 19;
-const KNOWN_SLOT: usize = 20;
 const SEGMENTS_SLOT: usize = 21;
-const PIECES_SLOT: usize = 23;
 
 /// "VerTab" in the format word, above version (1 byte) and options (1 byte).
 const MAGIC: u64 = u64::from_le_bytes(*b"\0\0VerTab");
 const FORMAT_VERSION: u64 = 1;
 const EVERY_KEY: u64 = 1;
 const MANY_ENTRIES: u64 = 2;
+/// The novelty filter has two generations.
+const GENERATIONS: u64 = 4;
 
 /// Buckets of a segment; a segment is one allocation.
 const SEGMENT_BUCKETS: usize = 32;
@@ -92,7 +92,7 @@ const BUCKET_BITS: u32 = 40;
 /// Options of a new table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VersionTableOptions {
-    /// Stores every key, as the paper's durable table does, and has no novelty_filter filter.
+    /// Stores every key, as the paper's durable table does, and has no novelty filter.
     pub every_key: bool,
     /// Whether there are writes with several entries; the first such write sets it.
     pub many_entries: bool,
@@ -109,7 +109,7 @@ pub struct VersionTableStats {
     pub buckets: u64,
     /// Bytes of buckets.
     pub table_bytes: u64,
-    /// Keys that were added to the novelty_filter filter.
+    /// Keys that were added to the novelty filter.
     pub known_keys: u64,
     /// Bytes of the filter.
     pub filter_bytes: u64,
@@ -140,12 +140,11 @@ pub struct VersionTable {
     /// Whether any write had several entries.
     many_entries: AtomicBool,
     segments: PlaceList,
-    pieces: PlaceList,
+    /// The novelty filter.
+    known: KnownKeys,
     /// Number of buckets in the low bits, number of resizes above; see [`buckets_of`].
     resize_state: AtomicU64,
     keys: AtomicU64,
-    /// Keys that were added to the filter.
-    known_keys: AtomicU64,
     /// Which buckets may contain a key.
     presence: Presence,
     /// Locked while the number of buckets changes.
@@ -154,6 +153,8 @@ pub struct VersionTable {
     removals: AtomicU64,
     /// The hash and the write of the last noted entry, if its key was new.
     newest: Mutex<Option<(u128, SequenceNumber)>>,
+    /// The last noted entry.
+    noted_through: AtomicU64,
 }
 
 impl VersionTable {
@@ -182,7 +183,8 @@ impl VersionTable {
         if format & !0xffff != MAGIC {
             return Err(Error::corruption(region.name(), 0, "the region holds no version table"));
         }
-        let (version, unknown) = (format >> 8 & 0xff, format & 0xff & !(EVERY_KEY | MANY_ENTRIES));
+        let (version, unknown) =
+            (format >> 8 & 0xff, format & 0xff & !(EVERY_KEY | MANY_ENTRIES | GENERATIONS));
         if version != FORMAT_VERSION {
             let what =
                 format!("format version {version} of the version table; this program reads {FORMAT_VERSION}");
@@ -199,7 +201,6 @@ impl VersionTable {
             seed: region.root(SEED_SLOT)?,
         };
         let segments = PlaceList::open(region, SEGMENTS_SLOT)?;
-        let pieces = PlaceList::open(region, PIECES_SLOT)?;
         let buckets = region.root(BUCKETS_SLOT)?;
         if ((segments.len() * SEGMENT_BUCKETS) as u64) < buckets {
             return Err(Error::corruption(region.name(), 0, "the version table lacks buckets"));
@@ -208,13 +209,13 @@ impl VersionTable {
             many_entries: AtomicBool::new(options.many_entries),
             options,
             segments,
-            pieces,
+            known: KnownKeys::open(region)?,
             resize_state: AtomicU64::new(buckets),
             keys: AtomicU64::new(region.root(KEYS_SLOT)?),
-            known_keys: AtomicU64::new(region.root(KNOWN_SLOT)?),
             resizing: Mutex::new(()),
             removals: AtomicU64::new(0),
             newest: Mutex::new(None),
+            noted_through: AtomicU64::new(0),
             presence: Presence::new(),
             region: region.clone(),
         };
@@ -243,15 +244,19 @@ impl VersionTable {
             is_same_write = state.latest == sequence && state.entries > 0;
             state.note_write(sequence, 1);
         };
+        self.noted_through.store(sequence, Ordering::Relaxed);
         if self.change(writer, hash, note)? {
             if is_same_write {
                 self.note_many_entries(writer)?;
+            }
+            if self.known.is_divided() {
+                self.known.add(writer, hash)?;
             }
         } else {
             if *self.newest.lock() == Some((hash, sequence)) {
                 return self.note_many_entries(writer);
             }
-            if self.add_known(writer, hash)? {
+            if self.options.every_key || self.known.add(writer, hash)? {
                 *self.newest.lock() = Some((hash, sequence));
                 if !self.options.every_key {
                     return Ok(());
@@ -274,7 +279,10 @@ impl VersionTable {
     ) -> Result<()> {
         let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
-        if !self.change(writer, hash, |state| state.note_write(sequence, 0))? && self.is_known(hash)? {
+        if !self.change(writer, hash, |state| state.note_write(sequence, 0))?
+            && !self.options.every_key
+            && self.known.contains(&self.region, hash)?
+        {
             self.insert(writer, hash, sequence, 0)?;
         }
         Ok(())
@@ -319,14 +327,34 @@ impl VersionTable {
         Ok(())
     }
 
+    /// Forgets keys without entries above `cut` in the novelty filter, by [generations](known_keys): entries at or below it are not
+    /// validated by this table. All noted writes are at or below `through`, or were noted since the table was opened. `writer` is the
+    /// only one of the region.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn forget_known_keys(
+        &self,
+        writer: &RegionWriter<'_>,
+        cut: SequenceNumber,
+        through: SequenceNumber,
+    ) -> Result<()> {
+        if self.options.every_key {
+            return Ok(());
+        }
+        writer.set_root(FORMAT_SLOT, self.region.root(FORMAT_SLOT)? | GENERATIONS)?;
+        let through = through.max(self.noted_through.load(Ordering::Acquire));
+        self.known.divide(writer, cut, through)
+    }
+
     /// Returns size and content.
     pub fn stats(&self) -> VersionTableStats {
         VersionTableStats {
             keys: self.keys.load(Ordering::Acquire),
             buckets: self.bucket_count(),
             table_bytes: (self.segments.len() * SEGMENT_BYTES) as u64,
-            known_keys: self.known_keys.load(Ordering::Acquire),
-            filter_bytes: (self.pieces.len() * PIECE_BYTES) as u64,
+            known_keys: self.known.keys(),
+            filter_bytes: self.known.bytes(),
         }
     }
 
@@ -336,9 +364,8 @@ impl VersionTable {
     /// `Corruption`.
     pub fn visit_allocations(&self, visit: &mut dyn FnMut(Place, usize)) -> Result<()> {
         self.segments.visit_allocations(visit);
-        self.pieces.visit_allocations(visit);
+        self.known.visit_allocations(visit);
         (0..self.segments.len()).for_each(|index| visit(self.segments.get(index), SEGMENT_BYTES));
-        (0..self.pieces.len()).for_each(|index| visit(self.pieces.get(index), PIECE_BYTES));
         for bucket in 0..self.bucket_count() {
             bucket::each_chained(&self.region, self.bucket_place(bucket), |place| {
                 visit(place, BUCKET_BYTES)

@@ -274,3 +274,48 @@ fn an_entry_is_not_obsolete_before_its_write_is_noted() {
     table.note_entry(&region.writer(), b"k", 9).unwrap();
     assert_eq!(table.verdict(b"k", 9, 9).unwrap(), Verdict::Current);
 }
+
+/// Keys are forgotten by generations as the cut rises. All entries above the cut keep their verdicts, whether their key was in the
+/// table when it was written or not, and the filter does not grow.
+#[test]
+fn forgotten_keys_have_no_entries_above_the_cut() {
+    for seed in 0..12 {
+        let mut rng = SimRng::new(seed);
+        let (region, mut table) = table(VersionTableOptions { seed, ..VersionTableOptions::default() });
+        let (mut writes, mut cut, mut dropped) = (Vec::new(), 0, 0);
+        let mut sequence = 0;
+        for round in 0..40 {
+            for _ in 0..rng.below(200) {
+                sequence += 1 + rng.below(2);
+                // Some keys are written again and again.
+                let key = if rng.one_in(2) { rng.below(30) } else { sequence * 1_000 };
+                table.note_entry(&region.writer(), &key_of(key), sequence).unwrap();
+                writes.push((key, sequence));
+            }
+            if rng.one_in(3) {
+                // A sweep removes all entries that are not the newest of their key.
+                let newest: BTreeMap<u64, SequenceNumber> = writes.iter().copied().collect();
+                writes.retain(|(key, at)| newest[key] == *at);
+                table.remove_through(&region.writer(), sequence).unwrap();
+            }
+            let before = table.stats().known_keys;
+            cut += rng.below(sequence - cut + 1);
+            region.with_only_writer(|writer| table.forget_known_keys(writer, cut, 0)).unwrap();
+            writes.retain(|(_, at)| *at > cut);
+            table.remove_through(&region.writer(), cut).unwrap();
+            dropped += u64::from(table.stats().known_keys < before);
+            if rng.one_in(5) {
+                table = VersionTable::open(&region).unwrap();
+                region.with_only_writer(|writer| table.forget_known_keys(writer, cut, sequence)).unwrap();
+            }
+            let newest: BTreeMap<u64, SequenceNumber> = writes.iter().copied().collect();
+            for (key, at) in &writes {
+                let verdict = table.verdict(&key_of(*key), *at, sequence).unwrap();
+                let expected = if newest[key] == *at { Verdict::Current } else { Verdict::Obsolete };
+                assert_eq!(verdict, expected, "seed {seed}, round {round}: key {key} at {at}, cut {cut}");
+            }
+        }
+        assert!(dropped > 5, "seed {seed}: {dropped} generations");
+        assert_eq!(region.stats().refused_frees, 0, "seed {seed}");
+    }
+}

@@ -60,7 +60,9 @@ impl VersionTable {
         if located.first != 0 {
             self.region.prefetch(located.first, 1);
         }
-        self.prefetch_known(hash);
+        if !self.options.every_key {
+            self.known.prefetch(&self.region, hash);
+        }
     }
 
     /// The current stamp of the table. The sequence number of the query is published already.

@@ -41,6 +41,9 @@ impl RegionWriter<'_> {
             space.free.release(self.region().pins.oldest());
             found = space.free.allocate(granules, &mut changed);
         }
+        if found.is_none() && space.free.join() {
+            found = space.free.allocate(granules, &mut changed);
+        }
         let Some(at) = found else { return self.allocate_fresh(&mut space, granules) };
         space.record_allocation(at, granules);
         drop(space);

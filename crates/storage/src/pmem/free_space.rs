@@ -13,6 +13,8 @@ use super::layout::{
 
 /// Runs up to this many granules (64 KiB) have a list each.
 const LISTED_GRANULES: usize = 256;
+/// Released bytes below which neighbouring runs are not joined.
+const MIN_JOINED_BYTES: u64 = 64 << 10;
 
 /// The free space of a region, without synchronization: the region's lock protects it.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct FreeSpace {
     deferred: VecDeque<DeferredFree>,
     free_bytes: u64,
     deferred_bytes: u64,
+    /// Bytes added to the lists since neighbouring runs were joined.
+    released_bytes: u64,
 }
 
 /// A freed run that readers may still access.
@@ -56,6 +60,7 @@ impl FreeSpace {
             deferred: VecDeque::new(),
             free_bytes: 0,
             deferred_bytes: 0,
+            released_bytes: 0,
         }
     }
 
@@ -164,9 +169,42 @@ impl FreeSpace {
     pub(super) fn release(&mut self, oldest: u64) {
         while let Some(run) = self.deferred.front().copied().filter(|run| run.epoch < oldest) {
             self.deferred.pop_front();
-            self.deferred_bytes -= (run.granules * GRANULE_BYTES) as u64;
+            let bytes = (run.granules * GRANULE_BYTES) as u64;
+            self.deferred_bytes -= bytes;
+            self.released_bytes += bytes;
             self.offer(run.at, run.granules);
         }
+    }
+
+    /// Joins neighbouring runs of the lists, which are otherwise divided into ever shorter ones. False, without any effect, unless a
+    /// quarter of their bytes was released since the last time.
+    pub(super) fn join(&mut self) -> bool {
+        if self.released_bytes < MIN_JOINED_BYTES.max(self.free_bytes / 4) {
+            return false;
+        }
+        let mut runs: Vec<(Place, usize)> = Vec::new();
+        for (length, list) in self.short.iter_mut().enumerate() {
+            runs.extend(list.drain(..).map(|at| (at, length + 1)));
+        }
+        for (granules, list) in std::mem::take(&mut self.long) {
+            runs.extend(list.into_iter().map(|at| (at, granules)));
+        }
+        runs.sort_unstable();
+        self.filled = Default::default();
+        (self.free_bytes, self.released_bytes) = (0, 0);
+        // Runs of different extents are not neighbours: each extent begins with a head.
+        let mut joined: Vec<(Place, usize)> = Vec::with_capacity(runs.len());
+        for (at, granules) in runs {
+            match joined.last_mut() {
+                Some((start, before)) if *start + (*before * GRANULE_BYTES) as Place == at => {
+                    *before += granules
+                }
+                _ => joined.push((at, granules)),
+            }
+        }
+        // In reverse, so that low offsets are allocated first.
+        joined.into_iter().rev().for_each(|(at, granules)| self.offer(at, granules));
+        true
     }
 
     /// Whether there are deferred frees.

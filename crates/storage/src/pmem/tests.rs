@@ -98,6 +98,24 @@ fn offsets_outside_are_errors_with_the_offset() {
     assert_eq!(too_much.kind(), ErrorKind::LimitExceeded);
 }
 
+/// Freed neighbours are one run again: space of short allocations serves long ones.
+#[test]
+fn neighbouring_free_runs_are_joined() {
+    let region = region();
+    let writer = region.writer();
+    let mut used = region.stats().high_water_bytes;
+    for round in 0..40 {
+        let bytes = if round % 2 == 0 { 256 } else { 16 << 10 };
+        let places: Vec<Place> = (0..(1 << 20) / bytes).map(|_| writer.allocate(bytes).unwrap()).collect();
+        if round == 1 {
+            used = region.stats().high_water_bytes;
+        }
+        places.into_iter().for_each(|at| writer.free(at, bytes));
+    }
+    let stats = region.stats();
+    assert_eq!((stats.high_water_bytes, stats.refused_frees), (used, 0));
+}
+
 #[test]
 fn writes_change_words() {
     let region = region();

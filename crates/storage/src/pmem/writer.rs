@@ -28,6 +28,21 @@ impl Region {
         let _gate = self.gate.write();
         check()
     }
+
+    /// Calls `change` with the only active writer: waits for all others, and blocks new ones until `change` returns. For changes of
+    /// which other writers must see all or nothing. The calling thread must not hold or create another [`writer`](Self::writer).
+    ///
+    /// ```
+    /// use bolide_storage::pmem::{Region, RegionOptions};
+    /// let region = Region::in_memory(RegionOptions::new())?;
+    /// region.with_only_writer(|writer| writer.set_root(0, 7))?;
+    /// assert_eq!(region.root(0)?, 7);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn with_only_writer<T>(&self, change: impl FnOnce(&RegionWriter<'_>) -> T) -> T {
+        let gate = self.gate.write();
+        change(&RegionWriter::alone(self, &gate))
+    }
 }
 
 /// A writer of a region; see [`Region::writer`].

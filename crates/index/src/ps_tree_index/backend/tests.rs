@@ -35,6 +35,7 @@ fn empty() -> PsTreeBackend {
         read_only: false,
         deleted: Arc::new(NoRanges),
         memory: RegionMemory { budget: MemoryBudget::unlimited(), name: "c.index".into() },
+        durable: Arc::default(),
     };
     PsTreeBackend::open(&"group:ps-tree".parse().unwrap(), 2, None, &location, &|_| Ok(())).unwrap()
 }

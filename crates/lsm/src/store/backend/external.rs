@@ -6,7 +6,8 @@
 //!
 //! # Before the external tree is set
 //! Writes go into memtables, and from there into sstables if they grow: during replay, and during an index build.
-//! [`Store::set_external_tree`] transfers all of them; the next checkpoint removes the sstables.
+//! [`Store::set_external_tree`] transfers all of them, or as many as [fit](super::hand_over); the next checkpoint removes the
+//! sstables with transferred entries alone.
 //!
 //! # Spills
 //! The sstables of the tree have the entries at or below the cut of a [`SpillingTree`]. Only
@@ -14,18 +15,16 @@
 //!
 //! [`SpillingTree`]: crate::external_tree::SpillingTree
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
 use parking_lot::Mutex;
 
-use crate::cursor::{InternalCursor, MergingCursor};
-use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree, ExternalWrite};
+use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalTree};
 use crate::file_name::FileName;
-use crate::options::StoreOptions;
 use crate::store::backend::contained_tables;
+use crate::store::backend::hand_over::{hand_over, leave_oldest};
 use crate::store::commit::log::Rotate;
 use crate::store::commit::segments::rotate;
 use crate::store::files::StoreFiles;
@@ -37,7 +36,6 @@ use crate::store::jobs::flush_install::{FlushOutput, WrittenFlush, install_flush
 use crate::store::jobs::install::{install, was_not_written};
 use crate::store::jobs::obsolete_files::remove_obsolete_files;
 use crate::store::read::read_view::ReadView;
-use crate::store::read::snapshots::Snapshots;
 use crate::store::tree::logged_memtable::LoggedMemtable;
 use crate::store::tree::{Tree, TreeState};
 use crate::store::{Store, StoreInner};
@@ -45,78 +43,6 @@ use crate::version::VersionEdit;
 
 /// The checkpoints that a close installs together at most.
 const MAX_CLOSING_CHECKPOINTS: usize = 256;
-
-/// The oldest writes of a tree above a position, as many as fit into memory.
-struct OldestWrites {
-    writes: BTreeMap<(SequenceNumber, Vec<u8>), (Trailer, Vec<u8>)>,
-    bytes: usize,
-    /// Maximum bytes of keys and values.
-    limit: usize,
-    /// True once a write did not fit.
-    is_truncated: bool,
-}
-
-impl OldestWrites {
-    fn new(limit: usize) -> Self {
-        Self { writes: BTreeMap::new(), bytes: 0, limit, is_truncated: false }
-    }
-
-    fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        let position = (trailer.sequence(), key.to_vec());
-        if self.is_truncated && self.writes.last_key_value().is_some_and(|(last, _)| *last < position) {
-            return;
-        }
-        // After a crash between a spill and the next checkpoint, memtable and sstable both have a write.
-        if self.writes.insert(position, (trailer, value.to_vec())).is_none() {
-            self.bytes += key.len() + value.len();
-        }
-        while self.bytes > self.limit && self.writes.len() > 1 {
-            let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
-            self.bytes -= key.len() + value.len();
-            self.is_truncated = true;
-        }
-    }
-}
-
-/// Applies the writes of the tree in memtables and sstables, above sequence number `above` and through `through`,
-/// to the external tree in the order of the log. Returns the bytes of their keys and values. Memory is limited by
-/// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
-fn hand_over(
-    options: &StoreOptions,
-    snapshots: &Snapshots,
-    state: &TreeState,
-    external_tree: &dyn ExternalTree,
-    above: SequenceNumber,
-    through: SequenceNumber,
-) -> Result<u64> {
-    let limit = options.hand_over_bytes;
-    let mut bytes = 0;
-    let oldest_in_use = || snapshots.oldest();
-    let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
-    loop {
-        let mut oldest = OldestWrites::new(limit);
-        let mut cursor = MergingCursor::new(state.sources_above(above));
-        cursor.seek_to_first()?;
-        while cursor.valid() {
-            let (key, trailer) = (cursor.key(), cursor.trailer());
-            let position = (trailer.sequence(), key);
-            let is_within = above < position.0 && position.0 <= through;
-            if is_within && done.as_ref().is_none_or(|(sequence, key)| position > (*sequence, key)) {
-                oldest.add(key, trailer, cursor.value());
-            }
-            cursor.next()?;
-        }
-        bytes += oldest.bytes as u64;
-        for ((_, key), (trailer, value)) in &oldest.writes {
-            external_tree.reserve(1, key.len() + value.len())?;
-            external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
-        }
-        if !oldest.is_truncated {
-            return Ok(bytes);
-        }
-        done = oldest.writes.pop_last().map(|(position, _)| position);
-    }
-}
 
 /// Writes a checkpoint of the external tree of `tree`, which releases the log that was retained for it; `None` if it retains none.
 pub(in crate::store) fn write_external_flush<'t>(
@@ -307,7 +233,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if the tree has one already; `Corruption` or `Io` from reading the tree; errors of the
-    /// external tree. The tree then continues without it.
+    /// external tree. The tree then continues without it. A full disk is no error: the first checkpoint is then written later.
     pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
         self.inner.set_external_tree(&self.inner.trees.get(tree)?, &external_tree)
     }
@@ -329,12 +255,13 @@ impl StoreInner {
             if external_tree.is_durable_at_once() {
                 inner.log.sync(&inner.health)?;
             }
+            let above = leave_oldest(&inner.table_environment(), tree, &**external_tree, view.sequence())?;
             let mut handed_over = hand_over(
                 &inner.options,
                 &inner.snapshots,
                 &tree.state(),
                 &**external_tree,
-                contained,
+                above,
                 view.sequence(),
             )?;
             // From here on commits are excluded.
@@ -360,29 +287,19 @@ impl StoreInner {
             log.targets.clear();
             inner.active_bytes.set(inner.trees.active_bytes());
             let is_due = handed_over > 0 && external_tree.is_checkpoint_due(handed_over);
-            let is_due = is_due || contained_tables(&**external_tree, &state.version).next().is_some();
+            let has_cut = above > contained;
+            let is_due =
+                is_due || has_cut || contained_tables(&**external_tree, &state.version).next().is_some();
             if !is_due || !log.is_open() {
                 return Ok(());
             }
             // The first checkpoint removes the sstables, and releases the replayed log.
             tree.state_guard().active.note_log(log.number(), 0);
-            rotate(inner, &mut log, Rotate::Tree(tree.id))
+            match rotate(inner, &mut log, Rotate::Tree(tree.id)) {
+                // The external tree is set, and has every write: the next segment begins the checkpoint.
+                Err(_) if inner.health.check().is_ok() => Ok(()),
+                rotated => rotated,
+            }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bolide_base::EntryKind;
-
-    use super::*;
-
-    #[test]
-    fn a_write_that_two_sources_have_is_counted_once() {
-        let mut oldest = OldestWrites::new(20);
-        for sequence in [1, 1, 1, 2, 2] {
-            oldest.add(b"key", Trailer::new(sequence, EntryKind::Put), b"value");
-        }
-        assert_eq!((oldest.bytes, oldest.is_truncated), (16, false));
     }
 }

@@ -10,6 +10,7 @@
 
 pub(super) mod deferred;
 pub(super) mod external;
+mod hand_over;
 mod refusal;
 
 use std::sync::{Arc, OnceLock};
@@ -46,6 +47,15 @@ impl BackendSlot {
     }
 }
 
+/// The result of a reservation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reservation {
+    /// The log must be synced before the writes are applied.
+    pub(super) syncs_first: bool,
+    /// A spill has become due, or more urgent.
+    pub(super) is_memory_short: bool,
+}
+
 /// The backend of a tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Backend<'t> {
@@ -71,18 +81,20 @@ impl<'t> Backend<'t> {
         matches!(self, Self::Lsm)
     }
 
-    /// Reserves space for `writes` writes of `bytes` bytes before they are logged. Returns true if the log must be
-    /// synced before the writes are applied.
+    /// Reserves space for `writes` writes of `bytes` bytes before they are logged.
     ///
     /// # Errors
     /// As [`ExternalTree::reserve`].
-    pub(super) fn reserve(self, writes: usize, bytes: usize) -> Result<bool> {
+    pub(super) fn reserve(self, writes: usize, bytes: usize) -> Result<Reservation> {
         match self {
             // The memtable grows as needed, and is bounded by the log segments.
-            Self::Lsm => Ok(false),
+            Self::Lsm => Ok(Reservation::default()),
             Self::External(external) => {
                 external.reserve(writes, bytes)?;
-                Ok(external.is_durable_at_once())
+                Ok(Reservation {
+                    syncs_first: external.is_durable_at_once(),
+                    is_memory_short: external.takes_notice_of_memory(),
+                })
             }
         }
     }
@@ -116,11 +128,12 @@ impl<'t> Backend<'t> {
         }
     }
 
-    /// Whether a checkpoint is due at a new log segment; `retained` returns the bytes of log that the tree retains.
-    /// `None` if the size and the age of the memtable decide.
-    pub(super) fn is_checkpoint_due(self, retained: impl FnOnce() -> Option<u64>) -> Option<bool> {
+    /// Whether a checkpoint is due at a new log segment, because of `retained` bytes of log, if the tree retains any, or because
+    /// of the sstables in `version` that it would remove. `None` if the size and the age of the memtable decide.
+    pub(super) fn is_checkpoint_due(self, retained: Option<u64>, version: &Version) -> Option<bool> {
         let external = self.external()?;
-        Some(retained().is_some_and(|retained| external.is_checkpoint_due(retained)))
+        let removes_tables = || contained_tables(&**external, version).next().is_some();
+        Some(retained.is_some_and(|retained| removes_tables() || external.is_checkpoint_due(retained)))
     }
 
     /// A copy of the state at `sequence`, for a backend that changes its files in place.

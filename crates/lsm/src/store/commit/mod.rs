@@ -204,6 +204,11 @@ impl CommitEnv for StoreInner {
         &self.pressure
     }
 
+    #[cold]
+    fn note_short_memory(&self) {
+        self.backlog().changed();
+    }
+
     #[inline]
     fn make_room(&self, log: &mut LogState, bytes: usize) -> Result<()> {
         make_room(self, log, bytes)

@@ -70,6 +70,9 @@ pub(in crate::store) trait CommitEnv {
     /// Slows writers down.
     fn pressure(&self) -> &Pressure;
 
+    /// Wakes the background threads for a spill, and slows writers down if it is urgent.
+    fn note_short_memory(&self);
+
     /// Starts a new log segment if the writable memtables have no room for `bytes` bytes.
     ///
     /// # Errors
@@ -119,7 +122,7 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
                 return Err(Error::internal("a staged batch took further sequence numbers"));
             }
         }
-        let (mut syncs_first, mut has_external) = (false, false);
+        let (mut syncs_first, mut is_memory_short, mut has_external) = (false, false, false);
         for id in request.batch.trees() {
             let tree = &log.targets.get(*id, |id| self.env.tree(id))?.tree;
             let new = request.batch.range_deletes(*id);
@@ -127,8 +130,13 @@ impl<'e, E: CommitEnv> CommitPipeline<'e, E> {
                 tree.state_guard().check_range_tombstones(new)?;
             }
             // Usually more than the share of this tree; a reservation has no cost.
-            syncs_first |= tree.backend().reserve(request.batch.len(), request.batch.len_bytes())?;
+            let reserved = tree.backend().reserve(request.batch.len(), request.batch.len_bytes())?;
+            syncs_first |= reserved.syncs_first;
+            is_memory_short |= reserved.is_memory_short;
             has_external |= !tree.backend().is_lsm();
+        }
+        if is_memory_short {
+            self.env.note_short_memory();
         }
         request.batch.seal();
         if has_external && Technique::IndexWritePrefetch.is_on() {

@@ -103,6 +103,8 @@ impl CommitEnv for ClosedLog {
         unreachable!("no request has a stage")
     }
 
+    fn note_short_memory(&self) {}
+
     fn make_room(&self, _log: &mut LogState, _bytes: usize) -> Result<()> {
         Ok(())
     }

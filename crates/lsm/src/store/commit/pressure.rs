@@ -3,6 +3,9 @@
 //! Writers are not stopped if it can be avoided. From a first threshold on, every written byte has a delay, which grows
 //! with the backlog of background work. Only at a second threshold, where memory would grow without bound, writers
 //! wait.
+//!
+//! The backlog is that of sorted runs, or the memory of an external tree that has to spill. A spill that fails is tried again later:
+//! until then writers are slowed down but do not wait, and the memory budget is the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +15,7 @@ use bolide_base::Result;
 use bolide_storage::Runtime;
 use parking_lot::Mutex;
 
+use crate::external_tree::SpillMemory;
 use crate::options::StoreOptions;
 use crate::store::health::Health;
 use crate::store::jobs::work::WorkQueue;
@@ -24,6 +28,11 @@ const SLOWEST_NANOS_PER_BYTE: u64 = 1_000;
 const SHORTEST_SLEEP_NANOS: u64 = 1_000_000;
 /// Special value: writers wait until background work is done.
 const STOP: u64 = u64::MAX;
+
+/// Parts of the memory of an external tree; and the numbers of parts in use at which writers are slowed down, and wait, while a
+/// spill is due.
+const MEMORY_PARTS: usize = 64;
+const SLOWDOWN_PARTS: usize = 56;
 
 /// The current delay of writes.
 pub(in crate::store) struct Pressure {
@@ -84,8 +93,15 @@ impl Pressure {
         (SLOWEST_NANOS_PER_BYTE * gone * gone / (way * way)).max(1)
     }
 
+    /// The delay while an external tree with this memory has to spill.
+    fn price_of_memory(memory: SpillMemory) -> u64 {
+        let parts = u128::from(memory.used_bytes) * MEMORY_PARTS as u128;
+        let parts = parts / u128::from(memory.limit_bytes.max(1));
+        Pressure::price(parts.min(MEMORY_PARTS as u128) as usize, SLOWDOWN_PARTS, MEMORY_PARTS)
+    }
+
     /// Updates the delay from the backlog of `trees`. Called whenever a memtable fills up or is
-    /// flushed, or a compaction ends.
+    /// flushed, a spill becomes due, or a compaction ends.
     /// While memory `is_exceeded`, full memtables are flushed at once, and writers wait for that.
     pub(in crate::store) fn update(&self, trees: &TreeDirectory, is_exceeded: bool) {
         let _counting = self.counting.lock();
@@ -102,6 +118,11 @@ impl Pressure {
             // If runs cannot be merged any more, waiting for merges is useless.
             let runs = if tree.unreadable.get().is_some() { 0 } else { state.version.first_level_runs() };
             price = price.max(Pressure::price(runs, self.limits.slowdown_runs, self.limits.stop_runs));
+            if let Some(spilling) = tree.backend().due_spill(&state.version) {
+                let of_spill = Pressure::price_of_memory(spilling.memory());
+                let has_failed = tree.spill_failures.are_there();
+                price = price.max(if has_failed { of_spill.min(SLOWEST_NANOS_PER_BYTE) } else { of_spill });
+            }
         }
         self.nanos_per_byte.store(price, Ordering::Release);
     }
@@ -194,5 +215,13 @@ mod tests {
         assert!(prices.windows(2).all(|pair| pair[0] <= pair[1]));
         assert!(prices[12] > 0 && prices[12] < 10);
         assert_eq!(prices[36], STOP);
+    }
+
+    #[test]
+    fn the_price_of_memory_rises_from_seven_eighths_to_the_bound() {
+        let of = |used_bytes| Pressure::price_of_memory(SpillMemory { used_bytes, limit_bytes: 6_400 });
+        assert_eq!((of(0), of(5_599)), (0, 0));
+        assert!(0 < of(5_600) && of(5_600) < of(6_000) && of(6_399) <= SLOWEST_NANOS_PER_BYTE);
+        assert_eq!((of(6_400), of(u64::MAX)), (STOP, STOP));
     }
 }

@@ -1,6 +1,10 @@
 //! Opening of a deferred external tree, in place of the first flush of its tree.
+//!
+//! An opening may read a whole index. So the trees that are due are divided among the threads, and a job ends after a time slice,
+//! or when the store closes: trees that are left are due again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bolide_base::{Result, TreeId};
 
@@ -16,12 +20,19 @@ use crate::store::tree::directory::TreeDirectory;
 
 /// The trees whose external trees one job opens at most.
 const MAX_TREES: usize = 64;
+/// The time after which a job begins no further opening.
+const TIME_SLICE: Duration = Duration::from_millis(50);
 
 /// What the opening of a deferred external tree uses of a store: it excludes commits, and may start a log segment.
 pub(in crate::store) trait AttachEnvironment {
     fn options(&self) -> &StoreOptions;
 
     fn log(&self) -> &Log;
+
+    fn now_micros(&self) -> u64;
+
+    /// True once the store is closing.
+    fn is_stopping(&self) -> bool;
 
     /// As [`Deferral::attach`].
     fn attach(&self, deferral: &Deferral) -> Result<()>;
@@ -40,6 +51,14 @@ impl AttachEnvironment for StoreInner {
 
     fn log(&self) -> &Log {
         &self.log
+    }
+
+    fn now_micros(&self) -> u64 {
+        self.runtime.now_micros()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop_signal().is_stopping()
     }
 
     fn attach(&self, deferral: &Deferral) -> Result<()> {
@@ -63,7 +82,14 @@ impl BackgroundJob for AttachJob<'_> {
     }
 
     fn run(&self) -> Result<()> {
-        self.trees.iter().try_for_each(|tree| attach(self.env, tree))
+        let end = self.env.now_micros().saturating_add(TIME_SLICE.as_micros() as u64);
+        for tree in &self.trees {
+            attach(self.env, tree)?;
+            if self.env.is_stopping() || self.env.now_micros() >= end {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn end(&self, work: &mut WorkState) {
@@ -105,6 +131,8 @@ pub(in crate::store) fn pick_attachment<'s>(
     let is_due = |tree: &&Arc<Tree>| {
         tree.attaches_at_flush() && !work.flushing.contains(&tree.id) && tree.flushes_due(env.options()) > 0
     };
-    let due: Vec<_> = trees.values().filter(is_due).take(MAX_TREES).cloned().collect();
+    let all_due: Vec<_> = trees.values().filter(is_due).collect();
+    let share = all_due.len().div_ceil(env.options().background_threads.max(1)).min(MAX_TREES);
+    let due: Vec<_> = all_due.into_iter().take(share).cloned().collect();
     (!due.is_empty()).then(|| Box::new(AttachJob { env, trees: due }) as Box<dyn BackgroundJob + 's>)
 }

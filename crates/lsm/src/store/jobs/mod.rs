@@ -42,7 +42,7 @@ pub(super) mod scheduler;
 pub(super) mod shared_tasks;
 pub(super) mod sorted_view;
 pub(super) mod spent_tombstones;
-mod spill;
+pub(super) mod spill;
 pub(super) mod table_output;
 pub(super) mod view_rebuild;
 pub(super) mod work;
@@ -72,7 +72,7 @@ const PICKERS: [Picker; 8] = [
     |store, work| pick_attachment(store, &store.trees, work),
     |store, work| pick_memory_compaction(store.table_environment(), &store.trees, work),
     |store, work| pick_flush(store.flush_environment(), work),
-    |store, work| pick_spill(store.table_environment(), &store.trees, work),
+    |store, work| pick_spill(store.table_environment(), &*store.runtime, &store.trees, work),
     |store, work| pick_compaction(store.table_environment(), &store.trees, work),
     |store, work| {
         let env = store.table_environment().views();

@@ -7,6 +7,7 @@
 pub(super) mod directory;
 pub(super) mod logged_memtable;
 pub(super) mod row_gate;
+pub(super) mod spill_failures;
 mod state;
 pub(super) mod tree_views;
 
@@ -21,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::logged_memtable::LoggedMemtable;
 use self::row_gate::RowGate;
+use self::spill_failures::SpillFailures;
 pub(super) use self::state::TreeState;
 use self::tree_views::TreeViews;
 use crate::collectors::CollectorFactory;
@@ -56,6 +58,8 @@ pub(in crate::store) struct Tree {
     pub(in crate::store) backend: BackendSlot,
     /// An external tree that is opened when it is needed.
     pub(in crate::store) deferral: OnceLock<Arc<Deferral>>,
+    /// The failures of its spills.
+    pub(in crate::store) spill_failures: SpillFailures,
     /// Creates the collectors of new sstables.
     pub(in crate::store) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Receives the versions that flushes and compactions drop.
@@ -107,6 +111,7 @@ impl Tree {
             merge_operator: RwLock::new(None),
             backend: BackendSlot::default(),
             deferral: OnceLock::new(),
+            spill_failures: SpillFailures::default(),
             collectors: RwLock::new(None),
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
@@ -156,7 +161,8 @@ impl Tree {
     /// Whether a checkpoint of its external tree is due at a new log segment, after `logged` bytes of log. `None` if the
     /// size and the age of the memtable decide.
     pub(in crate::store) fn is_checkpoint_due(&self, logged: u64) -> Option<bool> {
-        self.backend().is_checkpoint_due(|| self.state_guard().active.log_bytes_since_first(logged))
+        let state = self.state_guard();
+        self.backend().is_checkpoint_due(state.active.log_bytes_since_first(logged), &state.version)
     }
 
     /// The policy of its compactions; a partition has at most `max_runs` sorted runs.

@@ -2,241 +2,25 @@
 //! ordinary tree with the same writes.
 #![allow(clippy::disallowed_methods, reason = "tests start threads of their own")]
 
+mod deferred;
+mod spilling_map;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
-use bolide_lsm::external_tree::{
-    ExternalCheckpoint, ExternalFiles, ExternalRoot, ExternalTreeStats, ExternalWrite, SpillReaders,
-    SpillingTree,
-};
-use bolide_lsm::{
-    Bounds, ExternalTree, Layout, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
-};
+use bolide_base::{Result, TreeId};
+use bolide_lsm::external_tree::SpillingTree;
+use bolide_lsm::{Bounds, Layout, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{
     CrashMode, DiskImage, Fault, FaultPlan, RecordImages, Runtime, SimRng, SimRuntime, SimVfs, SystemRuntime,
     Vfs,
 };
 use bolide_table::BlockCache;
-use parking_lot::Mutex;
 
-/// A planted bug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flaw {
-    None,
-    /// The root of a checkpoint has no cut.
-    CutNotInRoot,
-    /// The entries leave memory before their sstables are installed.
-    RemovedTooEarly,
-    /// The new cut is above the entries that were written.
-    CutTooHigh,
-    /// The writes through the cut are ignored when the tree is set, not those of the root alone.
-    ContainsTooMuch,
-}
-
-/// Spills from this number of entries on.
-const MAX_ENTRIES: usize = 12;
-
-/// Entries with keys of their own, as those of an index.
-type Entries = BTreeMap<Vec<u8>, (SequenceNumber, Vec<u8>)>;
-
-#[derive(Debug)]
-struct SpillingMap {
-    entries: Arc<Mutex<Entries>>,
-    cut: AtomicU64,
-    contains_through: SequenceNumber,
-    applied: AtomicU64,
-    /// Begun spills.
-    begun: AtomicUsize,
-    /// Complete ones.
-    spills: AtomicUsize,
-    flaw: Flaw,
-}
-
-impl SpillingMap {
-    fn open(vfs: &dyn Vfs, store: &Store, flaw: Flaw) -> Result<Self> {
-        let (mut entries, mut cut, mut contains_through) = (Entries::new(), 0, 0);
-        if let Some(root) = store.external_root(EXTERNAL) {
-            let number = |at: usize| u64::from_le_bytes(root.root[at..at + 8].try_into().unwrap());
-            (cut, contains_through) = (number(8), number(16));
-            let mut bytes = vec![0; number(0) as usize];
-            vfs.open(&store.external_file_path(root.files[0]))?.read_exact_at(0, &mut bytes)?;
-            let mut rest = &bytes[..];
-            while let Some((sequence, tail)) = rest.split_first_chunk::<8>() {
-                let (lengths, tail) = tail.split_at(2);
-                let (key, tail) = tail.split_at(lengths[0] as usize);
-                let (value, tail) = tail.split_at(lengths[1] as usize);
-                entries.insert(key.to_vec(), (u64::from_le_bytes(*sequence), value.to_vec()));
-                rest = tail;
-            }
-        }
-        let contains_through = if flaw == Flaw::ContainsTooMuch && contains_through > 0 {
-            contains_through + 3
-        } else {
-            contains_through
-        };
-        Ok(Self {
-            entries: Arc::new(Mutex::new(entries)),
-            cut: AtomicU64::new(cut),
-            contains_through,
-            applied: AtomicU64::new(contains_through),
-            begun: AtomicUsize::new(0),
-            spills: AtomicUsize::new(0),
-            flaw,
-        })
-    }
-
-    /// The entries above the cut, and those of the sstables at or below it.
-    fn visible(&self, store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let view = store.read_view();
-        let above = |(_, (sequence, _)): &(&Vec<u8>, &(SequenceNumber, Vec<u8>)), cut| *sequence > cut;
-        let entries = self.entries.lock();
-        let cut = self.cut.load(Ordering::Acquire);
-        let mut all: BTreeMap<_, _> = entries
-            .iter()
-            .filter(|entry| above(entry, cut))
-            .map(|(key, (_, value))| (key.clone(), value.clone()))
-            .collect();
-        drop(entries);
-        // After the memory.
-        let mut cursor = view.cursor(EXTERNAL, Bounds::all()).unwrap();
-        cursor.seek_to_first().unwrap();
-        while cursor.valid() {
-            if cursor.sequence() <= cut {
-                assert!(
-                    all.insert(cursor.key().to_vec(), cursor.value().to_vec()).is_none(),
-                    "an entry twice"
-                );
-            }
-            cursor.next().unwrap();
-        }
-        all
-    }
-}
-
-impl ExternalTree for SpillingMap {
-    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn apply(&self, write: ExternalWrite<'_>, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
-        let sequence = write.trailer.sequence();
-        if sequence > self.contains_through {
-            self.entries.lock().insert(write.key.to_vec(), (sequence, write.value.to_vec()));
-            self.applied.store(sequence, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    fn checkpoint(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
-        let cut = if self.flaw == Flaw::CutNotInRoot { 0 } else { self.cut.load(Ordering::Acquire) };
-        Ok(Box::new(MapCheckpoint { entries: self.entries.lock().clone(), cut, sequence }))
-    }
-
-    fn is_checkpoint_due(&self, logged: u64) -> bool {
-        logged > 3_000
-    }
-
-    fn is_closing_checkpoint_due(&self) -> bool {
-        self.applied.load(Ordering::Acquire).is_multiple_of(2)
-    }
-
-    fn collect_garbage(&self, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
-        Ok(())
-    }
-
-    fn clear_through(&self) -> SequenceNumber {
-        0
-    }
-
-    fn stats(&self) -> ExternalTreeStats {
-        ExternalTreeStats::default()
-    }
-
-    fn contains_through(&self) -> SequenceNumber {
-        self.contains_through
-    }
-
-    fn spilling(&self) -> Option<&dyn SpillingTree> {
-        Some(self)
-    }
-}
-
-impl SpillingTree for SpillingMap {
-    fn spilled_through(&self) -> SequenceNumber {
-        self.cut.load(Ordering::Acquire)
-    }
-
-    fn is_spill_due(&self) -> bool {
-        self.entries.lock().len() > MAX_ENTRIES
-    }
-
-    fn write_spill(
-        &self,
-        readers: SpillReaders,
-        out: &mut dyn FnMut(ExternalWrite<'_>) -> Result<()>,
-    ) -> Result<SequenceNumber> {
-        assert!(readers.oldest_in_use <= readers.published);
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        let before = self.spilled_through();
-        let entries = self.entries.lock().clone();
-        let mut numbers: Vec<_> = entries.values().map(|(sequence, _)| *sequence).collect();
-        numbers.sort_unstable();
-        let complete = self.applied.load(Ordering::Acquire).saturating_sub(1).min(readers.published);
-        let cut = numbers[numbers.len() / 2].min(complete);
-        for (key, (sequence, value)) in &entries {
-            if before < *sequence && *sequence <= cut {
-                out(ExternalWrite { key, trailer: Trailer::new(*sequence, EntryKind::Put), value })?;
-            }
-        }
-        if self.flaw == Flaw::RemovedTooEarly {
-            self.entries.lock().retain(|_, (sequence, _)| *sequence > cut);
-        }
-        Ok(if self.flaw == Flaw::CutTooHigh { (cut + 2).min(readers.published) } else { cut })
-    }
-
-    fn finish_spill(&self, cut: SequenceNumber) -> Result<()> {
-        let mut entries = self.entries.lock();
-        self.cut.store(cut, Ordering::Release);
-        entries.retain(|_, (sequence, _)| *sequence > cut);
-        self.spills.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-struct MapCheckpoint {
-    entries: Entries,
-    cut: SequenceNumber,
-    sequence: SequenceNumber,
-}
-
-impl ExternalCheckpoint for MapCheckpoint {
-    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
-        let mut bytes = Vec::new();
-        for (key, (sequence, value)) in &self.entries {
-            bytes.extend(sequence.to_le_bytes());
-            bytes.extend([key.len() as u8, value.len() as u8]);
-            bytes.extend(key);
-            bytes.extend(value);
-        }
-        let (identity, path) = files.new_file();
-        let file = files.vfs().create(&path)?;
-        file.append(&bytes)?;
-        file.sync()?;
-        files.vfs().sync_dir(path.parent().unwrap())?;
-        let numbers = [bytes.len() as u64, self.cut, self.sequence];
-        let root = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        Ok(ExternalRoot { files: vec![identity.file_number], root })
-    }
-
-    fn written_bytes(&self) -> u64 {
-        self.entries.len() as u64
-    }
-
-    fn installed(self: Box<Self>) {}
-}
+use spilling_map::{Flaw, SpillingMap};
 
 const PLAIN: TreeId = 1;
 const EXTERNAL: TreeId = 2;
@@ -256,14 +40,9 @@ fn options(dir: &str, threads: usize) -> StoreOptions {
     options
 }
 
-fn open(
-    vfs: Arc<dyn Vfs>,
-    dir: &str,
-    threads: usize,
-    layout: Layout,
-    flaw: Flaw,
-) -> Result<(Store, Arc<SpillingMap>)> {
-    let store = Store::open(options(dir, threads), components(&vfs, threads))?;
+/// A store with both trees, without the external tree.
+fn with_trees(vfs: &Arc<dyn Vfs>, dir: &str, threads: usize, layout: Layout) -> Result<Store> {
+    let store = Store::open(options(dir, threads), components(vfs, threads))?;
     while store.trees().len() < 2 {
         let mut options = TreeOptions::default();
         options.layout = layout;
@@ -271,7 +50,19 @@ fn open(
         options.target_file_bytes = 600;
         store.create_tree(options, b"")?;
     }
-    let map = Arc::new(SpillingMap::open(&*vfs, &store, flaw)?);
+    Ok(store)
+}
+
+fn open(
+    vfs: Arc<dyn Vfs>,
+    dir: &str,
+    threads: usize,
+    layout: Layout,
+    flaw: Flaw,
+) -> Result<(Store, Arc<SpillingMap>)> {
+    let store = with_trees(&vfs, dir, threads, layout)?;
+    let root = store.external_root(EXTERNAL);
+    let map = Arc::new(SpillingMap::open(&*vfs, root.as_deref(), dir, flaw)?);
     store.set_external_tree(EXTERNAL, map.clone())?;
     store.start();
     Ok((store, map))
@@ -476,4 +267,46 @@ fn dropping_a_tree_that_spilled_removes_its_files() {
         vfs.files().iter().filter(|path| path.extension().is_some_and(|end| end == extension)).count()
     };
     assert_eq!((ends("region"), ends("sst")), (0, 0));
+}
+
+/// Writers are slowed down before memory is exhausted, and wait at its bound.
+#[test]
+fn writers_wait_for_slow_spills() {
+    let vfs = SimVfs::new(8);
+    let (store, map) = open(Arc::new(vfs), "/db", 2, Layout::default(), Flaw::None).unwrap();
+    map.is_slow.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut rng = SimRng::new(seed);
+                (0..200).for_each(|_| write(store, &mut rng).unwrap());
+            });
+        }
+    });
+    let most = map.most.load(Ordering::Relaxed);
+    // One group of commits is admitted before the price rises.
+    assert!(most <= 2 * map.memory().limit_bytes as usize / 100 + 20, "{most} entries");
+    store.wait_until_settled().unwrap();
+    same(&map, &store).unwrap();
+}
+
+/// Other work goes on while spills fail, and writers do not wait for them.
+#[test]
+fn spills_that_fail_keep_no_compaction_waiting() {
+    let vfs = SimVfs::new(9);
+    let (store, map) = open(Arc::new(vfs), "/db", 1, Layout::default(), Flaw::None).unwrap();
+    map.fails.store(true, Ordering::Relaxed);
+    let (mut rng, started) = (SimRng::new(9), Instant::now());
+    while store.stats().writes.compactions == 0 {
+        assert!(started.elapsed() < Duration::from_secs(30), "no compaction");
+        // A failure of background work is returned to a writer that waits for it.
+        let _ = write(&store, &mut rng);
+    }
+    assert!(map.begun.load(Ordering::Relaxed) < 10, "no delay");
+    map.fails.store(false, Ordering::Relaxed);
+    let _ = store.wait_until_settled();
+    store.wait_until_settled().unwrap();
+    assert!(map.spills.load(Ordering::Relaxed) > 0);
+    same(&map, &store).unwrap();
 }
