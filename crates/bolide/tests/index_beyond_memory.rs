@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bolide::storage::{CrashMode, SimRng, SimVfs};
 use bolide::{
-    Collection, CollectionOptions, Components, Db, ErrorKind, MemoryUse, Options, PsTreeFigures, Query,
-    SyncMode,
+    BlockCache, Collection, CollectionOptions, Components, Db, ErrorKind, MemoryUse, Options, PsTreeFigures,
+    Query, SyncMode,
 };
 
 const BUDGET: usize = 4 << 20;
@@ -228,4 +228,52 @@ fn an_index_that_was_refused_is_opened_within_its_bound() {
             model.check(&records, some.into_iter(), "after updates");
         }
     }
+}
+
+/// The spilled entries stay, whatever the memory of later openings is: none has to spill, or all.
+#[test]
+fn spilled_entries_outlive_openings_with_other_bounds() {
+    let vfs = SimVfs::new(4);
+    let components = || Components::system().vfs(Arc::new(vfs.clone()));
+    let (db, records) = create(components(), Some("v=v[*]"));
+    let mut model = Model::default();
+    for number in 0..40_000_u64 {
+        model.put(&records, number, &[number, number % 100]).unwrap();
+    }
+    let spilled = figures(&db).spilled_through;
+    assert!(spilled > 20_000);
+    drop(records);
+    db.close().unwrap();
+
+    let some = [0, 3, 57, 99, 12_345, 39_999];
+    let shared = || components().cache(BlockCache::new(8 << 20));
+    let openings = [
+        ("a shared cache", options(), shared()),
+        ("unlimited", options().memory_bytes(usize::MAX), components()),
+        ("less memory", options().memory_bytes(3 << 20), components()),
+        ("more memory", options().memory_bytes(64 << 20), components()),
+        ("a shared cache again", options(), shared()),
+        ("as at first", options(), components()),
+    ];
+    for (number, (context, options, components)) in openings.into_iter().enumerate() {
+        let db = Db::open_with("db", options, components).unwrap();
+        let records = db.collection("c").unwrap();
+        model.check(&records, some.into_iter(), context);
+        // Old records and new ones; enough for a checkpoint at the end.
+        for step in 0..4_000 {
+            let of =
+                if step % 2 == 0 { step * 10 + number as u64 } else { 40_000 + 4_000 * number as u64 + step };
+            model.put(&records, of, &[of, of % 100, 3]).unwrap();
+        }
+        model.check(&records, some.into_iter(), context);
+        db.checkpoint(format!("copy{number}")).unwrap();
+        model.check(&records, some.into_iter(), context);
+        assert!(figures(&db).spilled_through >= spilled, "{context}");
+        assert!(db.check(true).unwrap().is_sound(), "{context}");
+        drop(records);
+        db.close().unwrap();
+    }
+    let db = Db::open_with("db", options(), components()).unwrap();
+    let records = db.collection("c").unwrap();
+    model.check(&records, some.into_iter(), "at the end");
 }

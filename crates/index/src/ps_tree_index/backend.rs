@@ -217,10 +217,10 @@ impl PsTreeBackend {
         &self.spill
     }
 
-    /// Whether entries may be in sstables.
+    /// Whether entries may be in sstables: memory has a bound, or had one in an earlier opening.
     #[inline]
     pub(super) fn spills(&self) -> bool {
-        self.spill.is_bounded()
+        self.spill.is_bounded() || self.cut() > 0
     }
 
     /// The cut: entries at or below it are in sstables.
