@@ -6,8 +6,9 @@
 //! > 7/8      writers are slowed down while a spill is due; at the bound they wait for it
 //! ```
 //!
-//! The bound falls to the present size when the budget is nearly exhausted: several indexes, or other structures, may need more than
-//! there is. It rises again at the next opening.
+//! The bound falls to the present size, or to an eighth of itself if that is more, when the budget is nearly exhausted: several
+//! indexes, or other structures, may need more than there is. It doubles with each measurement that finds twice as much to grant, up
+//! to its first value.
 //!
 //! Memory is measured after writes that are likely to have taken a small part of the bound. So a write adds to a counter, and
 //! compares it.
@@ -30,6 +31,9 @@ const BUDGET_DIVISOR: u64 = 4;
 const MEASURE_DIVISOR: u64 = 64;
 /// The bound falls when the budget can grant less than this part (1/`SPARE_DIVISOR`) of it, or half that part of the budget.
 const SPARE_DIVISOR: u64 = 8;
+/// The bound rises again when the budget can grant so many times the part at which it falls, and does not fall below
+/// 1/`SPARE_DIVISOR` of its first value.
+const RISE_FACTOR: u64 = 2;
 /// The budget is compared after a region has grown by so many bytes.
 const BUDGET_STEP_BYTES: u64 = 256 << 10;
 /// The time that the first spill waits for cursors that read memory alone, in yields of the processor.
@@ -47,6 +51,8 @@ const MIN_GROWTH: u64 = 16;
 pub(super) struct SpillState {
     /// Bound of memory in bytes; `u64::MAX` if all entries stay.
     limit: AtomicU64,
+    /// The first value of `limit`, which it never exceeds.
+    most: u64,
     cut: AtomicU64,
     /// [`IN_MEMORY`] before the first spill, the epoch of the last pins of cursors that read memory alone, then [`TIERED`].
     tiers: AtomicU64,
@@ -85,6 +91,7 @@ impl SpillState {
         let (stats, cut) = (region.stats(), region.root(CUT_SLOT)?);
         Ok(Self {
             limit: AtomicU64::new(limit),
+            most: limit,
             cut: AtomicU64::new(cut),
             tiers: AtomicU64::new(if cut > 0 { TIERED } else { IN_MEMORY }),
             entries_left: AtomicU64::new(0),
@@ -183,16 +190,28 @@ impl SpillState {
         let stats = region.stats();
         self.unmeasured.store(0, Ordering::Relaxed);
         self.used.store(stats.allocated_bytes, Ordering::Release);
-        if stats.high_water_bytes >= self.checked_at.load(Ordering::Relaxed) + BUDGET_STEP_BYTES {
+        let has_fallen = self.memory().limit_bytes < self.most;
+        if has_fallen || stats.high_water_bytes >= self.checked_at.load(Ordering::Relaxed) + BUDGET_STEP_BYTES
+        {
             self.checked_at.store(stats.high_water_bytes, Ordering::Relaxed);
-            let bound = self.memory().limit_bytes.min(self.budget.limit_bytes() / 2);
-            if self.budget.grantable_bytes() < bound / SPARE_DIVISOR {
-                self.limit.fetch_min(stats.allocated_bytes.max(BUDGET_STEP_BYTES), Ordering::AcqRel);
-            }
+            self.adapt_limit(stats.allocated_bytes);
         }
         let SpillMemory { used_bytes, limit_bytes } = self.memory();
         if used_bytes > limit_bytes - limit_bytes / 4 {
             self.takes_notice.store(true, Ordering::Release);
+        }
+    }
+
+    /// Lowers the bound of a region of `allocated` bytes if the budget is nearly exhausted, or lets it rise again.
+    fn adapt_limit(&self, allocated: u64) {
+        let (limit, most_of_budget) = (self.memory().limit_bytes, self.budget.limit_bytes() / 2);
+        let spare = |bound: u64| bound.min(most_of_budget) / SPARE_DIVISOR;
+        let grantable = self.budget.grantable_bytes();
+        if grantable < spare(limit) {
+            let least = (self.most / SPARE_DIVISOR).max(BUDGET_STEP_BYTES);
+            self.limit.fetch_min(allocated.max(least), Ordering::AcqRel);
+        } else if limit < self.most && grantable / RISE_FACTOR >= spare(self.most) {
+            self.limit.store(limit.saturating_mul(2).min(self.most), Ordering::Release);
         }
     }
 
@@ -209,6 +228,33 @@ mod tests {
     use bolide_storage::pmem::RegionOptions;
 
     use super::*;
+
+    #[test]
+    fn the_bound_rises_again_and_does_not_fall_below_an_eighth() {
+        let budget = MemoryBudget::new(64 << 20);
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let state = SpillState::open(None, false, &budget, &region).unwrap();
+        let other = budget.holder(MemoryUse::Queries, None);
+        other.set(63 << 20);
+        let writer = region.writer();
+        (0..(512 << 10) / 4096).for_each(|_| _ = writer.allocate(4096).unwrap());
+        state.measure(&region);
+        assert_eq!(state.memory().limit_bytes, 2 << 20, "not to the present size");
+        // 2 MiB are a part to go on with, but twice as much are needed to rise.
+        other.set(61 << 20);
+        state.measure(&region);
+        assert_eq!(state.memory().limit_bytes, 2 << 20);
+        other.set(0);
+        for limit in [4, 8, 16, 16] {
+            state.measure(&region);
+            assert_eq!(state.memory().limit_bytes, limit << 20);
+        }
+        let small = SpillState::open(Some(4096), false, &budget, &region).unwrap();
+        other.set(63 << 20);
+        small.checked_at.store(0, Ordering::Relaxed);
+        small.measure(&region);
+        assert_eq!(small.memory().limit_bytes, 4096, "it never rises above its first value");
+    }
 
     #[test]
     fn the_bound_is_a_part_of_the_budget_and_falls_when_that_is_exhausted() {
