@@ -269,9 +269,17 @@ impl Store {
     }
 
     /// Drops a tree as a part of `edit`.
-    fn drop_with(&self, id: TreeId, mut edit: VersionEdit) -> Result<()> {
+    fn drop_with(&self, id: TreeId, edit: VersionEdit) -> Result<()> {
         let inner = &*self.inner;
         inner.health.check()?;
+        let dropped = self.drop_under_locks(id, edit);
+        // Writers may wait for a job of the tree, which is not picked any more.
+        inner.backlog().changed();
+        dropped
+    }
+
+    fn drop_under_locks(&self, id: TreeId, mut edit: VersionEdit) -> Result<()> {
+        let inner = &*self.inner;
         // Excludes commits during the removal.
         let mut log = inner.log.lock();
         let tree = inner.trees.get(id)?;
