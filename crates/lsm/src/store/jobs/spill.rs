@@ -37,8 +37,10 @@ impl BackgroundJob for SpillJob<'_> {
 
     fn run(&self) -> Result<()> {
         // A checkpoint may have been installed since the job was picked; then no spill may be due any more.
-        let spilling = self.tree.backend().due_spill(&self.tree.state().version);
-        let spilled = spilling.map_or(Ok(()), |spilling| spill(&self.env, &self.tree, spilling));
+        let state = self.tree.state();
+        let Some(spilling) = self.tree.backend().due_spill(&state.version) else { return Ok(()) };
+        drop(state);
+        let spilled = spill(&self.env, &self.tree, spilling);
         self.tree.spill_failures.note(&spilled, self.runtime.now_micros());
         spilled
     }
