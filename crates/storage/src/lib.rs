@@ -16,6 +16,7 @@ mod directory;
 mod disk;
 mod file_reads;
 mod file_space;
+mod held;
 mod io_error;
 mod lock;
 mod log_window;

@@ -3,35 +3,28 @@
 //! The list is necessary because some file systems, such as NFS, turn `flock` into record locks. A process can acquire such a
 //! lock several times.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bolide_base::{Error, ErrorKind, Result};
-use parking_lot::Mutex;
 
+use crate::held::{HeldLocks, Identity};
 use crate::io_error::describe;
 use crate::vfs::FileLock;
 
-/// A lock of a process: its number, and device and inode of the file. A forked child inherits the list, but no lock.
-type HeldLock = (u32, (u64, u64));
-
-/// The files that this process, or one that forked it, has locked.
-static HELD: Mutex<BTreeSet<HeldLock>> = Mutex::new(BTreeSet::new());
-
-/// The lock of a file by this process.
-fn of_this_process(identity: (u64, u64)) -> HeldLock {
-    (std::process::id(), identity)
-}
+/// The files that this process has locked.
+static HELD: HeldLocks = HeldLocks::new();
 
 /// A lock of a file on disk.
 #[derive(Debug)]
 struct DiskLock {
     file: fs::File,
-    identity: (u64, u64),
+    identity: Identity,
     path: PathBuf,
+    /// The process that acquired it.
+    process: u32,
 }
 
 impl FileLock for DiskLock {
@@ -57,16 +50,19 @@ pub(crate) fn lost(path: &Path) -> Error {
 
 impl Drop for DiskLock {
     fn drop(&mut self) {
-        // An error is harmless: closing the file releases the lock as well.
-        let _ = self.file.unlock();
-        HELD.lock().remove(&of_this_process(self.identity));
+        // A forked child shares the open file with its parent, and would release the lock of the parent.
+        if self.process == std::process::id() {
+            // An error is harmless: closing the file releases the lock as well.
+            let _ = self.file.unlock();
+            HELD.of(self.process).remove(&self.identity);
+        }
     }
 }
 
 /// Whether `file`, which was opened by `path`, is locked.
 pub(crate) fn is_file_locked(file: &fs::File, path: &Path) -> Result<bool> {
-    let held = HELD.lock();
-    if held.contains(&of_this_process(identity_of(file, path)?)) {
+    let held = HELD.of(std::process::id());
+    if held.contains(&identity_of(file, path)?) {
         return Ok(true);
     }
     match file.try_lock_shared() {
@@ -77,7 +73,7 @@ pub(crate) fn is_file_locked(file: &fs::File, path: &Path) -> Result<bool> {
     }
 }
 
-fn identity_of(file: &fs::File, path: &Path) -> Result<(u64, u64)> {
+fn identity_of(file: &fs::File, path: &Path) -> Result<Identity> {
     let metadata = file.metadata().map_err(|error| describe("stat", path, error))?;
     Ok((metadata.dev(), metadata.ino()))
 }
@@ -86,14 +82,15 @@ fn identity_of(file: &fs::File, path: &Path) -> Result<(u64, u64)> {
 pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>> {
     let identity = identity_of(&file, path)?;
     // Held until the end, so that two threads cannot both acquire the lock.
-    let mut held = HELD.lock();
-    if held.contains(&of_this_process(identity)) {
+    let process = std::process::id();
+    let mut held = HELD.of(process);
+    if held.contains(&identity) {
         return Err(locked(path, "this process"));
     }
     match file.try_lock() {
         Ok(()) => {
-            held.insert(of_this_process(identity));
-            Ok(Box::new(DiskLock { file, identity, path: path.to_path_buf() }))
+            held.insert(identity);
+            Ok(Box::new(DiskLock { file, identity, path: path.to_path_buf(), process }))
         }
         Err(fs::TryLockError::WouldBlock) => Err(locked(path, "another process")),
         Err(fs::TryLockError::Error(error)) => Err(describe("lock", path, error)),
