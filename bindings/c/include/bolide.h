@@ -4,7 +4,8 @@
  * Written by bindings/c/header from the sources of the library. Do not edit.
  *
  * Results. Functions return a bolide_code, and results through pointers. After an error, results are NULL, 0 or empty. The last
- * parameter receives an error object with a message and an advice; it may be NULL. Only NULL is written there if the call succeeds.
+ * parameter receives an error object with a message and an advice; it may be NULL. Only NULL is written there if the call succeeds,
+ * also over an earlier error: free that before.
  *
  * Texts and bytes have explicit lengths: keys and records may contain NUL, names and filters are UTF-8. BOLIDE_TEXT passes a C string.
  *
@@ -14,9 +15,13 @@
  *
  * Threads. All objects may move between threads. Databases, collections, snapshots, transactions and index builds may be used by many
  * threads at once, queries after their setters have returned. Batches, cursors, answers, options and errors are used by one thread at
- * a time; a second one gets BOLIDE_CONFLICT. An object is freed when no other thread uses it.
+ * a time: a second one gets BOLIDE_IN_USE while the first is inside a call, and otherwise ends what was lent to the first. An
+ * object is freed when no other thread uses it.
  *
- * Processes. After fork(), objects of the parent return BOLIDE_FORKED in the child, and freeing them there does nothing.
+ * Processes. After fork(), databases, collections, batches, snapshots, transactions, cursors, answers, index builds and Arrow
+ * streams of the parent return errors in the child (BOLIDE_FORKED), and freeing them there does nothing. Bytes, queries, options,
+ * savepoints and errors are the child's own. The child may open a directory after the parent has closed it; if the parent ended
+ * without closing, only after all its children have ended, since they share its lock.
  *
  * Undefined behaviour, as of any C library: pointers to memory that does not exist or is shorter than its length, and the use of an
  * object after it was freed. NULL, wrong enumerators, lengths over the limits, invalid UTF-8 and objects of another type are errors.
@@ -457,8 +462,8 @@ typedef int32_t bolide_compression;
 #define BOLIDE_NOT_FOUND 3
 
 /**
- * The named object exists already, another operation uses it, or another commit changed what this one depends on: choose another
- * name, wait, or run the transaction again.
+ * The named object exists already, another operation of the database uses it, or another commit changed what this one depends on:
+ * choose another name, wait, or run the transaction again.
  */
 #define BOLIDE_CONFLICT 4
 
@@ -516,6 +521,17 @@ typedef int32_t bolide_compression;
  * The object belongs to the parent process, whose threads do not exist in this one.
  */
 #define BOLIDE_FORKED 15
+
+/**
+ * Another thread is inside a call with the object, or objects that depend on it exist: nothing was changed. Free them, or wait for
+ * the thread, and call again.
+ */
+#define BOLIDE_IN_USE 16
+
+/**
+ * The caller interrupted the call. No function of this version returns it.
+ */
+#define BOLIDE_INTERRUPTED 17
 
 /**
  * That of the database.
@@ -892,9 +908,9 @@ bolide_code bolide_open(const char *path,
 /**
  * Closes a database and frees its handle. Syncs what was written.
  *
- * `BOLIDE_CONFLICT` if other objects of it exist (collections, snapshots, batches, transactions, cursors, answers, index builds,
- * Arrow streams): the handle stays valid then. It is freed in all other cases, also after another error. No other thread may use
- * the handle. Does nothing for NULL.
+ * `BOLIDE_IN_USE` if other objects of it exist (collections, snapshots, batches, transactions, cursors, answers, index builds,
+ * Arrow streams): the handle stays valid then. So it does after `BOLIDE_FORKED`, and `BOLIDE_INVALID_INPUT` for a pointer to
+ * something else. It is freed after all other errors. No other thread may use the handle. Does nothing for NULL.
  */
 bolide_code bolide_close(bolide_db *db,
                          bolide_error **error);
@@ -1049,7 +1065,7 @@ bolide_code bolide_get(const bolide_collection *collection,
 
 /**
  * Reads the records under `count` keys, all at one moment, in their order: `records[n]` receives that under `keys[n]`, or NULL and
- * 0 for none. The caller frees each.
+ * 0 for none. The caller frees each. At most 1,048,576 keys; for more, and only then, `records` is left as it was.
  */
 bolide_code bolide_multi_get(const bolide_collection *collection,
                              const bolide_slice *keys,
@@ -1158,10 +1174,10 @@ bolide_code bolide_begin(const bolide_db *db,
 
 /**
  * Commits all writes, and stores the sequence number of the last one in `sequence`, which may be NULL. The transaction has ended
- * afterwards, also after an error; its handle is to be freed.
+ * afterwards, also after an error other than `BOLIDE_IN_USE`; its handle is to be freed.
  *
- * `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work. Also, with
- * the transaction as it was, if a cursor or answers of it exist.
+ * `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work.
+ * `BOLIDE_IN_USE`, and the transaction is as it was, if a cursor or answers of it exist, or another thread is inside a call with it.
  */
 bolide_code bolide_commit(bolide_transaction *transaction,
                           uint64_t *sequence,
@@ -1274,17 +1290,20 @@ bolide_code bolide_cursor_first(bolide_cursor *cursor,
 bolide_code bolide_cursor_last(bolide_cursor *cursor, bolide_row *row, bolide_error **error);
 
 /**
- * Moves to the next record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record.
+ * Moves to the next record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record. After an error, it returns the
+ * same error until another function has moved the cursor.
  */
-bolide_code bolide_cursor_next(bolide_cursor *cursor, bolide_row *row, bolide_error **error);
+bolide_code bolide_cursor_next(bolide_cursor *cursor,
+                               bolide_row *row,
+                               bolide_error **error);
 
 /**
- * Moves to the previous record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record.
+ * Moves to the previous record; otherwise as `bolide_cursor_next`.
  */
 bolide_code bolide_cursor_previous(bolide_cursor *cursor, bolide_row *row, bolide_error **error);
 
 /**
- * Moves to the first record at or after a key; otherwise as `bolide_cursor_first`.
+ * Moves to the first record at or after a key, which may be one that the cursor lends; otherwise as `bolide_cursor_first`.
  */
 bolide_code bolide_cursor_seek(bolide_cursor *cursor,
                                const void *key,
@@ -1293,7 +1312,7 @@ bolide_code bolide_cursor_seek(bolide_cursor *cursor,
                                bolide_error **error);
 
 /**
- * Moves to the last record at or before a key; otherwise as `bolide_cursor_first`.
+ * Moves to the last record at or before a key, which may be one that the cursor lends; otherwise as `bolide_cursor_first`.
  */
 bolide_code bolide_cursor_seek_previous(bolide_cursor *cursor,
                                         const void *key,
@@ -1431,9 +1450,12 @@ bolide_code bolide_transaction_find(const bolide_transaction *transaction,
                                     bolide_error **error);
 
 /**
- * Stores the next answer in `row`, which may be NULL. `BOLIDE_ABSENT` after the last one.
+ * Stores the next answer in `row`, which may be NULL. `BOLIDE_ABSENT` after the last one. After an error, it returns the same error
+ * again: the answers are not complete.
  */
-bolide_code bolide_answers_next(bolide_answers *answers, bolide_row *row, bolide_error **error);
+bolide_code bolide_answers_next(bolide_answers *answers,
+                                bolide_row *row,
+                                bolide_error **error);
 
 /**
  * The execution report of what was read so far, as a JSON object, which the caller frees: the plan and its costs.
@@ -1496,7 +1518,7 @@ bolide_code bolide_estimate(const bolide_collection *collection,
 
 /**
  * Deletes all records that satisfy a query, in batches of 1,000. `result` may be NULL. The query has no order, limit, token or
- * selection. After an error, the batches before it stay.
+ * selection. After an error, the batches before it stay, and `result` has their counts.
  */
 bolide_code bolide_delete_where(const bolide_collection *collection,
                                 const bolide_query *query,

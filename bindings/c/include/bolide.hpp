@@ -259,13 +259,13 @@ class Db : public Owner<bolide_db, bolide_db_free> {
     });
     return Transaction(transaction);
   }
-  /* Throws with BOLIDE_CONFLICT, and stays open, if other objects of it exist. */
+  /* Throws with BOLIDE_IN_USE, and stays open, if other objects of it exist. */
   void close() {
     bolide_db *object = release();
     try {
       check([&](bolide_error **error) { return bolide_close(object, error); });
     } catch (const Error &error) {
-      if (error.code() == BOLIDE_CONFLICT) *this = Db(object);
+      if (error.code() == BOLIDE_IN_USE) *this = Db(object);
       throw;
     }
   }

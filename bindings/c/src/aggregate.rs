@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::ops::ControlFlow;
 
-use bolide::BulkOptions;
+use bolide::{BulkOptions, BulkProgress};
 
 use crate::code::bolide_code;
 use crate::collection::bolide_collection;
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn bolide_estimate(
 }
 
 /// Deletes all records that satisfy a query, in batches of 1,000. `result` may be NULL. The query has no order, limit, token or
-/// selection. After an error, the batches before it stay.
+/// selection. After an error, the batches before it stay, and `result` has their counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_delete_where(
     collection: *const bolide_collection,
@@ -136,11 +136,17 @@ pub unsafe extern "C" fn bolide_delete_where(
         if let Some(sync) = sync_mode(sync.into())? {
             options = options.sync(sync);
         }
-        let done = collection.delete_where(&settings.query, &options, |_| ControlFlow::Continue(()))?;
-        if let Some(out) = out {
-            let (found, changed, skipped) = (done.found, done.changed, done.skipped);
-            out.set(bolide_bulk_result { found, changed, skipped });
-        }
+        let note = |done: &BulkProgress| {
+            if let Some(out) = &out {
+                let (found, changed, skipped) = (done.found, done.changed, done.skipped);
+                out.set(bolide_bulk_result { found, changed, skipped });
+            }
+        };
+        let done = collection.delete_where(&settings.query, &options, |done| {
+            note(done);
+            ControlFlow::Continue(())
+        })?;
+        note(&done);
         Ok(())
     })
 }

@@ -29,6 +29,8 @@ pub(crate) struct PulledAnswers {
     has_snapshot: bool,
     /// The selected values of the last answer, which were lent.
     values: String,
+    /// The error that ended the answers.
+    failure: Option<Failure>,
 }
 
 enum AnswerSource {
@@ -38,15 +40,21 @@ enum AnswerSource {
 
 impl PulledAnswers {
     fn of(source: AnswerSource, has_snapshot: bool) -> Exclusive<Self> {
-        Exclusive::new(Self { source, has_snapshot, values: String::new() })
+        Exclusive::new(Self { source, has_snapshot, values: String::new(), failure: None })
     }
 
     fn next(&mut self) -> Result<Option<bolide_row>, Failure> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         let next = match &mut self.source {
-            AnswerSource::OfCollection(cursor) => cursor.value_mut().next()?,
-            AnswerSource::OfTransaction(answers) => answers.next()?,
+            AnswerSource::OfCollection(cursor) => cursor.value_mut().next(),
+            AnswerSource::OfTransaction(answers) => answers.next(),
         };
-        Ok(next.map(|answer| row_of(&answer, &mut self.values)))
+        match next {
+            Ok(answer) => Ok(answer.map(|answer| row_of(&answer, &mut self.values))),
+            Err(error) => Err(self.failure.insert(error.into()).clone()),
+        }
     }
 
     fn outcome(&mut self) -> Outcome {
@@ -119,7 +127,8 @@ pub unsafe extern "C" fn bolide_transaction_find(
     })
 }
 
-/// Stores the next answer in `row`, which may be NULL. `BOLIDE_ABSENT` after the last one.
+/// Stores the next answer in `row`, which may be NULL. `BOLIDE_ABSENT` after the last one. After an error, it returns the same error
+/// again: the answers are not complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_answers_next(
     answers: *mut bolide_answers,

@@ -44,7 +44,9 @@ pub unsafe extern "C" fn bolide_import_arrow(
             return Err(Failure::invalid("the Arrow stream is NULL"));
         }
         // Moved: whatever happens, it is released.
-        let stream = stream.replace(FFI_ArrowArrayStream::empty());
+        let moved = stream.read_unaligned();
+        stream.write_unaligned(FFI_ArrowArrayStream::empty());
+        let stream = moved;
         let collection = handle::borrow(collection)?;
         let key_column = text(key_column, key_column_size, "the name of the column of the keys")?;
         let options = write_options(sync)?;

@@ -40,8 +40,9 @@ struct AnswerScan {
     keys: KeyFormat,
 }
 
-fn external(error: impl std::error::Error + Send + Sync + 'static) -> ArrowError {
-    ArrowError::ExternalError(Box::new(error))
+/// An error of a stream, whose consumer gets the text as a C string: with NUL in it the Arrow library would abort the process.
+fn external(error: impl std::error::Error) -> ArrowError {
+    ArrowError::ExternalError(error.to_string().replace('\0', "\u{fffd}").into())
 }
 
 impl AnswerScan {

@@ -13,8 +13,8 @@ pub const BOLIDE_INVALID_INPUT: bolide_code = 1;
 pub const BOLIDE_LIMIT_EXCEEDED: bolide_code = 2;
 /// The named collection, index or file does not exist.
 pub const BOLIDE_NOT_FOUND: bolide_code = 3;
-/// The named object exists already, another operation uses it, or another commit changed what this one depends on: choose another
-/// name, wait, or run the transaction again.
+/// The named object exists already, another operation of the database uses it, or another commit changed what this one depends on:
+/// choose another name, wait, or run the transaction again.
 pub const BOLIDE_CONFLICT: bolide_code = 4;
 /// Another process, or another handle in this process, has the database open.
 pub const BOLIDE_LOCKED: bolide_code = 5;
@@ -38,3 +38,8 @@ pub const BOLIDE_CLOSED: bolide_code = 13;
 pub const BOLIDE_INTERNAL: bolide_code = 14;
 /// The object belongs to the parent process, whose threads do not exist in this one.
 pub const BOLIDE_FORKED: bolide_code = 15;
+/// Another thread is inside a call with the object, or objects that depend on it exist: nothing was changed. Free them, or wait for
+/// the thread, and call again.
+pub const BOLIDE_IN_USE: bolide_code = 16;
+/// The caller interrupted the call. No function of this version returns it.
+pub const BOLIDE_INTERRUPTED: bolide_code = 17;

@@ -143,7 +143,7 @@ pub unsafe extern "C" fn bolide_get(
 }
 
 /// Reads the records under `count` keys, all at one moment, in their order: `records[n]` receives that under `keys[n]`, or NULL and
-/// 0 for none. The caller frees each.
+/// 0 for none. The caller frees each. At most 1,048,576 keys; for more, and only then, `records` is left as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_multi_get(
     collection: *const bolide_collection,
@@ -163,12 +163,15 @@ pub unsafe extern "C" fn bolide_multi_get(
         if count == 0 {
             return Ok(());
         }
-        if keys.is_null() {
-            return Err(Failure::invalid("the array of keys is NULL"));
+        if records.is_null() {
+            return Err(Failure::invalid("the array of records is NULL"));
         }
         let mut outs = Vec::with_capacity(count);
         for at in 0..count {
             outs.push(output::bytes(records.wrapping_add(at), "records")?);
+        }
+        if keys.is_null() {
+            return Err(Failure::invalid("the array of keys is NULL"));
         }
         let collection = handle::borrow(collection)?;
         let mut read = Vec::with_capacity(count);

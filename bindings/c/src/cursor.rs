@@ -27,7 +27,13 @@ pub struct bolide_cursor {
 object!(bolide_cursor, Exclusive<RecordCursor>, "the cursor");
 
 /// What [`bolide_cursor`] has.
-pub(crate) enum RecordCursor {
+pub(crate) struct RecordCursor {
+    source: CursorSource,
+    /// The error of the last movement. There is no neighbour of an unknown position.
+    failure: Option<Failure>,
+}
+
+enum CursorSource {
     OfCollection(Member<Cursor>),
     OfTransaction(SharedTransactionCursor),
 }
@@ -67,6 +73,21 @@ macro_rules! step_cursor {
 }
 
 impl RecordCursor {
+    fn of(source: CursorSource) -> Exclusive<Self> {
+        Exclusive::new(Self { source, failure: None })
+    }
+
+    fn step(&mut self, step: Move<'_>) -> Result<Option<bolide_row>, Failure> {
+        if let (Some(failure), Move::Next | Move::Previous) = (&self.failure, step) {
+            return Err(failure.clone());
+        }
+        let moved = self.source.step(step);
+        self.failure = moved.as_ref().err().cloned();
+        moved
+    }
+}
+
+impl CursorSource {
     fn open(session: &Arc<Session>, collection: &Collection, options: &IterOptions) -> Result<Self, Failure> {
         Ok(Self::OfCollection(Member::new(session, collection.cursor(options)?)))
     }
@@ -77,6 +98,11 @@ impl RecordCursor {
             Self::OfTransaction(shared) => step_cursor!(shared.cursor(), step),
         }
     }
+}
+
+/// A copy of a key, which may be one that the cursor lends and that ends in the call.
+unsafe fn copied_key(key: *const c_void, key_size: usize) -> Result<Vec<u8>, Failure> {
+    Ok(input::key(key, key_size)?.to_vec())
 }
 
 /// Moves the cursor of an exported function.
@@ -114,8 +140,8 @@ pub unsafe extern "C" fn bolide_cursor_open(
         if let Some(snapshot) = handle::borrow_optional(snapshot)? {
             options = options.snapshot(snapshot);
         }
-        let opened = RecordCursor::open(collection.session(), collection, &options)?;
-        out.set(handle::into_pointer(Exclusive::new(opened)));
+        let opened = CursorSource::open(collection.session(), collection, &options)?;
+        out.set(handle::into_pointer(RecordCursor::of(opened)));
         Ok(())
     })
 }
@@ -134,7 +160,7 @@ pub unsafe extern "C" fn bolide_transaction_cursor(
         let transaction = handle::borrow(transaction)?.open()?;
         let collection = handle::borrow(collection)?;
         let opened = SharedTransactionCursor::new(transaction, collection, &range::bounds(range)?)?;
-        out.set(handle::into_pointer(Exclusive::new(RecordCursor::OfTransaction(opened))));
+        out.set(handle::into_pointer(RecordCursor::of(CursorSource::OfTransaction(opened))));
         Ok(())
     })
 }
@@ -161,7 +187,8 @@ pub unsafe extern "C" fn bolide_cursor_last(
     find(error, || moved(cursor, Move::Last, row))
 }
 
-/// Moves to the next record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record.
+/// Moves to the next record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record. After an error, it returns the
+/// same error until another function has moved the cursor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_cursor_next(
     cursor: *mut bolide_cursor,
@@ -171,7 +198,7 @@ pub unsafe extern "C" fn bolide_cursor_next(
     find(error, || moved(cursor, Move::Next, row))
 }
 
-/// Moves to the previous record; otherwise as `bolide_cursor_first`. `BOLIDE_ABSENT` if it is at no record.
+/// Moves to the previous record; otherwise as `bolide_cursor_next`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_cursor_previous(
     cursor: *mut bolide_cursor,
@@ -181,7 +208,7 @@ pub unsafe extern "C" fn bolide_cursor_previous(
     find(error, || moved(cursor, Move::Previous, row))
 }
 
-/// Moves to the first record at or after a key; otherwise as `bolide_cursor_first`.
+/// Moves to the first record at or after a key, which may be one that the cursor lends; otherwise as `bolide_cursor_first`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_cursor_seek(
     cursor: *mut bolide_cursor,
@@ -190,10 +217,10 @@ pub unsafe extern "C" fn bolide_cursor_seek(
     row: *mut bolide_row,
     error: *mut *mut bolide_error,
 ) -> bolide_code {
-    find(error, || moved(cursor, Move::Seek(input::key(key, key_size)?), row))
+    find(error, || moved(cursor, Move::Seek(&copied_key(key, key_size)?), row))
 }
 
-/// Moves to the last record at or before a key; otherwise as `bolide_cursor_first`.
+/// Moves to the last record at or before a key, which may be one that the cursor lends; otherwise as `bolide_cursor_first`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_cursor_seek_previous(
     cursor: *mut bolide_cursor,
@@ -202,7 +229,7 @@ pub unsafe extern "C" fn bolide_cursor_seek_previous(
     row: *mut bolide_row,
     error: *mut *mut bolide_error,
 ) -> bolide_code {
-    find(error, || moved(cursor, Move::SeekPrevious(input::key(key, key_size)?), row))
+    find(error, || moved(cursor, Move::SeekPrevious(&copied_key(key, key_size)?), row))
 }
 
 /// Frees a cursor. Does nothing for NULL.

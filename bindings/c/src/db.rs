@@ -61,9 +61,9 @@ pub unsafe extern "C" fn bolide_open(
 
 /// Closes a database and frees its handle. Syncs what was written.
 ///
-/// `BOLIDE_CONFLICT` if other objects of it exist (collections, snapshots, batches, transactions, cursors, answers, index builds,
-/// Arrow streams): the handle stays valid then. It is freed in all other cases, also after another error. No other thread may use
-/// the handle. Does nothing for NULL.
+/// `BOLIDE_IN_USE` if other objects of it exist (collections, snapshots, batches, transactions, cursors, answers, index builds,
+/// Arrow streams): the handle stays valid then. So it does after `BOLIDE_FORKED`, and `BOLIDE_INVALID_INPUT` for a pointer to
+/// something else. It is freed after all other errors. No other thread may use the handle. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_close(db: *mut bolide_db, error: *mut *mut bolide_error) -> bolide_code {
     call(error, || {
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn bolide_close(db: *mut bolide_db, error: *mut *mut bolid
         }
         let others = Arc::strong_count(handle::borrow(db)?) - 1;
         if others > 0 {
-            return Err(Failure::conflict(
+            return Err(Failure::in_use(
                 format!("{others} objects of the database still exist"),
                 "free them before, or call bolide_db_free, which closes the database with the last of them",
             ));

@@ -17,7 +17,7 @@ impl<T> Exclusive<T> {
     /// `what` is the name in the message.
     pub(crate) fn lock(&self, what: &str) -> Result<MutexGuard<'_, T>, Failure> {
         self.0.try_lock().ok_or_else(|| {
-            Failure::conflict(format!("another thread uses {what} now"), "let one thread at a time use it")
+            Failure::in_use(format!("another thread uses {what} now"), "let one thread at a time use it")
         })
     }
 }

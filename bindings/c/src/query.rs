@@ -71,7 +71,7 @@ impl SharedQuery {
 }
 
 fn in_use() -> Failure {
-    Failure::conflict("another thread uses the query now", "call the setters before other threads use it")
+    Failure::in_use("another thread uses the query now", "call the setters before other threads use it")
 }
 
 /// A path of an attribute.

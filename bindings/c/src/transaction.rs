@@ -54,7 +54,7 @@ impl TransactionSlot {
         let shared = slot.take().ok_or_else(Failure::ended_transaction)?;
         Arc::try_unwrap(shared).map_err(|shared| {
             *slot = Some(shared);
-            Failure::conflict(
+            Failure::in_use(
                 "the transaction is used by its cursors, its answers or another thread",
                 "free the cursors and answers of the transaction before its commit",
             )
@@ -162,10 +162,10 @@ pub unsafe extern "C" fn bolide_begin(
 }
 
 /// Commits all writes, and stores the sequence number of the last one in `sequence`, which may be NULL. The transaction has ended
-/// afterwards, also after an error; its handle is to be freed.
+/// afterwards, also after an error other than `BOLIDE_IN_USE`; its handle is to be freed.
 ///
-/// `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work. Also, with
-/// the transaction as it was, if a cursor or answers of it exist.
+/// `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work.
+/// `BOLIDE_IN_USE`, and the transaction is as it was, if a cursor or answers of it exist, or another thread is inside a call with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_commit(
     transaction: *mut bolide_transaction,

@@ -123,7 +123,7 @@ static void open_stream(bolide_db *db, bolide_collection *orders) {
   OK(bolide_find_arrow(orders, query, NULL, NULL, 0, 0, &stream, &error));
   bolide_query_free(query);
   bolide_collection_free(orders);
-  FAILS(BOLIDE_CONFLICT, "1 objects", bolide_close(db, &error));
+  FAILS(BOLIDE_IN_USE, "1 objects", bolide_close(db, &error));
   stream.release(&stream);
   OK(bolide_close(db, &error));
 }

@@ -89,6 +89,56 @@ static inline bolide_query *query_of(const char *filter) {
   return query;
 }
 
+enum { MIXED = 600 };
+
+/* Keys of different lengths. */
+static inline const char *mixed_key(char key[64], int at) {
+  snprintf(key, 64, "%05d/%.*s", at, at % 37, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+  return key;
+}
+
+/* A collection with interleaved keys in two sstables and a memtable. */
+static inline bolide_collection *mixed_sources(bolide_db *db) {
+  bolide_collection *mixed = create(db, "mixed", NULL);
+  char key[64];
+  int source, at;
+  for (source = 0; source < 3; source++) {
+    for (at = source; at < MIXED; at += 3) put(mixed, mixed_key(key, at), "{\"v\":1}");
+    if (source < 2) OK(bolide_flush(db, &error));
+  }
+  return mixed;
+}
+
+static inline int is_mixed(bolide_row row, int at) {
+  char key[64];
+  return slice_is(row.key, mixed_key(key, at));
+}
+
+/* Turns around at each record, and seeks from a record to itself, to its first bytes, with the key that the cursor lends. */
+static inline void check_lent_keys(bolide_cursor *cursor) {
+  bolide_row row;
+  int at = 0;
+  bolide_error *failure = NULL;
+  bolide_code code = bolide_cursor_first(cursor, &row, &failure);
+  for (; code == BOLIDE_OK; at++) {
+    CHECK(is_mixed(row, at));
+    OK(bolide_cursor_seek(cursor, row.key.data, row.key.size, &row, &error));
+    CHECK(is_mixed(row, at));
+    OK(bolide_cursor_seek_previous(cursor, row.key.data, row.key.size, &row, &error));
+    CHECK(is_mixed(row, at));
+    OK(bolide_cursor_seek(cursor, row.key.data, 5, &row, &error));
+    CHECK(is_mixed(row, at));
+    if (at > 0) {
+      OK(bolide_cursor_seek_previous(cursor, row.key.data, 5, &row, &error));
+      CHECK(is_mixed(row, at - 1));
+      OK(bolide_cursor_next(cursor, &row, &error));
+      CHECK(is_mixed(row, at));
+    }
+    code = bolide_cursor_next(cursor, &row, &failure);
+  }
+  CHECK(code == BOLIDE_ABSENT && at == MIXED);
+}
+
 static inline void check_record(bolide_collection *collection, const char *key, const char *record) {
   bolide_bytes found;
   if (record == NULL) {

@@ -62,7 +62,7 @@ static void first_use(void) {
   OK(bolide_checkpoint(db, BOLIDE_TEXT(copy), &error));
 
   /* Closing reports what still exists, and changes nothing then. */
-  FAILS(BOLIDE_CONFLICT, "1 objects", bolide_close(db, &error));
+  FAILS(BOLIDE_IN_USE, "1 objects", bolide_close(db, &error));
   check_record(orders, "o00", "{\"state\":\"done\"}");
   bolide_collection_free(orders);
   OK(bolide_close(db, &error));

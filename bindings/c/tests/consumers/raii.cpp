@@ -60,7 +60,7 @@ int main() {
   assert(count == 2 && cursor.seek("p2", row) && bolide::view(row.key) == "p3");
 
   assert(code_of([](bolide::Db &of) { of.collection("nothing"); }, db) == BOLIDE_NOT_FOUND);
-  assert(code_of([](bolide::Db &of) { of.close(); }, db) == BOLIDE_CONFLICT);
+  assert(code_of([](bolide::Db &of) { of.close(); }, db) == BOLIDE_IN_USE);
   // It stays open, and is closed with its last object.
   assert(posts.get("p3"));
   bolide::Db moved = std::move(db);

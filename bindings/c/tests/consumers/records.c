@@ -34,6 +34,12 @@ static void several_gets(bolide_collection *notes) {
   bolide_bytes_free(&records[1]);
   bolide_bytes_free(&records[2]);
   OK(bolide_multi_get(notes, NULL, 0, NULL, &error));
+  /* After an error the results are empty. */
+  memset(records, 0x55, sizeof records);
+  FAILS(BOLIDE_INVALID_INPUT, "keys is NULL", bolide_multi_get(notes, NULL, 3, records, &error));
+  CHECK(records[0].owner == NULL && records[2].owner == NULL && records[2].data == NULL);
+  FAILS(BOLIDE_INVALID_INPUT, "records is NULL", bolide_multi_get(notes, keys, 3, NULL, &error));
+  FAILS(BOLIDE_LIMIT_EXCEEDED, "keys", bolide_multi_get(notes, keys, (1 << 20) + 1, records, &error));
 }
 
 static void batches(bolide_db *db, bolide_collection *notes) {
@@ -134,6 +140,16 @@ static void cursors_and_snapshots(bolide_db *db) {
   bolide_cursor_free(cursor);
 }
 
+/* Seeks with the key that the cursor lends, which is in the memory that it changes. */
+static void seeks_with_lent_keys(bolide_db *db) {
+  bolide_collection *mixed = mixed_sources(db);
+  bolide_cursor *cursor = NULL;
+  OK(bolide_cursor_open(mixed, NULL, NULL, &cursor, &error));
+  check_lent_keys(cursor);
+  bolide_cursor_free(cursor);
+  bolide_collection_free(mixed);
+}
+
 static void typed_keys(bolide_db *db) {
   bolide_collection_options *options = bolide_collection_options_new();
   bolide_collection *numbers = NULL;
@@ -193,6 +209,7 @@ int main(void) {
   several_gets(notes);
   batches(db, notes);
   cursors_and_snapshots(db);
+  seeks_with_lent_keys(db);
   typed_keys(db);
   OK(bolide_collection_name(notes, &text, &error));
   CHECK(bytes_are(text, "notes"));

@@ -127,9 +127,9 @@ static void cursors_and_answers(bolide_db *db, bolide_collection *accounts) {
   EXPECT(BOLIDE_ABSENT, bolide_answers_token(answers, &token, &error));
 
   /* The commit waits for nothing: it refuses while they exist. */
-  FAILS(BOLIDE_CONFLICT, "cursors", bolide_commit(tx, NULL, &error));
+  FAILS(BOLIDE_IN_USE, "cursors", bolide_commit(tx, NULL, &error));
   bolide_cursor_free(cursor);
-  FAILS(BOLIDE_CONFLICT, "cursors", bolide_commit(tx, NULL, &error));
+  FAILS(BOLIDE_IN_USE, "cursors", bolide_commit(tx, NULL, &error));
   bolide_answers_free(answers);
   OK(bolide_commit(tx, NULL, &error));
   bolide_transaction_free(tx);
@@ -149,6 +149,21 @@ static void cursors_and_answers(bolide_db *db, bolide_collection *accounts) {
   bolide_answers_free(answers);
   bolide_cursor_free(cursor);
   check_record(accounts, "t2", NULL);
+}
+
+static void seeks_with_lent_keys(bolide_db *db) {
+  bolide_collection *mixed = mixed_sources(db);
+  bolide_transaction *tx = begin(db, BOLIDE_SERIALIZABLE);
+  bolide_cursor *cursor = NULL;
+  char key[64];
+  int at;
+  for (at = 1; at < MIXED; at += 5) tx_put(tx, mixed, mixed_key(key, at), "{\"v\":2}");
+  OK(bolide_transaction_cursor(tx, mixed, NULL, &cursor, &error));
+  check_lent_keys(cursor);
+  bolide_cursor_free(cursor);
+  OK(bolide_commit(tx, NULL, &error));
+  bolide_transaction_free(tx);
+  bolide_collection_free(mixed);
 }
 
 static void limits(bolide_db *db, bolide_collection *accounts) {
@@ -180,6 +195,7 @@ int main(void) {
   conflicts(db, accounts);
   savepoints(db, accounts);
   cursors_and_answers(db, accounts);
+  seeks_with_lent_keys(db);
   limits(db, accounts);
   bolide_collection_free(accounts);
   OK(bolide_close(db, &error));

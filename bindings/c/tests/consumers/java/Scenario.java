@@ -18,7 +18,7 @@ final class Scenario {
     static final int OK = 0;
     static final int ABSENT = -1;
     static final int INVALID_INPUT = 1;
-    static final int CONFLICT = 4;
+    static final int IN_USE = 16;
 
     private final Linker linker = Linker.nativeLinker();
     private final SymbolLookup library;
@@ -113,7 +113,7 @@ final class Scenario {
         check(count == 10, "answers: " + count);
 
         var close = function("bolide_close", JAVA_INT, ADDRESS, ADDRESS);
-        expect(CONFLICT, (int) close.invoke(db, error));
+        expect(IN_USE, (int) close.invoke(db, error));
         check(message().contains("2 objects"), "the message of open objects");
         function("bolide_answers_free", null, ADDRESS).invoke(answers);
         function("bolide_query_free", null, ADDRESS).invoke(query);
