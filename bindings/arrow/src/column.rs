@@ -55,8 +55,15 @@ impl Column {
     /// number and whole record; every other name is a [`ColumnPath`].
     ///
     /// # Errors
-    /// For an invalid path, or a type that does not exist or does not suit the name.
+    /// For an invalid path, a name with NUL, which Arrow's C interface cannot pass, or a type that does not exist or does not suit
+    /// the name.
     pub fn parse(name: &str, type_text: &str) -> Result<Self> {
+        if name.contains('\0') {
+            return Err(ConversionError::new(format!(
+                "the name of the column `{}` contains NUL",
+                name.escape_debug()
+            )));
+        }
         let source = match (name, type_text.trim()) {
             (KEY_COLUMN, "string") => ColumnSource::TextKey,
             (KEY_COLUMN, "int64") => ColumnSource::IntKey,

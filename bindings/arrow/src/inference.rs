@@ -42,6 +42,8 @@ const LIST: u8 = 32;
 /// | objects | a column for each of their fields, as `user.id` |
 /// | several of these, arrays of arrays or objects, only `null` or `[]` | `json` |
 ///
+/// Fields whose names are empty or contain NUL are left out: names of Arrow's C interface end with NUL.
+///
 /// Text is never a date or a time. A field of any type is NULL in the records that have another one, so a column of a
 /// sample fits the rest of a collection too.
 ///
@@ -90,7 +92,7 @@ impl SchemaInference {
         self.records
     }
 
-    /// Whether fields were left out because of a limit.
+    /// Whether fields were left out because of a limit or their names.
     pub fn is_incomplete(&self) -> bool {
         self.left_out
     }
@@ -124,7 +126,7 @@ impl SchemaInference {
         if let Some(field) = self.fields.get(parent)?.by_name.get(&name) {
             return Some(*field);
         }
-        if name.is_empty() || self.columns >= self.limits.columns {
+        if name.is_empty() || name.contains('\0') || self.columns >= self.limits.columns {
             self.left_out = true;
             return None;
         }

@@ -232,3 +232,15 @@ fn the_limit_of_a_record_is_exact() {
         assert_eq!(outcome.is_err_and(|error| error.is_limit()), is_refused, "{max_bytes}");
     }
 }
+
+#[test]
+fn names_with_nul_are_no_columns() {
+    let mut inference = SchemaInference::new(InferenceLimits::default());
+    assert!(inference.add(br#"{"a\u0000b":1,"c":2,"d":{"\u0000":3,"e":4}}"#));
+    assert!(inference.is_incomplete());
+    let columns = inference.finish();
+    let names: Vec<&str> = columns.iter().map(Column::name).collect();
+    assert_eq!(names, ["c", "d.e"]);
+    let error = Column::parse("a\0b", "int64").unwrap_err();
+    assert!(error.to_string().contains("NUL"), "{error}");
+}

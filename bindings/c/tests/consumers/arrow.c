@@ -53,6 +53,16 @@ static void inferred_columns(bolide_collection *orders) {
   CHECK(stream.get_schema(&stream, &schema) == 0 && strcmp(schema.children[0]->format, "l") == 0);
   schema.release(&schema);
   stream.release(&stream);
+  /* A name with NUL cannot be one of a column: it is left out. */
+  OK(bolide_put(orders, BOLIDE_TEXT("nul"), BOLIDE_TEXT("{\"a\\u0000b\":1}"), &error));
+  OK(bolide_find_arrow(orders, query, NULL, NULL, 0, 0, &stream, &error));
+  CHECK(stream.get_schema(&stream, &schema) == 0 && schema.n_children == 3);
+  schema.release(&schema);
+  stream.release(&stream);
+  OK(bolide_delete(orders, BOLIDE_TEXT("nul"), &error));
+  column.name = "a\0b";
+  column.name_size = 3;
+  FAILS(BOLIDE_INVALID_INPUT, "NUL", bolide_find_arrow(orders, query, NULL, &column, 1, 0, &stream, &error));
   column.name = "absent";
   column.name_size = 6;
   FAILS(BOLIDE_INVALID_INPUT, "absent", bolide_find_arrow(orders, query, NULL, &column, 1, 0, &stream, &error));

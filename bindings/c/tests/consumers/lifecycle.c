@@ -1,7 +1,10 @@
 /* Opening, closing, copying, checking: a database in the directory of the argument. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
+#include <dirent.h>
+#include <sys/stat.h>
 
-static char path[4096], copy[4096], repaired[4096];
+static char path[4096], copy[4096], repaired[4096], noisy[4096];
 
 static bolide_db *open_disk(void) {
   bolide_db *db = NULL;
@@ -97,6 +100,86 @@ static void second_use(void) {
   OK(bolide_close(db, &error));
 }
 
+/* Changes bytes in the middle of the largest file of a directory. */
+static void damage(const char *directory) {
+  char largest[8192] = "", file[8192];
+  off_t size = 0;
+  struct dirent *entry;
+  struct stat found;
+  DIR *entries = opendir(directory);
+  FILE *open;
+  CHECK(entries != NULL);
+  while ((entry = readdir(entries)) != NULL) {
+    snprintf(file, sizeof file, "%s/%s", directory, entry->d_name);
+    if (strstr(entry->d_name, ".sst") != NULL && stat(file, &found) == 0 && found.st_size > size) {
+      size = found.st_size;
+      strcpy(largest, file);
+    }
+  }
+  closedir(entries);
+  CHECK(size > 1000);
+  open = fopen(largest, "r+b");
+  CHECK(open != NULL && fseek(open, (long)(size / 2), SEEK_SET) == 0);
+  CHECK(fwrite("DAMAGED", 1, 7, open) == 7 && fclose(open) == 0);
+}
+
+/* A damaged block: a walk ends with the error, also if it calls again, and never as if all had been read. */
+static void damaged_walks(void) {
+  bolide_db *db = NULL;
+  bolide_collection *noise;
+  bolide_cursor *cursor = NULL;
+  bolide_answers *answers = NULL;
+  bolide_query *query = query_of("");
+  bolide_row row;
+  bolide_error *failure = NULL;
+  bolide_code code;
+  char key[16], record[256];
+  unsigned state = 1;
+  int at, digit, count = 0;
+  OK(bolide_open(BOLIDE_TEXT(noisy), NULL, &db, &error));
+  noise = create(db, "noise", NULL);
+  for (at = 0; at < 2000; at++) {
+    snprintf(key, sizeof key, "%05d", at);
+    strcpy(record, "{\"v\":\"");
+    for (digit = 6; digit < 200; digit++) {
+      state = state * 1103515245u + 12345u;
+      record[digit] = (char)('a' + (state >> 16) % 26);
+    }
+    strcpy(record + digit, "\"}");
+    put(noise, key, record);
+  }
+  bolide_collection_free(noise);
+  OK(bolide_flush(db, &error));
+  OK(bolide_close(db, &error));
+  damage(noisy);
+
+  OK(bolide_open(BOLIDE_TEXT(noisy), NULL, &db, &error));
+  OK(bolide_collection_open(db, BOLIDE_TEXT("noise"), &noise, &error));
+  OK(bolide_cursor_open(noise, NULL, NULL, &cursor, &error));
+  for (code = bolide_cursor_first(cursor, &row, &failure); code == BOLIDE_OK; count++)
+    code = bolide_cursor_next(cursor, &row, &failure);
+  CHECK(code == BOLIDE_CORRUPTION && bolide_error_code(failure) == code && count > 0 && count < 2000);
+  bolide_error_free(failure);
+  FAILS(BOLIDE_CORRUPTION, "", bolide_cursor_next(cursor, &row, &error));
+  CHECK(row.key.data == NULL);
+  FAILS(BOLIDE_CORRUPTION, "", bolide_cursor_previous(cursor, &row, &error));
+  OK(bolide_cursor_first(cursor, &row, &error));
+  OK(bolide_cursor_next(cursor, &row, &error));
+  CHECK(slice_is(row.key, "00001"));
+  bolide_cursor_free(cursor);
+
+  OK(bolide_find(noise, query, NULL, &answers, &error));
+  while ((code = bolide_answers_next(answers, &row, &failure)) == BOLIDE_OK) continue;
+  CHECK(code == BOLIDE_CORRUPTION);
+  bolide_error_free(failure);
+  FAILS(BOLIDE_CORRUPTION, "", bolide_answers_next(answers, &row, &error));
+  FAILS(BOLIDE_CORRUPTION, "", bolide_answers_next(answers, &row, &error));
+  bolide_answers_free(answers);
+  bolide_query_free(query);
+  bolide_collection_free(noise);
+  bolide_db_free(db);
+}
+
 static void repairs(void) {
   bolide_bytes report;
   bolide_db *db = NULL;
@@ -114,9 +197,11 @@ int main(int count, char **arguments) {
   snprintf(path, sizeof path, "%s/db", arguments[1]);
   snprintf(copy, sizeof copy, "%s/copy", arguments[1]);
   snprintf(repaired, sizeof repaired, "%s/repaired", arguments[1]);
+  snprintf(noisy, sizeof noisy, "%s/noisy", arguments[1]);
   missing();
   first_use();
   second_use();
   repairs();
+  damaged_walks();
   return 0;
 }

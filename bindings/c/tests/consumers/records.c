@@ -215,7 +215,7 @@ int main(void) {
   CHECK(bytes_are(text, "notes"));
   bolide_bytes_free(&text);
   OK(bolide_collections(db, &text, &error));
-  CHECK(bytes_are(text, "[\"letters\",\"notes\",\"numbers\"]"));
+  CHECK(bytes_are(text, "[\"letters\",\"mixed\",\"notes\",\"numbers\"]"));
   bolide_bytes_free(&text);
   OK(bolide_collection_compact(notes, &error));
   bolide_collection_free(notes);
