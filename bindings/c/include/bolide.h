@@ -20,8 +20,8 @@
  *
  * Processes. After fork(), databases, collections, batches, snapshots, transactions, cursors, answers, index builds and Arrow
  * streams of the parent return errors in the child (BOLIDE_FORKED), and freeing them there does nothing. Bytes, queries, options,
- * savepoints and errors are the child's own. The child may open a directory after the parent has closed it; if the parent ended
- * without closing, only after all its children have ended, since they share its lock.
+ * savepoints and errors are the child's own. A child can open databases only if its parent had none open at the fork; otherwise
+ * it calls exec first. If a parent ends without closing a database, its lock lasts until its children have ended or called exec.
  *
  * Undefined behaviour, as of any C library: pointers to memory that does not exist or is shorter than its length, and the use of an
  * object after it was freed. NULL, wrong enumerators, lengths over the limits, invalid UTF-8 and objects of another type are errors.
@@ -897,7 +897,8 @@ void bolide_collection_options_free(bolide_collection_options *options);
 /**
  * Opens the database in a directory, or a new one in memory for the path ":memory:". `options` may be NULL for the defaults.
  *
- * `BOLIDE_LOCKED` if it is open elsewhere; `BOLIDE_NOT_FOUND` if it is missing and is not to be created.
+ * `BOLIDE_LOCKED` if it is open elsewhere; `BOLIDE_NOT_FOUND` if it is missing and is not to be created; `BOLIDE_FORKED` in a child
+ * process whose parent had a database open at the fork.
  */
 bolide_code bolide_open(const char *path,
                         size_t path_size,

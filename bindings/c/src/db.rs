@@ -10,7 +10,7 @@ use crate::code::bolide_code;
 use crate::collection::bolide_collection;
 use crate::error::bolide_error;
 use crate::failure::Failure;
-use crate::fork;
+use crate::fork::OpenDatabase;
 use crate::guard::call;
 use crate::handle;
 use crate::input::text;
@@ -24,7 +24,8 @@ const MEMORY: &str = ":memory:";
 
 /// Opens the database in a directory, or a new one in memory for the path ":memory:". `options` may be NULL for the defaults.
 ///
-/// `BOLIDE_LOCKED` if it is open elsewhere; `BOLIDE_NOT_FOUND` if it is missing and is not to be created.
+/// `BOLIDE_LOCKED` if it is open elsewhere; `BOLIDE_NOT_FOUND` if it is missing and is not to be created; `BOLIDE_FORKED` in a child
+/// process whose parent had a database open at the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_open(
     path: *const c_char,
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn bolide_open(
         if path.is_empty() || path.contains('\0') {
             return Err(Failure::invalid("the path is empty, or contains NUL"));
         }
-        fork::watch();
+        let counted = OpenDatabase::count()?;
         let db = if path == MEMORY {
             Db::open_with("db", options, Components::in_memory())?
         } else if is_read_only {
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn bolide_open(
         } else {
             Db::open(path, options)?
         };
-        out.set(handle::into_pointer(Arc::new(Session { db })));
+        out.set(handle::into_pointer(Arc::new(Session { db, counted })));
         Ok(())
     })
 }
@@ -79,7 +80,11 @@ pub unsafe extern "C" fn bolide_close(db: *mut bolide_db, error: *mut *mut bolid
         }
         // Without other objects, no other thread can have made one meanwhile.
         match handle::take(db).and_then(Arc::into_inner) {
-            Some(session) => Ok(session.db.close()?),
+            Some(Session { db, counted }) => {
+                let closed = db.close();
+                drop(counted);
+                Ok(closed?)
+            }
             None => Ok(()),
         }
     })
@@ -126,6 +131,7 @@ pub unsafe extern "C" fn bolide_repair(
             let what = format!("there is no directory {}", source.display());
             return Err(bolide::Error::new(ErrorKind::NotFound, what).into());
         }
+        let _counted = OpenDatabase::count()?;
         let report = bolide::repair(source, target, Default::default(), Components::system())?;
         if let Some(out) = out {
             out.set(bolide_bytes::of_text(report.to_string()));

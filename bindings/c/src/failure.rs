@@ -26,6 +26,9 @@ const CODES: [(ErrorKind, bolide_code); 15] = [
     (ErrorKind::Internal, BOLIDE_INTERNAL),
 ];
 
+/// What a child process can do.
+const CHILD_ADVICE: &str = "call exec in the child, or fork while no database is open";
+
 /// The content of an error object.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -68,7 +71,15 @@ impl Failure {
         Self::new(
             BOLIDE_FORKED,
             &format!("{what} belongs to the parent process, whose threads do not exist here"),
-            "open the database in this process after the parent has closed it",
+            CHILD_ADVICE,
+        )
+    }
+
+    pub(crate) fn forked_library() -> Self {
+        Self::new(
+            BOLIDE_FORKED,
+            "the parent process had a database open at the fork of this one",
+            CHILD_ADVICE,
         )
     }
 }

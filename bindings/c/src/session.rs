@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bolide::Db;
 
+use crate::fork::OpenDatabase;
 use crate::handle::object;
 
 /// An open database. May be used by many threads.
@@ -17,6 +18,8 @@ object!(bolide_db, Arc<Session>, "the database");
 /// An open database.
 pub(crate) struct Session {
     pub(crate) db: Db,
+    // Dropped after it.
+    pub(crate) counted: OpenDatabase,
 }
 
 /// An engine object with its database, which stays open as long as the object exists.

@@ -62,7 +62,7 @@ static void inferred_columns(bolide_collection *orders) {
   OK(bolide_delete(orders, BOLIDE_TEXT("nul"), &error));
   column.name = "a\0b";
   column.name_size = 3;
-  FAILS(BOLIDE_INVALID_INPUT, "NUL", bolide_find_arrow(orders, query, NULL, &column, 1, 0, &stream, &error));
+  FAILS(BOLIDE_INVALID_INPUT, "no record", bolide_find_arrow(orders, query, NULL, &column, 1, 0, &stream, &error));
   column.name = "absent";
   column.name_size = 6;
   FAILS(BOLIDE_INVALID_INPUT, "absent", bolide_find_arrow(orders, query, NULL, &column, 1, 0, &stream, &error));

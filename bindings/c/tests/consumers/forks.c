@@ -26,42 +26,54 @@ static void join(pid_t child) {
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* A child opens the directory of its parent after the parent has closed it. */
-static void hand_over(void) {
+/* The lock of the parent lasts until the parent closes, whatever its child frees. The child cannot open it. */
+static void lock_of_the_parent(void) {
   bolide_db *db = open_disk();
   bolide_collection *notes = create(db, "notes", NULL);
-  int closed[2];
+  int closed[2], refused[2];
   char byte = 0;
   pid_t child;
   put(notes, "a", "{}");
-  CHECK(pipe(closed) == 0);
+  CHECK(pipe(closed) == 0 && pipe(refused) == 0);
   child = fork();
   CHECK(child >= 0);
   if (child == 0) {
     bolide_db *own = NULL;
     alarm(60);
-    FAILS(BOLIDE_LOCKED, "another process", bolide_open(BOLIDE_TEXT(path), NULL, &own, &error));
-    CHECK(has_writer());
-    /* This leaves the lock of the parent, too. */
+    FAILS(BOLIDE_FORKED, "parent", bolide_open(BOLIDE_TEXT(path), NULL, &own, &error));
+    CHECK(own == NULL && has_writer());
     bolide_collection_free(notes);
     bolide_db_free(db);
     CHECK(has_writer());
-    CHECK(close(closed[1]) == 0 && read(closed[0], &byte, 1) == 1);
+    CHECK(write(refused[1], &byte, 1) == 1 && read(closed[0], &byte, 1) == 1);
     CHECK(!has_writer());
-    own = open_disk();
-    CHECK(has_writer());
-    OK(bolide_collection_open(own, BOLIDE_TEXT("notes"), &notes, &error));
-    check_record(notes, "a", "{}");
-    put(notes, "b", "{}");
-    bolide_collection_free(notes);
-    OK(bolide_close(own, &error));
     _exit(0);
   }
+  CHECK(read(refused[0], &byte, 1) == 1);
   bolide_collection_free(notes);
   OK(bolide_close(db, &error));
   CHECK(write(closed[1], &byte, 1) == 1);
   join(child);
-  CHECK(close(closed[0]) == 0 && close(closed[1]) == 0);
+}
+
+/* A child that was forked after the parent has closed the database opens it, and then the parent again. */
+static void hand_over(void) {
+  bolide_db *db = NULL;
+  bolide_collection *notes = NULL;
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(60);
+    db = open_disk();
+    CHECK(has_writer());
+    OK(bolide_collection_open(db, BOLIDE_TEXT("notes"), &notes, &error));
+    check_record(notes, "a", "{}");
+    put(notes, "b", "{}");
+    bolide_collection_free(notes);
+    OK(bolide_close(db, &error));
+    _exit(0);
+  }
+  join(child);
   db = open_disk();
   OK(bolide_collection_open(db, BOLIDE_TEXT("notes"), &notes, &error));
   check_record(notes, "b", "{}");
@@ -126,12 +138,7 @@ int main(int count, char **arguments) {
     bolide_cursor_free(cursor);
     bolide_collection_free(notes);
     bolide_db_free(db);
-    /* A database of its own works. */
-    db = open_memory();
-    notes = create(db, "notes", NULL);
-    put(notes, "a", "{}");
-    bolide_collection_free(notes);
-    OK(bolide_close(db, &error));
+    FAILS(BOLIDE_FORKED, "parent", bolide_open(BOLIDE_TEXT(":memory:"), NULL, &db, &error));
     _exit(0);
   }
   join(child);
@@ -139,6 +146,7 @@ int main(int count, char **arguments) {
   bolide_cursor_free(cursor);
   bolide_collection_free(notes);
   OK(bolide_close(db, &error));
+  lock_of_the_parent();
   hand_over();
   forks_within_calls();
   return 0;
