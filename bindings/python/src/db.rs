@@ -12,7 +12,7 @@ use crate::collection::PyCollection;
 use crate::errors::{detached, from_engine, invalid_input, not_found};
 use crate::index::spec_of;
 use crate::reports::{PyCheckReport, stats_object};
-use crate::session::{Released, Session, Shared};
+use crate::session::{OpenDatabase, Released, Session, Shared};
 use crate::settings;
 use crate::signals::interruptible;
 use crate::snapshot::PySnapshot;
@@ -293,6 +293,7 @@ fn open(
             "a database in memory is new and empty: it cannot be opened with read_only=True",
         ));
     }
+    let open = OpenDatabase::count()?;
     let db = detached(py, || {
         if path.as_os_str() == MEMORY {
             Db::open_with("db", options, Components::in_memory())
@@ -302,7 +303,7 @@ fn open(
             Db::open(&path, options)
         }
     })?;
-    let session = Released::new(Session::new(db));
+    let session = Released::new(Session::new(db, open));
     Ok(PyDb { session, path: path.to_string_lossy().into_owned(), read_only })
 }
 

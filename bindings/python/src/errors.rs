@@ -85,13 +85,18 @@ pub(crate) fn inside_call(message: &str) -> PyErr {
     )
 }
 
+const FORK_ADVICE: &str = "start processes with the method `spawn`, or fork while no database is open";
+
 pub(crate) fn fork_error() -> PyErr {
     raise(
         "ForkError",
         "this handle belongs to the parent process, whose threads do not exist here",
-        "start processes with the method `spawn`; open the database here after the parent has closed it, or a copy that its \
-         checkpoint made",
+        FORK_ADVICE,
     )
+}
+
+pub(crate) fn forked_library() -> PyErr {
+    raise("ForkError", "the parent process had a database open at the fork of this one", FORK_ADVICE)
 }
 
 /// The error of a panic that was caught.

@@ -27,10 +27,38 @@ thread_local! {
     static USES: RefCell<Vec<(u64, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The number of open databases.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a database was open at a fork that led to this process. Then locks of the library may be held for ever, and its lists
+/// of waiting threads name threads of the parent.
+static IS_UNUSABLE: AtomicBool = AtomicBool::new(false);
+
 /// Called in the child after a fork: handles of the parent are invalid from now on.
 #[pyfunction(name = "_note_fork")]
 pub(crate) fn note_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    IS_UNUSABLE.fetch_or(OPEN.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
+}
+
+/// Counts an open database.
+pub(crate) struct OpenDatabase(());
+
+impl OpenDatabase {
+    /// Fails in a child whose parent had a database open at the fork.
+    pub(crate) fn count() -> PyResult<Self> {
+        if IS_UNUSABLE.load(Ordering::Relaxed) {
+            return Err(errors::forked_library());
+        }
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(()))
+    }
+}
+
+impl Drop for OpenDatabase {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// An open database.
@@ -42,8 +70,8 @@ pub(crate) struct Session {
     is_closed: AtomicBool,
     members: Mutex<Vec<Weak<dyn Member>>>,
     objects: Arc<ObjectCount>,
-    /// Held by the thread that closes; a second one waits for it.
-    closing: Mutex<()>,
+    /// Held by the thread that closes; a second one waits for it. `None` after the database is closed.
+    closing: Mutex<Option<OpenDatabase>>,
 }
 
 /// The number of engine objects of a session, without the database itself, that are not dropped yet.
@@ -106,7 +134,7 @@ trait Member: Send + Sync {
 }
 
 impl Session {
-    pub(crate) fn new(db: Db) -> Arc<Self> {
+    pub(crate) fn new(db: Db, open: OpenDatabase) -> Arc<Self> {
         let forks = FORKS.load(Ordering::Relaxed);
         let id = SESSIONS.fetch_add(1, Ordering::Relaxed);
         let database = Arc::new(SharedSlot { value: RwLock::new(Some(db)), session: id, forks });
@@ -117,7 +145,7 @@ impl Session {
             is_closed: AtomicBool::new(false),
             members: Mutex::default(),
             objects: Arc::default(),
-            closing: Mutex::default(),
+            closing: Mutex::new(Some(open)),
         })
     }
 
@@ -177,7 +205,7 @@ impl Session {
             return Err(errors::inside_call("close() was called inside a call of this database"));
         }
         detached(py, || {
-            let _closing = self.closing.lock();
+            let mut closing = self.closing.lock();
             let members = {
                 let mut members = self.members.lock();
                 self.is_closed.store(true, Ordering::Release);
@@ -188,7 +216,9 @@ impl Session {
             }
             let db = self.database.value.write().take();
             self.objects.wait_for_zero();
-            db.map_or(Ok(()), Db::close)
+            let closed = db.map_or(Ok(()), Db::close);
+            *closing = None;
+            closed
         })
     }
 }

@@ -69,7 +69,7 @@ class Interrupted(Error):
 
 
 class ForkError(Error):
-    """The handle belongs to the parent process."""
+    """The handle belongs to the parent process, or the parent had a database open at the fork."""
 
 
 class InternalError(Error):

@@ -292,8 +292,6 @@ impl Store {
         drop(tree);
         log.targets.clear();
         inner.active_bytes.set(inner.trees.active_bytes());
-        // Writers may wait for work on the tree.
-        inner.backlog().changed();
         inner.record_drop(&mut log, id)?;
         remove_obsolete_files(&inner.files, &inner.health, &inner.log);
         Ok(())
