@@ -72,7 +72,8 @@ impl Access {
         order: &ScanOrder,
         partitions: usize,
     ) -> Result<(Self, u64)> {
-        if let Some(KeyCondition::Points(keys)) = &predicates.key {
+        let keeps_keys = matches!(order, ScanOrder::Any | ScanOrder::Key { .. });
+        if let Some(KeyCondition::Points(keys)) = predicates.key.as_ref().filter(|_| keeps_keys) {
             let rows = keys.len() as u64;
             return Ok((Self::Points(Arc::new(keys.clone())), rows));
         }

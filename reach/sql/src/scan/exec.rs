@@ -140,6 +140,10 @@ impl BolideScan {
 
     /// The scan for the row with the smallest or the largest value of the column `at`; `None` if no index has the order.
     pub(crate) fn extreme(&self, at: usize, is_largest: bool) -> Result<Option<Self>> {
+        // Such keys are read in their own order.
+        if self.is_points() || self.predicates.key.is_some() {
+            return Ok(None);
+        }
         let Some(ScanOrder::Value { column, path, scalar, .. }) = self.value_order(at, is_largest) else {
             return Ok(None);
         };

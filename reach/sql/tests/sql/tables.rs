@@ -216,3 +216,22 @@ fn all_scans_of_a_statement_read_one_snapshot() {
         writer.join().unwrap();
     });
 }
+
+#[test]
+fn extremes_with_conditions_on_keys_are_those_of_the_named_rows() {
+    block_on(async {
+        // The scores are 37, 74, 111; and 999, 36.
+        let mut harness = Harness::with_posts(100);
+        for (aggregate, condition, expected) in [
+            ("max(score)", "_key IN ('p00001', 'p00002', 'p00003')", "111"),
+            ("max(score)", "_key = 'p00001' OR _key = 'p00003'", "111"),
+            ("min(score)", "_key IN ('p00027', 'p00028')", "36"),
+            ("max(score)", "_key >= 'p00001' AND _key < 'p00003'", "74"),
+            ("min(score)", "_key >= 'p00027' AND _key <= 'p00028'", "36"),
+            ("max(author)", "_key IN ('p00001', 'p00009')", "a9"),
+        ] {
+            let query = format!("SELECT {aggregate} FROM posts WHERE {condition}");
+            assert_eq!(harness.rows(&query).await, [expected], "{query}");
+        }
+    });
+}
