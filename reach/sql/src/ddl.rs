@@ -131,7 +131,7 @@ fn schema_of(
     columns: Vec<ColumnDefinition>,
     units: &[(String, TimeUnit)],
 ) -> Result<TableSchema> {
-    let mut key = (default_key_name(), KeyType::Text);
+    let mut key = (0, default_key_name(), KeyType::Text);
     let mut declared = Vec::with_capacity(columns.len());
     let key_name = match &table.primary_key {
         Some(name) if !columns.iter().any(|column| column.name == *name) => {
@@ -145,7 +145,7 @@ fn schema_of(
     };
     for column in columns {
         if column.name == key_name {
-            key = (column.name.clone(), key_type(&column)?);
+            key = (declared.len(), column.name.clone(), key_type(&column)?);
             continue;
         }
         if [KEY_COLUMN, RECORD_COLUMN, SEQUENCE_COLUMN].contains(&column.name.as_str()) {
@@ -161,7 +161,7 @@ fn schema_of(
             is_required: column.is_required,
         });
     }
-    let mut schema = TableSchema::new(key.0, key.1, declared)?;
+    let mut schema = TableSchema::with_key_at(key.0, key.1, key.2, declared)?;
     schema.is_explicit = true;
     Ok(schema)
 }

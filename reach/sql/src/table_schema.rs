@@ -1,7 +1,7 @@
 //! The columns of a table, and their declaration as a record.
 //!
 //! ```text
-//! {"version":1,"key":{"name":"_key","type":"string"},
+//! {"version":1,"key":{"name":"_key","type":"string","place":2},
 //!  "columns":[{"name":"user.id","path":"user.id","type":"int64","required":true}, …],
 //!  "inferred":true,"statistics":{"records":1000,"record_bytes":250.5,"columns":{"user.id":{"nulls":0.5,"distinct":17}}}}
 //! ```
@@ -55,6 +55,8 @@ pub(crate) struct ColumnFigures {
 pub(crate) struct TableSchema {
     pub(crate) key_name: String,
     pub(crate) key_type: KeyType,
+    /// The place of the key among the columns.
+    pub(crate) key_place: usize,
     pub(crate) columns: Vec<DeclaredColumn>,
     pub(crate) statistics: Option<TableStatistics>,
     /// Whether CREATE TABLE declared the columns; otherwise they were inferred.
@@ -65,20 +67,35 @@ pub(crate) struct TableSchema {
 }
 
 impl TableSchema {
-    /// A schema of these columns.
+    /// A schema of these columns, with the key before them.
+    ///
+    /// # Errors
+    /// As [`TableSchema::with_key_at`].
+    pub(crate) fn new(key_name: String, key_type: KeyType, columns: Vec<DeclaredColumn>) -> Result<Self> {
+        Self::with_key_at(0, key_name, key_type, columns)
+    }
+
+    /// A schema of these columns, of which `key_place` are before the key.
     ///
     /// # Errors
     /// For two columns with one name or one path, and too many columns.
-    pub(crate) fn new(key_name: String, key_type: KeyType, columns: Vec<DeclaredColumn>) -> Result<Self> {
+    pub(crate) fn with_key_at(
+        key_place: usize,
+        key_name: String,
+        key_type: KeyType,
+        columns: Vec<DeclaredColumn>,
+    ) -> Result<Self> {
         if columns.len() > MAX_COLUMNS {
             let message =
                 format!("a table has at most {MAX_COLUMNS} columns; this one has {}", columns.len());
             return Err(SqlError::new(crate::error::SqlState::LimitExceeded, message));
         }
-        let mut all = vec![Column::new(&key_name, key_type.source())];
-        all.extend(columns.iter().map(|column| {
+        let of_path = |column: &DeclaredColumn| {
             Column::new(&column.name, ColumnSource::Path(column.path.clone(), column.column_type))
-        }));
+        };
+        let mut all: Vec<Column> = columns.iter().map(of_path).collect();
+        let key_place = key_place.min(all.len());
+        all.insert(key_place, Column::new(&key_name, key_type.source()));
         all.push(Column::new(SEQUENCE_COLUMN, ColumnSource::Sequence));
         let mut names: Vec<&str> = all.iter().map(Column::name).collect();
         names.sort_unstable();
@@ -92,7 +109,8 @@ impl TableSchema {
         }
         let fields: Vec<_> = all.iter().map(Column::field).collect();
         let arrow = Arc::new(Schema::new(fields));
-        Ok(Self { key_name, key_type, columns, statistics: None, is_explicit: false, all: all.into(), arrow })
+        let all = all.into();
+        Ok(Self { key_name, key_type, key_place, columns, statistics: None, is_explicit: false, all, arrow })
     }
 
     pub(crate) fn arrow(&self) -> &SchemaRef {
@@ -113,11 +131,10 @@ impl TableSchema {
         name == self.key_name
     }
 
-    /// The names of all columns but the sequence number.
+    /// The names of all columns but the sequence number, in the order of the table.
     pub(crate) fn writable_names(&self) -> Vec<String> {
-        std::iter::once(self.key_name.clone())
-            .chain(self.columns.iter().map(|one| one.name.clone()))
-            .collect()
+        let columns = self.all.iter().filter(|column| !matches!(column.source(), ColumnSource::Sequence));
+        columns.map(|column| column.name().to_owned()).collect()
     }
 
     /// The declaration as JSON.
@@ -130,7 +147,11 @@ impl TableSchema {
         });
         let stored = StoredSchema {
             version: VERSION,
-            key: StoredKey { name: self.key_name.clone(), key_type: self.key_type.name().to_owned() },
+            key: StoredKey {
+                name: self.key_name.clone(),
+                key_type: self.key_type.name().to_owned(),
+                place: self.key_place,
+            },
             columns: columns.collect(),
             inferred: !self.is_explicit,
             statistics: self.statistics.clone(),
@@ -165,7 +186,7 @@ impl TableSchema {
                 is_required: column.required,
             });
         }
-        let mut schema = Self::new(stored.key.name, key_type, columns)?;
+        let mut schema = Self::with_key_at(stored.key.place, stored.key.name, key_type, columns)?;
         schema.statistics = stored.statistics;
         schema.is_explicit = !stored.inferred;
         Ok(schema)
@@ -194,6 +215,13 @@ struct StoredKey {
     name: String,
     #[serde(rename = "type")]
     key_type: String,
+    /// The columns before the key.
+    #[serde(default, skip_serializing_if = "is_first")]
+    place: usize,
+}
+
+fn is_first(place: &usize) -> bool {
+    *place == 0
 }
 
 #[derive(Serialize, Deserialize)]
@@ -223,12 +251,14 @@ mod tests {
     fn a_declaration_reads_as_it_was_written() {
         let columns =
             vec![column("a", "int64"), column("user.id", "list<string>"), column("at", "timestamp[ms]")];
-        let mut schema = TableSchema::new("id".to_owned(), KeyType::Int, columns.clone()).unwrap();
+        let mut schema = TableSchema::with_key_at(2, "id".to_owned(), KeyType::Int, columns.clone()).unwrap();
         schema.statistics = Some(TableStatistics { records: 3, record_bytes: 7.5, columns: BTreeMap::new() });
         let read = TableSchema::of_record("t", &schema.to_record().unwrap()).unwrap();
-        assert_eq!((read.columns, read.key_type, &*read.key_name), (columns, KeyType::Int, "id"));
+        assert_eq!((read.columns.clone(), read.key_type, &*read.key_name), (columns, KeyType::Int, "id"));
         assert_eq!(read.statistics, schema.statistics);
         assert_eq!(read.arrow.fields().len(), 5);
+        assert_eq!((read.key_place, read.writable_names()), (2, schema.writable_names()));
+        assert_eq!(read.writable_names(), ["a", "user.id", "id", "at"]);
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl BolideScan {
         let last = self.source.schema.all().len() - 1;
         let (at, column, options) = place(0)?;
         // Keys and sequence numbers are unique and never NULL: what follows decides nothing.
-        if column == 0 {
+        if column == self.source.schema.key_place {
             let by_key = KeyTranslator::new(
                 &self.source.schema,
                 self.source.collection.key_format(),

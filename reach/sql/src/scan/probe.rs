@@ -53,7 +53,7 @@ fn access_of(
     predicates: &ScanPredicates,
 ) -> Option<Probe> {
     let keys = values.len();
-    if place == 0 {
+    if place == source.schema.key_place {
         let translator = KeyTranslator::new(&source.schema, source.collection.key_format(), false);
         let mut found = Vec::with_capacity(keys);
         for value in values.iter().filter(|value| !value.is_null()) {

@@ -218,6 +218,33 @@ fn all_scans_of_a_statement_read_one_snapshot() {
 }
 
 #[test]
+fn the_key_may_stand_behind_other_columns() {
+    block_on(async {
+        let mut harness = Harness::new();
+        harness.done("CREATE TABLE t (name TEXT, id TEXT PRIMARY KEY, n BIGINT)").await;
+        harness.done("INSERT INTO t VALUES ('ann', 'p1', 1), ('bob', 'p0', 2)").await;
+        // Behind them is the sequence number.
+        assert!(harness.rows("SELECT * FROM t WHERE id = 'p1'").await[0].starts_with("ann|p1|1|"));
+        assert_eq!(harness.rows("SELECT id FROM t ORDER BY id").await, ["p0", "p1"]);
+        assert_eq!(harness.rows("SELECT name FROM t ORDER BY name").await, ["ann", "bob"]);
+        let join = "SELECT a.name FROM t AS a JOIN t AS b ON a.id = b.id WHERE b.n = 2";
+        assert_eq!(harness.rows(join).await, ["bob"]);
+        let record = harness.db.collection("t").unwrap().get(&encode_string("p1")).unwrap();
+        assert_eq!(record.unwrap(), br#"{"name":"ann","n":1}"#);
+        harness.done("CREATE TABLE u AS SELECT name, id AS _key FROM t").await;
+        assert_eq!(harness.rows("SELECT _key, name FROM u ORDER BY _key").await, ["p0|bob", "p1|ann"]);
+        harness.done("INSERT INTO u SELECT name || '!', id || 'x' FROM t").await;
+        assert_eq!(harness.rows("SELECT name FROM u WHERE _key = 'p0x'").await, ["bob!"]);
+        // Another session reads the place from the declaration.
+        let mut other = SqlSession::new(harness.db.clone(), &SessionOptions::default()).unwrap();
+        let rows = other.query("SELECT * FROM t WHERE id = 'p0'").await.unwrap();
+        assert!(crate::harness::texts(&rows)[0].starts_with("bob|p0|2|"));
+        assert_eq!(harness.done("UPDATE t SET name = 'eve' WHERE id = 'p0'").await, "UPDATE 1");
+        assert_eq!(harness.rows("DELETE FROM t RETURNING *").await, ["eve|p0|2", "ann|p1|1"]);
+    });
+}
+
+#[test]
 fn extremes_with_conditions_on_keys_are_those_of_the_named_rows() {
     block_on(async {
         // The scores are 37, 74, 111; and 999, 36.
