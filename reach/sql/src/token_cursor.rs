@@ -8,6 +8,88 @@ use crate::error::{Result, SqlError, SqlState};
 /// Operators in a row in one expression: each is a level of its tree.
 const MAX_CHAIN: usize = 100;
 
+/// Words that the parser reads in a loop, each of which is a level of the tree around what is before it.
+const CHAIN_WORDS: &[&str] = &[
+    "AND",
+    "OR",
+    "XOR",
+    "NOT",
+    "IS",
+    "ISNULL",
+    "NOTNULL",
+    "IN",
+    "BETWEEN",
+    "LIKE",
+    "ILIKE",
+    "RLIKE",
+    "REGEXP",
+    "SIMILAR",
+    "MATCH",
+    "MEMBER",
+    "OVERLAPS",
+    "OPERATOR",
+    "DIV",
+    "COLLATE",
+    "AT",
+    "CASE",
+    "WHEN",
+    "UNION",
+    "EXCEPT",
+    "INTERSECT",
+    "MINUS",
+    "JOIN",
+    "STRAIGHT_JOIN",
+    "APPLY",
+    "PIVOT",
+    "UNPIVOT",
+    "MATCH_RECOGNIZE",
+];
+/// Words after which commas join tables or queries, each of which is a level of the plan.
+const NESTING_LISTS: &[&str] = &["FROM", "USING", "WITH"];
+/// Words that end such a list.
+const LIST_ENDS: &[&str] =
+    &["SELECT", "SET", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "LIMIT", "VALUES", "RETURNING"];
+
+/// The operators between two parentheses.
+#[derive(Default)]
+struct ChainLevel {
+    /// Levels of the tree since the last comma.
+    current: usize,
+    /// Levels of the deepest part between commas.
+    deepest: usize,
+    /// Whether commas join, too.
+    is_nesting_list: bool,
+    /// Whether the last word is DISTINCT: the FROM after it is no list.
+    is_distinct: bool,
+    /// Names in a row with periods between them.
+    names: usize,
+}
+
+impl ChainLevel {
+    fn word(&mut self, word: &str) {
+        let is_in = |words: &[&str]| words.iter().any(|one| word.eq_ignore_ascii_case(one));
+        self.current += usize::from(is_in(CHAIN_WORDS));
+        let is_list = is_in(NESTING_LISTS) && !self.is_distinct;
+        self.is_nesting_list = is_list || (self.is_nesting_list && !is_in(LIST_ENDS));
+        self.is_distinct = word.eq_ignore_ascii_case("DISTINCT");
+    }
+
+    fn comma(&mut self) {
+        if self.is_nesting_list {
+            self.current += 1;
+        } else {
+            self.deepest = self.deepest.max(self.current);
+            self.current = 0;
+        }
+    }
+
+    /// Takes what stood in parentheses or brackets; a bracket is an operator itself.
+    fn close(&mut self, inner: &Self, is_bracket: bool) {
+        let inner = inner.deepest.max(inner.current);
+        self.current = self.current.max(inner + usize::from(inner > 0)) + usize::from(is_bracket);
+    }
+}
+
 /// Fails for an expression with too many operators in a row.
 ///
 /// # Errors
@@ -18,27 +100,26 @@ pub(crate) fn check_chains(text: &str) -> Result<()> {
         return Ok(());
     }
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize();
-    let mut open = vec![0_usize];
+    let mut outer: Vec<ChainLevel> = Vec::new();
+    let mut level = ChainLevel::default();
     for token in tokens.map_err(|error| SqlError::syntax(error.to_string()))? {
+        let is_name = matches!(&token, Token::Word(_) | Token::Whitespace(_) | Token::Period);
+        level.names = if is_name { level.names + usize::from(token == Token::Period) } else { 0 };
         match &token {
-            Token::LParen | Token::LBracket | Token::LBrace => open.push(0),
-            Token::RParen | Token::RBracket | Token::RBrace => drop(open.pop()),
-            Token::Comma | Token::SemiColon => {
-                open.iter_mut().last().into_iter().for_each(|chain| *chain = 0)
+            Token::LParen | Token::LBracket | Token::LBrace => outer.push(std::mem::take(&mut level)),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                let inner = std::mem::replace(&mut level, outer.pop().unwrap_or_default());
+                level.close(&inner, token == Token::RBracket);
             }
+            Token::Comma => level.comma(),
+            Token::SemiColon => level = ChainLevel::default(),
             // Neither names, values nor spaces.
             Token::Word(word) if word.quote_style.is_some() => {}
-            Token::Word(word) => {
-                let is_operator =
-                    ["AND", "OR", "NOT", "UNION", "EXCEPT", "INTERSECT", "JOIN", "CASE", "WHEN"]
-                        .iter()
-                        .any(|operator| word.value.eq_ignore_ascii_case(operator));
-                open.iter_mut().last().into_iter().for_each(|chain| *chain += usize::from(is_operator));
-            }
+            Token::Word(word) => level.word(&word.value),
             Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) | Token::Period => {}
-            _ => open.iter_mut().last().into_iter().for_each(|chain| *chain += 1),
+            _ => level.current += 1,
         }
-        if open.last().is_some_and(|chain| *chain > MAX_CHAIN) {
+        if level.current.max(level.names) > MAX_CHAIN {
             let message = format!("an expression has more than {MAX_CHAIN} operators in a row");
             return Err(SqlError::new(SqlState::LimitExceeded, message)
                 .with_hint("write IN (…) for many values of one column, or join a table of them"));

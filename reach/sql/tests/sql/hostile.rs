@@ -103,3 +103,45 @@ fn a_dropped_query_releases_its_snapshot() {
         panic!("{} views are left", harness.db.stats().views);
     });
 }
+
+#[test]
+fn long_chains_have_errors_and_wide_statements_run() {
+    block_on(async {
+        let mut harness = Harness::with_posts(20);
+        for (prefix, link) in [
+            ("SELECT 1", " IS NULL"),
+            ("SELECT 1", " ISNULL"),
+            ("SELECT 1", " IN (1)"),
+            ("SELECT 'a'", " LIKE 'a'"),
+            ("SELECT 'a'", " NOT ILIKE 'a'"),
+            ("SELECT 'a'", " SIMILAR TO 'a'"),
+            ("SELECT 'a'", " COLLATE \"C\""),
+            ("SELECT now()", " AT TIME ZONE 'UTC'"),
+            ("SELECT 1", " OPERATOR(pg_catalog.+) 1"),
+            ("SELECT 1", " BETWEEN 1 AND 2"),
+            ("SELECT 1", "::int"),
+            ("SELECT tags", "[1]"),
+            ("SELECT tags FROM posts WHERE a", ".a"),
+            ("SELECT 1 FROM posts", ", posts"),
+            ("SELECT 1 FROM posts", " CROSS JOIN posts"),
+            ("WITH a AS (SELECT 1)", ", a AS (SELECT 1)"),
+            ("SELECT 1", " UNION SELECT 1"),
+        ] {
+            let statement = format!("{prefix}{}", link.repeat(50_000));
+            let error = harness.error(&statement).await;
+            assert_eq!(error.state(), SqlState::LimitExceeded, "{prefix}{link}…: {error:.200}");
+        }
+        // Chains in the first operands of chains.
+        let mut nested = "1".to_owned();
+        for _ in 0..20 {
+            nested = format!("({nested}{})", " + 1".repeat(20));
+        }
+        assert_eq!(harness.error(&format!("SELECT {nested}")).await.state(), SqlState::LimitExceeded);
+        let columns: Vec<String> =
+            (0..300).map(|at| format!("score + 1 IS DISTINCT FROM 2 AS c{at}")).collect();
+        let wide = format!("SELECT {} FROM posts", columns.join(", "));
+        assert_eq!(harness.rows(&wide).await.len(), 20);
+        let groups = vec!["(score = 1 AND author IN ('a1', 'a2'))"; 60].join(" OR ");
+        assert_eq!(harness.rows(&format!("SELECT 1 FROM posts WHERE {groups}")).await.len(), 0);
+    });
+}
