@@ -1,11 +1,12 @@
 //! Rows of SQL as keys and records.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{
-    DataType, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
+    DataType, Field, Float64Type, Int64Type, Schema, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
 };
 use arrow::util::display::array_value_to_string;
 use bolide::key::KeyFormat;
@@ -110,16 +111,7 @@ impl RowEncoder {
     /// # Errors
     /// For a value that cannot be converted or is NULL in a required column, with the number of its row, from 1.
     pub(crate) fn encode(&self, batch: &RecordBatch) -> Result<Vec<WrittenRow>> {
-        if batch.num_columns() != self.columns.len() {
-            return Err(SqlError::syntax(format!(
-                "the statement has {} columns and {} values",
-                self.columns.len(),
-                batch.num_columns()
-            )));
-        }
-        let columns = self.columns.iter().zip(batch.columns());
-        let arrays =
-            columns.map(|(column, array)| self.converted(column, array)).collect::<Result<Vec<_>>>()?;
+        let arrays = self.arrays(batch)?;
         (0..batch.num_rows())
             .map(|row| {
                 self.row(&arrays, row).map_err(|error| {
@@ -131,6 +123,35 @@ impl RowEncoder {
                 })
             })
             .collect()
+    }
+
+    /// A batch with the names and types that its columns have in the table.
+    ///
+    /// # Errors
+    /// For a value that cannot be converted.
+    pub(crate) fn typed(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let arrays = self.arrays(batch)?;
+        let names = self.columns.iter().map(|column| match column {
+            WrittenColumn::Key => self.key_name.as_str(),
+            WrittenColumn::Record => RECORD_COLUMN,
+            WrittenColumn::Field(column) => column.name.as_str(),
+        });
+        let fields =
+            names.zip(&arrays).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), arrays)?)
+    }
+
+    /// The columns of a batch in the types of the table.
+    fn arrays(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        if batch.num_columns() != self.columns.len() {
+            return Err(SqlError::syntax(format!(
+                "the statement has {} columns and {} values",
+                self.columns.len(),
+                batch.num_columns()
+            )));
+        }
+        let columns = self.columns.iter().zip(batch.columns());
+        columns.map(|(column, array)| self.converted(column, array)).collect()
     }
 
     fn converted(&self, column: &WrittenColumn, array: &ArrayRef) -> Result<ArrayRef> {

@@ -106,13 +106,14 @@ pub(super) async fn apply(
     encoder.check_complete()?;
     let batches = planner.collected(new.query).await?;
     let (shared, target, on_existing) = (transaction.clone(), source.clone(), new.on_existing.clone());
-    let pass = blocking(move || first_pass(&shared, &target, &encoder, &batches, &on_existing)).await??;
+    let rows = encoder.clone();
+    let pass = blocking(move || first_pass(&shared, &target, &rows, &batches, &on_existing)).await??;
     let mut keys = pass.written;
     if let OnExisting::Update { assignments, selection } = new.on_existing
         && !pass.existing.is_empty()
     {
         let existing = concat_batches(&pass.existing[0].schema(), &pass.existing)?;
-        let existing = renamed(&existing, &names)?;
+        let existing = encoder.typed(&existing)?;
         keys.extend(
             update_existing(planner, transaction, &source, assignments, selection.as_deref(), existing)
                 .await?,
@@ -175,17 +176,6 @@ fn existing_key(source: &ScanSource, row: &WrittenRow) -> SqlError {
         .with_hint("write ON CONFLICT DO NOTHING, ON CONFLICT DO UPDATE or REPLACE INTO")
 }
 
-/// The batch with these names of its columns.
-fn renamed(batch: &RecordBatch, names: &[String]) -> Result<RecordBatch> {
-    use arrow::datatypes::{Field, Schema};
-
-    let schema = batch.schema();
-    let fields = schema.fields().iter().zip(names);
-    let fields: Vec<Field> =
-        fields.map(|(field, name)| Field::new(name, field.data_type().clone(), true)).collect();
-    Ok(RecordBatch::try_new(std::sync::Arc::new(Schema::new(fields)), batch.columns().to_vec())?)
-}
-
 /// Updates the rows whose keys the rows `existing` have: the assignments see these as `excluded`.
 async fn update_existing(
     planner: &Planner,
@@ -201,10 +191,15 @@ async fn update_existing(
     }
     let encoder = RowEncoder::new(&source.schema, source.collection.key_format(), own.names())?;
     let query = existing_query(source, &own, selection)?;
+    let expected = existing.num_rows();
     planner.shared().set_excluded(Some(existing));
     let batches = planner.collected(query).await;
     planner.shared().set_excluded(None);
     let (batches, shared, target) = (batches?, transaction.clone(), source.clone());
+    let found: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    if selection.is_none() && found != expected {
+        return Err(SqlError::internal(format!("{found} rows are found for {expected} keys that exist")));
+    }
     blocking(move || change_rows(&shared, &target, &encoder, &batches)).await?
 }
 

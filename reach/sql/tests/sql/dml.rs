@@ -218,3 +218,16 @@ fn indexes_are_created_and_dropped() {
         assert!(!harness.rows("ADVISE t (n)").await.is_empty());
     });
 }
+
+#[test]
+fn excluded_has_the_types_of_the_table() {
+    block_on(async {
+        let mut harness = with_table().await;
+        harness.done("INSERT INTO t (id, n) VALUES ('42', 1), ('007', 1)").await;
+        let update = "INSERT INTO t (id, n, \"a.b\") VALUES (42, '7', 1) \
+                      ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n, \"a.b\" = excluded.\"a.b\" / 2";
+        assert_eq!(harness.done(update).await, "INSERT 0 1");
+        assert_eq!(harness.rows("SELECT n, \"a.b\" FROM t WHERE id = '42'").await, ["8|0.5"]);
+        assert_eq!(harness.rows("SELECT n FROM t WHERE id = '007'").await, ["1"]);
+    });
+}
