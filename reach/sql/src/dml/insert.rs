@@ -15,7 +15,7 @@ use super::returning::returned_rows;
 use super::template::{Assignments, named, qualified, select_of};
 use crate::blocking;
 use crate::error::{Result, SqlError, SqlState};
-use crate::identifiers::quoted;
+use crate::identifiers::{plain_ident, quoted};
 use crate::planner::{Planner, parse};
 use crate::read_point::{SharedTransaction, with_transaction};
 use crate::row_encoder::{RowEncoder, WrittenRow};
@@ -36,9 +36,11 @@ pub(super) enum OnExisting {
 }
 
 impl OnExisting {
+    /// What an INSERT into `table` states.
+    ///
     /// # Errors
     /// For a clause that is not supported.
-    pub(super) fn of(insert: &Insert) -> Result<Self> {
+    pub(super) fn of(insert: &Insert, table: &str) -> Result<Self> {
         let conflict = match &insert.on {
             None if insert.replace_into => return Ok(Self::Replace),
             None => return Ok(Self::Fail),
@@ -57,10 +59,21 @@ impl OnExisting {
         match &conflict.action {
             OnConflictAction::DoNothing => Ok(Self::Skip),
             OnConflictAction::DoUpdate(update) => Ok(Self::Update {
-                assignments: Assignments::of(&update.assignments)?,
+                assignments: Assignments::of(&update.assignments, &quoted(table))?,
                 selection: update.selection.clone().map(Box::new),
             }),
         }
+    }
+}
+
+/// The column that ON CONFLICT names.
+pub(super) fn conflict_column(insert: &Insert) -> Option<String> {
+    match &insert.on {
+        Some(OnInsert::OnConflict(conflict)) => match &conflict.conflict_target {
+            Some(ConflictTarget::Columns(columns)) => columns.first().map(plain_ident),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -80,6 +93,7 @@ pub(super) struct NewRows<'i> {
     pub(super) columns: &'i [String],
     pub(super) query: ParsedStatement,
     pub(super) on_existing: &'i OnExisting,
+    pub(super) conflict_column: Option<&'i str>,
     pub(super) returning: Option<&'i [SelectItem]>,
 }
 
@@ -98,6 +112,11 @@ pub(super) async fn apply(
     source: ScanSource,
     new: NewRows<'_>,
 ) -> Result<WrittenRows> {
+    if let Some(name) = new.conflict_column.filter(|name| !source.schema.is_key(name)) {
+        let key = &source.schema.key_name;
+        let message = format!("ON CONFLICT ({name}) is not supported: the key \"{key}\" alone is unique");
+        return Err(SqlError::unsupported(message).with_hint(format!("write ON CONFLICT (\"{key}\")")));
+    }
     let names = match new.columns {
         [] => source.schema.writable_names(),
         columns => columns.to_vec(),

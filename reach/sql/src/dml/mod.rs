@@ -20,11 +20,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, FromTable, Insert, SelectItem, Statement, TableFactor, TableObject, TableWithJoins, Update,
-    UpdateTableFromKind,
+    Delete, Expr, FromTable, Ident, Insert, SelectItem, Statement, TableFactor, TableObject, TableWithJoins,
+    Update, UpdateTableFromKind,
 };
 
-use self::insert::{OnExisting, source_of};
+use self::insert::{OnExisting, conflict_column, source_of};
+use self::returning::of_table;
 use self::template::{Assignments, RowQuery};
 use crate::error::{Result, SqlError};
 use crate::identifiers::{plain_name, quoted};
@@ -48,6 +49,7 @@ enum Work {
         /// `None` for DEFAULT VALUES.
         source: Box<ParsedStatement>,
         on_existing: OnExisting,
+        conflict_column: Option<String>,
     },
     Update {
         rows: RowQuery,
@@ -97,8 +99,12 @@ impl Dml {
     /// # Errors
     /// None is expected.
     pub(crate) fn insert_of_query(table: &str, query: ParsedStatement) -> Result<Self> {
-        let work =
-            Work::Insert { columns: Vec::new(), source: Box::new(query), on_existing: OnExisting::Fail };
+        let work = Work::Insert {
+            columns: Vec::new(),
+            source: Box::new(query),
+            on_existing: OnExisting::Fail,
+            conflict_column: None,
+        };
         Ok(Self { table: table.to_owned(), work, returning: None })
     }
 
@@ -113,12 +119,15 @@ impl Dml {
         refuse(insert.output.is_some(), "OUTPUT")?;
         refuse(insert.table_alias.is_some(), "an alias of the table of INSERT")?;
         let columns = insert.columns.iter().map(plain_name).collect::<Result<Vec<_>>>()?;
+        let table = plain_name(name)?;
+        let on_existing = OnExisting::of(insert, &table)?;
         Ok(Self {
-            table: plain_name(name)?,
+            table,
             work: Work::Insert {
                 columns,
                 source: Box::new(source_of(insert)?),
-                on_existing: OnExisting::of(insert)?,
+                on_existing,
+                conflict_column: conflict_column(insert),
             },
             returning: insert.returning.clone(),
         })
@@ -135,9 +144,11 @@ impl Dml {
             }
         };
         let (table, alias) = target(&update.table)?;
-        let rows = RowQuery::new(alias, update.table.clone(), others, update.selection.clone());
-        let assignments = Assignments::of(&update.assignments)?;
-        Ok(Self { table, work: Work::Update { rows, assignments }, returning: update.returning.clone() })
+        let assignments = Assignments::of(&update.assignments, &alias)?;
+        let returning = update.returning.as_deref().map(|items| of_table(items, &alias, &table));
+        let rows =
+            RowQuery::new(Expr::Identifier(alias), update.table.clone(), others, update.selection.clone());
+        Ok(Self { table, work: Work::Update { rows, assignments }, returning })
     }
 
     fn delete(delete: &Delete) -> Result<Self> {
@@ -150,8 +161,9 @@ impl Dml {
         };
         let (table, alias) = target(from)?;
         let others = delete.using.clone().unwrap_or_default();
-        let rows = RowQuery::new(alias, from.clone(), others, delete.selection.clone());
-        Ok(Self { table, work: Work::Delete { rows }, returning: delete.returning.clone() })
+        let returning = delete.returning.as_deref().map(|items| of_table(items, &alias, &table));
+        let rows = RowQuery::new(Expr::Identifier(alias), from.clone(), others, delete.selection.clone());
+        Ok(Self { table, work: Work::Delete { rows }, returning })
     }
 
     /// The query of the rows that the statement writes.
@@ -180,14 +192,10 @@ impl Dml {
         let returning = self.returning.as_deref();
         let query = self.rows_query(&source.schema)?;
         match &self.work {
-            Work::Insert { columns, on_existing, .. } => {
-                insert::apply(
-                    planner,
-                    transaction,
-                    source,
-                    insert::NewRows { columns, query, on_existing, returning },
-                )
-                .await
+            Work::Insert { columns, on_existing, conflict_column, .. } => {
+                let conflict_column = conflict_column.as_deref();
+                let new = insert::NewRows { columns, query, on_existing, conflict_column, returning };
+                insert::apply(planner, transaction, source, new).await
             }
             Work::Update { assignments, .. } => {
                 change::update(planner, transaction, source, query, assignments, returning).await
@@ -202,7 +210,7 @@ fn refuse(is_present: bool, clause: &str) -> Result<()> {
 }
 
 /// The name of the table that is changed, and the name that its columns are qualified with.
-fn target(table: &TableWithJoins) -> Result<(String, Expr)> {
+fn target(table: &TableWithJoins) -> Result<(String, Ident)> {
     let TableFactor::Table { name, alias, .. } = &table.relation else {
         return Err(SqlError::unsupported("only a table can be changed"));
     };
@@ -212,5 +220,5 @@ fn target(table: &TableWithJoins) -> Result<(String, Expr)> {
         Some(alias) => alias.name.clone(),
         None => quoted(&plain),
     };
-    Ok((plain, Expr::Identifier(qualifier)))
+    Ok((plain, qualifier))
 }

@@ -1,15 +1,20 @@
 //! The rows of RETURNING: a query of the written rows by their keys.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bolide_arrow::SEQUENCE_COLUMN;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Value};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, SelectItem, Value, visit_expressions, visit_expressions_mut,
+};
 
 use super::template::{named, select_of};
 use crate::error::{Result, SqlError};
-use crate::identifiers::quoted;
+use crate::identifiers::{plain_ident, quoted};
 use crate::planner::{Planner, parse};
 use crate::pushdown::MAX_IN_LIST;
 use crate::row_encoder::key_literal;
@@ -25,6 +30,7 @@ pub(super) async fn returned_rows(
     items: &[SelectItem],
     keys: &[Vec<u8>],
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    check_windows(items)?;
     let items = expanded(source, items)?;
     let (mut schema, mut batches) = (None, Vec::new());
     let chunks: Vec<&[Vec<u8>]> =
@@ -32,13 +38,45 @@ pub(super) async fn returned_rows(
     for keys in chunks {
         let statement = query(source, &items, keys)?;
         let mut found = planner.rows_of(statement).await?;
-        schema.get_or_insert_with(|| found.schema().clone());
+        // Without the key, the last column.
+        let columns: Vec<usize> = (0..found.schema().fields().len().saturating_sub(1)).collect();
+        if schema.is_none() {
+            schema = Some(Arc::new(found.schema().project(&columns)?));
+        }
         while let Some(batch) = found.next().await? {
-            batches.push(batch);
+            batches.push(batch.project(&columns)?);
         }
     }
     let schema = schema.ok_or_else(|| SqlError::internal("RETURNING has no columns"))?;
     Ok((schema, batches))
+}
+
+/// The items with the name of the table in place of its alias.
+pub(super) fn of_table(items: &[SelectItem], alias: &Ident, table: &str) -> Vec<SelectItem> {
+    let mut items = items.to_vec();
+    let _ = visit_expressions_mut(&mut items, |part| {
+        if let Expr::CompoundIdentifier(names) = part
+            && let Some(first) = names.first_mut().filter(|first| plain_ident(first) == plain_ident(alias))
+        {
+            *first = quoted(table);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    items
+}
+
+/// Fails for items whose value for a row depends on other rows, in part of which they are evaluated.
+fn check_windows(items: &[SelectItem]) -> Result<()> {
+    let found = visit_expressions(&items.to_vec(), |part| match part {
+        Expr::Function(function) if function.over.is_some() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    match found {
+        ControlFlow::Break(()) => {
+            Err(SqlError::unsupported("window functions in RETURNING are not supported"))
+        }
+        ControlFlow::Continue(()) => Ok(()),
+    }
 }
 
 /// The items, with the columns of the table in place of `*`.
@@ -77,6 +115,8 @@ fn query(source: &ScanSource, items: &[SelectItem], keys: &[Vec<u8>]) -> Result<
         list.push(Expr::Value(value.into()));
     }
     let key = Expr::Identifier(quoted(&source.schema.key_name));
+    // With this column an aggregate, of a part of the rows, is refused.
+    let own_key = named(key.clone(), "changed_key".to_owned());
     let selection = match list.is_empty() {
         true => Expr::Value(Value::Boolean(false).into()),
         false => Expr::InList { expr: Box::new(key), list, negated: false },
@@ -84,6 +124,7 @@ fn query(source: &ScanSource, items: &[SelectItem], keys: &[Vec<u8>]) -> Result<
     let mut statement = parse(&format!("SELECT 1 FROM {}", quoted(&source.table)))?;
     let select = select_of(&mut statement)?;
     select.projection = items.to_vec();
+    select.projection.push(own_key);
     select.selection = Some(selection);
     Ok(statement)
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Expr, Select, SelectItem, SetExpr, Statement, TableWithJoins,
+    Assignment, AssignmentTarget, Expr, Ident, Select, SelectItem, SetExpr, Statement, TableWithJoins,
     visit_expressions_mut,
 };
 
@@ -93,9 +93,11 @@ pub(super) struct Assignments {
 }
 
 impl Assignments {
+    /// Assignments to columns, which may stand after the name `table`.
+    ///
     /// # Errors
-    /// For an assignment to several columns at once.
-    pub(super) fn of(assignments: &[Assignment]) -> Result<Self> {
+    /// For an assignment to several columns at once, and to a part of a value.
+    pub(super) fn of(assignments: &[Assignment], table: &Ident) -> Result<Self> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for assignment in assignments {
             let AssignmentTarget::ColumnName(name) = &assignment.target else {
@@ -103,9 +105,17 @@ impl Assignments {
                     "an assignment to several columns at once is not supported",
                 ));
             };
-            let last = name.0.last().and_then(|part| part.as_ident());
-            let last = last.ok_or_else(|| SqlError::syntax(format!("{name} is no column")))?;
-            names.push(plain_ident(last));
+            let parts: Option<Vec<String>> =
+                name.0.iter().map(|part| part.as_ident().map(plain_ident)).collect();
+            match parts.as_deref() {
+                Some([column]) => names.push(column.clone()),
+                Some([before, column]) if *before == plain_ident(table) => names.push(column.clone()),
+                Some(parts) => {
+                    return Err(SqlError::unsupported(format!("{name} is no column that can be set"))
+                        .with_hint(format!("a column of a nested field is \"{}\"", parts.join("."))));
+                }
+                None => return Err(SqlError::syntax(format!("{name} is no column"))),
+            }
             values.push(assignment.value.clone());
         }
         Ok(Self { names, values })

@@ -220,6 +220,38 @@ fn indexes_are_created_and_dropped() {
 }
 
 #[test]
+fn on_conflict_names_the_key() {
+    block_on(async {
+        let mut harness = with_table().await;
+        for statement in [
+            "INSERT INTO t (id, n) VALUES ('a', 9) ON CONFLICT (n) DO UPDATE SET n = 9",
+            "INSERT INTO t (id, n) VALUES ('a', 9) ON CONFLICT (unknown) DO NOTHING",
+        ] {
+            let error = harness.error(statement).await;
+            assert_eq!(error.state(), SqlState::FeatureNotSupported, "{statement}: {error}");
+            assert_eq!(error.hint(), Some("write ON CONFLICT (\"id\")"));
+        }
+        assert_eq!(harness.rows("SELECT n FROM t WHERE id = 'a'").await, ["1"]);
+    });
+}
+
+#[test]
+fn only_columns_are_set() {
+    block_on(async {
+        let mut harness = with_table().await;
+        let error = harness.error("UPDATE t SET a.n = 5").await;
+        assert_eq!(error.state(), SqlState::FeatureNotSupported, "{error}");
+        assert_eq!(error.hint(), Some("a column of a nested field is \"a.n\""));
+        let conflict = "INSERT INTO t (id) VALUES ('a') ON CONFLICT (id) DO UPDATE SET s.n = 5";
+        assert_eq!(harness.error(conflict).await.state(), SqlState::FeatureNotSupported);
+        assert_eq!(harness.rows("SELECT n FROM t ORDER BY id").await, ["1", "2", "3"]);
+        assert_eq!(harness.done("UPDATE t SET t.n = 5 WHERE id = 'a'").await, "UPDATE 1");
+        assert_eq!(harness.done("UPDATE t AS o SET o.n = 6 WHERE o.id = 'b'").await, "UPDATE 1");
+        assert_eq!(harness.rows("SELECT n FROM t ORDER BY id").await, ["5", "6", "3"]);
+    });
+}
+
+#[test]
 fn excluded_has_the_types_of_the_table() {
     block_on(async {
         let mut harness = with_table().await;
@@ -229,5 +261,21 @@ fn excluded_has_the_types_of_the_table() {
         assert_eq!(harness.done(update).await, "INSERT 0 1");
         assert_eq!(harness.rows("SELECT n, \"a.b\" FROM t WHERE id = '42'").await, ["8|0.5"]);
         assert_eq!(harness.rows("SELECT n FROM t WHERE id = '007'").await, ["1"]);
+    });
+}
+
+#[test]
+fn returning_sees_the_written_rows_alone() {
+    block_on(async {
+        let mut harness = with_table().await;
+        let update = "UPDATE t AS p SET n = p.n + 10 WHERE p.id = 'a' RETURNING p.n, upper(p.s), t.id";
+        assert_eq!(harness.rows(update).await, ["11|X|a"]);
+        assert_eq!(harness.rows("DELETE FROM t AS p WHERE p.id = 'a' RETURNING p.*").await.len(), 1);
+        for items in ["count(*)", "max(n)", "row_number() OVER (ORDER BY n)", "id, sum(n) OVER ()"] {
+            let statement = format!("UPDATE t SET n = 100 RETURNING {items}");
+            let error = harness.error(&statement).await;
+            assert_ne!(error.state(), SqlState::Internal, "{statement}: {error}");
+        }
+        assert_eq!(harness.rows("SELECT n FROM t ORDER BY id").await, ["2", "3"]);
     });
 }
