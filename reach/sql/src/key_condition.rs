@@ -39,7 +39,7 @@ impl<'s> KeyTranslator<'s> {
         match self.schema.key_type {
             KeyType::Text => self.format != KeyFormat::Typed || self.only_texts,
             KeyType::Int => self.format == KeyFormat::Typed,
-            KeyType::Binary => self.format != KeyFormat::Typed,
+            KeyType::Binary => true,
         }
     }
 
@@ -106,9 +106,7 @@ impl<'s> KeyTranslator<'s> {
                 }
                 _ => None,
             },
-            KeyType::Binary => {
-                bytes_of(literal).filter(|_| self.format != KeyFormat::Typed).map(|key| vec![key])
-            }
+            KeyType::Binary => bytes_of(literal).map(|key| vec![key]),
         }
     }
 

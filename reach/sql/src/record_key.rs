@@ -54,6 +54,19 @@ pub(crate) fn with_record_key<T>(key: &[u8], format: KeyFormat, then: impl FnOnc
     }
 }
 
+/// Calls `then` with the key as a key column of this type has it. A binary one has the stored bytes of every key.
+pub(crate) fn with_column_key<T>(
+    key: &[u8],
+    format: KeyFormat,
+    key_type: KeyType,
+    then: impl FnOnce(RecordKey<'_>) -> T,
+) -> T {
+    match key_type {
+        KeyType::Binary => then(RecordKey::Bytes(key)),
+        KeyType::Text | KeyType::Int => with_record_key(key, format, then),
+    }
+}
+
 /// The keys whose text in a key column is `text`. In a collection of typed keys the digits of an integer are the text of two
 /// keys.
 pub(crate) fn keys_of_text(text: &str, format: KeyFormat) -> Vec<Vec<u8>> {

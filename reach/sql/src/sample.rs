@@ -51,6 +51,13 @@ pub(crate) fn infer(collection: &Collection, point: &ReadPoint, limits: SampleLi
     }
     let mut sample = Sample::new(collection.key_format());
     sample.read(collection, point, limits, &mut |sample, row| sample.infer(row))?;
+    // Keys of other types are before or after the integers.
+    for is_reverse in [false, true] {
+        point.scan(collection, &all_keys(), is_reverse, &mut |row| {
+            sample.note_key(row.key);
+            Ok(ControlFlow::Break(()))
+        })?;
+    }
     let columns = with_indexed(collection, sample.inference.finish());
     let key_type = match (sample.has_bytes, sample.has_ints, sample.has_texts) {
         (true, ..) => KeyType::Binary,
@@ -119,12 +126,16 @@ impl Sample {
 
     fn infer(&mut self, row: StoredRow<'_>) -> Result<()> {
         self.inference.add(row.record);
-        with_record_key(row.key, self.keys, |key| match key {
+        self.note_key(row.key);
+        Ok(())
+    }
+
+    fn note_key(&mut self, key: &[u8]) {
+        with_record_key(key, self.keys, |key| match key {
             RecordKey::Int(_) => self.has_ints = true,
             RecordKey::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => self.has_bytes = true,
             _ => self.has_texts = true,
         });
-        Ok(())
     }
 
     fn read(

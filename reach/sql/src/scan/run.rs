@@ -16,7 +16,7 @@ use super::access::Access;
 use super::source::ScanSource;
 use crate::error::{Result, SqlError};
 use crate::read_point::StoredRow;
-use crate::record_key::with_record_key;
+use crate::record_key::with_column_key;
 use crate::sample::all_keys;
 
 /// Rows of the first batch, so that a plan which needs few rows decodes few.
@@ -186,16 +186,12 @@ impl<'r, 'e> RowBatches<'r, 'e> {
             self.is_ended = true;
             return Ok(ControlFlow::Break(()));
         }
-        let decoder = &mut self.decoder;
-        let mut push =
-            || with_record_key(row.key, self.keys, |key| decoder.push(key, row.sequence, row.record));
-        match push() {
+        match self.decode(&row) {
             Ok(()) => {}
             // The record fits into an empty batch.
-            Err(error) if error.is_limit() && decoder.rows() > 0 => {
+            Err(error) if error.is_limit() && self.decoder.rows() > 0 => {
                 self.flush()?;
-                let decoder = &mut self.decoder;
-                with_record_key(row.key, self.keys, |key| decoder.push(key, row.sequence, row.record))?;
+                self.decode(&row)?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -203,6 +199,13 @@ impl<'r, 'e> RowBatches<'r, 'e> {
             self.flush()?;
         }
         Ok(if self.is_ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    fn decode(&mut self, row: &StoredRow<'_>) -> bolide_arrow::Result<()> {
+        let decoder = &mut self.decoder;
+        with_column_key(row.key, self.keys, self.run.source.schema.key_type, |key| {
+            decoder.push(key, row.sequence, row.record)
+        })
     }
 
     /// Returns the rows of the decoder.

@@ -262,3 +262,30 @@ fn extremes_with_conditions_on_keys_are_those_of_the_named_rows() {
         }
     });
 }
+
+#[test]
+fn keys_of_several_types_are_read_and_changed() {
+    block_on(async {
+        // Texts, integers and other bytes: the key column has the stored bytes.
+        let mut harness = Harness::new();
+        let options = || CollectionOptions::default().keys(KeyFormat::Typed);
+        let t = harness.db.create_collection("t", options()).unwrap();
+        for key in [encode_string("a"), encode_int(7), vec![0xff, 0xfe]] {
+            t.put(&key, br#"{"n":1}"#).unwrap();
+        }
+        assert_eq!(harness.rows("SELECT _key FROM t ORDER BY _key").await, ["1107", "1c61", "fffe"]);
+        assert_eq!(harness.rows("SELECT n FROM t WHERE _key = X'1c61'").await, ["1"]);
+        assert_eq!(harness.done("UPDATE t SET n = n + 1").await, "UPDATE 3");
+        assert_eq!(t.get(&encode_int(7)).unwrap().unwrap(), br#"{"n":2}"#);
+        assert_eq!(harness.done("DELETE FROM t WHERE n = 2").await, "DELETE 3");
+
+        // A text that is in no sample of the integers.
+        let u = harness.db.create_collection("u", options()).unwrap();
+        u.put(&encode_string("text"), br#"{"n":-1}"#).unwrap();
+        for key in 0..3_000 {
+            u.put(&encode_int(key), format!(r#"{{"n":{key}}}"#).as_bytes()).unwrap();
+        }
+        assert_eq!(harness.rows("SELECT _key FROM u WHERE n < 1 ORDER BY n").await, ["text", "0"]);
+        assert_eq!(harness.done("UPDATE u SET n = 0 WHERE n <= 1").await, "UPDATE 3");
+    });
+}
