@@ -94,6 +94,7 @@ fn separators(text: &str) -> (Vec<usize>, bool) {
                 found.push(at);
                 (at + 1, true)
             }
+            b'\'' if has_escapes(bytes, at) => escaped_end(bytes, at),
             b'\'' | b'"' => quote_end(bytes, at),
             b'-' if bytes.get(at + 1) == Some(&b'-') => {
                 let line = bytes.iter().skip(at).position(|byte| *byte == b'\n');
@@ -123,6 +124,26 @@ fn quote_end(bytes: &[u8], start: usize) -> (usize, bool) {
             at += 1;
         }
         at += 1;
+    }
+    (bytes.len(), false)
+}
+
+/// Whether the quote at `at` follows an `E` that is a word of its own: then a backslash escapes the next character.
+fn has_escapes(bytes: &[u8], at: usize) -> bool {
+    let before = |back: usize| at.checked_sub(back).and_then(|at| bytes.get(at));
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii();
+    matches!(before(1), Some(b'E' | b'e')) && !before(2).is_some_and(is_name)
+}
+
+/// The end of a quoted text with backslashes before characters that are escaped.
+fn escaped_end(bytes: &[u8], start: usize) -> (usize, bool) {
+    let mut at = start + 1;
+    while at < bytes.len() {
+        match (bytes.get(at), bytes.get(at + 1)) {
+            (Some(b'\\'), _) | (Some(b'\''), Some(b'\'')) => at += 2,
+            (Some(b'\''), _) => return (at + 1, true),
+            _ => at += 1,
+        }
     }
     (bytes.len(), false)
 }
@@ -179,6 +200,16 @@ mod tests {
             ["SELECT 'a;''b'", "/* ; /* ; */ ; */ SELECT \"x;\"", "-- ;\nSELECT $1", "$q$;"]
         );
         assert_eq!(split_statements(" ; -- a\n ; /* b */ "), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_backslash_escapes_a_quote_after_e_alone() {
+        let text = r"SELECT E'it\'s; x', e'a''b\\'; SELECT 'c\'; SELECT type'd\'; SELECT 1";
+        assert_eq!(
+            split_statements(text),
+            [r"SELECT E'it\'s; x', e'a''b\\'", r"SELECT 'c\'", r"SELECT type'd\'", "SELECT 1"]
+        );
+        assert!(!is_complete(r"SELECT E'a\';"));
     }
 
     #[test]

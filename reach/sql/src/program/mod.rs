@@ -95,8 +95,13 @@ fn script_of(arguments: &Arguments) -> Result<Option<String>, Failure> {
                 .map_err(|error| unreadable("standard input", error))?;
             Ok(Some(script))
         }
-        (statements, _) => Ok(Some(statements.join(";\n"))),
+        (statements, _) => Ok(Some(joined(statements))),
     }
+}
+
+/// The statements of several arguments as one text. A comment at the end of one ends with its line.
+fn joined(statements: &[String]) -> String {
+    statements.join("\n;\n")
 }
 
 /// Opens the database for writing if a statement writes, and for a shell if no other process has it.

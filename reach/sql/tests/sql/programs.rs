@@ -53,6 +53,9 @@ fn statements_run_from_arguments_files_and_standard_input() {
         .unwrap();
     let output = run(&[db, "-f", file.to_str().unwrap(), "--format", "csv"], "");
     assert_eq!(text(&output.stdout), "s\nc;\n");
+    // A comment at the end of an argument ends with it.
+    let output = run(&[db, "SELECT 1 AS one -- the first", "SELECT 2 AS two"], "");
+    assert_eq!(text(&output.stdout), "{\"one\":1}\n{\"two\":2}\n", "{}", text(&output.stderr));
     // A statement that fails ends the script.
     let output = run(&[db, "SELECT 1; SELECT x; SELECT 2"], "");
     assert_eq!((text(&output.stdout), output.status.code()), ("{\"Int64(1)\":1}\n", Some(1)));
