@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
-use bolide_arrow::Column as TableColumn;
+use bolide_arrow::{Column as TableColumn, ScalarType};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::config::ConfigOptions;
@@ -161,7 +161,7 @@ impl BolideScan {
     }
 
     fn value_order(&self, at: usize, is_descending: bool) -> Option<ScanOrder> {
-        use bolide_arrow::{ColumnSource, ColumnType, ScalarType};
+        use bolide_arrow::{ColumnSource, ColumnType};
 
         let column = self.place_of_output(at)?;
         let ColumnSource::Path(path, ColumnType::Scalar(scalar)) =
@@ -225,6 +225,12 @@ impl BolideScan {
             _ => return None,
         }
         let mut found = self.value_order(at, options.descending)?;
+        // Integers beyond 2^53 that are different in the index are equal in the column.
+        if order.len() > 1
+            && matches!(&found, ScanOrder::Value { scalar, .. } if scalar == &ScalarType::Float64)
+        {
+            return None;
+        }
         if let ScanOrder::Value { path, with_nulls_last, .. } = &mut found
             && !self.predicates.attributes.has_range(path)
         {

@@ -264,6 +264,22 @@ fn extremes_with_conditions_on_keys_are_those_of_the_named_rows() {
 }
 
 #[test]
+fn equal_floats_are_in_the_order_of_their_sequence_numbers() {
+    block_on(async {
+        let mut harness = Harness::new();
+        harness.done("CREATE TABLE t (id TEXT PRIMARY KEY, f DOUBLE)").await;
+        harness.done("CREATE INDEX ON t (f)").await;
+        let t = harness.db.collection("t").unwrap();
+        // One value of the column, two of the index.
+        for (key, value) in [("old", "9007199254740992"), ("new", "9007199254740993")] {
+            t.put(&encode_string(key), format!(r#"{{"f":{value}}}"#).as_bytes()).unwrap();
+        }
+        let query = "SELECT id FROM t WHERE f > 0 ORDER BY f, _sequence DESC LIMIT 2";
+        assert_eq!(harness.rows(query).await, ["new", "old"]);
+    });
+}
+
+#[test]
 fn keys_of_several_types_are_read_and_changed() {
     block_on(async {
         // Texts, integers and other bytes: the key column has the stored bytes.
