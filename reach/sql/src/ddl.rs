@@ -194,7 +194,12 @@ fn type_of(name: &str, data_type: &DataType) -> Result<ColumnType> {
 
 fn drop_table(shared: &SessionShared, table: &str, if_exists: bool) -> Result<SqlResult> {
     if let Err(error) = shared.collection(table) {
-        return if if_exists { Ok(SqlResult::Done("DROP TABLE".to_owned())) } else { Err(error) };
+        let is_absent = error.state() == SqlState::UndefinedTable;
+        return if if_exists && is_absent {
+            Ok(SqlResult::Done("DROP TABLE".to_owned()))
+        } else {
+            Err(error)
+        };
     }
     shared.db.drop_collection(table)?;
     undeclare(&shared.db, table)?;
