@@ -59,6 +59,7 @@ mod script;
 mod session;
 mod session_options;
 mod session_state;
+mod shared_transaction;
 mod sql_rows;
 mod system_tables;
 mod table;

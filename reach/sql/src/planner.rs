@@ -10,6 +10,7 @@ use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
 use crate::catalog::{BolideCatalog, CATALOG, PUBLIC};
@@ -59,10 +60,11 @@ impl Planner {
     /// The rows of a query, as far as they are read. Its scans read what is set as the point.
     pub(crate) async fn rows_of(&self, statement: ParsedStatement) -> Result<SqlRows> {
         let state = self.context.state();
+        let is_setting = is_setting(&statement);
         let plan = state.statement_to_plan(statement).await?;
         // Only the statements of this module write.
         let read_only =
-            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(true);
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(is_setting);
         read_only.verify_plan(&plan)?;
         let frame = self.context.execute_logical_plan(plan).await?;
         let context = Arc::new(frame.task_ctx());
@@ -86,6 +88,15 @@ impl Planner {
             batches.push(batch);
         }
         Ok(batches)
+    }
+}
+
+/// Whether the statement changes a setting of DataFusion.
+pub(crate) fn is_setting(statement: &ParsedStatement) -> bool {
+    match statement {
+        ParsedStatement::Reset(_) => true,
+        ParsedStatement::Statement(parsed) => matches!(&**parsed, Statement::Set(_)),
+        _ => false,
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
 
-use bolide::{Collection, Explain, FindOptions, IterOptions, Query, Snapshot, Transaction};
-use parking_lot::RwLock;
+use arrow::array::RecordBatch;
+use bolide::{Collection, Explain, FindOptions, IterOptions, Query, Snapshot};
+use datafusion::error::DataFusionError;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::Sender;
 
-use crate::error::{Result, SqlError, SqlState};
-
-/// A transaction that scans share. The lock is held for writing to end the transaction: after all scans.
-pub(crate) type SharedTransaction = Arc<RwLock<Option<Transaction>>>;
+use crate::error::Result;
+pub(crate) use crate::shared_transaction::{SharedTransaction, with_transaction};
 
 /// A range of keys.
 pub(crate) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -44,6 +44,33 @@ impl fmt::Debug for ReadPoint {
 }
 
 impl ReadPoint {
+    /// Passes a batch to the consumer of a scan, and waits until there is room for it. False if the consumer is gone, or the
+    /// transaction that is read ends. Blocks.
+    pub(crate) fn send(
+        &self,
+        sender: &Sender<std::result::Result<RecordBatch, DataFusionError>>,
+        batch: RecordBatch,
+    ) -> bool {
+        match self {
+            Self::Snapshot(_) => sender.blocking_send(Ok(batch)).is_ok(),
+            Self::Transaction(shared) => Handle::current().block_on(async {
+                tokio::select! {
+                    biased;
+                    () = shared.until_ended() => false,
+                    sent = sender.send(Ok(batch)) => sent.is_ok(),
+                }
+            }),
+        }
+    }
+
+    /// Whether the transaction that is read ends: its scans stop.
+    pub(crate) fn is_ended(&self) -> bool {
+        match self {
+            Self::Snapshot(_) => false,
+            Self::Transaction(shared) => shared.is_ended(),
+        }
+    }
+
     /// Passes the records that satisfy `query`, in its order. Blocks.
     pub(crate) fn visit(
         &self,
@@ -63,7 +90,7 @@ impl ReadPoint {
                 }
                 Ok(answers.outcome().into_explain())
             }
-            Self::Transaction(shared) => with_transaction(shared, |transaction| {
+            Self::Transaction(shared) => shared.read(|transaction| {
                 let mut answers = transaction.answers(collection, query, &FindOptions::default())?;
                 while let Some(answer) = answers.next()? {
                     let record = answer.record.unwrap_or_default();
@@ -80,9 +107,7 @@ impl ReadPoint {
     pub(crate) fn count(&self, collection: &Collection, query: &Query) -> Result<u64> {
         match self {
             Self::Snapshot(snapshot) => Ok(collection.find_at(snapshot, &query.clone().count())?.count()),
-            Self::Transaction(shared) => {
-                with_transaction(shared, |transaction| Ok(transaction.count(collection, query)?))
-            }
+            Self::Transaction(shared) => shared.read(|transaction| Ok(transaction.count(collection, query)?)),
         }
     }
 
@@ -114,7 +139,7 @@ impl ReadPoint {
                 }
                 Ok(())
             }
-            Self::Transaction(shared) => with_transaction(shared, |transaction| {
+            Self::Transaction(shared) => shared.read(|transaction| {
                 let mut cursor = transaction.cursor(collection, &options)?;
                 if is_reverse {
                     cursor.seek_to_last()?
@@ -185,19 +210,5 @@ impl ReadPoint {
             }
         }
         Ok(true)
-    }
-}
-
-/// Runs `read` in the transaction.
-///
-/// # Errors
-/// Those of `read`; a transaction that has ended.
-pub(crate) fn with_transaction<T>(
-    shared: &SharedTransaction,
-    read: impl FnOnce(&Transaction) -> Result<T>,
-) -> Result<T> {
-    match &*shared.read() {
-        Some(transaction) => read(transaction),
-        None => Err(SqlError::new(SqlState::NoActiveTransaction, "the transaction has ended")),
     }
 }

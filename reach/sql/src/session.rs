@@ -15,11 +15,12 @@ use crate::ddl;
 use crate::dml::{Dml, WrittenRows};
 use crate::error::{Result, SqlError, SqlState};
 use crate::fast_path::SimpleQuery;
-use crate::planner::{Planner, parse};
-use crate::read_point::{ReadPoint, SharedTransaction};
+use crate::planner::{Planner, is_setting, parse};
+use crate::read_point::ReadPoint;
 use crate::script::split_statements;
 use crate::session_options::SessionOptions;
 use crate::session_state::{SessionShared, table_hint};
+use crate::shared_transaction::SharedTransaction;
 use crate::sql_rows::{SqlResult, SqlRows};
 use crate::transactions::{OpenTransaction, begin, commit};
 
@@ -35,6 +36,16 @@ pub struct SqlSession {
     transaction: Option<OpenTransaction>,
     /// Whether simple queries are executed without the planner.
     has_fast_path: bool,
+}
+
+/// Clears at the end of a statement what its tables depend on.
+struct ClearOnDrop(Arc<SessionShared>);
+
+impl Drop for ClearOnDrop {
+    fn drop(&mut self) {
+        self.0.set_point(None);
+        self.0.set_excluded(None);
+    }
 }
 
 impl fmt::Debug for SqlSession {
@@ -58,7 +69,7 @@ impl SqlSession {
     ///
     /// # Errors
     /// For an invalid statement, and those of its execution. Within a transaction the statement then has no effect, and the
-    /// transaction goes on.
+    /// transaction goes on. The same holds if the execution is dropped before its end, unless the statement is a COMMIT.
     pub async fn execute(&mut self, statement: &str) -> Result<SqlResult> {
         if statement.len() > MAX_STATEMENT_BYTES {
             let message = format!(
@@ -67,8 +78,9 @@ impl SqlSession {
             );
             return Err(SqlError::new(SqlState::LimitExceeded, message));
         }
+        // Also if the execution is dropped.
+        let _clear = ClearOnDrop(self.shared.clone());
         let result = self.run(statement).await;
-        self.shared.set_point(None);
         result.map_err(|error| match (error.state(), error.hint()) {
             (SqlState::UndefinedTable, None) => error.with_hint(table_hint(&self.shared.tables())),
             _ => error,
@@ -110,16 +122,22 @@ impl SqlSession {
         self.transaction.is_some()
     }
 
-    /// Ends a statement whose execution was dropped: its snapshot is not used by the next one.
-    pub fn end_statement(&mut self) {
-        self.shared.set_point(None);
-    }
-
     async fn run(&mut self, statement: &str) -> Result<SqlResult> {
-        if let Some(command) = parse_command(statement)? {
+        let command = parse_command(statement)?;
+        if let Some(transaction) = &mut self.transaction
+            && !matches!(command, Some(Command::Rollback))
+        {
+            // The execution of the statement before may have been dropped.
+            transaction.undo().await?;
+        }
+        if let Some(command) = command {
             return self.run_command(command).await;
         }
         match parse(statement)? {
+            ParsedStatement::Statement(parsed) if is_prepared(&parsed) => {
+                Err(SqlError::unsupported("PREPARE, EXECUTE and DEALLOCATE are not supported")
+                    .with_hint("run the statement itself"))
+            }
             ParsedStatement::Statement(parsed) => match Dml::of(&parsed)? {
                 Some(dml) => self.run_dml(&dml).await,
                 None => self.run_query(ParsedStatement::Statement(parsed)).await,
@@ -165,8 +183,7 @@ impl SqlSession {
             let stream = execute_stream(scan, self.planner.task_context())?;
             return Ok(SqlResult::Rows(SqlRows::of_stream(stream)));
         }
-        let is_setting = matches!(&statement, ParsedStatement::Reset(_))
-            || matches!(&statement, ParsedStatement::Statement(parsed) if matches!(&**parsed, SqlStatement::Set(_)));
+        let is_setting = is_setting(&statement);
         let rows = self.planner.rows_of(statement).await?;
         Ok(if is_setting { SqlResult::Done("SET".to_owned()) } else { SqlResult::Rows(rows) })
     }
@@ -201,23 +218,27 @@ impl SqlSession {
 
     /// Runs a statement that writes: in the open transaction, or in one of its own.
     async fn run_dml(&mut self, dml: &Dml) -> Result<SqlResult> {
-        if let Some(transaction) = &self.transaction {
-            let (shared, position) = (transaction.shared.clone(), transaction.position()?);
-            let written = self.apply(dml, &shared).await;
-            if written.is_err()
-                && let Some(transaction) = &self.transaction
-            {
-                transaction.return_to(&position)?;
+        if let Some(transaction) = &mut self.transaction {
+            let writer = transaction.begin_writer()?;
+            let written = self.apply(dml, &writer).await;
+            if let Some(transaction) = &mut self.transaction {
+                match &written {
+                    Ok(_) => transaction.keep(),
+                    Err(_) => transaction.undo().await?,
+                }
             }
             return written.map(WrittenRows::into_result);
         }
         let mut runs = 0;
         loop {
-            let shared = begin(&self.shared.db, Isolation::Snapshot, self.planner.max_bytes)?;
-            let written = self.apply(dml, &shared).await?;
+            let shared = self.begin(Isolation::Snapshot).await?;
+            let written = match self.apply(dml, &shared).await {
+                Ok(written) => blocking(move || commit(&shared)).await?.map(|()| written),
+                Err(error) => Err(error),
+            };
             runs += 1;
-            match blocking(move || commit(&shared)).await? {
-                Ok(()) => return Ok(written.into_result()),
+            match written {
+                Ok(written) => return Ok(written.into_result()),
                 Err(error) if error.state() == SqlState::SerializationFailure && runs < MAX_RUNS => {
                     // A commit of another writer: this one comes later.
                     tokio::task::yield_now().await;
@@ -227,7 +248,14 @@ impl SqlSession {
         }
     }
 
+    async fn begin(&self, isolation: Isolation) -> Result<SharedTransaction> {
+        let (db, max_bytes) = (self.shared.db.clone(), self.planner.max_bytes);
+        blocking(move || begin(&db, isolation, max_bytes)).await?
+    }
+
     async fn apply(&self, dml: &Dml, transaction: &SharedTransaction) -> Result<WrittenRows> {
+        // Nothing waits for the writes of a statement whose execution is dropped.
+        let _stop = transaction.stop_on_drop();
         self.shared.set_point(Some(ReadPoint::Transaction(transaction.clone())));
         dml.apply(&self.planner, transaction).await
     }
@@ -239,7 +267,7 @@ impl SqlSession {
                 if self.transaction.is_some() {
                     return Err(SqlError::new(SqlState::ActiveTransaction, "a transaction is open already"));
                 }
-                let shared = begin(&self.shared.db, isolation, self.planner.max_bytes)?;
+                let shared = self.begin(isolation).await?;
                 self.transaction = Some(OpenTransaction::new(shared));
                 done("BEGIN")
             }
@@ -250,7 +278,7 @@ impl SqlSession {
             }
             Command::Rollback => {
                 let transaction = self.transaction.take().ok_or_else(no_transaction)?;
-                blocking(move || drop(transaction.shared.write().take())).await?;
+                blocking(move || transaction.shared.end().map(drop)).await??;
                 done("ROLLBACK")
             }
             Command::Savepoint(name) => {
@@ -258,7 +286,7 @@ impl SqlSession {
                 done("SAVEPOINT")
             }
             Command::RollbackTo(name) => {
-                self.transaction.as_mut().ok_or_else(no_transaction)?.rollback_to(&name)?;
+                self.transaction.as_mut().ok_or_else(no_transaction)?.rollback_to(&name).await?;
                 done("ROLLBACK")
             }
             Command::Release(name) => {
@@ -330,6 +358,14 @@ impl SqlSession {
     }
 }
 
+/// Whether the statement prepares another one, whose plan would read the state of that moment for ever, or runs such a plan.
+fn is_prepared(statement: &SqlStatement) -> bool {
+    matches!(
+        statement,
+        SqlStatement::Prepare { .. } | SqlStatement::Execute { .. } | SqlStatement::Deallocate { .. }
+    )
+}
+
 fn no_transaction() -> SqlError {
     SqlError::new(SqlState::NoActiveTransaction, "no transaction is open").with_hint("begin one with BEGIN")
 }
@@ -337,4 +373,88 @@ fn no_transaction() -> SqlError {
 fn no_ddl_in_transaction() -> SqlError {
     SqlError::new(SqlState::ActiveTransaction, "tables and indexes cannot be changed within a transaction")
         .with_hint("COMMIT or ROLLBACK before")
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide::{Components, Options};
+
+    use super::*;
+
+    const ROWS: usize = 30_000;
+
+    async fn session() -> SqlSession {
+        let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
+        let mut session = SqlSession::new(db, &SessionOptions::default().partitions(1)).unwrap();
+        session.query("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)").await.unwrap();
+        session.query("CREATE TABLE other (id BIGINT PRIMARY KEY, n BIGINT)").await.unwrap();
+        let fill = format!("INSERT INTO other SELECT value, 1 FROM generate_series(1, {ROWS})");
+        session.query(&fill).await.unwrap();
+        session
+    }
+
+    async fn one(session: &mut SqlSession, query: &str) -> i64 {
+        use arrow::array::AsArray;
+
+        let batches = session.query(query).await.unwrap();
+        batches[0].column(0).as_primitive::<arrow::datatypes::Int64Type>().value(0)
+    }
+
+    /// Runs `statement` and drops its execution as soon as `is_reached`.
+    async fn dropped(session: &mut SqlSession, statement: &str, is_reached: impl Fn() -> bool) {
+        tokio::select! {
+            biased;
+            () = async {
+                while !is_reached() {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+            done = session.execute(statement) => panic!("{statement} ended before: {done:?}"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_dropped_statement_leaves_no_writes() {
+        let mut session = session().await;
+        let all = ROWS as i64;
+        for statement in [
+            "INSERT INTO t SELECT id, 2 FROM other",
+            "UPDATE other SET n = 2",
+            "DELETE FROM other",
+            "INSERT INTO other SELECT id, 5 FROM other ON CONFLICT (id) DO UPDATE SET n = 2",
+        ] {
+            session.query("BEGIN; INSERT INTO t VALUES (-1, 0); SAVEPOINT s").await.unwrap();
+            let shared = session.transaction.as_ref().unwrap().shared.clone();
+            let tables = ["t", "other"].map(|name| session.shared.db.collection(name).unwrap());
+            // Each statement writes the row 1 of one of the tables.
+            let written = |key: i64| {
+                let key = bolide::key::encode_int(key);
+                let rows = shared.read(|open| Ok([open.get(&tables[0], &key)?, open.get(&tables[1], &key)?]));
+                rows.unwrap() != [None, Some(br#"{"n":1}"#.to_vec())]
+            };
+            dropped(&mut session, statement, || written(1)).await;
+            assert!(!written(ROWS as i64), "{statement} has written all rows");
+            // No write is under way any more, and none follows.
+            assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, 1, "{statement}");
+            assert!(!written(1), "{statement}");
+            assert_eq!(one(&mut session, "SELECT sum(n) FROM other").await, all, "{statement}");
+            session.query("UPDATE t SET n = n + 1").await.unwrap();
+            session.query("RELEASE SAVEPOINT s; COMMIT").await.unwrap();
+            assert_eq!(one(&mut session, "SELECT sum(n) FROM other").await, all, "{statement}");
+            assert_eq!(one(&mut session, "SELECT sum(n) FROM t").await, 1, "{statement}");
+            session.query("DELETE FROM t").await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_dropped_statement_leaves_no_table_of_its_new_rows() {
+        let mut session = session().await;
+        let shared = session.shared.clone();
+        let update =
+            "INSERT INTO other SELECT id, 5 FROM other ON CONFLICT (id) DO UPDATE SET n = excluded.n";
+        dropped(&mut session, update, || shared.excluded().is_some()).await;
+        let error = session.query("SELECT * FROM excluded").await.expect_err("the table remains");
+        assert_eq!(error.state(), SqlState::UndefinedTable, "{error}");
+        assert_eq!(one(&mut session, "SELECT max(n) FROM other").await, 1);
+    }
 }

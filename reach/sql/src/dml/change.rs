@@ -13,7 +13,7 @@ use super::WrittenRows;
 use super::returning::returned_rows;
 use super::template::Assignments;
 use crate::blocking;
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, SqlState};
 use crate::key_condition::KeyTranslator;
 use crate::planner::Planner;
 use crate::read_point::{SharedTransaction, with_transaction};
@@ -27,14 +27,16 @@ struct FoundRow {
     record: String,
 }
 
-/// The records of the rows of `batch`, whose first two columns are the key and the sequence number. Blocks.
+/// The records of the rows of `batch`, whose first two columns are the key and the sequence number. Reduces `room`, the memory
+/// for records in bytes, by theirs. Blocks.
 ///
 /// # Errors
-/// For a row that is there twice, and those of reading.
+/// For a row that is there twice, for records beyond `room`, and those of reading.
 fn found_rows(
     source: &ScanSource,
     batch: &RecordBatch,
     seen: &mut HashSet<Vec<u8>>,
+    room: &mut usize,
 ) -> Result<Vec<FoundRow>> {
     let translator = KeyTranslator::new(&source.schema, source.collection.key_format(), false);
     let (keys, sequences) = (batch.column(0), batch.column(1).as_primitive::<Int64Type>());
@@ -55,6 +57,7 @@ fn found_rows(
         })?;
         let found =
             found.ok_or_else(|| SqlError::internal(format!("the record of the key {literal} is gone")))?;
+        *room = room.checked_sub(found.record.len()).ok_or_else(too_many_bytes)?;
         if !seen.insert(found.key.clone()) {
             return Err(SqlError::data(format!(
                 "the row of the key {literal} is changed twice by one statement"
@@ -66,6 +69,14 @@ fn found_rows(
         rows.push(found);
     }
     Ok(rows)
+}
+
+fn too_many_bytes() -> SqlError {
+    SqlError::new(
+        SqlState::LimitExceeded,
+        "the records that the statement changes exceed the memory of a transaction",
+    )
+    .with_hint("change fewer rows at a time, or set a higher bolide.transaction_bytes")
 }
 
 /// Updates the rows of `query`: its first columns are key and sequence number, then come the values.
@@ -105,9 +116,12 @@ pub(super) fn change_rows(
     batches: &[RecordBatch],
 ) -> Result<Vec<Vec<u8>>> {
     let mut seen = HashSet::new();
+    let mut room = transaction.max_bytes();
     // A write gives a row another sequence number.
-    let found =
-        batches.iter().map(|batch| found_rows(source, batch, &mut seen)).collect::<Result<Vec<_>>>()?;
+    let found = batches
+        .iter()
+        .map(|batch| found_rows(source, batch, &mut seen, &mut room))
+        .collect::<Result<Vec<_>>>()?;
     let mut keys = Vec::new();
     for (batch, rows) in batches.iter().zip(found) {
         let values: Vec<usize> = (2..batch.num_columns()).collect();
@@ -144,12 +158,12 @@ pub(super) async fn delete(
     let batches = planner.collected(query).await?;
     let scanned = source.clone();
     let keys = blocking(move || -> Result<Vec<Vec<u8>>> {
-        let (mut keys, mut seen) = (Vec::new(), HashSet::new());
+        let (mut keys, mut seen, mut unlimited) = (Vec::new(), HashSet::new(), usize::MAX);
         for batch in &batches {
             // A join may find a row several times; it is deleted once.
             for row in 0..batch.num_rows() {
                 let one = batch.slice(row, 1);
-                match found_rows(&scanned, &one, &mut HashSet::new())?.pop() {
+                match found_rows(&scanned, &one, &mut HashSet::new(), &mut unlimited)?.pop() {
                     Some(found) if seen.insert(found.key.clone()) => keys.push(found.key),
                     _ => {}
                 }
@@ -166,9 +180,8 @@ pub(super) async fn delete(
     };
     let shared = transaction.clone();
     blocking(move || -> Result<()> {
-        with_transaction(&shared, |open| {
-            keys.iter().try_for_each(|key| Ok(open.delete(&source.collection, key)?))
-        })
+        keys.iter()
+            .try_for_each(|key| with_transaction(&shared, |open| Ok(open.delete(&source.collection, key)?)))
     })
     .await??;
     Ok(WrittenRows { command: "DELETE", count, returned })

@@ -29,7 +29,6 @@ impl Runner {
                 Err(SqlError::new(SqlState::Cancelled, "the statement was cancelled").into())
             }
         };
-        self.session.end_statement();
         if self.is_timed && done.is_ok() {
             report(format_args!("time: {:.3} ms", begun.elapsed().as_secs_f64() * 1e3));
         }

@@ -1,5 +1,6 @@
 //! The scan as a node of the physical plan.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -34,6 +35,7 @@ use super::probe::{Probe, probe_of};
 use super::run::{ScanCosts, ScanRun};
 use super::source::{ScanPredicates, ScanSource};
 use crate::key_condition::KeyTranslator;
+use crate::shared_transaction::ended;
 
 /// Rows from which an ordered scan of all rows sorts them instead of reading records one by one in the order of an index.
 const MAX_ORDERED_ROWS: u64 = 10_000;
@@ -321,11 +323,22 @@ impl BolideScan {
                 if !has_rows {
                     return Ok(());
                 }
-                let receiver = sender.clone();
-                let costs =
-                    run.run(&mut |batch| sender.blocking_send(Ok(batch)).is_ok(), &|| receiver.is_closed())?;
+                let (receiver, point) = (sender.clone(), &run.source.point);
+                let is_cut = Cell::new(false);
+                let costs = run.run(
+                    &mut |batch| {
+                        let is_sent = point.send(&sender, batch);
+                        is_cut.set(!is_sent && point.is_ended());
+                        is_sent
+                    },
+                    &|| {
+                        is_cut.set(is_cut.get() || point.is_ended());
+                        is_cut.get() || receiver.is_closed()
+                    },
+                )?;
                 note_costs(&metrics, partition, &costs);
-                Ok(())
+                // Part of the rows must not pass for all of them. A consumer that is gone sees no error.
+                if is_cut.get() { Err(ended().into()) } else { Ok(()) }
             });
             Ok::<_, DataFusionError>(builder.build())
         };

@@ -43,6 +43,8 @@ fn hostile_statements_have_errors() {
             "CREATE SCHEMA s",
             "CREATE DATABASE d",
             "SET bolide.nothing = 1",
+            "EXPLAIN PREPARE p AS SELECT 1",
+            "EXPLAIN EXECUTE p",
         ] {
             match harness.session.execute(statement).await {
                 Err(error) => assert_ne!(error.state(), SqlState::Internal, "{statement:.60}: {error:.200}"),
@@ -93,7 +95,6 @@ fn a_dropped_query_releases_its_snapshot() {
         };
         rows.next().await.unwrap().unwrap();
         drop(rows);
-        harness.session.end_statement();
         for _ in 0..200 {
             if harness.db.stats().views == 0 {
                 return;

@@ -1,6 +1,8 @@
 //! Transactions and conflicts.
 
-use bolide_sql::{SessionOptions, SqlSession, SqlState};
+use std::time::Duration;
+
+use bolide_sql::{SessionOptions, SqlResult, SqlSession, SqlState};
 
 use crate::harness::{Harness, block_on, texts};
 
@@ -87,4 +89,68 @@ fn no_increment_is_lost() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     block_on(async { assert_eq!(harness.rows("SELECT n FROM t").await, ["200"]) });
+}
+
+#[test]
+fn statements_are_not_prepared() {
+    block_on(async {
+        let mut harness = Harness::with_posts(10);
+        for statement in ["PREPARE p AS SELECT count(*) FROM posts", "EXECUTE p", "DEALLOCATE p"] {
+            let error = harness.error(statement).await;
+            assert_eq!(error.state(), SqlState::FeatureNotSupported, "{statement}: {error}");
+            assert!(error.hint().is_some(), "{statement}");
+        }
+        assert_eq!(harness.rows("SELECT count(*) FROM posts").await, ["10"]);
+        harness.done("SET datafusion.execution.batch_size = 256").await;
+        harness.done("RESET datafusion.execution.batch_size").await;
+    });
+}
+
+#[test]
+fn the_end_of_a_transaction_ends_the_scans_whose_rows_are_not_read() {
+    const ROWS: usize = 20_000;
+    block_on(async {
+        let mut harness = Harness::with_posts(ROWS as u64);
+        let join = "SELECT p.title, q.title FROM posts p JOIN posts q ON p._key = q._key";
+        for (end, query) in [
+            ("COMMIT", "SELECT * FROM posts"),
+            ("ROLLBACK", "SELECT * FROM posts"),
+            ("COMMIT", "SELECT title FROM posts WHERE score >= 0"),
+            ("COMMIT", join),
+        ] {
+            harness.done("BEGIN").await;
+            let SqlResult::Rows(mut rows) = harness.session.execute(query).await.unwrap() else { panic!() };
+            let first = rows.next().await.unwrap().unwrap().num_rows();
+            assert!(first < ROWS);
+            let ended = tokio::time::timeout(Duration::from_secs(20), harness.session.execute(end)).await;
+            assert!(ended.expect("the end of the transaction waits for the reader").is_ok());
+            // Rows that are missing are reported.
+            match rows.collect().await {
+                Err(error) => assert_eq!(error.state(), SqlState::NoActiveTransaction, "{query}: {error}"),
+                // The scans had ended before, and the join holds their rows.
+                Ok(rest) => {
+                    let rest: usize = rest.iter().map(|batch| batch.num_rows()).sum();
+                    assert_eq!((first + rest, query), (ROWS, join));
+                }
+            }
+            assert_eq!(harness.rows("SELECT count(*) FROM posts").await, ["20000"]);
+        }
+    });
+}
+
+#[test]
+fn the_records_of_an_update_are_within_the_memory_of_a_transaction() {
+    block_on(async {
+        let mut harness = Harness::new();
+        harness.done("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT, s TEXT)").await;
+        let fill = "INSERT INTO t SELECT value, 1, repeat('x', 10000) FROM generate_series(1, 100)";
+        harness.done(fill).await;
+        harness.done("SET bolide.transaction_bytes = 200000").await;
+        // The new records are small, the old ones are not.
+        let error = harness.error("UPDATE t SET s = NULL").await;
+        assert_eq!(error.state(), SqlState::LimitExceeded, "{error}");
+        assert!(error.message().contains("the records that the statement changes"), "{error}");
+        assert_eq!(harness.done("UPDATE t SET s = NULL WHERE id <= 10").await, "UPDATE 10");
+        assert_eq!(harness.rows("SELECT count(*) FROM t WHERE s IS NULL").await, ["10"]);
+    });
 }
