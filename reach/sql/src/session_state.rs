@@ -80,7 +80,12 @@ impl SessionShared {
     /// The collection of a table, and its columns. Blocks.
     pub(crate) fn table(&self, name: &str) -> Result<(Collection, Arc<TableSchema>)> {
         let collection = self.collection(name)?;
-        let schema = self.schemas.schema(&self.db, &collection, || self.point())?;
+        // What the schema is inferred from counts as no read of the transaction.
+        let sampled = || match self.point() {
+            ReadPoint::Transaction(_) => ReadPoint::Snapshot(self.db.snapshot()),
+            point => point,
+        };
+        let schema = self.schemas.schema(&self.db, &collection, sampled)?;
         Ok((collection, schema))
     }
 

@@ -139,6 +139,21 @@ fn the_end_of_a_transaction_ends_the_scans_whose_rows_are_not_read() {
 }
 
 #[test]
+fn the_schema_of_a_table_is_no_read_of_a_transaction() {
+    block_on(async {
+        let mut harness = Harness::with_posts(100);
+        let mut other = SqlSession::new(harness.db.clone(), &SessionOptions::default()).unwrap();
+        harness.done("BEGIN").await;
+        // The first use of the table: its records are sampled.
+        harness.done("UPDATE posts SET score = 1 WHERE _key = 'p00001'").await;
+        other.query("UPDATE posts SET score = 2 WHERE _key = 'p00050'").await.unwrap();
+        harness.done("COMMIT").await;
+        let both = "SELECT score FROM posts WHERE _key IN ('p00001', 'p00050') ORDER BY _key";
+        assert_eq!(harness.rows(both).await, ["1", "2"]);
+    });
+}
+
+#[test]
 fn the_records_of_an_update_are_within_the_memory_of_a_transaction() {
     block_on(async {
         let mut harness = Harness::new();
