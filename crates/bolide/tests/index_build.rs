@@ -244,7 +244,7 @@ fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
             write(&one, &db, &mut rng, 120).unwrap();
         }
         db.sync().unwrap();
-        let options = BuildOptions::default().checkpoint_bytes(1_500);
+        let options = BuildOptions::default().checkpoint_bytes(700);
         vfs.take_images();
         one.create_index_with(spec.parse().unwrap(), &options).unwrap();
         let mut images = vec![("create", vfs.take_images())];

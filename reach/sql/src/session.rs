@@ -377,11 +377,13 @@ fn no_ddl_in_transaction() -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    use bolide::{Components, Options};
+    use bolide::{Collection, Components, Options};
 
     use super::*;
 
     const ROWS: usize = 30_000;
+    /// Attempts to drop an execution before it ends.
+    const ATTEMPTS: usize = 100;
 
     async fn session() -> SqlSession {
         let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
@@ -400,17 +402,24 @@ mod tests {
         batches[0].column(0).as_primitive::<arrow::datatypes::Int64Type>().value(0)
     }
 
-    /// Runs `statement` and drops its execution as soon as `is_reached`.
-    async fn dropped(session: &mut SqlSession, statement: &str, is_reached: impl Fn() -> bool) {
+    /// Runs `statement` and drops its execution as soon as `is_reached`. False if it ended before.
+    async fn dropped(session: &mut SqlSession, statement: &str, is_reached: impl Fn() -> bool) -> bool {
         tokio::select! {
             biased;
             () = async {
                 while !is_reached() {
                     tokio::task::yield_now().await;
                 }
-            } => {}
-            done = session.execute(statement) => panic!("{statement} ended before: {done:?}"),
+            } => true,
+            done = session.execute(statement) => done.map(|_| false).expect("no failure"),
         }
+    }
+
+    /// Whether a statement wrote the row 1 of one of the tables, as each does first.
+    fn is_written(shared: &SharedTransaction, tables: &[Collection; 2]) -> bool {
+        let key = bolide::key::encode_int(1);
+        let rows = shared.read(|open| Ok([open.get(&tables[0], &key)?, open.get(&tables[1], &key)?]));
+        rows.unwrap() != [None, Some(br#"{"n":1}"#.to_vec())]
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -423,20 +432,20 @@ mod tests {
             "DELETE FROM other",
             "INSERT INTO other SELECT id, 5 FROM other ON CONFLICT (id) DO UPDATE SET n = 2",
         ] {
-            session.query("BEGIN; INSERT INTO t VALUES (-1, 0); SAVEPOINT s").await.unwrap();
-            let shared = session.transaction.as_ref().unwrap().shared.clone();
             let tables = ["t", "other"].map(|name| session.shared.db.collection(name).unwrap());
-            // Each statement writes the row 1 of one of the tables.
-            let written = |key: i64| {
-                let key = bolide::key::encode_int(key);
-                let rows = shared.read(|open| Ok([open.get(&tables[0], &key)?, open.get(&tables[1], &key)?]));
-                rows.unwrap() != [None, Some(br#"{"n":1}"#.to_vec())]
+            let mut attempts = 0..ATTEMPTS;
+            let shared = loop {
+                attempts.next().expect("the statement ends before its execution is dropped, each time");
+                session.query("BEGIN; INSERT INTO t VALUES (-1, 0); SAVEPOINT s").await.unwrap();
+                let shared = session.transaction.as_ref().unwrap().shared.clone();
+                if dropped(&mut session, statement, || is_written(&shared, &tables)).await {
+                    break shared;
+                }
+                session.query("ROLLBACK").await.unwrap();
             };
-            dropped(&mut session, statement, || written(1)).await;
-            assert!(!written(ROWS as i64), "{statement} has written all rows");
             // No write is under way any more, and none follows.
             assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, 1, "{statement}");
-            assert!(!written(1), "{statement}");
+            assert!(!is_written(&shared, &tables), "{statement}");
             assert_eq!(one(&mut session, "SELECT sum(n) FROM other").await, all, "{statement}");
             session.query("UPDATE t SET n = n + 1").await.unwrap();
             session.query("RELEASE SAVEPOINT s; COMMIT").await.unwrap();
@@ -452,7 +461,11 @@ mod tests {
         let shared = session.shared.clone();
         let update =
             "INSERT INTO other SELECT id, 5 FROM other ON CONFLICT (id) DO UPDATE SET n = excluded.n";
-        dropped(&mut session, update, || shared.excluded().is_some()).await;
+        let mut attempts = 0..ATTEMPTS;
+        while !dropped(&mut session, update, || shared.excluded().is_some()).await {
+            attempts.next().expect("the statement ends before its execution is dropped, each time");
+            session.query("UPDATE other SET n = 1").await.unwrap();
+        }
         let error = session.query("SELECT * FROM excluded").await.expect_err("the table remains");
         assert_eq!(error.state(), SqlState::UndefinedTable, "{error}");
         assert_eq!(one(&mut session, "SELECT max(n) FROM other").await, 1);

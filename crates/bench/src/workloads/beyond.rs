@@ -188,6 +188,7 @@ fn measure(plan: BeyondPlan, subject: &Subject, path: &Path) -> Result<Figures> 
     }
     figures.lookup_micros.sort_by(f64::total_cmp);
     figures.lookup_reads.sort_unstable();
+    drop(records);
     db.close()?;
     Ok(figures)
 }

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::arguments::Sql;
+use clap::CommandFactory;
+
+use crate::arguments::{Arguments, Sql};
 use crate::failure::Failure;
 
 /// The name of the program.
@@ -16,13 +18,9 @@ const PROGRAM: &str = "bolide-sql";
 /// If there is no such program, and if it cannot be started.
 pub(super) fn run(sql: &Sql, memory_bytes: Option<usize>) -> Result<(), Failure> {
     let own_folder = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
-    let program = find(own_folder, std::env::var_os("PATH")).ok_or_else(|| {
-        Failure::operation(
-            format!("the program `{PROGRAM}` is neither beside `bolide` nor in PATH"),
-            "install it from the source of Bolide with `cargo install --path reach/sql`, or build it with `cargo build \
-             --release --manifest-path reach/Cargo.toml` and copy reach/target/release/bolide-sql beside `bolide`",
-        )
-    })?;
+    let Some(program) = find(own_folder, std::env::var_os("PATH")) else {
+        return without_program(sql);
+    };
     let mut command = Command::new(&program);
     if let Some(bytes) = memory_bytes {
         command.arg("--engine-memory").arg(bytes.to_string());
@@ -32,6 +30,20 @@ pub(super) fn run(sql: &Sql, memory_bytes: Option<usize>) -> Result<(), Failure>
 }
 
 /// The program in the folder, or in the first folder of the path that has it.
+/// Prints the help of the verb, if that was asked for.
+fn without_program(sql: &Sql) -> Result<(), Failure> {
+    let is_help = sql.arguments.first().is_some_and(|first| first == "--help" || first == "-h");
+    if is_help && let Some(verb) = Arguments::command().find_subcommand_mut("sql") {
+        println!("{}", verb.render_help());
+        return Ok(());
+    }
+    Err(Failure::operation(
+        format!("the program `{PROGRAM}` is neither beside `bolide` nor in PATH"),
+        "install it from the source of Bolide with `cargo install --path reach/sql`, or build it with `cargo build \
+         --release --manifest-path reach/Cargo.toml` and copy reach/target/release/bolide-sql beside `bolide`",
+    ))
+}
+
 fn find(own_folder: Option<PathBuf>, path: Option<OsString>) -> Option<PathBuf> {
     let name = format!("{PROGRAM}{}", std::env::consts::EXE_SUFFIX);
     let folders = path.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
