@@ -240,11 +240,11 @@ fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
         let mut rng = SimRng::new(seed + round as u64);
         let db = open(&vfs).unwrap();
         let one = db.create_collection("one", tiny_collection()).unwrap();
-        for _ in 0..150 {
-            write(&one, &db, &mut rng, 120).unwrap();
+        for _ in 0..300 {
+            write(&one, &db, &mut rng, 240).unwrap();
         }
         db.sync().unwrap();
-        let options = BuildOptions::default().checkpoint_bytes(700);
+        let options = BuildOptions::default().checkpoint_bytes(1_500);
         vfs.take_images();
         one.create_index_with(spec.parse().unwrap(), &options).unwrap();
         let mut images = vec![("create", vfs.take_images())];
@@ -286,7 +286,7 @@ fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
                 assert!(db.stats().collections[0].indexes.len() <= 1);
             }
         }
-        assert!(cuts > 30 && resumed > 5, "{spec}: {cuts} power cuts, {resumed} builds resumed");
+        assert!(cuts > 30 && resumed > 2, "{spec}: {cuts} power cuts, {resumed} builds resumed");
     }
 }
 
