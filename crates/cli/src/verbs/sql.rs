@@ -30,12 +30,13 @@ pub(super) fn run(sql: &Sql, memory_bytes: Option<usize>) -> Result<(), Failure>
 }
 
 /// The program in the folder, or in the first folder of the path that has it.
-/// Prints the help of the verb, if that was asked for.
+/// Prints the help of the verb if the arguments are an option of help.
 fn without_program(sql: &Sql) -> Result<(), Failure> {
     let is_help = sql.arguments.first().is_some_and(|first| first == "--help" || first == "-h");
     if is_help && let Some(verb) = Arguments::command().find_subcommand_mut("sql") {
-        println!("{}", verb.render_help());
-        return Ok(());
+        let cannot_print =
+            |error| Failure::operation(format!("cannot print the help: {error}"), "check the output");
+        return verb.print_help().map_err(cannot_print);
     }
     Err(Failure::operation(
         format!("the program `{PROGRAM}` is neither beside `bolide` nor in PATH"),
