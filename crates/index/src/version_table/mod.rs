@@ -327,7 +327,7 @@ impl VersionTable {
         Ok(())
     }
 
-    /// Forgets keys without entries above `cut` in the novelty filter, by [generations](known_keys): entries at or below it are not
+    /// Forgets keys without entries above `cut` in the novelty filter, by generations: entries at or below it are not
     /// validated by this table. All noted writes are at or below `through`, or were noted since the table was opened. `writer` is the
     /// only one of the region.
     ///
