@@ -1175,7 +1175,7 @@ bolide_code bolide_begin(const bolide_db *db,
 
 /**
  * Commits all writes, and stores the sequence number of the last one in `sequence`, which may be NULL. The transaction has ended
- * afterwards, also after an error other than `BOLIDE_IN_USE`; its handle is to be freed.
+ * afterwards, also after an error other than `BOLIDE_IN_USE`, `BOLIDE_FORKED` and `BOLIDE_INVALID_INPUT`; its handle is to be freed.
  *
  * `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work.
  * `BOLIDE_IN_USE`, and the transaction is as it was, if a cursor or answers of it exist, or another thread is inside a call with it.
@@ -1605,7 +1605,7 @@ bolide_code bolide_advise(const bolide_collection *collection,
  * the database open until then. A value of another type than that of its column is NULL.
  *
  * `snapshot` may be NULL for the latest state. `columns` may be NULL, with `column_count` 0, for the key and all attributes of a sample
- * of the records. `batch_rows` is the largest number of rows of a batch; 0 for 8,192. The query has no selection.
+ * of the records in that state. `batch_rows` is the largest number of rows of a batch; 0 for 8,192. The query has no selection.
  */
 bolide_code bolide_find_arrow(const bolide_collection *collection,
                               const bolide_query *query,

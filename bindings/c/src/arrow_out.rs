@@ -108,7 +108,7 @@ impl Drop for AnswerBatches {
 /// the database open until then. A value of another type than that of its column is NULL.
 ///
 /// `snapshot` may be NULL for the latest state. `columns` may be NULL, with `column_count` 0, for the key and all attributes of a sample
-/// of the records. `batch_rows` is the largest number of rows of a batch; 0 for 8,192. The query has no selection.
+/// of the records in that state. `batch_rows` is the largest number of rows of a batch; 0 for 8,192. The query has no selection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bolide_find_arrow(
     collection: *const bolide_collection,
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn bolide_find_arrow(
             }
             rows => rows,
         };
-        let columns = columns_of(collection, columns, column_count)?;
+        let columns = columns_of(collection, snapshot.map(|snapshot| &**snapshot), columns, column_count)?;
         let decoder = RecordDecoder::new(columns, BatchLimits::default().with_rows(rows))?;
         let schema = decoder.schema().clone();
         let options = settings.find_options(snapshot.map(|snapshot| &**snapshot));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 
 use bolide::key::{self, KeyFormat, PrimaryKey};
-use bolide::{Collection, IterOptions};
+use bolide::{Collection, IterOptions, Snapshot};
 use bolide_arrow::{Column, ColumnSource, InferenceLimits, RecordKey, SchemaInference};
 
 use crate::failure::Failure;
@@ -50,12 +50,13 @@ pub(crate) fn with_record_key<T>(key: &[u8], format: KeyFormat, then: impl FnOnc
     }
 }
 
-/// The declared columns; without any, the key and all columns of a sample.
+/// The declared columns; without any, the key and all columns of a sample at `snapshot`, or of the latest state.
 ///
 /// # Safety
 /// `columns` is NULL or valid for `count` columns, whose texts are valid for their sizes.
 pub(crate) unsafe fn columns_of(
     collection: &Collection,
+    snapshot: Option<&Snapshot>,
     columns: *const bolide_column,
     count: usize,
 ) -> Result<Vec<Column>, Failure> {
@@ -76,7 +77,7 @@ pub(crate) unsafe fn columns_of(
     if count > 0 && declared.iter().all(|(_, of)| !of.is_empty()) {
         return declared.iter().map(|(name, of)| Ok(Column::parse(name, of)?)).collect();
     }
-    let sample = Sample::read(collection)?;
+    let sample = Sample::read(collection, snapshot)?;
     if count == 0 {
         let key = Column::new(bolide_arrow::KEY_COLUMN, sample.key);
         return Ok(std::iter::once(key).chain(sample.columns).collect());
@@ -110,15 +111,24 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads the first records of key ranges with about equal bytes.
-    fn read(collection: &Collection) -> bolide::Result<Self> {
+    /// Reads the first records of key ranges with about equal bytes, and the last key, at `snapshot` or now.
+    fn read(collection: &Collection, snapshot: Option<&Snapshot>) -> bolide::Result<Self> {
         let mut inference = SchemaInference::new(InferenceLimits::default());
         let (mut has_texts, mut has_ints, mut has_bytes) = (false, false, false);
         let ranges = collection.split(SAMPLE_RANGES)?;
         let per_range = SAMPLE_RECORDS / ranges.len().max(1);
         let mut bytes = 0;
+        let mut note_key = |key: &[u8]| {
+            with_record_key(key, collection.key_format(), |key| match key {
+                RecordKey::Int(_) => has_ints = true,
+                RecordKey::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => has_bytes = true,
+                _ => has_texts = true,
+            });
+        };
         for range in &ranges {
-            let mut cursor = collection.cursor(&IterOptions::default().range(range.clone()))?;
+            let mut options = IterOptions::default().range(range.clone());
+            options.snapshot = snapshot.cloned();
+            let mut cursor = collection.cursor(&options)?;
             cursor.seek_to_first()?;
             for _ in 0..per_range {
                 if !cursor.valid() || bytes > SAMPLE_BYTES {
@@ -126,13 +136,17 @@ impl Sample {
                 }
                 bytes += cursor.value().len();
                 inference.add(cursor.value());
-                with_record_key(cursor.key(), collection.key_format(), |key| match key {
-                    RecordKey::Int(_) => has_ints = true,
-                    RecordKey::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => has_bytes = true,
-                    _ => has_texts = true,
-                });
+                note_key(cursor.key());
                 cursor.next()?;
             }
+        }
+        let mut options = IterOptions::default();
+        options.snapshot = snapshot.cloned();
+        let mut cursor = collection.cursor(&options)?;
+        // Texts sort behind integers: a sample of the first records of a range may have none.
+        cursor.seek_to_last()?;
+        if cursor.valid() {
+            note_key(cursor.key());
         }
         let key = match (has_bytes, has_ints, has_texts) {
             (true, ..) => ColumnSource::BinaryKey,

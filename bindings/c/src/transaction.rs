@@ -162,7 +162,7 @@ pub unsafe extern "C" fn bolide_begin(
 }
 
 /// Commits all writes, and stores the sequence number of the last one in `sequence`, which may be NULL. The transaction has ended
-/// afterwards, also after an error other than `BOLIDE_IN_USE`; its handle is to be freed.
+/// afterwards, also after an error other than `BOLIDE_IN_USE`, `BOLIDE_FORKED` and `BOLIDE_INVALID_INPUT`; its handle is to be freed.
 ///
 /// `BOLIDE_CONFLICT` if another commit has changed what it depends on: begin another transaction and repeat the work.
 /// `BOLIDE_IN_USE`, and the transaction is as it was, if a cursor or answers of it exist, or another thread is inside a call with it.

@@ -319,6 +319,7 @@ fn repair(py: Python<'_>, source: PathBuf, target: PathBuf) -> PyResult<String> 
     if !source.is_dir() {
         return Err(not_found(&format!("there is no directory {}", source.display())));
     }
+    let _open = OpenDatabase::count()?;
     let report =
         detached(py, || bolide::repair(&source, &target, RepairOptions::default(), Components::system()))?;
     Ok(report.to_string())

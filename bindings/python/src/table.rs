@@ -181,13 +181,20 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads the first records of key ranges with about equal bytes, at `snapshot` or now.
+    /// Reads the first records of key ranges with about equal bytes, and the last key, at `snapshot` or now.
     fn read(collection: &Collection, snapshot: Option<&Snapshot>) -> bolide::Result<Self> {
         let mut inference = SchemaInference::new(InferenceLimits::default());
         let (mut has_texts, mut has_ints, mut has_bytes) = (false, false, false);
         let ranges = collection.split(SAMPLE_RANGES)?;
         let per_range = SAMPLE_RECORDS / ranges.len().max(1);
         let mut bytes = 0;
+        let mut note_key = |key: &[u8]| {
+            with_record_key(key, collection.key_format(), |key| match key {
+                RecordKey::Int(_) => has_ints = true,
+                RecordKey::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => has_bytes = true,
+                _ => has_texts = true,
+            });
+        };
         for range in &ranges {
             let mut options = IterOptions::default().range(range.clone());
             options.snapshot = snapshot.cloned();
@@ -199,15 +206,17 @@ impl Sample {
                 }
                 bytes += cursor.value().len();
                 inference.add(cursor.value());
-                with_record_key(cursor.key(), collection.key_format(), |key| match key {
-                    RecordKey::Text(_) => has_texts = true,
-                    RecordKey::Int(_) => has_ints = true,
-                    RecordKey::Bytes(bytes) if std::str::from_utf8(bytes).is_ok() => has_texts = true,
-                    RecordKey::Bytes(_) => has_bytes = true,
-                    _ => has_texts = true,
-                });
+                note_key(cursor.key());
                 cursor.next()?;
             }
+        }
+        let mut options = IterOptions::default();
+        options.snapshot = snapshot.cloned();
+        let mut cursor = collection.cursor(&options)?;
+        // Texts sort behind integers: a sample of the first records of a range may have none.
+        cursor.seek_to_last()?;
+        if cursor.valid() {
+            note_key(cursor.key());
         }
         let key = match (has_bytes, has_ints, has_texts) {
             (true, ..) => ColumnSource::BinaryKey,

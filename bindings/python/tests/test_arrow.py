@@ -130,6 +130,14 @@ def test_the_schema_of_a_snapshot_is_that_of_its_records(db: bolide.Db) -> None:
         assert c.arrow().columns == {"_key": "int64", "new": "string"}
 
 
+def test_a_text_behind_the_sample_makes_the_keys_texts(db: bolide.Db) -> None:
+    c = db.create_collection("c")
+    c.put_many((n, {"n": n}) for n in range(20_000))
+    c["z"] = {"n": 0}
+    assert c.arrow().columns == {"_key": "string", "n": "int64"}
+    assert pa.table(c.arrow())["_key"].to_pylist()[-1] == "z"
+
+
 def test_threads_read_in_the_order_of_the_keys(db: bolide.Db, tmp_path) -> None:
     for layout in ("leveled", "partitioned"):
         c = db.create_collection(layout, layout=layout)

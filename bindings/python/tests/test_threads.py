@@ -256,7 +256,11 @@ if child == 0:
             bolide.open({str(path)!r} + "-copy", read_only=read_only)
         except bolide.ForkError as error:
             failed += "had a database open" in str(error)
-    sys.exit(0 if failed == 13 else 1)
+    try:
+        bolide.repair({str(path)!r} + "-copy", {str(path)!r} + "-repaired")
+    except bolide.ForkError:
+        failed += 1
+    sys.exit(0 if failed == 14 else 1)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert len(list(items)) == 999 and c.count() == 1000

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 type Test = Rc<dyn Fn() -> bool>;
 
 thread_local! {
-    /// Whether `TEST` has one, and it is not running.
+    /// Whether `TEST` contains a test, and it is not running.
     static IS_SET: Cell<bool> = const { Cell::new(false) };
     static TEST: RefCell<Option<Test>> = const { RefCell::new(None) };
 }

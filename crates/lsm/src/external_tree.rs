@@ -82,11 +82,12 @@ pub struct ExternalTreeStats {
 /// A data structure that stores the writes of one tree.
 pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// Reserves space for `writes` writes of `bytes` bytes, keys and values together. Called before they are logged;
-    /// afterwards no write may fail for lack of space.
+    /// afterwards no write may fail for lack of space. Returns true once each time that the memory of a [`SpillingTree`] is found to
+    /// make a spill due, and again after further growth: background work is then scheduled anew.
     ///
     /// # Errors
     /// `NoSpace` or `LimitExceeded`: the batch is rejected, and nothing of it is written.
-    fn reserve(&self, writes: usize, bytes: usize) -> Result<()>;
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<bool>;
 
     /// Starts to load the memory that the write of `key` will read, into the processor's caches. Called after
     /// [`reserve`](Self::reserve) and before the write is logged, so that the memory arrives meanwhile. Changes nothing.
@@ -107,12 +108,6 @@ pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// Its spills; `None` if all its entries stay.
     fn spilling(&self) -> Option<&dyn SpillingTree> {
         None
-    }
-
-    /// True once each time the memory of a [`SpillingTree`] has grown so far that a spill is due, or by a further step since. Called
-    /// after each [`reserve`](Self::reserve): a few nanoseconds.
-    fn takes_notice_of_memory(&self) -> bool {
-        false
     }
 
     /// True if a write is durable when [`apply`](Self::apply) returns, without a checkpoint. Then the log is synced before a

@@ -235,8 +235,8 @@ fn a_group_is_synced_once_and_has_about_a_mebibyte() {
 struct Durable(AtomicUsize);
 
 impl ExternalTree for Durable {
-    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
-        Ok(())
+    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<bool> {
+        Ok(false)
     }
 
     fn apply(&self, _write: ExternalWrite<'_>, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {

@@ -32,8 +32,8 @@ struct WriteSet {
 }
 
 impl ExternalTree for WriteSet {
-    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
-        Ok(())
+    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<bool> {
+        Ok(false)
     }
 
     fn apply(&self, write: ExternalWrite<'_>, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {

@@ -82,10 +82,10 @@ impl VersionMap {
 }
 
 impl ExternalTree for VersionMap {
-    fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<bool> {
         assert!(bytes > 0);
         *self.reserved.lock() += writes;
-        Ok(())
+        Ok(false)
     }
 
     fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {

@@ -81,8 +81,8 @@ fn identity_of(file: &fs::File, path: &Path) -> Result<Identity> {
 /// Locks `file`, which was opened by `path`, without waiting.
 pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>> {
     let identity = identity_of(&file, path)?;
-    // Held until the end, so that two threads cannot both acquire the lock.
     let process = std::process::id();
+    // Held until the end, so that two threads cannot both acquire the lock.
     let mut held = HELD.of(process);
     if held.contains(&identity) {
         return Err(locked(path, "this process"));

@@ -103,17 +103,11 @@ pub(crate) fn parse(statement: &str) -> Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// A table, perhaps with the schema `public` before it.
-fn table_name(tokens: &mut TokenCursor<'_>) -> Result<String> {
-    let name = tokens.name("the name of a table")?;
-    Ok(name)
-}
-
 fn create_table(tokens: &mut TokenCursor<'_>) -> Result<Command> {
     tokens.expect_words(&["CREATE", "TABLE"])?;
     let mut table = TableDefinition {
         if_not_exists: tokens.take_words(&["IF", "NOT", "EXISTS"]),
-        name: table_name(tokens)?,
+        name: tokens.name("the name of a table")?,
         ..TableDefinition::default()
     };
     if tokens.take(&Token::LParen) {
@@ -236,7 +230,7 @@ fn create_index(tokens: &mut TokenCursor<'_>) -> Result<Command> {
         index.name = Some(tokens.name("the name of an index")?);
         tokens.expect_words(&["ON"])?;
     }
-    index.table = table_name(tokens)?;
+    index.table = tokens.name("the name of a table")?;
     if tokens.take_words(&["USING"]) {
         index.kind = Some(tokens.name("the kind of an index")?.replace('_', "-"));
     }
@@ -257,7 +251,7 @@ fn drop_object(tokens: &mut TokenCursor<'_>) -> Result<Command> {
         tokens.expect_words(&["INDEX"])?;
     }
     let if_exists = tokens.take_words(&["IF", "EXISTS"]);
-    let table = table_name(tokens)?;
+    let table = tokens.name("the name of a table")?;
     if is_table {
         return Ok(Command::DropTable { table, if_exists });
     }
@@ -267,22 +261,22 @@ fn drop_object(tokens: &mut TokenCursor<'_>) -> Result<Command> {
 
 fn maintenance(tokens: &mut TokenCursor<'_>) -> Result<Command> {
     if tokens.take_words(&["REINDEX"]) {
-        let table = table_name(tokens)?;
+        let table = tokens.name("the name of a table")?;
         tokens.expect(&Token::Period)?;
         return Ok(Command::Reindex { table, index: tokens.name("the name of an index")? });
     }
     if tokens.take_words(&["ANALYZE"]) {
-        return Ok(Command::Analyze { table: table_name(tokens)? });
+        return Ok(Command::Analyze { table: tokens.name("the name of a table")? });
     }
     if tokens.take_words(&["CHECK", "DATABASE"]) {
         return Ok(Command::CheckDatabase);
     }
     if tokens.take_words(&["CHECK"]) {
         tokens.expect_words(&["TABLE"])?;
-        return Ok(Command::CheckTable { table: table_name(tokens)? });
+        return Ok(Command::CheckTable { table: tokens.name("the name of a table")? });
     }
     tokens.expect_words(&["ADVISE"])?;
-    let table = table_name(tokens)?;
+    let table = tokens.name("the name of a table")?;
     let mut columns = tokens.names("the name of a column")?;
     match columns.pop().filter(|_| columns.is_empty()) {
         Some(column) => Ok(Command::Advise { table, column }),

@@ -73,6 +73,26 @@ static void inferred_columns(bolide_collection *orders) {
   bolide_query_free(query);
 }
 
+/* Columns are inferred from the state that the stream reads. */
+static void inferred_at_a_snapshot(bolide_db *db) {
+  bolide_collection *past = create(db, "past", "total");
+  bolide_query *query = query_of("");
+  bolide_snapshot *snapshot;
+  struct ArrowArrayStream stream;
+  struct ArrowSchema schema;
+  OK(bolide_put(past, BOLIDE_TEXT("a"), BOLIDE_TEXT("{\"old\":1}"), &error));
+  OK(bolide_snapshot_new(db, &snapshot, &error));
+  OK(bolide_put(past, BOLIDE_TEXT("a"), BOLIDE_TEXT("{\"new\":1}"), &error));
+  OK(bolide_find_arrow(past, query, snapshot, NULL, 0, 0, &stream, &error));
+  CHECK(stream.get_schema(&stream, &schema) == 0 && schema.n_children == 2);
+  CHECK(strcmp(schema.children[1]->name, "old") == 0);
+  schema.release(&schema);
+  stream.release(&stream);
+  bolide_query_free(query);
+  bolide_snapshot_free(snapshot);
+  bolide_collection_free(past);
+}
+
 /* Out of one collection and into another: the records are equal. */
 static void round_trip(bolide_db *db, bolide_collection *orders) {
   bolide_collection *other = create(db, "other", "total");
@@ -150,6 +170,7 @@ int main(void) {
   }
   exports(orders);
   inferred_columns(orders);
+  inferred_at_a_snapshot(db);
   round_trip(db, orders);
   failing_stream(orders);
   open_stream(db, orders);

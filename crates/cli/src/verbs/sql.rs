@@ -29,7 +29,6 @@ pub(super) fn run(sql: &Sql, memory_bytes: Option<usize>) -> Result<(), Failure>
     start(command, &program)
 }
 
-/// The program in the folder, or in the first folder of the path that has it.
 /// Prints the help of the verb if the arguments are an option of help.
 fn without_program(sql: &Sql) -> Result<(), Failure> {
     let is_help = sql.arguments.first().is_some_and(|first| first == "--help" || first == "-h");
@@ -45,6 +44,7 @@ fn without_program(sql: &Sql) -> Result<(), Failure> {
     ))
 }
 
+/// The program in the folder, or in the first folder of the path that has it.
 fn find(own_folder: Option<PathBuf>, path: Option<OsString>) -> Option<PathBuf> {
     let name = format!("{PROGRAM}{}", std::env::consts::EXE_SUFFIX);
     let folders = path.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();

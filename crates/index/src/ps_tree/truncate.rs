@@ -6,7 +6,8 @@
 //! A long end is unlinked in steps, the newest pages first: the group before it is linked to the page after those that are freed.
 //! So memory is bounded, and writes to the key wait for one step.
 //!
-//! A reader finds the entries above the number at any time, and possibly some at or below.
+//! A reader finds the entries above the number at any time, and possibly some at or below, with gaps: it compares each entry with the
+//! number, which was raised before, and reads those at or below it elsewhere.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Place, RegionWriter};

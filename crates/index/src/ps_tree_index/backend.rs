@@ -337,14 +337,13 @@ impl PsTreeBackend {
 }
 
 impl ExternalTree for PsTreeBackend {
-    fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<bool> {
         // A rewrite that seals copies a full page into a new head page and into sealed ones, of as many bytes together.
         let per_write = 3 * self.tree.max_page_bytes() + RESERVED_BYTES_PER_WRITE;
         let most = writes.saturating_mul(per_write).saturating_add(MIN_RESERVED_BYTES + 2 * bytes);
         let likely = writes.saturating_mul(LIKELY_BYTES_PER_WRITE).saturating_add(2 * bytes);
         self.region.writer().reserve_with_memory(most as u64, likely as u64)?;
-        self.spill.note_reserved(likely as u64, &self.region);
-        Ok(())
+        Ok(self.spill.note_reserved(likely as u64, &self.region, || self.tree.counts().1))
     }
 
     fn prefetch(&self, key: &[u8]) {
@@ -386,10 +385,6 @@ impl ExternalTree for PsTreeBackend {
 
     fn spilling(&self) -> Option<&dyn SpillingTree> {
         self.spills().then_some(self)
-    }
-
-    fn takes_notice_of_memory(&self) -> bool {
-        self.spill.takes_notice()
     }
 
     fn is_durable_at_once(&self) -> bool {

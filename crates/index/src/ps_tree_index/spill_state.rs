@@ -6,16 +6,16 @@
 //! > 7/8      writers are slowed down while a spill is due; at the bound they wait for it
 //! ```
 //!
-//! The bound falls to the present size, or to an eighth of itself if that is more, when the budget is nearly exhausted: several
-//! indexes, or other structures, may need more than there is. It doubles with each measurement that finds twice as much to grant, up
-//! to its first value.
+//! The bound falls to the present size, or to an eighth of its first value or 256 KiB if these are more, when the budget is nearly
+//! exhausted: several indexes, or other structures, may need more than there is. It doubles with each measurement that finds a
+//! quarter of its first value to grant, up to that value.
 //!
 //! Memory is measured after writes that are likely to have taken a small part of the bound. So a write adds to a counter, and
 //! compares it.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::external_tree::SpillMemory;
@@ -52,7 +52,7 @@ pub(super) struct SpillState {
     /// Bound of memory in bytes; `u64::MAX` if all entries stay.
     limit: AtomicU64,
     /// The first value of `limit`, which it never exceeds.
-    most: u64,
+    max_limit: u64,
     cut: AtomicU64,
     /// [`IN_MEMORY`] before the first spill, the epoch of the last pins of cursors that read memory alone, then [`TIERED`].
     tiers: AtomicU64,
@@ -62,8 +62,6 @@ pub(super) struct SpillState {
     used: AtomicU64,
     /// Likely bytes of writes since then.
     unmeasured: AtomicU64,
-    /// A measurement found that a spill is due.
-    takes_notice: AtomicBool,
     budget: Arc<MemoryBudget>,
     /// The high-water mark of the region when the budget was compared last.
     checked_at: AtomicU64,
@@ -91,13 +89,12 @@ impl SpillState {
         let (stats, cut) = (region.stats(), region.root(CUT_SLOT)?);
         Ok(Self {
             limit: AtomicU64::new(limit),
-            most: limit,
+            max_limit: limit,
             cut: AtomicU64::new(cut),
             tiers: AtomicU64::new(if cut > 0 { TIERED } else { IN_MEMORY }),
             entries_left: AtomicU64::new(0),
             used: AtomicU64::new(stats.allocated_bytes),
             unmeasured: AtomicU64::new(0),
-            takes_notice: AtomicBool::new(false),
             budget: budget.clone(),
             checked_at: AtomicU64::new(stats.high_water_bytes),
         })
@@ -169,19 +166,22 @@ impl SpillState {
         self.entries_left.store(entries, Ordering::Release);
     }
 
-    /// Notes a reservation for writes that are likely to take `likely` bytes of `region`.
+    /// Notes a reservation for writes that are likely to take `likely` bytes of `region`, which has `entries` entries. True if that
+    /// leads to a measurement which finds that a spill is due.
     #[inline]
-    pub(super) fn note_reserved(&self, likely: u64, region: &Region) {
+    pub(super) fn note_reserved(&self, likely: u64, region: &Region, entries: impl FnOnce() -> u64) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         if limit == u64::MAX {
-            return;
+            return false;
         }
         // One thread at a time reserves.
         let unmeasured = self.unmeasured.load(Ordering::Relaxed) + likely;
         self.unmeasured.store(unmeasured, Ordering::Relaxed);
-        if unmeasured > limit / MEASURE_DIVISOR {
-            self.measure(region);
+        if unmeasured <= limit / MEASURE_DIVISOR {
+            return false;
         }
+        self.measure(region);
+        self.is_spill_due(entries())
     }
 
     /// Measures the memory of `region`.
@@ -190,15 +190,11 @@ impl SpillState {
         let stats = region.stats();
         self.unmeasured.store(0, Ordering::Relaxed);
         self.used.store(stats.allocated_bytes, Ordering::Release);
-        let has_fallen = self.memory().limit_bytes < self.most;
+        let has_fallen = self.memory().limit_bytes < self.max_limit;
         if has_fallen || stats.high_water_bytes >= self.checked_at.load(Ordering::Relaxed) + BUDGET_STEP_BYTES
         {
             self.checked_at.store(stats.high_water_bytes, Ordering::Relaxed);
             self.adapt_limit(stats.allocated_bytes);
-        }
-        let SpillMemory { used_bytes, limit_bytes } = self.memory();
-        if used_bytes > limit_bytes - limit_bytes / 4 {
-            self.takes_notice.store(true, Ordering::Release);
         }
     }
 
@@ -208,17 +204,13 @@ impl SpillState {
         let spare = |bound: u64| bound.min(most_of_budget) / SPARE_DIVISOR;
         let grantable = self.budget.grantable_bytes();
         if grantable < spare(limit) {
-            let least = (self.most / SPARE_DIVISOR).max(BUDGET_STEP_BYTES);
+            let least = (self.max_limit / SPARE_DIVISOR).max(BUDGET_STEP_BYTES);
             self.limit.fetch_min(allocated.max(least), Ordering::AcqRel);
-        } else if limit < self.most && grantable / RISE_FACTOR >= spare(self.most) {
-            self.limit.store(limit.saturating_mul(2).min(self.most), Ordering::Release);
+        } else if limit < self.max_limit && grantable / RISE_FACTOR >= spare(self.max_limit) {
+            // Not if it has fallen meanwhile: a spill measures too.
+            let risen = limit.saturating_mul(2).min(self.max_limit);
+            let _ = self.limit.compare_exchange(limit, risen, Ordering::AcqRel, Ordering::Relaxed);
         }
-    }
-
-    /// Whether a measurement since the last call found that a spill is due.
-    #[inline]
-    pub(super) fn takes_notice(&self) -> bool {
-        self.takes_notice.load(Ordering::Relaxed) && self.takes_notice.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -273,16 +265,16 @@ mod tests {
         let writer = region.writer();
         let take = |bytes: usize| (0..bytes / 4096).for_each(|_| _ = writer.allocate(4096).unwrap());
         take(1 << 20);
-        state.note_reserved(1 << 20, &region);
+        assert!(!state.note_reserved(1 << 20, &region, || 100) && !state.is_spill_due(100));
         assert_eq!(state.memory().limit_bytes, 16 << 20);
-        assert!(!state.takes_notice() && !state.is_spill_due(100));
         let other = budget.holder(MemoryUse::Queries, None);
         other.set(63 << 20);
         take(1 << 20);
-        state.note_reserved(1 << 20, &region);
+        assert!(state.note_reserved(1 << 20, &region, || 100), "measured");
         let memory = state.memory();
         assert!(memory.limit_bytes == memory.used_bytes && memory.used_bytes >= 2 << 20, "{memory:?}");
-        assert!(state.takes_notice() && !state.takes_notice(), "once");
+        assert!(!state.note_reserved(1, &region, || 100), "not measured");
+        assert!(!state.note_reserved(1 << 20, &region, || MIN_GROWTH), "the entries have not grown");
         assert!(state.is_spill_due(100) && !state.is_spill_due(MIN_GROWTH));
         state.note_entries_left(100);
         assert!(!state.is_spill_due(116) && state.is_spill_due(117));

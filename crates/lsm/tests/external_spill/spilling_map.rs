@@ -122,8 +122,10 @@ impl SpillingMap {
 }
 
 impl ExternalTree for SpillingMap {
-    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
-        Ok(())
+    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<bool> {
+        let entries = self.entries.lock().len();
+        self.most.fetch_max(entries, Ordering::Relaxed);
+        Ok(entries > MAX_ENTRIES)
     }
 
     fn apply(&self, write: ExternalWrite<'_>, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
@@ -166,12 +168,6 @@ impl ExternalTree for SpillingMap {
 
     fn spilling(&self) -> Option<&dyn SpillingTree> {
         Some(self)
-    }
-
-    fn takes_notice_of_memory(&self) -> bool {
-        let entries = self.entries.lock().len();
-        self.most.fetch_max(entries, Ordering::Relaxed);
-        entries > MAX_ENTRIES
     }
 }
 

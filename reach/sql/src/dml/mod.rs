@@ -46,7 +46,7 @@ pub(crate) struct Dml {
 enum Work {
     Insert {
         columns: Vec<String>,
-        /// `None` for DEFAULT VALUES.
+        /// The query of the new rows.
         source: Box<ParsedStatement>,
         on_existing: OnExisting,
         conflict_column: Option<String>,

@@ -88,7 +88,7 @@ fn expanded(source: &ScanSource, items: &[SelectItem]) -> Result<Vec<SelectItem>
                 let names = source.schema.writable_names();
                 expanded.extend(names.iter().map(|name| named(Expr::Identifier(quoted(name)), name.clone())));
             }
-            other if other.to_string().to_lowercase().contains(SEQUENCE_COLUMN) => {
+            other if reads_sequence(other) => {
                 return Err(SqlError::unsupported(
                     "RETURNING has no sequence numbers: they are assigned at the commit",
                 ));
@@ -97,6 +97,17 @@ fn expanded(source: &ScanSource, items: &[SelectItem]) -> Result<Vec<SelectItem>
         }
     }
     Ok(expanded)
+}
+
+/// Whether the column of sequence numbers is in an item.
+fn reads_sequence(item: &SelectItem) -> bool {
+    let is_sequence = |name: &Ident| plain_ident(name) == SEQUENCE_COLUMN;
+    visit_expressions(&vec![item.clone()], |part| match part {
+        Expr::Identifier(name) if is_sequence(name) => ControlFlow::Break(()),
+        Expr::CompoundIdentifier(names) if names.last().is_some_and(is_sequence) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .is_break()
 }
 
 fn query(source: &ScanSource, items: &[SelectItem], keys: &[Vec<u8>]) -> Result<ParsedStatement> {

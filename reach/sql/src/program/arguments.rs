@@ -17,7 +17,7 @@ Example:
   bolide-sql ./db
 
 Each collection is a table. Without a statement and on a terminal a shell starts: \\? lists its commands.
-The database is opened for reading unless a statement writes. Rows go to standard output; notes, times
+A shell, and statements that write or BEGIN, open the database for writing; others need no writer beside them. Rows go to standard output; notes, times
 and errors go to standard error. Exit status: 0 done, 1 a statement failed, 2 wrong usage.")]
 pub(crate) struct Arguments {
     /// Directory of the database
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// Form of the rows [default: table on a terminal, otherwise ndjson]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<OutputFormat>,
-    /// Memory for sorts, joins and aggregates, such as 256MiB; beyond it they use files [default: a quarter of the machine]
+    /// Memory for sorts, joins and aggregates, such as 256MiB; beyond it they use files [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory: Option<usize>,
     /// Memory budget of the database, such as 256MiB [default: that of `bolide`]

@@ -271,6 +271,13 @@ fn returning_sees_the_written_rows_alone() {
         let update = "UPDATE t AS p SET n = p.n + 10 WHERE p.id = 'a' RETURNING p.n, upper(p.s), t.id";
         assert_eq!(harness.rows(update).await, ["11|X|a"]);
         assert_eq!(harness.rows("DELETE FROM t AS p WHERE p.id = 'a' RETURNING p.*").await.len(), 1);
+        // Only the column itself has no value yet.
+        let update = "UPDATE t SET n = n RETURNING id AS order_sequence, 'a _sequence' AS t";
+        assert_eq!(harness.rows(update).await.len(), 2);
+        for items in ["_sequence", "_sequence + 1 AS n", "t._sequence"] {
+            let error = harness.error(&format!("UPDATE t SET n = 100 RETURNING {items}")).await;
+            assert!(error.to_string().contains("assigned at the commit"), "{items}: {error}");
+        }
         for items in ["count(*)", "max(n)", "row_number() OVER (ORDER BY n)", "id, sum(n) OVER ()"] {
             let statement = format!("UPDATE t SET n = 100 RETURNING {items}");
             let error = harness.error(&statement).await;

@@ -233,7 +233,8 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Conflict` if the tree has one already; `Corruption` or `Io` from reading the tree; errors of the
-    /// external tree. The tree then continues without it. A full disk is no error: the first checkpoint is then written later.
+    /// external tree. The tree then continues without it. A failure at the end that leaves the handle usable, such as a full disk, is no error:
+    /// the first checkpoint is written later.
     pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
         self.inner.set_external_tree(&self.inner.trees.get(tree)?, &external_tree)
     }

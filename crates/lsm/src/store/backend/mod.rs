@@ -90,11 +90,8 @@ impl<'t> Backend<'t> {
             // The memtable grows as needed, and is bounded by the log segments.
             Self::Lsm => Ok(Reservation::default()),
             Self::External(external) => {
-                external.reserve(writes, bytes)?;
-                Ok(Reservation {
-                    syncs_first: external.is_durable_at_once(),
-                    is_memory_short: external.takes_notice_of_memory(),
-                })
+                let is_memory_short = external.reserve(writes, bytes)?;
+                Ok(Reservation { syncs_first: external.is_durable_at_once(), is_memory_short })
             }
         }
     }

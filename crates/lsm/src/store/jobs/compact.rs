@@ -81,7 +81,7 @@ pub(in crate::store) fn pick_compaction<'s>(
             Some(plan) if best.as_ref().is_none_or(|best| plan.score > best.plan.score) => {
                 best = Some(CompactJob { env, tree: tree.clone(), plan });
             }
-            // A replacement since the first line changes the number.
+            // A replacement since the number was read has changed it.
             None if busy.is_empty() => tree.note_compacted(replacements),
             _ => {}
         }

@@ -42,10 +42,10 @@ pub(in crate::store) fn publish_flush(
 ) -> Result<()> {
     let (options, install) = (env.tables.merge.options, env.tables.install);
     let next = next_state(tree, &install.files.versions.lock(), Some(flushed), &tree.state_guard());
-    let can_defer = can_defer_views(options, tree, &next)
+    let publishes_at_once = can_defer_views(options, tree, &next)
         || writers_need_room(options, tree)
         || !Technique::DeferredPublication.is_on();
-    let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !can_defer) else {
+    let Some(view_rebuild_lock) = tree.view_rebuild_lock.try_lock().filter(|_| !publishes_at_once) else {
         let row_update = update_rows(install.rows, tree, flushed.memtables);
         publish_state(tree, &install.files.versions.lock(), Some(flushed), |next| next);
         drop(row_update);

@@ -19,8 +19,8 @@ struct Counting {
 }
 
 impl ExternalTree for Counting {
-    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
-        Ok(())
+    fn reserve(&self, _writes: usize, _bytes: usize) -> Result<bool> {
+        Ok(false)
     }
 
     fn apply(&self, _write: ExternalWrite<'_>, _oldest: &dyn Fn() -> SequenceNumber) -> Result<()> {
